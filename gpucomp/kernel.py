@@ -150,9 +150,7 @@ def format_kernel(kernel: Kernel) -> str:
             lines.append(f"  {c.acc.name}: {c.acc.dtype}")
         case Rowwise() as r:
             lines.append(f"  rows {_axes(r.rows)} | cols {_axes(r.cols)}")
-            lines += [
-                f"  {s.hole.name}: {s.hole.dtype} = {s.op} {format_expr(s.value)}" for s in r.statistics
-            ]
+            lines += [f"  {s.hole.name}: {s.hole.dtype} = {s.op} {format_expr(s.value)}" for s in r.statistics]
         case Window() as w:
             lines.append(f"  for {_axes(w.domain)} | window {_axes(w.window)}")
             lines.append(f"  {w.acc.name}: {w.acc.dtype} = {w.op} {format_expr(w.value)}")

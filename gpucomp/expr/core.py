@@ -294,9 +294,7 @@ def select(condition: Expr, then: Expr | Number, otherwise: Expr | Number) -> Ex
     dtype = then.dtype if isinstance(then, Expr) else otherwise.dtype  # type: ignore[union-attr]
     a, b = _coerce(then, dtype), _coerce(otherwise, dtype)
     if a.dtype is not b.dtype or condition.dtype is not BOOL:
-        raise TypeError(
-            f"select({condition.dtype}, {a.dtype}, {b.dtype}): bool and two operands of one type expected"
-        )
+        raise TypeError(f"select({condition.dtype}, {a.dtype}, {b.dtype}): bool and two operands of one type expected")
     if isinstance(condition, Const):
         return a if condition.value else b
     return a if a is b else _intern(Select, dtype, condition, a, b)

@@ -79,9 +79,7 @@ def _evaluate(expr: Expr, sources: Sequence[np.ndarray], memo: dict[Expr, np.nda
             result = np.asarray(FUNCTIONS[expr.fn].numpy(*args)).astype(out.numpy, copy=False)
         case Select():
             condition = _evaluate(expr.condition, sources, memo)
-            result = np.where(
-                condition, _evaluate(expr.then, sources, memo), _evaluate(expr.otherwise, sources, memo)
-            )
+            result = np.where(condition, _evaluate(expr.then, sources, memo), _evaluate(expr.otherwise, sources, memo))
         case Cast():
             result = convert(_evaluate(expr.value, sources, memo), expr.dtype)
         case Reduce():

@@ -133,6 +133,4 @@ FUNCTIONS = {
     )
 }
 
-COMMUTATIVE = frozenset(
-    {"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne", "bitand", "bitor", "bitxor"}
-)
+COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne", "bitand", "bitor", "bitxor"})

@@ -96,9 +96,7 @@ class Block:
 
 
 class _Scope:
-    def __init__(
-        self, parent: _Scope | None, bound: frozenset[Var], block: Block, guarded: bool = False
-    ) -> None:
+    def __init__(self, parent: _Scope | None, bound: frozenset[Var], block: Block, guarded: bool = False) -> None:
         self.parent, self.bound, self.block, self.guarded = parent, bound, block, guarded
         self.names: dict[Expr, Operand] = {}
 

@@ -24,9 +24,7 @@ def format_expr(expr: Expr) -> str:
         case Call():
             return f"{expr.fn}({', '.join(map(format_expr, expr.args))})"
         case Select():
-            return (
-                f"({format_expr(expr.condition)} ? {format_expr(expr.then)} : {format_expr(expr.otherwise)})"
-            )
+            return f"({format_expr(expr.condition)} ? {format_expr(expr.then)} : {format_expr(expr.otherwise)})"
         case Cast():
             return f"{expr.dtype}({format_expr(expr.value)})"
         case Reduce():

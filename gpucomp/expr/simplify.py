@@ -149,9 +149,7 @@ def _join_quotients(constant: int, terms: Terms) -> tuple[int, Terms]:
                     inner_constant, inner = linear(x)
                     for t, c in inner.items():
                         terms[t] = terms.get(t, 0) + c * factor
-                    return _join_quotients(
-                        constant + inner_constant * factor, {t: c for t, c in terms.items() if c}
-                    )
+                    return _join_quotients(constant + inner_constant * factor, {t: c for t, c in terms.items() if c})
     return constant, terms
 
 

@@ -71,9 +71,7 @@ class Op:
         return add
 
 
-def infer(
-    op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: str = ""
-) -> tuple[TensorType, ...]:
+def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: str = "") -> tuple[TensorType, ...]:
     """The types of the results of ``op``; one place turns a type rule's complaint into the user's error."""
     try:
         result = op.type_rule(*types, **attrs)

@@ -58,9 +58,7 @@ def elementwise(
         if len(types) != operands:
             raise ValueError(f"{operands} operands expected, {len(types)} given")
         if any(t.dtype is not types[0].dtype for t in types):
-            raise ValueError(
-                f"operands of one element type expected, got {', '.join(str(t.dtype) for t in types)}"
-            )
+            raise ValueError(f"operands of one element type expected, got {', '.join(str(t.dtype) for t in types)}")
         if check is not None:
             check(*types, **attrs)
         return TensorType(BOOL if result_bool else types[0].dtype, broadcast(*(t.shape for t in types)))
