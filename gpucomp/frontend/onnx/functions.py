@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from gpucomp.errors import ModelError, UnsupportedError, quote
-from gpucomp.frontend.onnx.translate import ONNX_NAMES, Site, find_schema
+from gpucomp.frontend.onnx.translate import Site, find_schema
 from gpucomp.frontend.onnx.tensors import DTYPES
 from gpucomp.ir import Value
 

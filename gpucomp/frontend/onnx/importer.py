@@ -17,7 +17,6 @@ from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedErro
 from gpucomp.frontend.onnx import functions, tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.translate import (
-    ONNX_NAMES,
     OLDEST_OPSET,
     Site,
     attribute_value,
@@ -55,6 +54,17 @@ class Scope:
     attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
+    absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
+
+    def is_absent(self, name: str) -> bool:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return False
+            if name in scope.absent:
+                return True
+            scope = scope.parent
+        return False
 
     def find(self, name: str) -> Known | None:
         scope: Scope | None = self
@@ -248,7 +258,8 @@ class Importer:
 
     def _node(self, node: onnx.NodeProto, site: Site, scope: Scope) -> list[Known] | Body:
         """The values of the node's outputs, or a generator that yields them in the end."""
-        operands = [self._operand(name, site, scope) for name in node.input]
+        names = ["" if scope.is_absent(name) else name for name in node.input]
+        operands = [self._operand(name, site, scope) for name in names]
         local = self.functions.get((node.domain, node.op_type, node.overload))
         if local is not None:
             return self._call(local, operands, node, site, scope)
@@ -260,7 +271,7 @@ class Importer:
             raise self._unknown_operator(site)
         if signature.deprecated:
             raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
-        check_arity(node.input, node.output, signature, site)
+        check_arity(names, node.output, signature, site)
         body = None if found else functions.schema_body(node, site, operands, self._resolved(node, scope))
         if found is None and body is None:
             known = next((v for v in operands if isinstance(v, Value)), None)
@@ -356,7 +367,10 @@ class Importer:
         inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True)
         padded = [*operands, *[None] * (len(function.input) - len(operands))]
         for name, value in zip(function.input, padded, strict=True):
-            inner.values[name] = value  # type: ignore[assignment]
+            if value is None:
+                inner.absent.add(name)
+            else:
+                inner.values[name] = value
         return self._call_body(function, len(node.output), inner)
 
     def _call_body(self, function: onnx.FunctionProto, count: int, scope: Scope) -> Body:
