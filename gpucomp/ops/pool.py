@@ -151,7 +151,7 @@ def _max_pool_indices_reference(
     rank = len(kernel)
     lowest = identity_of("max", dtype_of(x.dtype))
     windows = _windows(x, kernel, strides, pads, dilations, "NCHW", out, lowest)
-    values = windows.reshape((*windows.shape[: 2 + rank], -1)).astype(np.float64)
+    values = windows.reshape((*windows.shape[: 2 + rank], math.prod(kernel))).astype(np.float64)
     plane = np.arange(math.prod(x.shape[2:])).reshape(x.shape[2:], order="F" if storage_order else "C")
     numbers = plane + np.arange(math.prod(x.shape[:2])).reshape((*x.shape[:2], *(1,) * rank)) * plane.size
     offsets = _windows(numbers, kernel, strides, pads, dilations, "NCHW", out, -1).reshape(values.shape)
