@@ -156,7 +156,7 @@ class Importer:
                 continue
             where = f"input {quote(info.name)}"
             try:
-                type = TensorType(element_type_of(info, where), symbols.shape(info))
+                type = TensorType(element_type_of(info, where), tensors.checked_shape(symbols.shape(info), where))
                 value = input_value(info.name, type)
             except UnsupportedError as error:
                 self._problem(error)
