@@ -182,7 +182,7 @@ def inputs(model_or_name: onnx.ModelProto | str, seed: int = 0) -> dict[str, np.
     """One input for each of a model's inputs; a name stands for the published sizes at batch 1.
 
     Float inputs are images of standard normal pixels. Integer inputs that index a table are drawn from its
-    rows. Any other integer input is an attention mask: ones, then zeros over the last quarter of the sequence.
+    rows. Any other integer input is an attention mask: ones, then zeros over the sequence's last quarter.
     """
     model = model_or_name
     if isinstance(model, str):
