@@ -101,7 +101,7 @@ MODELS: dict[str, Builder] = {
                 ((48, 192), (48, 192), (64, 256), (64, 256)),
             ),
         },
-        {"size": 48, "stages": (((4, 10), (4, 10)), ((6, 14),)), "width": 9, "classes": 10},
+        {"size": 46, "stages": (((4, 10), (4, 10)), ((6, 14),)), "width": 9, "classes": 10},
     ),
     "densenet121": Builder(
         cnn.densenet,

@@ -84,6 +84,7 @@ class GraphBuilder:
         self.outputs: list[onnx.ValueInfoProto] = []
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, Weight] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of every result of every node
         self.flop = 0  # a multiply-add counts as two; contractions only
         self._scopes: list[str] = []
         self._used: Counter[str] = Counter()
@@ -142,6 +143,7 @@ class GraphBuilder:
                 for index, value in enumerate(names):
                     if value == x.name:
                         names[index] = name
+        self.shapes[name] = self.shapes.pop(x.name)
         self.outputs.append(helper.make_tensor_value_info(name, dtype, x.shape))
 
     def weight(self, name: str, shape: Sequence[int], fill: Fill) -> Tensor:
@@ -174,7 +176,9 @@ class GraphBuilder:
         else:
             outputs = [f"{name}_output_{i}" for i in range(len(shapes))]
         self.nodes.append(helper.make_node(op, [x.name for x in inputs], outputs, name, **attrs))
-        return [Tensor(output, tuple(shape)) for output, shape in zip(outputs, shapes, strict=True)]
+        results = [Tensor(output, tuple(shape)) for output, shape in zip(outputs, shapes, strict=True)]
+        self.shapes |= {result.name: result.shape for result in results}
+        return results
 
     def emit(self, op: str, inputs: Sequence[Tensor], shape: Sequence[int], **attrs: Any) -> Tensor:
         """Appends a node with one result."""

@@ -106,6 +106,16 @@ def test_a_reduced_model_is_valid_onnx_with_a_name_for_every_node(name):
     assert len(set(names)) == len(names)
 
 
+@EVERY_MODEL
+def test_the_builder_and_onnx_agree_on_every_shape(name):
+    graph = MODELS[name].graph(name, batch=3, reduced=True)
+
+    inferred = onnx.shape_inference.infer_shapes(graph.model(), strict_mode=True, data_prop=True).graph
+
+    shapes = {value.name: declared_shape(value) for value in [*inferred.value_info, *inferred.output]}
+    assert shapes == graph.shapes
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 @EVERY_MODEL
 def test_a_reduced_model_gives_finite_and_varied_outputs_of_the_declared_shape(name, batch):
@@ -193,6 +203,15 @@ def test_a_model_is_written_in_the_operators_of_its_exporter(name, operators):
     assert operators <= used
     assert "Gelu" not in used
     assert ("LayerNormalization" in used) == name.startswith("vit")
+
+
+def test_a_pool_of_the_reduced_squeezenet_rounds_its_size_up():
+    graph = MODELS["squeezenet1_1"].graph("squeezenet1_1", reduced=True)
+
+    pool = next(node for node in graph.nodes if node.op_type == "MaxPool")
+
+    assert graph.shapes[graph.nodes[0].output[0]][2:] == (22, 22)
+    assert graph.shapes[pool.output[0]][2:] == (11, 11)
 
 
 def test_older_opsets_are_among_the_models():
