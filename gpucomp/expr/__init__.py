@@ -1,0 +1,1 @@
+"""Scalar expressions and index maps: the meaning of every algorithm."""

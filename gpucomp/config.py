@@ -1,0 +1,88 @@
+"""Every ``GPUCOMP_`` variable, read in this one place. No other module reads the environment.
+
+GPUCOMP_DEBUG=1   pass table, target, kernel count; =2 also rules fired and schedule tiers;
+             =3   also a diff of the graph around every pass that changed it; =4 also every kernel's source
+GPUCOMP_DUMP=DIR  graph after every pass, diffs, kernel sources and schedules; names are deterministic
+GPUCOMP_VERIFY=1  check the IR after every pass
+GPUCOMP_TARGET    the target that ``auto`` means
+GPUCOMP_CACHE     folder of compiled kernels; empty switches the cache off
+GPUCOMP_THREADS   threads of the CPU target
+GPUCOMP_FOLD_LIMIT  bytes that constant folding may produce for one value (default 1 GiB)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpucomp.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    debug: int = 0
+    dump: Path | None = None
+    verify: bool = False
+    target: str = "cpu"
+    cache: Path | None = None
+    threads: int = 0  # 0: as many as the process may use
+    fold_limit: int = 1 << 30
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise UsageError(f"{name}={text!r}: expected a whole number of at least 0", code="GPC2001")
+    return value
+
+
+def _default_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "gpucomp"
+
+
+def read(environment: Mapping[str, str]) -> Config:
+    """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
+    known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "THREADS", "FOLD_LIMIT"}
+    given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
+    if unknown := sorted(set(given) - known):
+        names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))
+        raise UsageError(f"unknown variable GPUCOMP_{unknown[0]}; known are {names}", code="GPC2001")
+    return Config(
+        debug=_integer("GPUCOMP_DEBUG", given.get("DEBUG") or "0"),
+        dump=Path(given["DUMP"]) if given.get("DUMP") else None,
+        verify=bool(_integer("GPUCOMP_VERIFY", given.get("VERIFY") or "0")),
+        target=given.get("TARGET") or "cpu",
+        cache=(Path(given["CACHE"]) if given["CACHE"] else None) if "CACHE" in given else _default_cache(),
+        threads=_integer("GPUCOMP_THREADS", given.get("THREADS") or "0"),
+        fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),
+    )
+
+
+_current: Config | None = None
+
+
+def current() -> Config:
+    """The configuration in force: the environment, read once, unless ``using`` changed it."""
+    global _current
+    if _current is None:
+        _current = read(os.environ)
+    return _current
+
+
+@contextmanager
+def using(**changes: object) -> Iterator[Config]:
+    """Change settings for a block: ``with config.using(verify=True): ...``."""
+    global _current
+    before = current()
+    _current = replace(before, **changes)  # type: ignore[arg-type]
+    try:
+        yield _current
+    finally:
+        _current = before

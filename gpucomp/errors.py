@@ -1,0 +1,122 @@
+"""Every exception gpucomp raises on purpose, as one tree with stable codes. No other module defines one.
+
+    GpucompError            exit 1   GPC1000  anything that fits no class below
+    ├── UsageError          exit 2   GPC2xxx  the call or the command line is wrong
+    │   └── InputError      exit 2   GPC21xx  an input of run(): name, shape, dtype
+    ├── ModelError          exit 3   GPC3xxx  the model is unreadable or invalid
+    │   └── ShapeError      exit 3   GPC31xx  shapes or types do not fit together
+    ├── UnsupportedError    exit 4   GPC4xxx  valid, but not supported (every case at once)
+    ├── DeviceError         exit 5   GPC5xxx  device, driver or compiler missing or failing
+    │   ├── KernelBuildError         GPC51xx  a kernel's source was refused by the compiler
+    │   └── DeviceLostError          GPC52xx  the device's context is dead
+    ├── AccuracyError       exit 6   GPC6xxx  a comparison with a reference failed
+    ├── ArtifactError       exit 3   GPC7xxx  a .gpuc file or cache entry is damaged or foreign
+    ├── ScheduleError       exit 1   GPC8xxx  a schedule that cannot run
+    └── VerifyError         exit 1   GPC9xxx  the IR is inconsistent: a bug in gpucomp
+
+A message says what failed, at which ONNX node, what was expected and found, and what to do; it is one line.
+"""
+
+from __future__ import annotations
+
+MAX_QUOTED = 120
+
+
+def quote(text: object) -> str:
+    """``text`` from a model, fit for a one-line message: escaped, and cut when long."""
+    escaped = repr(str(text))
+    return escaped if len(escaped) <= MAX_QUOTED else f"{escaped[: MAX_QUOTED - 4]}...'"
+
+
+class GpucompError(Exception):
+    """The root. ``code`` is stable over releases; ``exit_code`` is what the command line ends with."""
+
+    code = "GPC1000"
+    exit_code = 1
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        self.code = code or type(self).code
+        self.message = " ".join(str(message).split())
+        super().__init__(f"{self.code} {self.message}")
+
+
+class UsageError(GpucompError):
+    """The call or the command line is wrong."""
+
+    code = "GPC2000"
+    exit_code = 2
+
+
+class InputError(UsageError):
+    """An input given to ``run`` has a wrong name, shape or dtype."""
+
+    code = "GPC2100"
+
+
+class ModelError(GpucompError):
+    """The model cannot be read, or breaks the ONNX standard."""
+
+    code = "GPC3000"
+    exit_code = 3
+
+
+class ShapeError(ModelError):
+    """Shapes or element types do not fit together."""
+
+    code = "GPC3100"
+
+
+class UnsupportedError(GpucompError):
+    """The model is valid and gpucomp cannot compile it. ``problems`` has one line a case."""
+
+    code = "GPC4000"
+    exit_code = 4
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.problems = problems or (self.message,)
+
+
+class DeviceError(GpucompError):
+    """A device, driver or compiler is missing or failed. Never answered by a silent fallback."""
+
+    code = "GPC5000"
+    exit_code = 5
+
+
+class KernelBuildError(DeviceError):
+    """A compiler refused a kernel's source."""
+
+    code = "GPC5100"
+
+
+class DeviceLostError(DeviceError):
+    """The device's context is dead: the process has to start anew."""
+
+    code = "GPC5200"
+
+
+class AccuracyError(GpucompError):
+    """A comparison with a reference failed."""
+
+    code = "GPC6000"
+    exit_code = 6
+
+
+class ArtifactError(GpucompError):
+    """A compiled artefact is damaged, foreign or of another version."""
+
+    code = "GPC7000"
+    exit_code = 3
+
+
+class ScheduleError(GpucompError):
+    """A schedule cannot run; the message lists the reasons."""
+
+    code = "GPC8000"
+
+
+class VerifyError(GpucompError):
+    """The IR is inconsistent: gpucomp is wrong, not the model."""
+
+    code = "GPC9000"

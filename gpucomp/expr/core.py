@@ -1,0 +1,428 @@
+"""Scalar expressions: what one element of a tensor is. How it is computed (schedules, printers) lives elsewhere.
+
+Nodes are interned: two structurally equal expressions are one object, so equality is ``is`` and sharing is free.
+Build them with the functions and operators here, never with the classes.
+
+In an operator's ``Algorithm`` a ``Load``'s source is the operand's position; in a kernel it is the position of the
+kernel's parameter. Index arithmetic has dtype ``i64``; the printers choose the width that the sizes need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from gpucomp.expr.functions import FUNCTIONS
+from gpucomp.ir.types import BOOL, I64, DType
+
+Number = int | float | bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Expr:
+    """The base: an element type, and ``free``, the index variables it depends on."""
+
+    dtype: DType
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def free(self) -> frozenset[Var]:
+        cached = self.__dict__.get("_free")
+        if cached is None:
+            cached = self._compute_free()
+            object.__setattr__(self, "_free", cached)
+        return cached
+
+    def _compute_free(self) -> frozenset[Var]:
+        return frozenset().union(*(e.free for e in self.operands))
+
+    def __repr__(self) -> str:
+        from gpucomp.expr.printer import format_expr  # the printer needs the classes above
+
+        return format_expr(self)
+
+    def __add__(self, other: Expr | Number) -> Expr:
+        return call("add", self, other)
+
+    def __radd__(self, other: Number) -> Expr:
+        return call("add", literal(other, self.dtype), self)
+
+    def __sub__(self, other: Expr | Number) -> Expr:
+        return call("sub", self, other)
+
+    def __rsub__(self, other: Number) -> Expr:
+        return call("sub", literal(other, self.dtype), self)
+
+    def __mul__(self, other: Expr | Number) -> Expr:
+        return call("mul", self, other)
+
+    def __rmul__(self, other: Number) -> Expr:
+        return call("mul", literal(other, self.dtype), self)
+
+    def __truediv__(self, other: Expr | Number) -> Expr:
+        return call("div", self, other)
+
+    def __rtruediv__(self, other: Number) -> Expr:
+        return call("div", literal(other, self.dtype), self)
+
+    def __floordiv__(self, other: Expr | Number) -> Expr:
+        return call("floordiv", self, other)
+
+    def __mod__(self, other: Expr | Number) -> Expr:
+        return call("mod", self, other)
+
+    def __neg__(self) -> Expr:
+        return call("neg", self)
+
+    def __lt__(self, other: Expr | Number) -> Expr:
+        return call("lt", self, other)
+
+    def __le__(self, other: Expr | Number) -> Expr:
+        return call("le", self, other)
+
+    def __gt__(self, other: Expr | Number) -> Expr:
+        return call("lt", _coerce(other, self.dtype), self)
+
+    def __ge__(self, other: Expr | Number) -> Expr:
+        return call("le", _coerce(other, self.dtype), self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Const(Expr):
+    """A number. Floats keep NaN, infinities and the sign of zero."""
+
+    value: Number
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Var(Expr):
+    """An index variable, ``0 <= v < extent``. Not interned: each is itself."""
+
+    name: str
+    extent: int
+
+    def _compute_free(self) -> frozenset[Var]:
+        return frozenset({self})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Hole(Expr):
+    """A value that the family's template computes: the accumulator, or a row statistic."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Load(Expr):
+    """Element ``index`` of operand or parameter number ``source``."""
+
+    source: int
+    index: tuple[Expr, ...]
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return self.index
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Call(Expr):
+    """A function of ``FUNCTIONS`` applied to operands of one type."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Select(Expr):
+    """``then`` where ``condition`` holds, else ``otherwise``. The branch not taken is never read from memory."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.condition, self.then, self.otherwise)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cast(Expr):
+    """Conversion as C does it; float to integer rounds to zero and saturates; to bool is ``!= 0``."""
+
+    value: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reduce(Expr):
+    """``op`` over all values of ``axes``, in order. ``op`` is ``sum``, ``prod``, ``max`` or ``min``."""
+
+    op: str
+    axes: tuple[Var, ...]
+    body: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+    def _compute_free(self) -> frozenset[Var]:
+        return self.body.free - frozenset(self.axes)
+
+
+REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+
+
+def _intern(cls: type[Expr], *fields: Any) -> Any:
+    key = (cls, *fields)
+    found = _interned.get(key)
+    if found is None:
+        found = cls(*fields)
+        _interned[key] = found
+    return found
+
+
+def literal(value: Number, dtype: DType) -> Const:
+    """A constant of ``dtype``. ``1``, ``1.0`` and ``True`` stay apart, as do 0.0 and -0.0."""
+    if dtype.is_float:
+        value = float(value)
+        key = (Const, dtype, "float", np.float64(value).tobytes())
+    elif dtype is BOOL:
+        value = bool(value)
+        key = (Const, dtype, "bool", value)
+    else:
+        value = int(value)
+        key = (Const, dtype, "int", value)
+    found = _interned.get(key)
+    if found is None:
+        found = Const(dtype, value)
+        _interned[key] = found
+    return found  # type: ignore[return-value]
+
+
+def index(value: int) -> Const:
+    """A constant for index arithmetic."""
+    return literal(value, I64)
+
+
+def var(name: str, extent: int) -> Var:
+    """A fresh index variable ``0 <= name < extent``."""
+    return Var(I64, name, int(extent))
+
+
+def axes_of(shape: Sequence[int], prefix: str = "i") -> tuple[Var, ...]:
+    """One fresh variable a dimension: ``i0, i1, ...``."""
+    return tuple(var(f"{prefix}{d}", n) for d, n in enumerate(shape))
+
+
+def hole(name: str, dtype: DType) -> Hole:
+    return _intern(Hole, dtype, name)
+
+
+def load(source: int, indices: Iterable[Expr | int], dtype: DType) -> Load:
+    return _intern(Load, dtype, source, tuple(_coerce(i, I64) for i in indices))
+
+
+def _coerce(value: Expr | Number, dtype: DType) -> Expr:
+    return value if isinstance(value, Expr) else literal(value, dtype)
+
+
+def call(fn: str, *args: Expr | Number) -> Expr:
+    """Apply a function. Plain numbers take the type of the first expression; integer constants are folded.
+
+    Raises ``TypeError`` when the operands' types differ: conversions are always written out.
+    """
+    function = FUNCTIONS[fn]
+    dtype = next(a.dtype for a in args if isinstance(a, Expr))
+    exprs = tuple(_coerce(a, dtype) for a in args)
+    if len(exprs) != function.arity or any(e.dtype is not dtype for e in exprs):
+        raise TypeError(f"{fn}({', '.join(str(e.dtype) for e in exprs)}): operands of one type expected")
+    if not dtype.is_float and (folded := _fold_integers(fn, exprs, dtype)) is not None:
+        return folded
+    return _intern(Call, BOOL if function.result == "bool" else dtype, fn, exprs)
+
+
+def _fold_integers(fn: str, args: tuple[Expr, ...], dtype: DType) -> Expr | None:
+    values = [a.value if isinstance(a, Const) else None for a in args]
+    if all(v is not None for v in values):
+        with np.errstate(all="ignore"):
+            result = FUNCTIONS[fn].numpy(*(np.asarray(v, dtype.numpy) for v in values))
+        return literal(np.asarray(result).item(), BOOL if FUNCTIONS[fn].result == "bool" else dtype)
+    if dtype is BOOL:
+        return _fold_logic(fn, args, values)
+    if len(args) != 2:
+        return None
+    a, b = args
+    identity = {"add": (0, 0), "mul": (1, 1), "sub": (None, 0), "div": (None, 1), "floordiv": (None, 1)}
+    left, right = identity.get(fn, (None, None))
+    if left is not None and values[0] == left:
+        return b
+    if right is not None and values[1] == right:
+        return a
+    if fn == "mul" and 0 in values:
+        return literal(0, dtype)
+    if fn == "mod" and values[1] == 1:
+        return literal(0, dtype)
+    return None
+
+
+def _fold_logic(fn: str, args: tuple[Expr, ...], values: list[Any]) -> Expr | None:
+    for known, other in ((values[0], args[-1]), (values[-1], args[0])):
+        if len(args) == 2 and known is not None and fn in {"and", "or"}:
+            absorbing = known is (fn == "or")
+            return literal(known, BOOL) if absorbing else other
+    return args[0] if len(args) == 2 and args[0] is args[1] and fn in {"and", "or"} else None
+
+
+def select(condition: Expr, then: Expr | Number, otherwise: Expr | Number) -> Expr:
+    dtype = then.dtype if isinstance(then, Expr) else otherwise.dtype  # type: ignore[union-attr]
+    a, b = _coerce(then, dtype), _coerce(otherwise, dtype)
+    if a.dtype is not b.dtype or condition.dtype is not BOOL:
+        raise TypeError(f"select({condition.dtype}, {a.dtype}, {b.dtype}): bool and two operands of one type expected")
+    if isinstance(condition, Const):
+        return a if condition.value else b
+    return a if a is b else _intern(Select, dtype, condition, a, b)
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    if value.dtype is dtype:
+        return value
+    if isinstance(value, Const) and not dtype.is_float and not value.dtype.is_float:
+        return literal(np.asarray(value.value).astype(dtype.numpy).item(), dtype)
+    return _intern(Cast, dtype, value)
+
+
+def reduce(op: str, axes: Sequence[Var], body: Expr) -> Expr:
+    if op not in REDUCTIONS:
+        raise ValueError(f"no reduction {op!r}")
+    return _intern(Reduce, body.dtype, op, tuple(axes), body) if axes else body
+
+
+def identity_of(op: str, dtype: DType) -> Number:
+    """What a reduction over nothing gives: 0, 1, the lowest or the highest value (-inf, inf for floats)."""
+    if op == "sum":
+        return 0
+    if op == "prod":
+        return 1
+    if dtype.is_float:
+        return -math.inf if op == "max" else math.inf
+    if dtype is BOOL:
+        return op == "min"
+    info = np.iinfo(dtype.numpy)
+    return int(info.min if op == "max" else info.max)
+
+
+def both(conditions: Iterable[Expr]) -> Expr:
+    """The conjunction of conditions; true when there are none."""
+    result: Expr = literal(True, BOOL)
+    for condition in conditions:
+        result = call("and", result, condition)
+    return result
+
+
+def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
+    """``expr`` on other operands, through the folding constructors."""
+    match expr:
+        case Load():
+            return load(expr.source, operands, expr.dtype)
+        case Call():
+            return call(expr.fn, *operands)
+        case Select():
+            return select(*operands)
+        case Cast():
+            return cast(operands[0], expr.dtype)
+        case Reduce():
+            return reduce(expr.op, expr.axes, operands[0])
+    return expr
+
+
+def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild ``expr`` from its leaves; ``change(node)`` may replace a node whose operands are rebuilt already.
+
+    Iterative and memoised: shared parts are visited once and depth is no limit.
+    """
+    done: dict[Expr, Expr] = {}
+    stack = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if node in done:
+            continue
+        if not ready:
+            stack.append((node, True))
+            stack.extend((child, False) for child in node.operands if child not in done)
+            continue
+        operands = [done[child] for child in node.operands]
+        same = all(a is b for a, b in zip(operands, node.operands, strict=True))
+        result = node if same else rebuild(node, operands)
+        changed = change(result)
+        done[node] = result if changed is None else changed
+    return done[expr]
+
+
+def substitute(expr: Expr, replacements: Mapping[Expr, Expr]) -> Expr:
+    """``expr`` with variables, holes or whole sub-expressions replaced. Reduction axes are bound: never replaced."""
+    if not replacements:
+        return expr
+    return transform(expr, replacements.get)
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every distinct node of ``expr``, operands before users."""
+    seen: set[Expr] = set()
+    stack = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((child, False) for child in node.operands)
+
+
+def loads(expr: Expr) -> list[Load]:
+    return [node for node in walk(expr) if isinstance(node, Load)]
+
+
+def reduces(expr: Expr) -> list[Reduce]:
+    return [node for node in walk(expr) if isinstance(node, Reduce)]
+
+
+def fresh_axes(expr: Expr) -> Expr:
+    """``expr`` with reduction variables of its own, so that it can stand beside a copy of itself."""
+
+    def renew(node: Expr) -> Expr | None:
+        if not isinstance(node, Reduce):
+            return None
+        axes = tuple(var(a.name, a.extent) for a in node.axes)
+        return reduce(node.op, axes, substitute(node.body, dict(zip(node.axes, axes, strict=True))))
+
+    return transform(expr, renew)
+
+
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """One result of an operator: ``result[axes] = body``; the axes' extents are the result's shape."""
+
+    axes: tuple[Var, ...]
+    body: Expr
+
+    def at(self, indices: Sequence[Expr]) -> Expr:
+        """The element at ``indices``."""
+        return substitute(self.body, dict(zip(self.axes, indices, strict=True)))

@@ -1,0 +1,216 @@
+"""Expressions as a short program of statements, which every printer spells in its own language.
+
+Each distinct sub-expression becomes one ``Let`` in the outermost loop that binds its variables, so nothing is
+computed twice and loop-invariant parts leave their loops. A branch that reads memory becomes an ``If``: the branch
+not taken is never read. No target is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpucomp.expr.core import (
+    Const,
+    Expr,
+    Hole,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    identity_of,
+    literal,
+    walk,
+)
+from gpucomp.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The name of a value: ``e3`` for a statement's result, or what the caller bound."""
+
+    name: str
+    dtype: DType
+
+
+Operand = Ref | Const
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """``name = expr`` with the expression's operands already named. ``expr`` gives function, dtype and source."""
+
+    target: Ref
+    expr: Expr
+    operands: tuple[Operand, ...]
+
+
+@dataclass(slots=True)
+class If:
+    """``target = condition ? then : otherwise`` with statements of its own in each branch."""
+
+    target: Ref
+    condition: Operand
+    then: Block
+    then_value: Operand
+    otherwise: Block
+    otherwise_value: Operand
+
+
+@dataclass(slots=True)
+class Loop:
+    """Accumulates ``targets`` over ``axis``. Nested axes are nested loops that carry the same accumulators."""
+
+    axis: Var
+    axis_name: str
+    body: Block
+    unroll: bool = False
+
+
+@dataclass(slots=True)
+class Start:
+    """``target = initial``: an accumulator, written to by ``Accumulate``."""
+
+    target: Ref
+    initial: Const
+
+
+@dataclass(slots=True)
+class Accumulate:
+    """``target = op(target, value)``."""
+
+    target: Ref
+    op: str
+    value: Operand
+
+
+Statement = Let | If | Loop | Start | Accumulate
+
+
+@dataclass(slots=True)
+class Block:
+    statements: list[Statement] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Statement]:
+        return iter(self.statements)
+
+
+class _Scope:
+    def __init__(self, parent: _Scope | None, bound: frozenset[Var], block: Block, guarded: bool = False) -> None:
+        self.parent, self.bound, self.block, self.guarded = parent, bound, block, guarded
+        self.names: dict[Expr, Operand] = {}
+
+    def find(self, expr: Expr) -> Operand | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if expr in scope.names:
+                return scope.names[expr]
+            scope = scope.parent
+        return None
+
+
+class Lowering:
+    """Lowers expressions into blocks. One instance a kernel, so that names are unique and sharing is found.
+
+    ``bindings`` names what the surrounding code already has: index variables, holes, or whole sub-expressions.
+    """
+
+    def __init__(self, bindings: Mapping[Expr, str], *, prefix: str = "e", unroll_limit: int = 0) -> None:
+        self._prefix = prefix
+        self._counter = 0
+        self._unroll_limit = unroll_limit
+        self.block = Block()
+        self._root = _Scope(None, frozenset(e for e in bindings if isinstance(e, Var)), self.block)
+        self._root.names.update({e: Ref(name, e.dtype) for e, name in bindings.items()})
+
+    def lower(self, expr: Expr) -> Operand:
+        """The operand that holds ``expr``; the statements it needs are appended to ``self.block``."""
+        return self._lower(expr, self._root)
+
+    def take(self) -> Block:
+        """The statements so far; those that follow go to a fresh block (names stay known)."""
+        taken = Block(self.block.statements)
+        self.block.statements = []
+        return taken
+
+    def _fresh(self, dtype: DType) -> Ref:
+        ref = Ref(f"{self._prefix}{self._counter}", dtype)
+        self._counter += 1
+        return ref
+
+    def _home(self, expr: Expr, scope: _Scope) -> _Scope:
+        """The outermost scope that binds what ``expr`` needs. A guarded one is not left: its loads are unsafe outside."""
+        needed = expr.free
+        while scope.parent is not None and not scope.guarded and not (needed & scope.bound):
+            scope = scope.parent
+        return scope
+
+    def _lower(self, expr: Expr, scope: _Scope) -> Operand:
+        if isinstance(expr, Const):
+            return expr
+        found = scope.find(expr)
+        if found is not None:
+            return found
+        if isinstance(expr, (Var, Hole)):
+            raise KeyError(f"{expr.name} is not bound here")
+        home = self._home(expr, scope)
+        result: Operand
+        if isinstance(expr, Select) and _touches_memory(expr):
+            result = self._if(expr, home)
+        elif isinstance(expr, Reduce):
+            result = self._reduce(expr, home)
+        else:
+            operands = tuple(self._lower(child, home) for child in expr.operands)
+            target = self._fresh(expr.dtype)
+            home.block.statements.append(Let(target, expr, operands))
+            result = target
+        home.names[expr] = result
+        return result
+
+    def _if(self, expr: Select, scope: _Scope) -> Ref:
+        condition = self._lower(expr.condition, scope)
+        then, otherwise = Block(), Block()
+        then_value = self._lower(expr.then, _Scope(scope, frozenset(), then, guarded=True))
+        otherwise_value = self._lower(expr.otherwise, _Scope(scope, frozenset(), otherwise, guarded=True))
+        result = self._fresh(expr.dtype)
+        scope.block.statements.append(If(result, condition, then, then_value, otherwise, otherwise_value))
+        return result
+
+    def _reduce(self, expr: Reduce, scope: _Scope) -> Operand:
+        identity = literal(identity_of(expr.op, expr.dtype), expr.dtype)
+        if any(axis.extent == 0 for axis in expr.axes):
+            return identity
+        result = self._fresh(expr.dtype)
+        start = Start(result, identity)
+        loops: list[Statement] = []
+        block, inner = Block(loops), scope
+        points = 1
+        for axis in expr.axes:
+            points *= axis.extent
+        outermost = block
+        for axis in expr.axes:
+            name = f"{self._prefix}{self._counter}"
+            self._counter += 1
+            body = Block()
+            block.statements.append(Loop(axis, name, body, unroll=points <= self._unroll_limit))
+            inner = _Scope(inner, frozenset({axis}), body)
+            inner.names[axis] = Ref(name, axis.dtype)
+            block = body
+        value = self._lower(expr.body, inner)
+        block.statements.append(Accumulate(result, expr.op, value))
+        scope.block.statements.append(start)
+        scope.block.statements.extend(outermost.statements)
+        return result
+
+
+def _touches_memory(expr: Expr) -> bool:
+    return any(isinstance(node, (Load, Reduce)) for node in walk(expr))
+
+
+def lower_all(
+    exprs: Sequence[Expr], bindings: Mapping[Expr, str], *, unroll_limit: int = 0
+) -> tuple[Block, list[Operand]]:
+    """One block that computes all ``exprs``, and their operands."""
+    lowering = Lowering(bindings, unroll_limit=unroll_limit)
+    results = [lowering.lower(e) for e in exprs]
+    return lowering.block, results

@@ -1,0 +1,291 @@
+"""Index arithmetic: intervals, and rewriting to a sum of terms. Floating-point expressions are left as they are.
+
+Integer expressions become ``c0 + c1*t1 + c2*t2 ...`` with one coefficient per distinct term, which is what makes
+``reshape(transpose(reshape(x)))`` an index map a person would write:
+
+    (q*(x//q) + x%q)          ->  x
+    (c*a + b) // c            ->  a + b//c         (a + 0 when 0 <= b < c)
+    (c*a + b) % c             ->  b % c
+    (x // a) // b             ->  x // (a*b)
+    (x % (a*b)) // a          ->  (x // a) % b
+    comparisons decided by the operands' intervals become constants
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpucomp.expr.core import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    call,
+    index,
+    literal,
+    reduce,
+    select,
+    transform,
+)
+from gpucomp.ir.types import BOOL, I64
+
+Interval = tuple[float, float]
+ANYTHING: Interval = (-math.inf, math.inf)
+
+
+def bounds(expr: Expr, memo: dict[Expr, Interval] | None = None) -> Interval:
+    """Lowest and highest value of an integer expression (infinite where unknown)."""
+    memo = {} if memo is None else memo
+    found = memo.get(expr)
+    if found is None:
+        found = memo[expr] = _bounds(expr, memo)
+    return found
+
+
+def _bounds(expr: Expr, memo: dict[Expr, Interval]) -> Interval:
+    match expr:
+        case Const(value=value):
+            return (value, value)
+        case Var(extent=extent):
+            return (0, max(extent - 1, 0))
+        case Select():
+            a, b = bounds(expr.then, memo), bounds(expr.otherwise, memo)
+            return (min(a[0], b[0]), max(a[1], b[1]))
+        case Cast() if not expr.value.dtype.is_float and expr.dtype.bits >= 32:
+            return bounds(expr.value, memo)
+        case Call(fn=fn, args=(a, b)):
+            return _binary_bounds(fn, bounds(a, memo), bounds(b, memo), expr)
+        case Call(fn="neg", args=(a,)):
+            low, high = bounds(a, memo)
+            return (-high, -low)
+        case Load() if expr.dtype.is_integer:
+            info = np.iinfo(expr.dtype.numpy) if not expr.dtype.storage_only else None
+            return (int(info.min), int(info.max)) if info is not None else ANYTHING
+    return (0, 1) if expr.dtype is BOOL else ANYTHING
+
+
+def _product(x: float, y: float) -> float:
+    return 0 if x == 0 or y == 0 else x * y  # 0 * inf is 0 for interval ends
+
+
+def _binary_bounds(fn: str, a: Interval, b: Interval, expr: Expr) -> Interval:
+    if fn == "add":
+        return (a[0] + b[0], a[1] + b[1])
+    if fn == "sub":
+        return (a[0] - b[1], a[1] - b[0])
+    if fn == "mul":
+        ends = [_product(x, y) for x in a for y in b]
+        return (min(ends), max(ends))
+    if fn == "min":
+        return (min(a[0], b[0]), min(a[1], b[1]))
+    if fn == "max":
+        return (max(a[0], b[0]), max(a[1], b[1]))
+    if fn in {"floordiv", "div"} and b[0] == b[1] and b[0] > 0 and (fn == "floordiv" or a[0] >= 0):
+        c = b[0]
+        return tuple(x // c if math.isfinite(x) else x for x in a)  # type: ignore[return-value]
+    if fn == "mod" and b[0] == b[1] and b[0] > 0:
+        return a if a[0] >= 0 and a[1] < b[0] else (0, b[0] - 1)
+    return (0, 1) if expr.dtype is BOOL else ANYTHING
+
+
+Terms = dict[Expr, int]
+
+
+def linear(expr: Expr) -> tuple[int, Terms]:
+    """``expr`` as constant + sum of coefficient * term. Terms are variables, quotients, remainders, loads ..."""
+    constant, terms = 0, {}
+    stack: list[tuple[Expr, int]] = [(expr, 1)]
+    while stack:
+        node, factor = stack.pop()
+        match node:
+            case Const(value=value):
+                constant += factor * int(value)
+            case Call(fn="add", args=(a, b)):
+                stack += [(b, factor), (a, factor)]
+            case Call(fn="sub", args=(a, b)):
+                stack += [(b, -factor), (a, factor)]
+            case Call(fn="neg", args=(a,)):
+                stack.append((a, -factor))
+            case Call(fn="mul", args=(a, Const(value=c))) | Call(fn="mul", args=(Const(value=c), a)):
+                stack.append((a, factor * int(c)))
+            case _:
+                terms[node] = terms.get(node, 0) + factor
+    return constant, {t: c for t, c in terms.items() if c}
+
+
+def from_linear(constant: int, terms: Terms) -> Expr:
+    """The canonical spelling of a linear form: terms by falling coefficient, constant last."""
+    result: Expr | None = None
+    for term, factor in sorted(terms.items(), key=lambda tc: -abs(tc[1])):
+        part = term if abs(factor) == 1 else call("mul", term, abs(factor))
+        if result is None:
+            result = part if factor > 0 else call("neg", part)
+        else:
+            result = call("add" if factor > 0 else "sub", result, part)
+    if result is None:
+        return index(constant)
+    if constant == 0:
+        return result
+    return call("add", result, constant) if constant > 0 else call("sub", result, -constant)
+
+
+def _join_quotients(constant: int, terms: Terms) -> tuple[int, Terms]:
+    """q*c*(x // q) + c*(x % q)  ->  c*x"""
+    for node, factor in list(terms.items()):
+        match node:
+            case Call(fn="mod", args=(x, Const(value=q))):
+                quotient = call("floordiv", x, q)
+                match x:  # (y // a) // q is spelt y // (a*q)
+                    case Call(fn="floordiv", args=(y, Const(value=a))):
+                        quotient = call("floordiv", y, a * q)
+                if terms.get(quotient) == factor * q:
+                    del terms[node], terms[quotient]
+                    inner_constant, inner = linear(x)
+                    for t, c in inner.items():
+                        terms[t] = terms.get(t, 0) + c * factor
+                    return _join_quotients(constant + inner_constant * factor, {t: c for t, c in terms.items() if c})
+    return constant, terms
+
+
+class Simplifier:
+    """One run over related expressions; intervals are remembered between them."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[Expr, Interval] = {}
+
+    def __call__(self, expr: Expr) -> Expr:
+        return transform(expr, self._step)
+
+    def bounds(self, expr: Expr) -> Interval:
+        return bounds(expr, self._bounds)
+
+    def _step(self, node: Expr) -> Expr | None:
+        if isinstance(node, Var) and node.extent == 1:
+            return index(0)
+        if isinstance(node, Reduce) and any(a.extent == 1 for a in node.axes):
+            return reduce(node.op, tuple(a for a in node.axes if a.extent != 1), node.body)
+        if isinstance(node, Select) and not isinstance(node.condition, Const):
+            return self._select(node)
+        if not isinstance(node, Call):
+            return None
+        if node.fn in {"lt", "le", "eq", "ne"} and not node.args[0].dtype.is_float:
+            return self._compare(node)
+        if node.dtype is not I64:
+            return None
+        if node.fn in {"add", "sub", "neg", "mul"}:
+            constant, terms = linear(node)
+            return from_linear(*_join_quotients(constant, dict(terms)))
+        if node.fn in {"floordiv", "mod"} and isinstance(node.args[1], Const) and node.args[1].value > 0:
+            quotient, rest = self._divide(node.args[0], int(node.args[1].value))
+            return quotient if node.fn == "floordiv" else rest
+        if node.fn in {"min", "max"}:
+            return self._extremum(node)
+        return None
+
+    def _divide(self, x: Expr, c: int) -> tuple[Expr, Expr]:
+        """``x // c`` and ``x % c``."""
+        constant, terms = linear(x)
+        whole = {t: f // c for t, f in terms.items() if f % c == 0}
+        part = {t: f for t, f in terms.items() if f % c}
+        rest = from_linear(constant % c, part)
+        low, high = self.bounds(rest)
+        if math.isfinite(low) and math.isfinite(high) and low // c == high // c:
+            k = int(low // c)
+            quotient = from_linear(constant // c + k, whole)
+            constant_rest, part_rest = linear(rest)
+            return quotient, from_linear(constant_rest - k * c, part_rest)
+        divisor = 0
+        for f in part.values():
+            divisor = math.gcd(divisor, f)
+        divisor = math.gcd(divisor, c)
+        if divisor > 1 and low >= 0:  # (d*x + k) // (d*c) -> x // c when 0 <= k < d
+            k = (constant % c) % divisor
+            inner = from_linear((constant % c) // divisor, {t: f // divisor for t, f in part.items()})
+            q, r = self._divide(inner, c // divisor)
+            scaled = linear(call("mul", r, divisor))
+            return self._add(whole, constant // c, q), from_linear(scaled[0] + k, scaled[1])
+        q, r = self._atom(rest, c)
+        return self._add(whole, constant // c, q), r
+
+    def _add(self, terms: Terms, constant: int, extra: Expr) -> Expr:
+        extra_constant, extra_terms = linear(extra)
+        total = dict(terms)
+        for t, f in extra_terms.items():
+            total[t] = total.get(t, 0) + f
+        return from_linear(constant + extra_constant, {t: f for t, f in total.items() if f})
+
+    def _atom(self, x: Expr, c: int) -> tuple[Expr, Expr]:
+        match x:
+            case Call(fn="floordiv", args=(inner, Const(value=a))):
+                q, _ = self._divide(inner, int(a) * c)
+                return q, call("mod", x, c)
+            case Call(fn="mod", args=(inner, Const(value=a))) if int(a) % c == 0:
+                q, r = self._divide(inner, c)
+                return self._divide(q, int(a) // c)[1], r
+        return call("floordiv", x, c), call("mod", x, c)
+
+    def _compare(self, node: Call) -> Expr | None:
+        a, b = node.args
+        if a.dtype is not I64:
+            return None
+        constant, terms = linear(call("sub", a, b))
+        low, high = self.bounds(from_linear(constant, terms))
+        verdict = {
+            "lt": (high < 0, low >= 0),
+            "le": (high <= 0, low > 0),
+            "eq": (low == high == 0, high < 0 or low > 0),
+            "ne": (high < 0 or low > 0, low == high == 0),
+        }[node.fn]
+        return literal(verdict[0], BOOL) if any(verdict) else None
+
+    def _extremum(self, node: Call) -> Expr | None:
+        (a_low, a_high), (b_low, b_high) = self.bounds(node.args[0]), self.bounds(node.args[1])
+        if a_high <= b_low:
+            return node.args[0] if node.fn == "min" else node.args[1]
+        if b_high <= a_low:
+            return node.args[1] if node.fn == "min" else node.args[0]
+        return None
+
+    def _select(self, node: Select) -> Expr | None:
+        """select(c, select(c, a, b), d)  ->  select(c, a, d)"""
+        match node.then:
+            case Select(condition=inner) if inner is node.condition:
+                return select(node.condition, node.then.then, node.otherwise)
+        return None
+
+
+def simplify(expr: Expr) -> Expr:
+    """``expr`` with its index arithmetic in canonical form."""
+    return Simplifier()(expr)
+
+
+def flatten(indices: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
+    """The row-major offset, in elements, of ``indices`` in ``shape``."""
+    offset: Expr = index(0)
+    for i, extent in zip(indices, shape, strict=True):
+        offset = call("add", call("mul", offset, extent), i)
+    return simplify(offset)
+
+
+def unflatten(offset: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
+    """The indices in ``shape`` of a row-major offset."""
+    result: list[Expr] = []
+    for extent in reversed(shape):
+        extent = max(extent, 1)
+        result.append(call("mod", offset, extent) if len(result) + 1 < len(shape) else offset)
+        offset = call("floordiv", offset, extent)
+    return tuple(simplify(i) for i in reversed(result))
+
+
+def coefficient(offset: Expr, variable: Var) -> int | None:
+    """How far ``offset`` moves when ``variable`` grows by one; ``None`` when that is no constant."""
+    _, terms = linear(offset)
+    if any(variable in t.free for t in terms if t is not variable):
+        return None
+    return terms.get(variable, 0)

@@ -1,0 +1,242 @@
+"""The graph IR: ``Op``, ``Node``, ``Value``, ``Graph``, immutable and compared by identity. No operator is defined here.
+
+Why immutable: a pass returns the same object when it changed nothing, and nobody can edit a graph behind a
+reader's back. Why identity: a node is its own dictionary key; two graphs are equal when they print the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from gpucomp.errors import ShapeError
+from gpucomp.ir.types import TensorType, type_of
+
+TypeRule = Callable[..., TensorType | tuple[TensorType, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Op:
+    """What the compiler knows of an operator; made by ``gpucomp.ops.registry``.
+
+    ``type_rule(*input_types, **attrs)`` gives the output type(s) and raises ``ValueError`` for bad operands.
+    ``meaning`` holds what ``define`` added:
+
+    ``reference(*arrays, **attrs)``   the numpy meaning: one array, or a tuple of them
+    ``algorithm(*types, **attrs)``    the scalar meaning: one ``Algorithm`` a result; absent for a host operator
+    ``push(operand, index, *types, **attrs)``  for pure movements: where the operand's element ``index`` lands in
+                                      the result (so that a producer can store there); absent when that is no function
+    """
+
+    name: str
+    type_rule: TypeRule
+    meaning: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *inputs: Value, name: str = "", **attrs: Any) -> Value:
+        """Build a node and return its first result."""
+        return self.node(*inputs, name=name, **attrs)[0]
+
+    def node(self, *inputs: Value, name: str = "", **attrs: Any) -> Node:
+        """Build a node, inferring its types. Raises ``ShapeError`` naming the operator, its operands and node."""
+        types = infer(self, [v.type for v in inputs], attrs, name)
+        return Node(self, tuple(inputs), MappingProxyType(dict(attrs)), types, name)
+
+    @property
+    def reference(self) -> Callable[..., Any]:
+        return self.meaning["reference"]
+
+    @property
+    def algorithm(self) -> Callable[..., Any] | None:
+        return self.meaning.get("algorithm")
+
+    @property
+    def push(self) -> Callable[..., Any] | None:
+        return self.meaning.get("push")
+
+    def define(self, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: ``@Relu.define("reference")``."""
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.meaning[what] = function
+            return function
+
+        return add
+
+
+def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: str = "") -> tuple[TensorType, ...]:
+    """The types of the results of ``op``; one place turns a type rule's complaint into the user's error."""
+    try:
+        result = op.type_rule(*types, **attrs)
+    except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
+        operands = ", ".join(map(str, types))
+        where = f" at node {name!r}" if name else ""
+        raise ShapeError(f"{op.name}({operands}){where}: {error}", code="GPC3101") from error
+    results = (result,) if isinstance(result, TensorType) else tuple(result)
+    for t in results:
+        if any(d < 0 for d in t.shape) or t.size > 1 << 48:
+            where = f" at node {name!r}" if name else ""
+            raise ShapeError(f"{op.name}{where}: the result {t} has no sensible size", code="GPC3102")
+    return results
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)  # compared by identity: a node is its own key
+class Node:
+    op: Op
+    inputs: tuple[Value, ...]
+    attrs: Mapping[str, Any]
+    types: tuple[TensorType, ...]
+    name: str = ""  # the ONNX node's name; used in messages only
+    _values: list[Value] = field(default_factory=list, init=False)
+
+    __match_args__ = ("op", "inputs", "attrs")
+
+    def __post_init__(self) -> None:
+        self._values.extend(Value(self, i) for i in range(len(self.types)))
+
+    def __getitem__(self, index: int) -> Value:
+        return self._values[index]
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return tuple(self._values)
+
+    def __repr__(self) -> str:  # the generated one would print the whole DAG, exponentially
+        return f"{self.op}{f' {self.name!r}' if self.name else ''} : {', '.join(map(str, self.types))}"
+
+    def with_inputs(self, inputs: Iterable[Value]) -> Node:
+        """This node on other operands; the same object when they are the same."""
+        inputs = tuple(inputs)
+        if all(a is b for a, b in zip(inputs, self.inputs, strict=True)):
+            return self
+        types = self.types
+        if any(a.type != b.type for a, b in zip(inputs, self.inputs, strict=True)):
+            types = infer(self.op, [v.type for v in inputs], self.attrs, self.name)
+        return Node(self.op, inputs, self.attrs, types, self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Value:
+    """Result ``index`` of ``node``. Matches like its node: ``Value(ops.Transpose, (x,), {"perm": p})``."""
+
+    node: Node
+    index: int
+
+    __match_args__ = ("op", "inputs", "attrs")
+
+    @property
+    def op(self) -> Op:
+        return self.node.op
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.node.inputs
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        return self.node.attrs
+
+    @property
+    def type(self) -> TensorType:
+        return self.node.types[self.index]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    def __repr__(self) -> str:
+        return f"{self.node!r}#{self.index}" if self.index else repr(self.node)
+
+
+Input = Op("Input", lambda *, type, label: type)
+Constant = Op("Constant", lambda *, value: type_of(value))
+
+
+def input_value(label: str, type: TensorType) -> Value:
+    """A graph input named ``label`` in messages and in ``run``."""
+    return Input(type=type, label=label)
+
+
+def constant(array: np.ndarray | float | int | bool, name: str = "") -> Value:
+    """A constant. The array is taken as it is and made read-only: copy it first if you go on writing to it."""
+    array = np.asarray(array)
+    array.flags.writeable = False
+    return Constant(value=array, name=name)
+
+
+def constant_value(value: Value) -> np.ndarray | None:
+    """The array of a constant, else ``None``."""
+    return value.attrs["value"] if value.op is Constant else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Inputs, outputs and the outputs' names. The nodes are whatever the outputs need."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    output_names: tuple[str, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.output_names:
+            object.__setattr__(self, "output_names", tuple(f"output{i}" for i in range(len(self.outputs))))
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(v.attrs["label"] for v in self.inputs)
+
+    def nodes(self) -> list[Node]:
+        """All nodes that the outputs need, operands first. Iterative: depth is no limit."""
+        return topological(v.node for v in self.outputs)
+
+    def uses(self) -> Counter[Value]:
+        """How often each value is read, by nodes and as a graph output. Computed on demand, never stored."""
+        counts: Counter[Value] = Counter(self.outputs)
+        for node in self.nodes():
+            counts.update(node.inputs)
+        return counts
+
+    def consumers(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value; a node that reads it twice is listed once."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.nodes():
+            for value in dict.fromkeys(node.inputs):
+                readers.setdefault(value, []).append(node)
+        return readers
+
+    def with_outputs(self, outputs: Iterable[Value]) -> Graph:
+        """The graph with other outputs; the same object when they are the same."""
+        outputs = tuple(outputs)
+        if all(a is b for a, b in zip(outputs, self.outputs, strict=True)):
+            return self
+        return Graph(self.inputs, outputs, self.output_names, self.name)
+
+
+def topological(roots: Iterable[Node]) -> list[Node]:
+    """``roots`` and all they need, operands before users, in a stable order."""
+    order: list[Node] = []
+    done: set[Node] = set()
+    for root in roots:
+        if root in done:
+            continue
+        stack: list[tuple[Node, Iterator[Value]]] = [(root, iter(root.inputs))]
+        done.add(root)
+        while stack:
+            node, pending = stack[-1]
+            for value in pending:
+                if value.node not in done:
+                    done.add(value.node)
+                    stack.append((value.node, iter(value.node.inputs)))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+    return order

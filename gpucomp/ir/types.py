@@ -1,0 +1,124 @@
+"""Element types, dimensions and tensor types. No values live here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type. ``kind`` is ``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool."""
+
+    name: str
+    kind: str
+    bits: int
+    numpy: np.dtype
+    storage_only: bool = False  # no arithmetic: f8 and i4 are widened on load
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element in memory; i4 and u4 take a whole byte."""
+        return max(self.bits, 8) // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in "iu"
+
+
+F64 = DType("f64", "f", 64, np.dtype(np.float64))
+F32 = DType("f32", "f", 32, np.dtype(np.float32))
+F16 = DType("f16", "f", 16, np.dtype(np.float16))
+BF16 = DType("bf16", "f", 16, np.dtype(ml_dtypes.bfloat16))
+I64 = DType("i64", "i", 64, np.dtype(np.int64))
+I32 = DType("i32", "i", 32, np.dtype(np.int32))
+I16 = DType("i16", "i", 16, np.dtype(np.int16))
+I8 = DType("i8", "i", 8, np.dtype(np.int8))
+U64 = DType("u64", "u", 64, np.dtype(np.uint64))
+U32 = DType("u32", "u", 32, np.dtype(np.uint32))
+U16 = DType("u16", "u", 16, np.dtype(np.uint16))
+U8 = DType("u8", "u", 8, np.dtype(np.uint8))
+BOOL = DType("bool", "b", 8, np.dtype(np.bool_))
+F8E4M3 = DType("f8e4m3fn", "f", 8, np.dtype(ml_dtypes.float8_e4m3fn), storage_only=True)
+F8E4M3FNUZ = DType("f8e4m3fnuz", "f", 8, np.dtype(ml_dtypes.float8_e4m3fnuz), storage_only=True)
+F8E5M2 = DType("f8e5m2", "f", 8, np.dtype(ml_dtypes.float8_e5m2), storage_only=True)
+F8E5M2FNUZ = DType("f8e5m2fnuz", "f", 8, np.dtype(ml_dtypes.float8_e5m2fnuz), storage_only=True)
+I4 = DType("i4", "i", 4, np.dtype(ml_dtypes.int4), storage_only=True)
+U4 = DType("u4", "u", 4, np.dtype(ml_dtypes.uint4), storage_only=True)
+
+_ALL = (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4)
+DTYPES = {dtype.name: dtype for dtype in _ALL}
+_BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+
+
+def dtype_of(numpy_dtype: object) -> DType:
+    """The ``DType`` of a numpy dtype. Raises ``TypeError`` for one that gpucomp has no name for."""
+    dtype = np.dtype(numpy_dtype)  # type: ignore[call-overload]
+    try:
+        return _BY_NUMPY[dtype.newbyteorder("=")]
+    except KeyError:
+        raise TypeError(f"element type {dtype} is not supported; supported are {', '.join(DTYPES)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A named dynamic dimension with its declared range, both ends included."""
+
+    name: str
+    low: int = 1
+    high: int = (1 << 31) - 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and shape; printed ``f16[1,64,56,56]``. Compared by value."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of elements; 1 for a scalar."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.nbytes
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        return TensorType(self.dtype, tuple(int(d) for d in shape))
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+
+def type_of(array: np.ndarray) -> TensorType:
+    """The type of a numpy array."""
+    return TensorType(dtype_of(array.dtype), tuple(array.shape))

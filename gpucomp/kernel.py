@@ -1,0 +1,208 @@
+"""A kernel: one launch, described by what it computes. How it computes it (schedule, source) is decided elsewhere.
+
+A kernel knows nothing of the graph: its loads name parameters by position, its variables have canonical names, so
+two layers of one shape are one kernel (``digest``) and are compiled once. A ``Step`` binds it to graph values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gpucomp.expr.core import Expr, Hole, Reduce, Var, reduce, transform, var, walk
+from gpucomp.expr.printer import format_expr
+from gpucomp.ir.graph import Node, Value
+from gpucomp.ir.types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """``params[target][index] = value`` for every point of the domain (of the rows alone, for a row result)."""
+
+    target: int
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Loops:
+    """Any algorithm: every point of ``domain`` on its own; values may hold ``Reduce`` nodes."""
+
+    domain: tuple[Var, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """``acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``, seen by stores as the hole ``acc``.
+
+    ``a`` and ``b`` are element expressions: loads with index maps, halo guards and elementwise prologues. The
+    accumulator's dtype is ``acc.dtype``; ``a`` and ``b`` are cast to it before they are multiplied.
+    """
+
+    batch: tuple[Var, ...]
+    m: tuple[Var, ...]
+    n: tuple[Var, ...]
+    k: tuple[Var, ...]
+    a: Expr
+    b: Expr
+    acc: Hole
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.batch + self.m + self.n
+
+
+@dataclass(frozen=True, eq=False)
+class Statistic:
+    """``hole[rows] = op over cols of value``; ``value`` may use the holes of the statistics before it."""
+
+    hole: Hole
+    op: str
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Rowwise:
+    """Statistics of each row, in order, then stores: over rows and columns (softmax, norms) or rows alone (reductions).
+
+    Stores listed in ``row_stores`` run once a row; the others once an element.
+    """
+
+    rows: tuple[Var, ...]
+    cols: tuple[Var, ...]
+    statistics: tuple[Statistic, ...]
+    row_stores: frozenset[int] = frozenset()
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.rows + self.cols
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """``acc[domain] = op over window of value``: pooling. ``window`` is small enough to unroll."""
+
+    domain: tuple[Var, ...]
+    window: tuple[Var, ...]
+    op: str
+    value: Expr
+    acc: Hole
+
+
+Body = Loops | Contraction | Rowwise | Window
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them."""
+
+    family: str
+    params: tuple[TensorType, ...]
+    outputs: int
+    body: Body
+    stores: tuple[Store, ...]
+    label: str = ""  # for people: "conv2d 3x3 64->128 28x28"
+
+    @property
+    def inputs(self) -> int:
+        return len(self.params) - self.outputs
+
+    @cached_property
+    def text(self) -> str:
+        return format_kernel(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """Names what the kernel computes: equal for equal kernels, in every process."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def expressions(self) -> list[Expr]:
+        """Every expression of the kernel, stores' indices included."""
+        parts: list[Expr] = []
+        match self.body:
+            case Contraction(a=a, b=b):
+                parts += [a, b]
+            case Rowwise(statistics=statistics):
+                parts += [s.value for s in statistics]
+            case Window(value=value):
+                parts.append(value)
+        for store in self.stores:
+            parts += [*store.index, store.value]
+        return parts
+
+
+def _axes(axes: Sequence[Var]) -> str:
+    return ", ".join(f"{a.name}<{a.extent}" for a in axes)
+
+
+def format_kernel(kernel: Kernel) -> str:
+    """A kernel as text: its identity, and what ``inspect --kernels`` shows."""
+    lines = [f"kernel {kernel.family}({', '.join(map(str, kernel.params))}) -> {kernel.outputs}"]
+    match kernel.body:
+        case Loops(domain=domain):
+            lines.append(f"  for {_axes(domain)}")
+        case Contraction() as c:
+            lines.append(f"  batch {_axes(c.batch)} | m {_axes(c.m)} | n {_axes(c.n)} | k {_axes(c.k)}")
+            lines.append(f"  a = {format_expr(c.a)}")
+            lines.append(f"  b = {format_expr(c.b)}")
+            lines.append(f"  {c.acc.name}: {c.acc.dtype}")
+        case Rowwise() as r:
+            lines.append(f"  rows {_axes(r.rows)} | cols {_axes(r.cols)}")
+            lines += [f"  {s.hole.name}: {s.hole.dtype} = {s.op} {format_expr(s.value)}" for s in r.statistics]
+        case Window() as w:
+            lines.append(f"  for {_axes(w.domain)} | window {_axes(w.window)}")
+            lines.append(f"  {w.acc.name}: {w.acc.dtype} = {w.op} {format_expr(w.value)}")
+    for position, store in enumerate(kernel.stores):
+        once = " (per row)" if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores else ""
+        where = ", ".join(map(format_expr, store.index))
+        lines.append(f"  x{store.target}[{where}] = {format_expr(store.value)}{once}")
+    return "\n".join(lines)
+
+
+def canonical_names(expressions: Sequence[Expr], domains: dict[str, tuple[Var, ...]]) -> dict[Expr, Expr]:
+    """Fresh variables named by role and position; ``domains`` gives the prefixes, bound axes become ``r0 ...``."""
+    names: dict[Expr, Expr] = {}
+    for prefix, axes in domains.items():
+        for position, axis in enumerate(axes):
+            names[axis] = var(f"{prefix}{position}", axis.extent)
+    for expr in expressions:
+        for node in walk(expr):
+            if isinstance(node, Reduce):
+                for axis in node.axes:
+                    names.setdefault(axis, var(f"r{len(names)}", axis.extent))
+    return names
+
+
+def rename(expr: Expr, names: dict[Expr, Expr]) -> Expr:
+    """``expr`` with every variable of ``names`` replaced, bound reduction axes included."""
+
+    def change(node: Expr) -> Expr | None:
+        if isinstance(node, Var):
+            return names.get(node)
+        if isinstance(node, Reduce) and any(a in names for a in node.axes):
+            return reduce(node.op, tuple(names.get(a, a) for a in node.axes), node.body)  # type: ignore[misc]
+        return None
+
+    return transform(expr, change)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A kernel in its place: the graph values it reads and writes, the nodes it swallowed, and why it ends there.
+
+    ``kernel`` is ``None`` for a host step, which runs its one node's numpy reference.
+    """
+
+    name: str
+    kernel: Kernel | None
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    why: str = ""
+    prologue: tuple[Node, ...] = field(default=())
+
+    @property
+    def is_host(self) -> bool:
+        return self.kernel is None
