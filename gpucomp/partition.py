@@ -140,6 +140,16 @@ class _Partition:
                 self.inlined[value] = footprint
 
     def _start(self, value: Value) -> None:
+        """Start a kernel at ``value``. Producers that would make it too large are stored after all."""
+        while True:
+            below = {v: self.inlined[v] for v in value.inputs if v in self.inlined}
+            reads = {v for v in value.inputs if v not in below}.union(*(f.reads for f in below.values()))
+            if not below or (len(reads) < MAX_PARAMS and sum(f.weight for f in below.values()) <= 2 * MAX_WEIGHT):
+                break
+            heaviest = max(below, key=lambda v: (len(below[v].reads), below[v].weight))
+            del self.inlined[heaviest]
+            self.reasons[heaviest] = "long enough for a kernel of its own"
+            self._start(heaviest)
         group = _Group(self.position[value.node], value, [value])
         self.groups.append(group)
         self.group[value] = group
