@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import struct
 import subprocess
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-
 from cuda_on_cpu.sanitizers import Race, memory_error, races
 
 HERE = Path(__file__).parent
@@ -39,6 +39,9 @@ ENVIRONMENT = {
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:atexit_sleep_ms=0:color=never",
     "ASAN_OPTIONS": "exitcode=99:detect_leaks=0:color=never",
 }
+KERNEL = re.compile(
+    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
+)  # its name
 MAX_THREADS = 1024
 TIMEOUT_S = 120.0  # only a loop that neither waits nor uses an atomic gets here: the runtime sees all others
 
@@ -108,11 +111,10 @@ class CudaOnCpu:
             request += [struct.pack("<2Q", _first_argument(buffer, args), buffer.nbytes), buffer.tobytes()]
         request.append(struct.pack("<Q", len(args)))
         request += [_argument(arg, buffers) for arg in args]
+        wrapper = _without_address_randomization() if self.sanitizer == "thread" else ()
         try:
             done = subprocess.run(
-                [*_without_address_randomization(), self._executable]
-                if self.sanitizer == "thread"
-                else [self._executable],
+                [*wrapper, self._executable],
                 input=b"".join(request),
                 capture_output=True,
                 timeout=timeout,
@@ -178,26 +180,23 @@ def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory
 
 def _translation_unit(kernels: Sequence[tuple[str, str]]) -> str:
     """All sources, each in a namespace with its own section for shared memory, and the table of kernels."""
-    units: dict[str, list[str]] = {}
-    for source, kernel in kernels:
-        names = units.setdefault(source, [])
-        if kernel not in names:
-            names.append(kernel)
-    text, entries = [], {}
-    for i, (source, names) in enumerate(units.items()):
+    units = {source: i for i, source in enumerate(dict.fromkeys(source for source, _ in kernels))}
+    text, table = [], []
+    for source, i in units.items():
+        names = KERNEL.findall(source)
         # the rename keeps extern "C" kernels of one name in two sources apart
         text += [f"#define {name} gc_unit_{i}_{name}" for name in names]
         text += [f'#define GC_SHARED_SECTION "gc_shared_{i}"', f"namespace gc_unit_{i} {{"]
-        text += [f'#line 1 "{names[0]}.cu"', source, "}", '#line 1 "entries"', "#undef GC_SHARED_SECTION"]
+        text += [f'#line 1 "{names[0] if names else "source"}.cu"', source, "}", '#line 1 "harness"']
         weak = '__attribute__((weak, visibility("hidden")))'  # a source may have no shared memory at all
         text += [f'extern "C" unsigned char __{end}_gc_shared_{i}[] {weak};' for end in ("start", "stop")]
-        for name in names:
-            entries[source, name] = (
-                f'{{"{name}", gc_call<gc_unit_{i}::gc_unit_{i}_{name}>, gc_arity(gc_unit_{i}::gc_unit_{i}_{name}), '
-                f"__start_gc_shared_{i}, __stop_gc_shared_{i}}},"
-            )
-        text += [f"#undef {name}" for name in names]
-    table = [entries[source, kernel] for source, kernel in kernels]
+        text += [f"#undef {name}" for name in (*names, "GC_SHARED_SECTION")]
+    for source, name in kernels:
+        i = units[source]
+        if name not in KERNEL.findall(source):
+            raise CudaOnCpuError(f"the source has no kernel {name}")
+        function, section = f"gc_unit_{i}::gc_unit_{i}_{name}", f"__start_gc_shared_{i}, __stop_gc_shared_{i}"
+        table.append(f'{{"{name}", gc_call<{function}>, gc_arity({function}), {section}}},')
     return "\n".join([*text, "const GcEntry gc_entries[] = {", *table, "};", ""])
 
 
@@ -256,7 +255,7 @@ def _extents(extents: Sequence[int], what: str) -> tuple[int, int, int]:
 
 
 def _distinct_buffers(args: Sequence[np.ndarray | np.generic]) -> list[np.ndarray]:
-    """The arrays among the arguments, each memory once; arrays that overlap in part cannot be copied apart."""
+    """The arrays among the arguments, each memory once; such as overlap in part cannot be copied apart."""
     buffers: list[np.ndarray] = []
     for arg in args:
         if not isinstance(arg, np.ndarray):

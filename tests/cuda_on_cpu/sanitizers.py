@@ -6,7 +6,8 @@ from dataclasses import dataclass
 # "    #1 gc_unit_0_k_gemm k_gemm.cu:12 (kernels-...)"; sources are the only files that end in .cu
 FRAME = re.compile(r"^\s+#\d+ .*?(?P<file>[\w./-]+\.cu):(?P<line>\d+)", re.MULTILINE)
 ACCESS = re.compile(
-    r"^  (?:Previous )?(?P<what>(?:atomic )?(?:read|write)) of size (?P<size>\d+) at \S+ by (?:thread )?(?P<who>.*?):",
+    r"^  (?:Previous )?(?P<what>(?:atomic )?(?:read|write)) of size (?P<size>\d+)"
+    r" at \S+ by (?:thread )?(?P<who>.*?):",
     re.MULTILINE | re.IGNORECASE,
 )
 RACE = "WARNING: ThreadSanitizer: data race"
