@@ -18,3 +18,9 @@ def broken(source: str, *, replace: str, by: str = "", occurrence: int = 0) -> s
     parts = source.split(replace)
     assert len(parts) > occurrence + 1, f"{replace!r} does not occur {occurrence + 1} times"
     return replace.join(parts[: occurrence + 1]) + by + replace.join(parts[occurrence + 1 :])
+
+
+def line_of(source: str, fragment: str) -> int:
+    """The number of the one line that has ``fragment``, from 1."""
+    (number,) = (i for i, line in enumerate(source.splitlines(), start=1) if fragment in line)
+    return number

@@ -22,12 +22,16 @@ void __tsan_acquire(void* address);
 void __tsan_release(void* address);
 void __tsan_read_range(void* address, unsigned long size);
 void __tsan_write_range(void* address, unsigned long size);
+void __tsan_func_entry(void* caller);
+void __tsan_func_exit();
 }
 #else
 static void __tsan_acquire(void*) {}
 static void __tsan_release(void*) {}
 static void __tsan_read_range(void*, unsigned long) {}
 static void __tsan_write_range(void*, unsigned long) {}
+static void __tsan_func_entry(void*) {}
+static void __tsan_func_exit() {}
 #endif
 
 namespace {
@@ -95,7 +99,10 @@ uint64_t progress;
 unsigned barrier_phase;
 // Two barrier objects in turn: with one, a thread that runs ahead to the next barrier would release into the
 // object that slower threads still acquire for this one, and its accesses in between would look ordered.
-char barrier_sync[2], block_sync, fence_sync;
+char barrier_sync[2], fence_sync;
+// In turn as well: a block acquires what the one before released, and nothing that its own threads release.
+char block_sync[2];
+unsigned blocks_started;
 
 void write_all(const void* data, size_t bytes) {
   const char* from = static_cast<const char*>(data);
@@ -168,9 +175,9 @@ void run_kernel_forever() {
 #endif
   for (;;) {
     Thread& self = *running;
-    __tsan_acquire(&block_sync);
+    __tsan_acquire(&block_sync[blocks_started & 1]);
     kernel->call(arguments.data());
-    __tsan_release(&block_sync);
+    __tsan_release(&block_sync[(blocks_started + 1) & 1]);
     self.state = State::DONE;
     Warp& warp = warp_of(self);
     --warp.alive;
@@ -323,10 +330,12 @@ void check_guards(const Buffer& buffer) {
     return p[i] == (unsigned char)(GC_POISON >> (i % 2 * 8));
   };
   const unsigned char *before = buffer.data - GUARD_BYTES, *after = buffer.data + buffer.bytes;
-  for (size_t i = GUARD_BYTES; i > 0; --i)
-    if (!intact(before, i - 1))
-      fail("out of bounds: argument %" PRIu64 " is written %zu bytes before its start", number, GUARD_BYTES - i + 1);
-  for (size_t i = 0; i < GUARD_BYTES; ++i)
+  size_t i = GUARD_BYTES;
+  while (i > 0 && intact(before, i - 1)) --i;
+  while (i > 0 && !intact(before, i - 1)) --i;
+  if (i > 0 || (GUARD_BYTES > 0 && !intact(before, 0)))
+    fail("out of bounds: argument %" PRIu64 " is written %zu bytes before its start", number, GUARD_BYTES - i);
+  for (i = 0; i < GUARD_BYTES; ++i)
     if (!intact(after, i))
       fail("out of bounds: argument %" PRIu64 " is written %zu bytes past its end", number, i);
 }
@@ -423,7 +432,9 @@ void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, 
     fail("gc_cp_async%d: the destination is not in shared memory", bytes);
   if ((uintptr_t)shared_dst % (unsigned)bytes || (uintptr_t)global_src % (unsigned)bytes)
     fail("gc_cp_async%d: misaligned %s", bytes, (uintptr_t)shared_dst % (unsigned)bytes ? "destination" : "source");
+  __tsan_func_entry(__builtin_return_address(0));  // so that a report shows the kernel's line
   __tsan_write_range(shared_dst, (unsigned long)bytes);
+  __tsan_func_exit();
   poison(shared_dst, (size_t)bytes);
   running->copies.push_back({shared_dst, global_src, bytes, valid, running->groups_committed});
 }
@@ -433,6 +444,7 @@ void gc_runtime_copy_commit() { ++running->groups_committed; }
 void gc_runtime_copy_wait(int pending) {
   Thread& self = *running;
   std::vector<AsyncCopy> open;
+  __tsan_func_entry(__builtin_return_address(0));
   for (const AsyncCopy& copy : self.copies) {
     if (copy.group >= self.groups_committed - pending) {
       open.push_back(copy);
@@ -446,6 +458,7 @@ void gc_runtime_copy_wait(int pending) {
       memset(copy.destination, 0, (size_t)copy.bytes);
     }
   }
+  __tsan_func_exit();
   self.copies.swap(open);
 }
 
@@ -487,15 +500,16 @@ int main() {
   const uint3 grid = gc_launch.grid_size;
   std::vector<int> blocks = ordered((size_t)grid.x * grid.y * grid.z, order);
   if (order == Order::SHUFFLED) shuffler.shuffle(blocks);
-  __tsan_release(&block_sync);
+  __tsan_release(&block_sync[1]);
   for (const int block : blocks) {
     const unsigned b = (unsigned)block;
     gc_launch.block_index = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
     in_block = true;
+    ++blocks_started;
     run_block(order, shuffler);
     in_block = false;
   }
-  __tsan_acquire(&block_sync);
+  __tsan_acquire(&block_sync[(blocks_started + 1) & 1]);
   for (const Buffer& buffer : buffers) check_guards(buffer);
 
   const uint64_t header[2] = {0, 0};

@@ -131,13 +131,10 @@ def test_orders_apply_to_threads_and_to_blocks():
     [
         (
             "k_some_wait",
-            r"block \(0, 0, 0\): barrier divergence: 13 threads wait .* line 3, 51 threads have exited",
+            r"block \(0, 0, 0\): barrier divergence: 13 threads .* line 3, 51 threads have",
         ),
         ("k_wait_in_two_places", r"barrier divergence: 13 threads .* line 9, 51 threads .* line 12"),
-        (
-            "k_half_warp_shuffles",
-            r"deadlock: 32 threads wait in gc_shfl_xor, 32 threads wait at __syncthreads in line 21",
-        ),
+        ("k_half_warp_shuffles", r"deadlock: 32 threads wait in gc_shfl_xor, 32 threads wait at .* line 21"),
         ("k_two_collectives", r"warp divergence: lanes of warp 0 wait in gc_shfl_down and in gc_shfl_xor"),
     ],
 )
@@ -147,16 +144,16 @@ def test_divergence_is_an_error_that_says_who_waits_where(kernel, message):
 
 
 def test_a_thread_may_wait_for_the_atomic_of_another():
-    source = broken(
-        WRONG,
-        replace='  __syncthreads();\n}\n\nextern "C" __global__ void k_loops_forever',
-        by='  if (threadIdx.x == 40) gc_atomic_add(flag, 1);\n}\n\nextern "C" __global__ void k_loops_forever',
-    )
+    source = """extern "C" __global__ void k_waits(int* flag) {
+      if (threadIdx.x == 40) gc_atomic_add(flag, 7);
+      while (gc_atomic_add(flag, 0) == 0) {
+      }
+    }"""
     flag = np.zeros(1, np.int32)
 
-    CudaOnCpu(source, "k_waits_for_a_flag").run((1,), (64,), [flag])
+    CudaOnCpu(source, "k_waits").run((1,), (64,), [flag])
 
-    assert flag[0] == 1
+    assert flag[0] == 7
 
 
 def test_a_flag_that_no_thread_sets_is_a_deadlock():
