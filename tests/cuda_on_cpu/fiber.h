@@ -6,7 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
+#if defined(GC_UCONTEXT)
+
+#include <ucontext.h>
+
+#elif defined(__x86_64__)
 
 // Saves what the System V ABI wants preserved on the old stack; `ret` continues on the new one.
 asm(R"(
@@ -71,8 +75,10 @@ gc_switch_stack:
 constexpr int GC_ENTRY_WORD = 11, GC_FRAME_WORDS = 20;
 
 #else
+
 #include <ucontext.h>
 #define GC_UCONTEXT
+
 #endif
 
 #ifdef GC_TSAN

@@ -221,6 +221,27 @@ def test_an_async_copy_that_a_device_would_refuse_is_an_error(kernel, message):
         wrong(kernel).run((1,), (1,), [np.zeros(8, np.float32), np.zeros(8, np.float32)])
 
 
+def test_the_destination_of_an_async_copy_is_nan_while_in_flight():
+    x, y = np.full(1, 7, np.float32), np.zeros(3, np.float32)
+
+    wrong("k_reads_a_copy_in_flight").run((1,), (1,), [x, y])
+
+    assert y[[0, 2]].tolist() == [1, 7]
+    assert np.isnan(y[1])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_lane_that_has_exited_gives_nan(order):
+    y = np.zeros((2, 32), np.float32)
+
+    wrong("k_reads_a_lane_that_left").run((1,), (32,), [y], order=order)
+
+    others = np.arange(32) != 5
+    assert (y[0, others] == 7).all()
+    assert np.isnan(y[1, others]).all()
+    assert not y[:, 5].any()
+
+
 def test_integer_division_by_zero_is_an_error_and_not_a_crash():
     with pytest.raises(CudaOnCpuError, match="integer division by zero"):
         wrong("k_divide").run((1,), (1,), [np.array([3, 0], np.int32)])

@@ -171,18 +171,19 @@ def test_narrowing_to_f8_rounds_as_ml_dtypes_does_and_saturates(name, dtype):
     ],
 )
 def test_a_device_body_without_ptx_gives_the_bits_of_the_portable_one(name, source_type, result_type):
-    function = re.compile(
-        rf"^__device__ __forceinline__ {result_type} gc_{name}\(.*?^}}", re.MULTILINE | re.DOTALL
-    )
-    device_body = function.search(PRELUDE_CUDA.read_text())[0].replace(f"gc_{name}", "device_body")
+    text, head = PRELUDE_CUDA.read_text(), f"__device__ __forceinline__ {result_type} gc_{name}("
+    start = text.index(head)
+    device_body = text[start : text.index("\n}\n", start) + 3].replace(f"gc_{name}", "device_body")
     source = f"""{device_body}
-    extern "C" __global__ void k_both(const {source_type}* x, {result_type}* device, {result_type}* portable) {{
+    extern "C" __global__ void k_both(const {source_type}* x, {result_type}* device,
+                                      {result_type}* portable) {{
       const int i = blockIdx.x * blockDim.x + threadIdx.x;
       device[i] = device_body(x[i]);
       portable[i] = gc_{name}(x[i]);
     }}"""
     x = spread_of_floats() if source_type == "float" else np.arange(256, dtype=np.uint8)
-    device, portable = np.zeros((2, x.size), np.uint32 if result_type == "float" else np.uint16)
+    bits = {"float": np.uint32, "gc_bf16": np.uint16}.get(result_type, np.uint8)
+    device, portable = np.zeros((2, x.size), bits)
 
     CudaOnCpu(source, "k_both").run((x.size // 256,), (256,), [x, device, portable])
 

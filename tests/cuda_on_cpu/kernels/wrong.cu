@@ -69,6 +69,24 @@ extern "C" __global__ void k_copies_to_global(const float* x, float* y) {
   gc_cp_async_wait<0>();
 }
 
+extern "C" __global__ void k_reads_a_copy_in_flight(const float* x, float* y) {
+  __shared__ float tile[1];
+  tile[0] = 1.0f;
+  y[0] = tile[0];
+  gc_cp_async4(tile, x, true);
+  gc_cp_async_commit();
+  y[1] = tile[0];
+  gc_cp_async_wait<0>();
+  y[2] = tile[0];
+}
+
+extern "C" __global__ void k_reads_a_lane_that_left(float* y) {
+  const float first = gc_shfl(3.0f, 5), second = gc_shfl(4.0f, 5);
+  if (threadIdx.x == 5) return;
+  y[threadIdx.x] = first + second;
+  y[32 + threadIdx.x] = gc_shfl(5.0f, 5);
+}
+
 // block 0 writes the tile, and every block reads it
 extern "C" __global__ void k_reads_what_it_did_not_write(float* f32, gc_half* f16, double* f64, float* dynamic) {
   __shared__ float tile_f32[2];
