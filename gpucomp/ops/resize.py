@@ -312,9 +312,10 @@ def _resize_reference(
             continue
         first = _first_tap(place, mode, antialias)
         shrink = float(min(place.scale, Fraction(1))) if antialias else 1.0
-        table = np.array([[math.floor(s) + t for t in range(first, 2 - first)] for s in spots]).reshape(len(spots), -1)
-        distance = np.abs(np.array([[t - s for t in row] for row, s in zip(table.tolist(), spots, strict=True)], float))
-        distance = distance.reshape(table.shape) * shrink
+        floors = np.array([math.floor(s) for s in spots], np.int64)[:, None]
+        fractions = np.array([float(s - math.floor(s)) for s in spots])[:, None]
+        table = floors + np.arange(first, 2 - first)
+        distance = np.abs(np.arange(first, 2 - first) - fractions) * shrink
         if mode == "linear":
             weights = np.maximum(1 - distance, 0)
         else:
