@@ -21,6 +21,10 @@ from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.choose import Choice
 
+SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
+BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
+WHOLE_MODEL = "model.o"  # a CPU model is one object
+
 
 @dataclass(frozen=True)
 class Rendered:
@@ -81,8 +85,8 @@ def make_plan(
     kind: str,
     arch: str,
     alignment: int,
-) -> tuple[Plan, list[np.ndarray]]:
-    """The plan of ``steps`` and the weights it reads, in the order of its ``weight`` buffers."""
+) -> tuple[Plan, dict[str, np.ndarray]]:
+    """The plan of ``steps``, and the weights it reads by the names of its ``weight`` buffers."""
     builder = _Builder(graph)
     for value in graph.inputs:
         builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
@@ -125,11 +129,12 @@ def make_plan(
     outputs = tuple(builder.read(v) for v in graph.outputs)
     buffers, arena, live = _lay_out(builder, alignment)
     inputs = tuple(builder.position[v] for v in graph.inputs)
+    weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
         target, kind, arch, buffers, tuple(compiled), tuple(launches), inputs, outputs, graph.output_names, arena, live,
         graph.name,
     )  # fmt: skip
-    return plan, builder.weights
+    return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
 
 
 def _compiled(kernel: Kernel, item: Rendered) -> CompiledKernel:
@@ -137,8 +142,8 @@ def _compiled(kernel: Kernel, item: Rendered) -> CompiledKernel:
     return CompiledKernel(
         name=source.name,
         language=source.language,
-        source=source.text,
-        binary="",
+        source=f"{source.name}{SOURCE_SUFFIX[source.language]}",
+        binary=f"{source.name}{BINARY_SUFFIX[source.language]}" if source.language in BINARY_SUFFIX else WHOLE_MODEL,
         groups=geometry.groups,
         items=geometry.items,
         shared=geometry.dynamic_shared_bytes,

@@ -115,7 +115,7 @@ def _limits(value: Node | Value) -> Limits | None:
 def merge_clips(node: Node) -> Value | None:
     """clip(clip(x, a, b), c, d)  ->  clip(x, the common interval), a relu being clip(x, 0, none)"""
     inner, outer = _limits(node.inputs[0]), _limits(node)
-    if inner is None or outer is None or None not in outer and outer[0] > outer[1]:  # type: ignore[operator]
+    if inner is None or outer is None or (None not in outer and outer[0] > outer[1]):  # type: ignore[operator]
         return None
     if None not in inner and inner[0] > inner[1]:  # type: ignore[operator]
         return None

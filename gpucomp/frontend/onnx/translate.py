@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import onnx
@@ -74,7 +74,7 @@ def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, 
     return fitting[-1][1:] if fitting else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
@@ -108,7 +108,7 @@ class Signature:
     deprecated: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
     schema = find_schema(domain, op_type, opset)
     if schema is None:
