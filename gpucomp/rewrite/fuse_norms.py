@@ -46,7 +46,9 @@ def _over_root(node: Node) -> list[tuple[Value, Value, float]]:
     for a, inside in pairs:
         if inside is not None and a.type == node.types[0]:
             match inside:
-                case Value(ops.Add, (b, c)) if (epsilon := splat(c)) is not None and epsilon > 0 and b.type == inside.type:
+                case Value(ops.Add, (b, c)) if (
+                    (epsilon := splat(c)) is not None and epsilon > 0 and b.type == inside.type
+                ):
                     readings.append((a, b, float(epsilon)))
     return readings
 

@@ -39,9 +39,7 @@ ENVIRONMENT = {
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:atexit_sleep_ms=0:color=never",
     "ASAN_OPTIONS": "exitcode=99:detect_leaks=0:color=never",
 }
-KERNEL = re.compile(
-    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
-)  # its name
+KERNEL = re.compile(r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\(")  # its name
 MAX_THREADS = 1024
 TIMEOUT_S = 120.0  # only a loop that neither waits nor uses an atomic gets here: the runtime sees all others
 
@@ -101,9 +99,7 @@ class CudaOnCpu:
         """
         grid3, block3 = _extents(grid, "grid"), _extents(block, "block")
         if (threads := int(np.prod(block3))) > MAX_THREADS:
-            raise CudaOnCpuError(
-                f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run"
-            )
+            raise CudaOnCpuError(f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run")
         buffers = _distinct_buffers(args)
         header = (self._index, *grid3, *block3, ORDERS.index(order), seed, dynamic_shared)
         request = [struct.pack("<10Q", *header), struct.pack("<Q", len(buffers))]
@@ -139,9 +135,7 @@ class CudaOnCpu:
         if failed:
             raise CudaOnCpuError(f"{self.kernel}: {done.stdout[16 : 16 + length].decode()}")
 
-    def _copy_back(
-        self, buffers: Sequence[np.ndarray], args: Sequence[np.ndarray | np.generic], data: bytes
-    ) -> None:
+    def _copy_back(self, buffers: Sequence[np.ndarray], args: Sequence[np.ndarray | np.generic], data: bytes) -> None:
         offset = 0
         for buffer in buffers:
             after = data[offset : offset + buffer.nbytes]
@@ -150,9 +144,7 @@ class CudaOnCpu:
                 buffer[...] = np.frombuffer(after, buffer.dtype).reshape(buffer.shape)
             elif after != buffer.tobytes():
                 number = _first_argument(buffer, args)
-                raise CudaOnCpuError(
-                    f"{self.kernel}: argument {number} is read-only, and the kernel wrote to it"
-                )
+                raise CudaOnCpuError(f"{self.kernel}: argument {number} is read-only, and the kernel wrote to it")
 
 
 def compile_many(
@@ -160,8 +152,7 @@ def compile_many(
 ) -> list[CudaOnCpu]:
     """Compile (source, kernel name) pairs in one run of g++; a source that recurs is compiled once."""
     return [
-        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels)
-        for source, kernel in kernels
+        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels) for source, kernel in kernels
     ]
 
 

@@ -67,16 +67,12 @@ def _access(head: re.Match[str], after: str, names: dict[str, str]) -> Access:
 
 def memory_error(log: str) -> str | None:
     """One line on what AddressSanitizer stopped at, or None where it stopped at nothing."""
-    error = re.search(
-        r"ERROR: AddressSanitizer: (?P<what>.*?)(?: on (?:unknown )?address.*)?$", log, re.MULTILINE
-    )
+    error = re.search(r"ERROR: AddressSanitizer: (?P<what>.*?)(?: on (?:unknown )?address.*)?$", log, re.MULTILINE)
     if not error:
         return None
     access = re.search(r"^(READ|WRITE) of size (\d+)", log, re.MULTILINE)
     frame = FRAME.search(log)
-    place = re.search(
-        r"is located (\d+ bytes .*? of \d+-byte region|\d+ bytes .*? of global variable '[^']*')", log
-    )
+    place = re.search(r"is located (\d+ bytes .*? of \d+-byte region|\d+ bytes .*? of global variable '[^']*')", log)
     return ", ".join(
         part
         for part in (
