@@ -34,10 +34,10 @@ class Race:
 
     first: Access
     second: Access
-    variable: str | None  # of a __shared__ array; None where the place is global memory
+    variable: str | None  # of a __shared__ array; None for memory without a name that is known
 
     def __str__(self) -> str:
-        return f"{self.variable or 'global memory'}: {self.first} against {self.second}"
+        return f"{self.variable or 'unnamed memory'}: {self.first} against {self.second}"
 
 
 def races(log: str) -> tuple[Race, ...]:
