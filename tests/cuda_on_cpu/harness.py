@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 from cuda_on_cpu.errors import CudaOnCpuError, RaceError
-from cuda_on_cpu.sanitizers import memory_error, races
+from cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
 from cuda_on_cpu.translation_unit import translation_unit
 
 HERE = Path(__file__).parent
@@ -32,6 +32,7 @@ Order = Literal["forward", "reversed", "shuffled"]
 ORDERS: tuple[Order, ...] = ("forward", "reversed", "shuffled")
 
 FLAGS = ("-std=c++17", "-g1", "-pipe", "-fno-strict-aliasing", "-fsigned-char", "-ffp-contract=off")
+KERNEL_FLAGS = ("-O1", "-Wno-unknown-pragmas", "-fsanitize=alignment", "-fno-sanitize-recover=alignment")
 SANITIZER_FLAGS = {
     None: (),
     "thread": ("-fsanitize=thread",),
@@ -119,7 +120,7 @@ class CudaOnCpu:
         if found := races(log):
             lines = "\n".join(f"  {race}" for race in found)
             raise RaceError(f"{self.kernel}: {len(found)} data races\n{lines}", found)
-        if self.sanitizer == "address" and (message := memory_error(log)):
+        if message := memory_error(log) or misaligned_access(log):
             raise CudaOnCpuError(f"{self.kernel}: {message}")
         if done.returncode != 0 or len(done.stdout) < 16:
             raise CudaOnCpuError(f"{self.kernel}: the process ended with {done.returncode}\n{log}")
@@ -157,7 +158,7 @@ def compile_many(
 def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     text = translation_unit(kernels)
-    flags = (*FLAGS, "-O1", "-Wno-unknown-pragmas", *SANITIZER_FLAGS[sanitizer])
+    flags = (*FLAGS, *KERNEL_FLAGS, *SANITIZER_FLAGS[sanitizer])
     executable = directory / f"kernels-{_digest(text, *flags, *RUNTIME_DEFINES[sanitizer])}"
     if not executable.exists():
         runtime = _runtime_object(directory, sanitizer)

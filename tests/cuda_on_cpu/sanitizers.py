@@ -1,4 +1,4 @@
-"""Reads the reports of ThreadSanitizer and AddressSanitizer. Nothing is run here."""
+"""Reads the reports of ThreadSanitizer, AddressSanitizer and the alignment check. Nothing is run here."""
 
 import re
 from dataclasses import dataclass
@@ -87,3 +87,13 @@ def memory_error(log: str) -> str | None:
         )
         if part
     )
+
+
+def misaligned_access(log: str) -> str | None:
+    """One line on a vector access that would trap on a device, or None where there is none."""
+    error = re.search(
+        r"(?P<line>\d+):\d+: runtime error: (?P<what>\w+ .*?misaligned address) \S+ (?P<type>for type .*)$",
+        log,
+        re.MULTILINE,
+    )
+    return error and f"{error['what']} {error['type']}, in line {error['line']}"

@@ -134,6 +134,47 @@ def test_a_lane_that_has_exited_gives_nan(order):
     assert not y[:, 5].any()
 
 
+def test_a_vector_access_that_is_misaligned_is_an_error():
+    x, y = np.arange(8, dtype=np.float32), np.zeros(4, np.float32)
+
+    access("k_vector_at").run((1,), (1,), [x, y, np.int32(4)])
+    assert (y == x[4:]).all()
+    with pytest.raises(CudaOnCpuError, match=r"misaligned address .*float4.* 16 byte alignment, in line 7"):
+        access("k_vector_at").run((1,), (1,), [x, y, np.int32(2)])
+
+
+@pytest.mark.parametrize("after", ["", "__shared__ float other[16];"])
+@pytest.mark.parametrize("before", ["", "__shared__ float first[16];"])
+@pytest.mark.parametrize(
+    ("declaration", "allowed"),
+    [
+        ("__shared__ float tile[4][16];", False),
+        ("__shared__ unsigned char tile[16];", False),
+        ("__shared__ __align__(16) float tile[4][16];", True),
+        ("__shared__ float4 tile[2];", True),
+    ],
+)
+def test_shared_memory_has_the_alignment_it_asks_for_and_no_better(declaration, allowed, before, after):
+    source = f"""extern "C" __global__ void k_tile(float* y) {{
+      {before}
+      {declaration}
+      {after}
+      *reinterpret_cast<float4*>(tile) = make_float4(1.0f, 2.0f, 3.0f, 4.0f);
+      y[0] = reinterpret_cast<const float4*>(tile)->z;
+      {"first[0] = y[0];" if before else ""}
+      {"other[0] = y[0];" if after else ""}
+    }}"""
+    y = np.zeros(1, np.float32)
+    kernel = CudaOnCpu(source, "k_tile")
+
+    if allowed:
+        kernel.run((1,), (1,), [y])
+        assert y[0] == 3
+    else:
+        with pytest.raises(CudaOnCpuError, match=r"misaligned address .* in line 5"):
+            kernel.run((1,), (1,), [y])
+
+
 def test_integer_division_by_zero_is_an_error_and_not_a_crash():
     with pytest.raises(CudaOnCpuError, match="integer division by zero"):
         wrong("k_divide").run((1,), (1,), [np.array([3, 0], np.int32)])

@@ -131,7 +131,7 @@ def access(kernel: str) -> CudaOnCpu:
     [
         ("k_write_at", 11, "heap-buffer-overflow, write of 4 bytes, in line 2, 0 bytes .* of 44-byte"),
         ("k_write_at", -1, "heap-buffer-overflow, write of 4 bytes, in line 2, 4 bytes .* of 44-byte"),
-        ("k_shared_at", 7, "global-buffer-overflow, read of 4 bytes, in line 9, 0 bytes .* 'tile'"),
+        ("k_shared_at", 7, "global-buffer-overflow, read of 4 bytes, in line 13, 0 bytes .* 'tile'"),
     ],
 )
 def test_address_sanitizer_names_the_access_that_is_out_of_bounds(kernel, at, message):
