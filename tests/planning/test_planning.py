@@ -15,7 +15,8 @@ from gpucomp.partition import partition
 from gpucomp.planning import Rendered, make_plan
 from gpucomp.runtime.plan import COUNTER, OUTPUT, TEMP, WEIGHT
 from gpucomp.schedule.choose import Choice
-from gpucomp.schedule.space import Geometry
+from gpucomp.schedule.space import Geometry, Limits
+from gpucomp.targets.target import Target
 
 
 def plan_of(graph, geometry=None, alignment=64):
@@ -25,8 +26,9 @@ def plan_of(graph, geometry=None, alignment=64):
         for s in steps
         if s.kernel is not None
     }
-    plan, weights = make_plan(graph, steps, rendered, target="t", kind="cuda", arch="", alignment=alignment)
-    return plan, weights, [s for s in steps]
+    target = Target("t", "cuda", "", "cuda", Limits(), alignment=alignment)
+    plan, weights = make_plan(graph, steps, rendered, target)
+    return plan, weights, steps
 
 
 def execute(plan, weights, steps, inputs):
