@@ -63,7 +63,7 @@ def constant_of_shape(extents: Value, *, value: np.ndarray | None = None) -> Val
 
 
 @translates("Range", since=11)
-def arange(start: Value, limit: Value, delta: Value) -> Value:
+def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     dtype = start.type.dtype
     first, last, step = (scalar(v, "bounds") for v in (start, limit, delta))
     if not step or not np.isfinite(np.asarray([first, last, step], np.float64)).all():

@@ -205,6 +205,8 @@ def rnn(
 ) -> tuple[Value, ...]:
     """h' = f(x w^T + h r^T + wb + rb)"""
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout)
+    if activations == ("Tanh", "Tanh"):  # the standard's default names both directions
+        activations = None
     functions = _activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)
     cells: list[Cell] = []
