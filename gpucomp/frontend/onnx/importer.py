@@ -17,7 +17,6 @@ from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedErro
 from gpucomp.frontend.onnx import functions, tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.translate import (
-    ONNX_NAMES,
     OLDEST_OPSET,
     Site,
     attribute_value,
@@ -29,7 +28,7 @@ from gpucomp.frontend.onnx.translate import (
     signature_of,
 )
 from gpucomp.interpreter import evaluate
-from gpucomp.ir import Constant, Graph, TensorType, Value, constant, input_value, origin, topological
+from gpucomp.ir import Constant, Graph, Input, Node, TensorType, Value, constant, input_value, origin, topological
 
 MAX_NODES = 1_000_000  # after inlining and unrolling
 MAX_NODE_BYTES = 16 << 30  # of one value
@@ -55,6 +54,17 @@ class Scope:
     attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
+    absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
+
+    def is_absent(self, name: str) -> bool:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return False
+            if name in scope.absent:
+                return True
+            scope = scope.parent
+        return False
 
     def find(self, name: str) -> Known | None:
         scope: Scope | None = self
@@ -82,6 +92,7 @@ class Importer:
         self.problems: dict[str, tuple[str, ...]] = {}  # text -> the inputs that would have to be fixed
         self.nodes = 0
         self.folded_bytes = 0
+        self.variable: set[Node] = set()  # nodes known to depend on an input
         self.functions = functions.table(model)
 
     # --- the whole model
@@ -248,7 +259,8 @@ class Importer:
 
     def _node(self, node: onnx.NodeProto, site: Site, scope: Scope) -> list[Known] | Body:
         """The values of the node's outputs, or a generator that yields them in the end."""
-        operands = [self._operand(name, site, scope) for name in node.input]
+        names = ["" if scope.is_absent(name) else name for name in node.input]
+        operands = [self._operand(name, site, scope) for name in names]
         local = self.functions.get((node.domain, node.op_type, node.overload))
         if local is not None:
             return self._call(local, operands, node, site, scope)
@@ -260,7 +272,7 @@ class Importer:
             raise self._unknown_operator(site)
         if signature.deprecated:
             raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
-        check_arity(node.input, node.output, signature, site)
+        check_arity(names, node.output, signature, site)
         body = None if found else functions.schema_body(node, site, operands, self._resolved(node, scope))
         if found is None and body is None:
             known = next((v for v in operands if isinstance(v, Value)), None)
@@ -280,8 +292,7 @@ class Importer:
             if inspect.isgenerator(result):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
-            if all(v is None or v.op is Constant for v in known_operands):
-                results = self._folded(results)
+            results = self._folded(results)
         return results
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
@@ -292,7 +303,7 @@ class Importer:
                 with origin(site.name), located(site, operands):
                     request = generator.send(answer)
             except StopIteration as stop:
-                return list(stop.value)
+                return self._folded(stop.value)
             answer = yield request
 
     def _operand(self, name: str, site: Site, scope: Scope) -> Known | None:
@@ -356,18 +367,23 @@ class Importer:
         inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True)
         padded = [*operands, *[None] * (len(function.input) - len(operands))]
         for name, value in zip(function.input, padded, strict=True):
-            inner.values[name] = value  # type: ignore[assignment]
-        return self._call_body(function, len(node.output), inner)
+            if value is None:
+                inner.absent.add(name)
+            else:
+                inner.values[name] = value
+        return self._call_body(function, node, inner)
 
-    def _call_body(self, function: onnx.FunctionProto, count: int, scope: Scope) -> Body:
-        results = yield self.body(function.node, function.output[:count], scope)
-        return results
+    def _call_body(self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope) -> Body:
+        wanted = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
+        results = yield self.body(function.node, wanted, scope)
+        found = dict(zip(wanted, results, strict=True))
+        return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
 
     # --- constants
 
     def _folded(self, results: Sequence[Value | None]) -> list[Known]:
-        """``results`` of constant operands, computed if that stays inside the limit."""
-        values = [v for v in results if isinstance(v, Value)]
+        """``results``, those that depend on constants alone computed if that stays inside the limit."""
+        values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._varies(v.node)]
         order = [n for n in topological(v.node for v in values) if n.op is not Constant]
         if not order:
             return list(results)  # type: ignore[arg-type]
@@ -378,7 +394,21 @@ class Importer:
             return list(results)  # type: ignore[arg-type]
         self.folded_bytes += kept
         computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
-        return [v if v is None else computed[v] for v in results]  # type: ignore[misc]
+        return [computed.get(v, v) for v in results]  # type: ignore[misc,arg-type]
+
+    def _varies(self, node: Node) -> bool:
+        """Whether ``node`` depends on an input. What was asked before is remembered: the walks stay short."""
+        seen: set[Node] = set()
+        pending = [node]
+        while pending:
+            other = pending.pop()
+            if other.op is Input or other in self.variable:
+                self.variable.add(node)
+                return True
+            if other not in seen and other.op is not Constant:
+                seen.add(other)
+                pending.extend(v.node for v in other.inputs)
+        return False
 
 
 class located:
