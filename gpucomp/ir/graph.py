@@ -1,4 +1,4 @@
-"""The graph IR: ``Op``, ``Node``, ``Value``, ``Graph``, all immutable and compared by identity. No operator is defined here.
+"""The graph IR: ``Op``, ``Node``, ``Value``, ``Graph``, immutable and compared by identity. No operator is defined here.
 
 Why immutable: a pass returns the same object when it changed nothing, and nobody can edit a graph behind a
 reader's back. Why identity: a node is its own dictionary key; two graphs are equal when they print the same.

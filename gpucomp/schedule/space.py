@@ -1,0 +1,90 @@
+"""What a template's parameters are and which values can run. No search and no template text live here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from gpucomp.errors import ScheduleError
+from gpucomp.kernel import Kernel
+
+Schedule = Mapping[str, int]
+Problem = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One tunable: its values in rising order of ambition, and what it means."""
+
+    name: str
+    choices: tuple[int, ...]
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device allows one work-group; ``units`` is its number of SMs, compute units or cores."""
+
+    threads: int = 256
+    shared_bytes: int = 32768
+    warp: int = 32
+    registers: int = 255
+    units: int = 8
+    vector_bytes: int = 16
+    subgroups: bool = True
+    async_copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Work-groups and work-items of a launch, x first. On the CPU ``groups[0]`` is the number of parallel tasks."""
+
+    groups: tuple[int, int, int]
+    items: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared_bytes: int = 0
+    workspace_bytes: int = 0  # scratch that lives during the launch
+    counter_bytes: int = 0  # zeroed once; the kernel leaves it zeroed
+
+
+@dataclass(frozen=True)
+class Family:
+    """One template with its space. ``space.py`` beside the template makes it.
+
+    problem(kernel)              -> the sizes that specialise the template
+    objections(s, p, limits)     -> a reason for everything that cannot run (never for what is merely slow)
+    derive(s, p)                 -> sizes computed from the schedule, for the template
+    geometry(s, p)               -> the launch
+    default(p, limits)           -> a schedule that is legal at every size on the smallest device
+    """
+
+    name: str
+    template: str
+    params: tuple[Param, ...]
+    problem: Callable[[Kernel], Problem]
+    objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]]
+    derive: Callable[[SimpleNamespace, SimpleNamespace], Mapping[str, int]]
+    geometry: Callable[[SimpleNamespace, SimpleNamespace], Geometry]
+    default: Callable[[SimpleNamespace, Limits], Schedule]
+
+    def reasons(self, schedule: Schedule, problem: Problem, limits: Limits) -> list[str]:
+        """Why ``schedule`` cannot run; empty when it can."""
+        known = {p.name: p.choices for p in self.params}
+        if set(schedule) != set(known):
+            return [f"parameters {sorted(known)} expected, got {sorted(schedule)}"]
+        foreign = [f"{k}={schedule[k]} is none of {known[k]}" for k in known if schedule[k] not in known[k]]
+        return foreign or list(self.objections(SimpleNamespace(**schedule), SimpleNamespace(**problem), limits))
+
+    def require(self, schedule: Schedule, problem: Problem, limits: Limits) -> None:
+        """Raise ``ScheduleError`` with all the reasons unless ``schedule`` can run."""
+        if reasons := self.reasons(schedule, problem, limits):
+            raise ScheduleError(f"{self.name} {dict(schedule)}: {'; '.join(reasons)}", code="GPC8001")
+
+    def legal(self, problem: Problem, limits: Limits) -> Iterator[dict[str, int]]:
+        """Every schedule that can run, in the order of the parameters."""
+        names: Sequence[str] = [p.name for p in self.params]
+        for values in itertools.product(*(p.choices for p in self.params)):
+            schedule = dict(zip(names, values, strict=True))
+            if not self.reasons(schedule, problem, limits):
+                yield schedule

@@ -1,0 +1,33 @@
+"""The manifest of a target: what the compiler may know of a device. Devices are opened in ``gpucomp.runtime``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpucomp.schedule.space import Limits
+
+
+@dataclass(frozen=True)
+class Target:
+    """One device, or one kind of device.
+
+    name        what the user writes: ``cpu``, ``opencl:pocl``, ``cuda:sm_90a``
+    kind        ``cpu``, ``opencl`` or ``cuda``: which module of ``gpucomp.targets`` builds for it
+    arch        what its compiler is asked for: ``sm_90a``, an LLVM CPU name, or an OpenCL flavour
+    language    ``llvm``, ``opencl`` or ``cuda``: which source ``codegen`` renders
+    alignment   bytes that every buffer in the arena is aligned to
+    prologues   whether a contraction's loads may compute (elementwise producers folded into them)
+    features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
+    """
+
+    name: str
+    kind: str
+    arch: str
+    language: str
+    limits: Limits
+    alignment: int = 256
+    prologues: bool = True
+    features: frozenset[str] = frozenset()
+
+    def with_limits(self, **changes: int) -> Target:
+        return replace(self, limits=replace(self.limits, **changes))
