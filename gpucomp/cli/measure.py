@@ -74,8 +74,8 @@ def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> lis
     at = ", ".join(f"percentile({p:g}%) = {latency.percentile_ms(p):.4g} ms" for p in percentiles)
     lines = [
         f"Throughput: {1e3 / latency.mean_ms:.6g} qps",
-        f"Latency: min = {min(latency.samples_ms):.4g} ms, max = {max(latency.samples_ms):.4g} ms, "
-        f"mean = {latency.mean_ms:.4g} ms, median = {latency.median_ms:.4g} ms, {at}",
+        (f"Latency: min = {min(latency.samples_ms):.4g} ms, max = {max(latency.samples_ms):.4g} ms, "
+        f"mean = {latency.mean_ms:.4g} ms, median = {latency.median_ms:.4g} ms, {at}"),
         f"Noise: {100 * latency.noise:.1f} % (interquartile range over median of {len(latency.samples_ms)} samples)",
     ]
     if latency.noise > UNSTABLE:
