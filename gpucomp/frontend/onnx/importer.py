@@ -295,7 +295,7 @@ class Importer:
         translator, takes_site = found
         with origin(site.name), located(site, known_operands):
             result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
-            if inspect.isgenerator(result):
+            if isinstance(result, Generator):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
             return self._folded(results)
@@ -516,10 +516,10 @@ class Symbols:
                 sizes.append(None)
                 missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
         if missing:
-            example = ["N" if d is None else str(d) for d in sizes]
+            dims = ["N" if d is None else str(d) for d in sizes]
             raise UsageError(
                 f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model; give it with "
-                f"--shapes {_argument(info.name, example)} (a number for each N)",
+                f"--shapes {_argument(info.name, dims)} (a number for each N)",
                 code="GPC2102",
             )
         return tuple(d for d in sizes if d is not None)
