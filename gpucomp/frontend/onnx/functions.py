@@ -107,6 +107,12 @@ def _calls(nodes: Sequence[onnx.NodeProto], functions: Mapping[Key, Any]) -> tup
 
 
 @lru_cache(maxsize=1)
+def standard_domains() -> frozenset[str]:
+    """The domains whose operators have schemas: what has none there does not exist."""
+    return frozenset(s.domain for s in onnx.defs.get_all_schemas_with_history())
+
+
+@lru_cache(maxsize=1)
 def all_operator_names() -> frozenset[str]:
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
 

@@ -260,6 +260,8 @@ class Importer:
     def _node(self, node: onnx.NodeProto, site: Site, scope: Scope) -> list[Known] | Body:
         """The values of the node's outputs, or a generator that yields them in the end."""
         names = ["" if scope.is_absent(name) else name for name in node.input]
+        while names and not names[-1]:
+            del names[-1]
         operands = [self._operand(name, site, scope) for name in names]
         local = self.functions.get((node.domain, node.op_type, node.overload))
         if local is not None:
@@ -268,7 +270,7 @@ class Importer:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
         found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and found is None:
+        if signature is None and (found is None or site.domain in functions.standard_domains()):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated:

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.frontend.onnx.compose import cast, expand, ints, like, reshape, scalar_of
-from gpucomp.frontend.onnx.generate import checked_size
+from gpucomp.frontend.onnx.compose import cast, checked_size, expand, ints, iota, like, reshape, scalar_of
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.frontend.onnx.windows import Windows, windows
 from gpucomp.ir import Value, constant
@@ -62,7 +61,7 @@ def _max_pool_with_indices(x: Value, win: Windows, column_major: bool) -> tuple[
     """Every window gathered into a row, its maximum and where that came from."""
     n, c, *spatial = x.shape
     outputs, taps = math.prod(win.out), math.prod(win.kernel)
-    checked_size(outputs * taps, 16)
+    checked_size(max(outputs * taps, math.prod(spatial)), 16)
     source = np.zeros((outputs, taps), np.int64)
     inside = np.ones((outputs, taps), np.bool_)
     for axis, size in enumerate(spatial):
@@ -79,13 +78,13 @@ def _max_pool_with_indices(x: Value, win: Windows, column_major: bool) -> tuple[
     best = ops.ArgMax(rows, axis=3, keepdims=False, select_last_index=False)
     where = ops.Gather(
         constant(source.reshape(-1)),
-        ops.Add(best, constant(np.arange(outputs, dtype=np.int64) * taps)),
+        ops.Add(best, ops.Mul(iota(outputs), constant(np.int64(taps)))),
         axis=0,
     )
     if column_major:
         order = np.arange(math.prod(spatial), dtype=np.int64).reshape(spatial)
         where = ops.Gather(constant(_column_major(order)), where, axis=0)
-    planes = constant((np.arange(n * c, dtype=np.int64) * math.prod(spatial)).reshape(n, c, 1))
+    planes = reshape(ops.Mul(iota(n * c), constant(np.int64(math.prod(spatial)))), (n, c, 1))
     shape_out = (n, c, *win.out)
     values = ops.ReduceMax(rows, axes=(3,), keepdims=False)
     return reshape(values, shape_out), reshape(ops.Add(where, planes), shape_out)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import cast, expand, like, part, reshape, squeeze, unsqueeze
+from gpucomp.frontend.onnx.compose import cast, checked_size, expand, like, part, reshape, squeeze, unsqueeze
 from gpucomp.frontend.onnx.nn import with_bias
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.frontend.onnx.windows import windows
@@ -110,10 +110,8 @@ def grid_sample(x: Value, grid: Value, *, align_corners: int, mode: str, padding
     places = []
     for axis, size in enumerate(spatial):
         unit = squeeze(part(flat, 2, rank - 1 - axis, 1), (2,))  # [N, count]
-        if align_corners:
-            place = _times(_plus(unit, 1), (size - 1) / 2)
-        else:
-            place = _times(_plus(_times(_plus(unit, 1), size), -1), 0.5)
+        spread, shift = ((size - 1) / 2, 0.0) if align_corners else (size / 2, -0.5)
+        place = _plus(_times(_plus(unit, 1), spread), shift)
         place = ops.Round(place) if kind == "nearest" else place
         places.append(_padded(place, size, borders[axis], padding_mode))
     if kind == "nearest":
@@ -198,10 +196,8 @@ def roi_align(
         corner = reshape(gathered(image, at, (height, width)), shape)
         weight = ops.Mul(unsqueeze(y_weight, (2,)), unsqueeze(z_weight, (1,)))
         term = ops.Mul(corner, cast(unsqueeze(weight, (1,)), x.type.dtype))
-        if best is None:
-            best = term
-        else:
-            best = ops.Add(best, term) if mode == "avg" else ops.Max(best, term)
+        joined = ops.Add if mode == "avg" else ops.Max
+        best = term if best is None else joined(best, term)
     assert best is not None
     split = (count, channels, output_height, sampling_ratio, output_width, sampling_ratio)
     reduction = ops.ReduceMean if mode == "avg" else ops.ReduceMax
@@ -244,6 +240,7 @@ def deform_conv(
         raise ValueError(f"group={group}, offset_group={offset_group} and {c} channels")
     if offset.shape != (n, offset_group * taps * 2, *win.out):
         raise ValueError(f"offsets {[n, offset_group * taps * 2, *win.out]} expected, {offset.type} given")
+    checked_size(taps * places, 16)
     moved = reshape(offset, (n * offset_group, taps, 2, places))
     at = []
     for axis in range(2):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.frontend.onnx.compose import axis_of, concat, move_axis, part, reshape, scalar, unsqueeze
-from gpucomp.frontend.onnx.generate import checked_size
+from gpucomp.frontend.onnx.compose import axis_of, checked_size, concat, move_axis, part, reshape, scalar, unsqueeze
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 
