@@ -276,11 +276,8 @@ class Importer:
             if signature.deprecated:
                 raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
             check_arity(names, node.output, signature, site)
-        body = None if found else functions.schema_body(node, site, operands, self._resolved(node, scope))
-        if found is None and body is None:
-            known = next((v for v in operands if isinstance(v, Value)), None)
-            dtype = known.type.dtype if known is not None else "unknown element type"
-            raise UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
+        if found is None and not functions.may_have_body(site):
+            raise self._untranslated(operands)
         if any(isinstance(v, Unknown) for v in operands):
             return [UNKNOWN] * len(node.output)
         known_operands: list[Value | None] = operands  # type: ignore[assignment]
@@ -292,7 +289,9 @@ class Importer:
             check_operand_types(known_operands, signature, site)
             attributes = checked_attributes(given, signature, self.files, site)
         if found is None:
-            assert body is not None
+            body = functions.schema_body(node, site, known_operands, given)
+            if body is None:
+                raise self._untranslated(operands)
             return self._call(body, operands, node, site, scope)
         translator, takes_site = found
         with origin(site.name), located(site, known_operands):
@@ -320,6 +319,11 @@ class Importer:
         if value is None:
             raise ModelError(f"{site}: its input {quote(name)} is not defined", code="GPC3012")
         return value
+
+    def _untranslated(self, operands: Sequence[Known | None]) -> UnsupportedError:
+        known = next((v for v in operands if isinstance(v, Value)), None)
+        dtype = known.type.dtype if known is not None else "unknown element type"
+        return UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
 
     def _unknown_operator(self, site: Site) -> GpucompError:
         if site.domain == "" and site.op_type in functions.all_operator_names():
