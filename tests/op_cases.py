@@ -231,6 +231,45 @@ def resizes() -> list[Case]:
     return made
 
 
+def grid_samples() -> list[Case]:
+    """Places that the computation to elements does not round: multiples of 1/8 from -1.5 to 1.5, and two far away."""
+    made = []
+    places = np.random.default_rng(3).integers(-12, 13, (2, 4, 3, 2)) / 8
+    places[0, 0, 0], places[1, 3, 2] = (-9.25, 7.5), (9.25, -3.0)
+    far = np.where(np.abs(places) > 5, places * 1e6, places)
+    for mode in ("nearest", "linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (False, True):
+                attrs = {"mode": mode, "padding_mode": padding, "align_corners": align}
+                grid = (places if padding == "reflection" else far).astype(np.float32)
+                made.append(Case((sample(F32, 2, 3, 5, 7), grid), attrs, terms=16))
+                made.append(Case((sample(F32, 1, 1, 1, 4), grid[:1]), attrs, terms=16))
+        made.append(Case((sample(F64, 2, 2, 6, 4), places), {"mode": mode}, terms=16))
+        made.append(Case((sample(F16, 2, 2, 6, 4), places.astype(np.float16)), {"mode": mode}, terms=16))
+    volume = (np.random.default_rng(4).integers(-10, 11, (1, 2, 3, 2, 3)) / 8).astype(np.float32)
+    made += [Case((sample(F32, 1, 2, 3, 4, 5), volume), {"mode": m}, terms=64) for m in ("linear", "nearest")]
+    made.append(Case((sample(I32, 1, 2, 3, 4, 5), volume), {"mode": "nearest"}))
+    made.append(Case((sample(F32, 1, 2, 3), np.zeros((1, 0, 1), np.float32))))
+    return made
+
+
+def roi_aligns() -> list[Case]:
+    boxes = np.array([[0, 0, 4, 3], [1, 0.5, 6.5, 4.25], [-3, -2, 2, 9], [2, 2, 2.25, 2.5]], np.float32)
+    made = []
+    for mode in ("avg", "max"):
+        for how in ("half_pixel", "output_half_pixel"):
+            attrs = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.75}
+            attrs |= {"mode": mode, "coordinate_transformation_mode": how}
+            made += [
+                Case((sample(t, 2, 3, 7, 5), boxes.astype(t.numpy), ints(1, 0, 1, 1)), attrs, terms=16)
+                for t in (F32, F64)
+            ]
+    attrs = {"output_height": 1, "output_width": 4, "sampling_ratio": 1}
+    made.append(Case((sample(F16, 1, 2, 5, 4), boxes.astype(np.float16), ints(0, 0, 0, 0)), attrs, terms=4))
+    made.append(Case((sample(F32, 1, 2, 5, 4), np.zeros((0, 4), np.float32), np.zeros((0,), np.int64)), attrs))
+    return made
+
+
 def ints(*values: Any, dtype: Any = np.int64) -> np.ndarray:
     return np.array(values[0] if len(values) == 1 else values, dtype)
 
@@ -488,6 +527,16 @@ CASES: dict[str, list[Case]] = {
         for big in (True, False)
     ]
     + [Case((sample(F32, 3, 5),), {"k": 0, "axis": 1})],
+    "Rank": [
+        Case((sample(t, 3, 7, 2, low=-4, high=4),), {"axis": 1, "largest": largest})
+        for t in (*FLOATS, I64, U8)
+        for largest in (True, False)
+    ]
+    + [
+        Case((np.array([2.0, np.nan, 2, -np.inf, np.nan, np.inf], np.float32),), {"axis": 0, "largest": big})
+        for big in (True, False)
+    ]
+    + [Case((sample(F32, 3, 0),), {"axis": 1}), Case((sample(F32, 1),), {"axis": 0})],
     "Softmax": rows(),
     "LogSoftmax": rows(),
     "LayerNorm": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
@@ -538,6 +587,8 @@ CASES: dict[str, list[Case]] = {
         Case((sample(F32, 3, 0), sample(F32, 0, 2)), {"equation": "ij,jk->ik"}),
     ],
     "Resize": resizes(),
+    "GridSample": grid_samples(),
+    "RoiAlign": roi_aligns(),
 }
 
 for _name in ("ArgMax", "ArgMin"):

@@ -92,6 +92,7 @@ from gpucomp.ops.reduction import (
     ArgMax,
     ArgMin,
     CumSum,
+    Rank,
     ReduceMax,
     ReduceMean,
     ReduceMin,
@@ -102,6 +103,7 @@ from gpucomp.ops.reduction import (
 from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
+from gpucomp.ops.sampling import GridSample, RoiAlign
 
 __all__ = [
     "OPS",
@@ -145,6 +147,7 @@ __all__ = [
     "GatherElements",
     "GatherND",
     "Gelu",
+    "GridSample",
     "HardSigmoid",
     "HardSwish",
     "Input",
@@ -171,6 +174,7 @@ __all__ = [
     "Pad",
     "Pow",
     "RMSNorm",
+    "Rank",
     "Reciprocal",
     "ReduceMax",
     "ReduceMean",
@@ -181,6 +185,7 @@ __all__ = [
     "Reshape",
     "Resize",
     "ReverseSequence",
+    "RoiAlign",
     "Round",
     "ScatterElements",
     "ScatterND",
