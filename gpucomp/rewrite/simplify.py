@@ -115,7 +115,7 @@ def _limits(value: Node | Value) -> Limits | None:
 def merge_clips(node: Node) -> Value | None:
     """clip(clip(x, a, b), c, d)  ->  clip(x, the common interval), a relu being clip(x, 0, none)"""
     inner, outer = _limits(node.inputs[0]), _limits(node)
-    if inner is None or outer is None or None not in outer and outer[0] > outer[1]:  # type: ignore[operator]
+    if inner is None or outer is None or (None not in outer and outer[0] > outer[1]):  # type: ignore[operator]
         return None
     if None not in inner and inner[0] > inner[1]:  # type: ignore[operator]
         return None
@@ -144,7 +144,9 @@ def merge_constants(node: Node) -> Value | None:
     Left alone where the merged constant would overflow, underflow or be larger than both.
     """
     match node:
-        case Node(op, (Value(inner_op, (x, Value(ops.Constant, (), {"value": a}))), Value(ops.Constant, (), {"value": b}))):
+        case Node(
+            op, (Value(inner_op, (x, Value(ops.Constant, (), {"value": a}))), Value(ops.Constant, (), {"value": b}))
+        ):
             if op is not inner_op or is_constant(x):
                 return None
             with np.errstate(all="ignore"):
