@@ -270,6 +270,22 @@ def roi_aligns() -> list[Case]:
     return made
 
 
+def attentions() -> list[Case]:
+    made = []
+    for t in FLOATS:
+        q, k, v = sample(t, 2, 3, 5, 4), sample(t, 2, 3, 7, 4, seed=1), sample(t, 2, 3, 7, 6, seed=2)
+        mask, chosen = sample(t, 5, 7, seed=3), sample(BOOL, 2, 1, 5, 7)
+        chosen[..., 0] = True  # a row with nothing chosen has no softmax
+        made += [
+            Case((q, k, v), {"scale": 0.5}, terms=7),
+            Case((q, k, v, mask), {"scale": 1.5}, terms=7),
+            Case((q, k, v, chosen), {"scale": 0.5, "masked": -np.inf}, terms=7),
+        ]
+    made.append(Case((sample(F32, 5, 4), sample(F32, 3, 4), sample(F32, 3, 2)), {"scale": 0.5}, terms=3))
+    made.append(Case((sample(F32, 5, 4), sample(F32, 3, 4), sample(F32, 3, 2), sample(BOOL, 5, 3)), terms=3))
+    return made
+
+
 def ints(*values: Any, dtype: Any = np.int64) -> np.ndarray:
     return np.array(values[0] if len(values) == 1 else values, dtype)
 
@@ -586,6 +602,7 @@ CASES: dict[str, list[Case]] = {
         ),
         Case((sample(F32, 3, 0), sample(F32, 0, 2)), {"equation": "ij,jk->ik"}),
     ],
+    "Attention": attentions(),
     "Resize": resizes(),
     "GridSample": grid_samples(),
     "RoiAlign": roi_aligns(),

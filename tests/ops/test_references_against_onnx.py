@@ -118,6 +118,9 @@ def translated(name, case):
         return name, [*arrays, np.array([a["k"]])], {"axis": a["axis"], "largest": int(a.get("largest", True))}
     if name == "ReverseSequence":
         return name, arrays, a
+    if name == "Attention":
+        usable = arrays[0].ndim == 4 and arrays[0].dtype == np.float32  # intermediate results are rounded otherwise
+        return (name, arrays, {"scale": a["scale"]}) if usable else None
     if name in {"LayerNorm", "RMSNorm"}:
         if 0 in arrays[0].shape:
             return None
