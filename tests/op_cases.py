@@ -270,6 +270,22 @@ def roi_aligns() -> list[Case]:
     return made
 
 
+def deform_convs() -> list[Case]:
+    made = []
+    for t in FLOATS:
+        attrs = {"strides": (1, 2), "pads": (1, 0, 1, 1), "dilations": (1, 2)}
+        moves = (sample(F32, 2, 12, 6, 2, low=-12, high=12, seed=2).round() / 4).astype(t.numpy)
+        x, w, mask = sample(t, 2, 3, 6, 5), sample(t, 4, 3, 3, 2, seed=1), sample(t, 2, 6, 6, 2, seed=3)
+        made.append(Case((x, w, moves, mask), attrs, terms=72))
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 2, "offset_group": 4}
+    moves, mask = (sample(F32, 1, 32, 3, 2, low=-9, high=9).round() / 2), sample(F32, 1, 16, 3, 2, seed=3)
+    made.append(Case((sample(F32, 1, 4, 4, 3), sample(F32, 6, 2, 2, 2, seed=1), moves, mask), attrs, terms=32))
+    attrs = {"strides": (2,), "pads": (1, 1), "dilations": (1,)}
+    moves, mask = sample(F32, 1, 3, 3, seed=2), sample(F32, 1, 3, 3, seed=3)
+    made.append(Case((sample(F32, 1, 2, 5), sample(F32, 3, 2, 3, seed=1), moves, mask), attrs, terms=12))
+    return made
+
+
 def attentions() -> list[Case]:
     made = []
     for t in FLOATS:
@@ -603,6 +619,7 @@ CASES: dict[str, list[Case]] = {
         Case((sample(F32, 3, 0), sample(F32, 0, 2)), {"equation": "ij,jk->ik"}),
     ],
     "Attention": attentions(),
+    "DeformConv": deform_convs(),
     "Resize": resizes(),
     "GridSample": grid_samples(),
     "RoiAlign": roi_aligns(),

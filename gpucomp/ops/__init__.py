@@ -104,7 +104,7 @@ from gpucomp.ops.reduction import (
 from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
-from gpucomp.ops.sampling import GridSample, RoiAlign
+from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
 
 __all__ = [
     "OPS",
@@ -137,6 +137,7 @@ __all__ = [
     "Cos",
     "Cosh",
     "CumSum",
+    "DeformConv",
     "Div",
     "Einsum",
     "Elu",

@@ -1,14 +1,17 @@
-"""Sampling at positions that are data: GridSample, RoiAlign. Resizing to a fixed grid is resize.py."""
+"""Sampling at positions that are data: GridSample, RoiAlign, DeformConv. Resizing to a fixed grid is resize.py."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from gpucomp.expr.core import Algorithm, Expr, axes_of, both, call, cast, index, load, reduce, select, var
+from gpucomp.expr.simplify import flatten
 from gpucomp.ir.types import F32, I64, TensorType
+from gpucomp.ops.contraction import Conv
 from gpucomp.ops.indexing import clamped, clamped_array
 from gpucomp.ops.registry import compute_type, expect, op
 from gpucomp.ops.resize import cubic_weight
@@ -309,3 +312,114 @@ def _roi_align_reference(
                 found.append(corners.sum(0) if mode == "avg" else corners.max(0))
             result[(number, slice(None), *at)] = np.mean(found, 0) if mode == "avg" else np.max(found, 0)
     return result.astype(x.dtype)
+
+
+@op("DeformConv")
+def DeformConv(
+    x: TensorType,
+    w: TensorType,
+    offset: TensorType,
+    mask: TensorType,
+    *,
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    group: int = 1,
+    offset_group: int = 1,
+) -> TensorType:
+    """Convolution without bias whose taps are moved by ``offset`` and weighted by ``mask``, both per place and tap.
+
+    x [N, C, *spatial], w [OC, C/group, *kernel], offset [N, offset_group * taps * spatial axes, *out] with the axis
+    counting fastest, mask [N, offset_group * taps, *out]; result [N, OC, *out]. Outside ``x`` there are zeros.
+    """
+    result = Conv.type_rule(x, w, strides=strides, pads=pads, dilations=dilations, group=group)
+    assert isinstance(result, TensorType)
+    expect(x, "f")
+    if any(t.dtype is not x.dtype for t in (offset, mask)):
+        raise ValueError(f"offset and mask of {x.dtype} expected, got {offset} and {mask}")
+    if offset_group < 1 or x.shape[1] % offset_group:
+        raise ValueError(f"an offset_group that divides {x.shape[1]} channels expected, got {offset_group}")
+    taps, out = offset_group * math.prod(w.shape[2:]), result.shape[2:]
+    expected = (x.shape[0], taps * len(out), *out), (x.shape[0], taps, *out)
+    if (offset.shape, mask.shape) != expected:
+        raise ValueError(f"offset {list(expected[0])} and mask {list(expected[1])} expected, got {offset} and {mask}")
+    return result
+
+
+@DeformConv.define("algorithm")
+def _deform_conv_algorithm(
+    x: TensorType,
+    w: TensorType,
+    offset: TensorType,
+    mask: TensorType,
+    *,
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    group: int = 1,
+    offset_group: int = 1,
+) -> Algorithm:
+    spatial, kernel = x.shape[2:], w.shape[2:]
+    axes = axes_of((x.shape[0], w.shape[0], *mask.shape[2:]))
+    image, column, place = axes[0], axes[1], axes[2:]
+    kind = compute_type(x.dtype)
+    taps, c = axes_of(kernel, "r"), var("c", w.shape[1])
+    channel = call("floordiv", column, w.shape[0] // group) * w.shape[1] + c if group > 1 else c
+    # which of the moved taps: offset group, then the tap in row-major order
+    number = flatten((call("floordiv", channel, x.shape[1] // offset_group), *taps), (offset_group, *kernel))
+    lows, weights = [], []
+    for d, extent in enumerate(spatial):
+        moved = cast(load(2, (image, number * len(spatial) + d, *place), offset.dtype), kind)
+        moved = moved + cast(place[d] * strides[d] - pads[d] + taps[d] * dilations[d], kind)
+        moved = _padded(moved, extent, "zeros", False)
+        lows.append(cast(call("floor", moved), I64))
+        weights.append(moved - call("floor", moved))
+
+    def element(at: Sequence[Expr]) -> Expr:
+        inside = both(test for i, n in zip(at, spatial, strict=True) for test in (i >= 0, i < n))
+        return select(inside, cast(load(0, (image, channel, *at), x.dtype), kind), 0)
+
+    sample = lerp(element, lows, [low + 1 for low in lows], weights)
+    weight = cast(load(1, (column, c, *taps), w.dtype), kind) * cast(load(3, (image, number, *place), mask.dtype), kind)
+    return Algorithm(axes, cast(reduce("sum", (*taps, c), sample * weight), x.dtype))
+
+
+@DeformConv.define("reference")
+def _deform_conv_reference(
+    x: np.ndarray,
+    w: np.ndarray,
+    offset: np.ndarray,
+    mask: np.ndarray,
+    *,
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    group: int = 1,
+    offset_group: int = 1,
+) -> np.ndarray:
+    """One tap after the other: the moved input as a whole, then a product with the tap's weights."""
+    spatial, kernel, out = x.shape[2:], w.shape[2:], mask.shape[2:]
+    n, channels, rank = x.shape[0], x.shape[1], len(spatial)
+    wide = [a.astype(np.float64) for a in (x, w, offset, mask)]
+    moves = wide[2].reshape((n, offset_group, *kernel, rank, *out))
+    masks = wide[3].reshape((n, offset_group, *kernel, *out))
+    margin = np.pad(wide[0], [(0, 0), (0, 0), *((1, 1),) * rank])  # a frame of zeros, where all that is outside goes
+    weights = wide[1].reshape((group, w.shape[0] // group, *w.shape[1:]))
+    grid = np.meshgrid(*(np.arange(size) for size in out), indexing="ij")
+    result = np.zeros((n, group, w.shape[0] // group, *out))
+    for tap in np.ndindex(*kernel):
+        sampled = np.zeros((n, channels, *out))
+        for image, channel in np.ndindex(n, channels):
+            g = channel // (channels // offset_group)
+            spots = [
+                grid[d] * strides[d] - pads[d] + tap[d] * dilations[d] + moves[(image, g, *tap, d)] for d in range(rank)
+            ]
+            for corner in itertools.product((0, 1), repeat=rank):
+                at = [np.floor(s) + c for s, c in zip(spots, corner, strict=True)]
+                share = math.prod(1 - np.abs(s - a) for s, a in zip(spots, at, strict=True))
+                inner = tuple(np.clip(a + 1, 0, e + 1).astype(int) for a, e in zip(at, spatial, strict=True))
+                sampled[image, channel] += share * margin[(image, channel, *inner)]
+            sampled[image, channel] *= masks[(image, g, *tap)]
+        parts = sampled.reshape((n, group, channels // group, *out))
+        result += np.einsum("ngc...,gmc->ngm...", parts, weights[(..., *tap)])
+    return result.reshape((n, w.shape[0], *out)).astype(x.dtype)

@@ -118,6 +118,11 @@ def translated(name, case):
         return name, [*arrays, np.array([a["k"]])], {"axis": a["axis"], "largest": int(a.get("largest", True))}
     if name == "ReverseSequence":
         return name, arrays, a
+    if name == "DeformConv":
+        x, w, moves, mask = arrays
+        bias = np.zeros(w.shape[0], w.dtype)
+        usable = x.ndim == 4 and x.dtype == np.float32  # ONNX's has two spatial axes and samples in f32
+        return (name, [x, w, moves, bias, mask], a) if usable else None
     if name == "Attention":
         usable = arrays[0].ndim == 4 and arrays[0].dtype == np.float32  # intermediate results are rounded otherwise
         return (name, arrays, {"scale": a["scale"]}) if usable else None

@@ -103,6 +103,12 @@ REFUSED = [
     ("GridSample", [i64(2, 3, 4), f32(2, 6, 1)], {}, "float elements expected, got i64"),
     ("RoiAlign", [f32(1, 2, 3, 3), f32(5, 3), i64(5)], ROI, "rois [R, 4] and batch_indices [R] expected, got f32[5,3]"),
     ("RoiAlign", [f32(1, 2, 3, 3), f32(5, 4), i64(5)], {**ROI, "sampling_ratio": 0}, "of at least 1 expected, got 0"),
+    (
+        "DeformConv",
+        [f32(1, 2, 5, 5), f32(3, 2, 3, 3), f32(1, 9, 3, 3), f32(1, 9, 3, 3)],
+        CONV,
+        "offset [1, 18, 3, 3] and mask [1, 9, 3, 3] expected, got f32[1,9,3,3] and f32[1,9,3,3]",
+    ),
     ("Rank", [f32(3)], {"axis": 2}, "axis of 0 to 0 expected, got 2"),
     ("Resize", [f32(2, 3)], {**RESIZE, "sizes": (4,)}, "2 sizes and scales expected, got 1 and 2"),
     ("Resize", [f32(2, 3)], {**RESIZE, "mode": "lanczos"}, "mode nearest or linear or cubic expected, got 'lanczos'"),
