@@ -78,7 +78,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("attention", rules_pass("", attention.RULES, BASICS).run, _has_attention_engine),
     Pass("decompose", rules_pass("", attention.DECOMPOSITION).run, lambda target: not _has_attention_engine(target)),
     Pass("share-again", cse.share_common_subexpressions),
-    rules_pass("clean", BASICS),
+    rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )
 
 

@@ -276,7 +276,6 @@ RULES = (
     reduce_nothing,
     merge_reshapes,
     merge_transposes,
-    transpose_unit_axes,
     merge_casts,
     merge_slices,
     merge_pads,
@@ -285,3 +284,6 @@ RULES = (
     drop_empty_parts,
     drop_kept_axes,
 )
+
+# after the Transposes have settled: one that only moves axes of extent 1 would no longer meet its inverse
+LATE_RULES = (transpose_unit_axes,)
