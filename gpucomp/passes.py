@@ -17,6 +17,7 @@ from gpucomp.ir.verify import verify
 from gpucomp.rewrite import (
     attention,
     canonicalize,
+    concat,
     cse,
     fold,
     fuse_norms,
@@ -78,6 +79,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("attention", rules_pass("", attention.RULES, BASICS).run, _has_attention_engine),
     Pass("decompose", rules_pass("", attention.DECOMPOSITION).run, lambda target: not _has_attention_engine(target)),
     Pass("share-again", cse.share_common_subexpressions),
+    Pass("chain-concats", concat.share_prefixes),
+    Pass("split-concats", concat.split_wide),
     rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -36,12 +36,16 @@ SPECIAL = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, -2.5, 1.5, 2.5, 1
 
 @dataclass(frozen=True)
 class Case:
-    """``terms``: how many numbers were summed for an element. ``exact``: not even the last bit may differ."""
+    """``terms``: how many numbers were summed for an element. ``exact``: not even the last bit may differ.
+
+    ``outside``: some index is out of range, which ONNX leaves undefined and gpucomp defines.
+    """
 
     operands: tuple[np.ndarray, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
     terms: int = 1
     exact: bool = False
+    outside: bool = False
 
     def __str__(self) -> str:
         kinds = ",".join(f"{a.dtype}{list(a.shape)}".replace(" ", "") for a in self.operands)
@@ -233,14 +237,16 @@ def ints(*values: Any, dtype: Any = np.int64) -> np.ndarray:
 
 def scatters() -> list[Case]:
     made = []
-    data, indices = sample(F32, 5, 3), ints([[4, 0, -1], [1, 7, 4], [1, 0, -9]])
-    updates = sample(F32, 3, 3, seed=1)
+    data, updates = sample(F32, 5, 3), sample(F32, 3, 3, seed=1)
+    inside = ints([[4, 0, -1], [1, 2, 4], [1, 0, -5]])
+    outside = ints([[4, 0, -1], [1, 7, 4], [1, 0, -9]])
     for how in ("none", "add", "mul", "max", "min"):
         attrs = {"axis": 0, "reduction": how}
-        made.append(Case((data, indices, updates), attrs, terms=4))
-        made.append(Case((data.astype(np.int32), indices.astype(np.int32), updates.astype(np.int32)), attrs))
-        made.append(Case((sample(F16, 5, 3), indices, sample(F16, 3, 3, seed=1)), attrs, terms=4))
-    made.append(Case((sample(BOOL, 5, 3), indices, sample(BOOL, 3, 3, seed=1)), {"axis": 0}))
+        made.append(Case((data, inside, updates), attrs, terms=4))
+        made.append(Case((data, outside, updates), attrs, terms=4, outside=True))
+        made.append(Case((data.astype(np.int32), inside.astype(np.int32), updates.astype(np.int32)), attrs))
+        made.append(Case((sample(F16, 5, 3), inside, sample(F16, 3, 3, seed=1)), attrs, terms=4))
+    made.append(Case((sample(BOOL, 5, 3), inside, sample(BOOL, 3, 3, seed=1)), {"axis": 0}))
     made.append(Case((sample(F32, 4, 5, 3), ints([[[2], [0]], [[1], [1]]]), sample(F32, 2, 2, 1)), {"axis": 2}))
     made.append(Case((sample(F32, 4, 3), np.zeros((0, 3), np.int64), sample(F32, 0, 3)), {"axis": 0}))
     return made
@@ -248,10 +254,13 @@ def scatters() -> list[Case]:
 
 def nd_scatters() -> list[Case]:
     made = []
-    indices = ints([[[0, 1], [3, -1]], [[0, 1], [2, 2]], [[5, 0], [-1, -1]]])
+    inside = ints([[[0, 1], [3, -1]], [[0, 1], [2, 2]], [[1, 0], [-1, -1]]])
+    outside = ints([[[0, 1], [3, -1]], [[0, 1], [2, 2]], [[5, 0], [-1, -4]]])
     for how in ("none", "add", "mul", "max", "min"):
-        made.append(Case((sample(F32, 4, 3, 5), indices, sample(F32, 3, 2, 5, seed=1)), {"reduction": how}, terms=4))
-        made.append(Case((sample(I32, 4, 3), indices, sample(I32, 3, 2, seed=1)), {"reduction": how}))
+        attrs = {"reduction": how}
+        made.append(Case((sample(F32, 4, 3, 5), inside, sample(F32, 3, 2, 5, seed=1)), attrs, terms=4))
+        made.append(Case((sample(F32, 4, 3, 5), outside, sample(F32, 3, 2, 5, seed=1)), attrs, terms=4, outside=True))
+        made.append(Case((sample(I32, 4, 3), inside, sample(I32, 3, 2, seed=1)), attrs))
     made.append(Case((sample(F32, 4, 3), ints([[1], [1], [-4]]), sample(F32, 3, 3, seed=1))))
     made.append(Case((sample(F32, 4, 3), ints([2]), sample(F32, 3, seed=1))))
     made.append(Case((sample(F32, 4, 3), np.zeros((2, 0), np.int64), sample(F32, 2, 4, 3, seed=1))))
@@ -277,7 +286,7 @@ def casts() -> list[Case]:
 
 
 def identical(*cases: Case) -> list[Case]:
-    return [Case(c.operands, c.attrs, exact=True) for c in cases]
+    return [replace(c, exact=True) for c in cases]
 
 
 def pads() -> list[Case]:
@@ -428,18 +437,21 @@ CASES: dict[str, list[Case]] = {
     ),
     "Gather": identical(
         Case((sample(F32, 5, 3, 7), ints([[0, -1], [4, 2]])), {"axis": 0}),
-        Case((sample(F32, 5, 3, 7), ints([2, -3, 9, -9], dtype=np.int32)), {"axis": 1}),
+        Case((sample(F32, 5, 3, 7), ints([2, -3, 9, -9], dtype=np.int32)), {"axis": 1}, outside=True),
+        Case((sample(F32, 5, 3, 7), ints([2, -3, 1, 1], dtype=np.int32)), {"axis": 1}),
         Case((sample(I64, 5, 3), np.array(1)), {"axis": 1}),
         Case((sample(F32, 0, 3), np.zeros((0,), np.int64)), {"axis": 0}),
-        Case((sample(F32, 5), np.array([3, 200], np.uint8)), {"axis": 0}),
+        Case((sample(F32, 5), np.array([3, 200], np.uint8)), {"axis": 0}, outside=True),
     ),
     "GatherElements": identical(
-        Case((sample(F32, 5, 3), ints([[0, -1, 4], [2, 2, 9]])), {"axis": 0}),
+        Case((sample(F32, 5, 3), ints([[0, -1, 4], [2, 2, 9]])), {"axis": 0}, outside=True),
+        Case((sample(F32, 5, 3), ints([[0, -1, 4], [2, 2, 3]])), {"axis": 0}),
         Case((sample(F32, 5, 3, 2), ints([[[0, 1]], [[-1, 2]]])), {"axis": 1}),
         Case((sample(F32, 3), np.zeros((0,), np.int32)), {"axis": 0}),
     ),
     "GatherND": identical(
-        Case((sample(F32, 5, 3, 7), ints([[0, -1], [4, 2], [9, -9]]))),
+        Case((sample(F32, 5, 3, 7), ints([[0, -1], [4, 2], [9, -9]])), outside=True),
+        Case((sample(F32, 5, 3, 7), ints([[0, -1], [4, 2], [1, -3]]))),
         Case((sample(F32, 5, 3, 7), ints([[[0, 1, 6]], [[4, 2, -1]]]))),
         Case((sample(F32, 2, 3, 7), ints([[[1], [0]], [[-1], [2]]])), {"batch_dims": 1}),
         Case((sample(F32, 4, 3), np.zeros((2, 0), np.int64))),

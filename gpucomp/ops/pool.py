@@ -175,9 +175,10 @@ def _max_pool_indices_algorithm(
     lowest = identity_of("max", x.dtype)
     best = reduce("max", window.taps, select(window.inside, load(0, window.source, x.dtype), lowest))
     again = _Window(x, kernel, strides, pads, dilations, "NCHW", out, window.axes)
-    hit = call("and", again.inside, call("eq", load(0, again.source, x.dtype), best))
+    hit = call("eq", load(0, again.source, x.dtype), best)
     nowhere = x.size
-    first = reduce("min", again.taps, select(hit, flatten(again.source, x.shape), nowhere))
+    offset = select(again.inside, select(hit, flatten(again.source, x.shape), nowhere), nowhere)
+    first = reduce("min", again.taps, offset)
     found = first
     if storage_order:
         at = unflatten(first, x.shape)

@@ -86,9 +86,7 @@ def test_declared_parameters_are_the_initialisers_that_are_drawn(name):
     model = graph.model(seed=0)
 
     drawn = {t.name: (tuple(t.dims), t.data_type) for t in model.graph.initializer}
-    declared = {
-        t.name: (tuple(t.dims), t.data_type) for t in graph.model(draw_weights=False).graph.initializer
-    }
+    declared = {t.name: (tuple(t.dims), t.data_type) for t in graph.model(draw_weights=False).graph.initializer}
     assert drawn == declared
     learned = [weight.name for weight in graph.weights.values() if weight.learned]
     assert graph.parameters == sum(math.prod(drawn[weight][0]) for weight in learned)

@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 
 from gpucomp.errors import ModelError, UnsupportedError, quote
-from gpucomp.frontend.onnx.translate import Site, find_schema
 from gpucomp.frontend.onnx.tensors import DTYPES
+from gpucomp.frontend.onnx.translate import Site, find_schema
 from gpucomp.ir import Value
 
 MAX_DEPTH = 100

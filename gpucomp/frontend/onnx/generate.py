@@ -92,7 +92,9 @@ def eye_like(x: Value, *, dtype: int | None = None, k: int) -> Value:
 def non_zero(x: Value) -> Value:
     array = static(x, "operand")
     found = np.nonzero(array) if array.ndim else np.nonzero(array.reshape(1))
-    return constant(np.array(found, np.int64).reshape(array.ndim, -1) if array.ndim else np.zeros((0, len(found[0])), np.int64))
+    return constant(
+        np.array(found, np.int64).reshape(array.ndim, -1) if array.ndim else np.zeros((0, len(found[0])), np.int64)
+    )
 
 
 @translates("Unique", since=11)

@@ -19,7 +19,6 @@ from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.translate import (
     OLDEST_OPSET,
     Site,
-    attribute_value,
     check_arity,
     check_operand_types,
     checked_attributes,
