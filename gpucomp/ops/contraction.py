@@ -137,7 +137,7 @@ def _conv_reference(
     span = [(k - 1) * dilations[d] + 1 for d, k in enumerate(kernel)]
     windows = np.lib.stride_tricks.sliding_window_view(padded, span, axis=tuple(range(2, 2 + rank)))
     windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in strides))]
-    windows = windows[(..., *(slice(None, None, d) for d in dilations))]
+    windows = windows[(*(slice(None),) * (2 + rank), *(slice(None, None, d) for d in dilations))]
     n, channels, *out = windows.shape[: 2 + rank]
     grouped = windows.reshape(n, group, channels // group, *out, *kernel)
     weights = w.reshape(group, w.shape[0] // group, *w.shape[1:]).astype(wide)

@@ -151,7 +151,7 @@ def _max_pool_indices_reference(
     rank = len(kernel)
     lowest = identity_of("max", dtype_of(x.dtype))
     windows = _windows(x, kernel, strides, pads, dilations, "NCHW", out, lowest)
-    values = windows.reshape((*windows.shape[: 2 + rank], -1)).astype(np.float64)
+    values = windows.reshape((*windows.shape[: 2 + rank], math.prod(kernel))).astype(np.float64)
     plane = np.arange(math.prod(x.shape[2:])).reshape(x.shape[2:], order="F" if storage_order else "C")
     numbers = plane + np.arange(math.prod(x.shape[:2])).reshape((*x.shape[:2], *(1,) * rank)) * plane.size
     offsets = _windows(numbers, kernel, strides, pads, dilations, "NCHW", out, -1).reshape(values.shape)
@@ -175,9 +175,10 @@ def _max_pool_indices_algorithm(
     lowest = identity_of("max", x.dtype)
     best = reduce("max", window.taps, select(window.inside, load(0, window.source, x.dtype), lowest))
     again = _Window(x, kernel, strides, pads, dilations, "NCHW", out, window.axes)
-    hit = call("and", again.inside, call("eq", load(0, again.source, x.dtype), best))
+    hit = call("eq", load(0, again.source, x.dtype), best)
     nowhere = x.size
-    first = reduce("min", again.taps, select(hit, flatten(again.source, x.shape), nowhere))
+    offset = select(again.inside, select(hit, flatten(again.source, x.shape), nowhere), nowhere)
+    first = reduce("min", again.taps, offset)
     found = first
     if storage_order:
         at = unflatten(first, x.shape)

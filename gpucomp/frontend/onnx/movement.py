@@ -11,12 +11,10 @@ from gpucomp import ops
 from gpucomp.frontend.onnx.compose import (
     axes_of,
     axis_of,
-    cast,
     concat,
     expand,
     int64,
     ints,
-    iota,
     like,
     pad,
     part,
@@ -167,9 +165,7 @@ def slice_attributes(
 
 
 @translates("Slice", since=10)
-def slice_inputs(
-    x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
-) -> Value:
+def slice_inputs(x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
     return _slice(
         x,
         ints(starts, "starts"),
@@ -289,23 +285,9 @@ def compress(x: Value, condition: Value, *, axis: int | None = None) -> Value:
 
 @translates("ReverseSequence", since=10)
 def reverse_sequence(x: Value, lengths: Value, *, batch_axis: int, time_axis: int) -> Value:
-    """Element t of a sequence of length n comes from n - 1 - t, elements past it stay."""
-    rank = len(x.shape)
-    if {batch_axis, time_axis} != {0, 1} or rank < 2:
+    if {batch_axis, time_axis} != {0, 1} or len(x.shape) < 2:
         raise ValueError("batch_axis and time_axis 0 and 1 expected")
-    if lengths.shape != (x.shape[batch_axis],):
-        raise ValueError(f"{x.shape[batch_axis]} lengths expected, {lengths.type} given")
-    time = reshape(iota(x.shape[time_axis]), _line(time_axis, x.shape[time_axis], 2))
-    length = reshape(cast(lengths, t.I64), _line(batch_axis, x.shape[batch_axis], 2))
-    mirrored = ops.Sub(ops.Sub(length, constant(np.int64(1))), time)
-    source = ops.Where(ops.Less(time, length), mirrored, time)
-    source = expand(unsqueeze(source, range(2, rank)), x.shape)
-    return ops.GatherElements(x, source, axis=time_axis)
-
-
-def _line(axis: int, size: int, rank: int) -> list[int]:
-    """The shape of a vector that lies along ``axis``."""
-    return [size if a == axis else 1 for a in range(rank)]
+    return ops.ReverseSequence(x, lengths, batch_axis=batch_axis, time_axis=time_axis)
 
 
 @translates("CenterCropPad", since=18)

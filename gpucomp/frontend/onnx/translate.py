@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import onnx
@@ -48,7 +48,9 @@ class Site:
         return output < len(self.outputs) and bool(self.outputs[output])
 
 
-def translates(op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN) -> Callable[[Translator], Translator]:
+def translates(
+    op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN
+) -> Callable[[Translator], Translator]:
     """Decorator: the translator of ``op_type`` from opset ``since`` on, until a newer registration takes over.
 
     A translator gets the inputs as positional ``Value``s (``None`` for an absent optional one) and the attributes as
@@ -74,7 +76,7 @@ def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, 
     return fitting[-1][1:] if fitting else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
@@ -108,7 +110,7 @@ class Signature:
     deprecated: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
     schema = find_schema(domain, op_type, opset)
     if schema is None:
@@ -206,7 +208,9 @@ def checked_attributes(
         seen.add(name)
         expected = signature.attribute_types[name]
         if attribute.type != expected:
-            found = A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
+            found = (
+                A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
+            )
             raise ModelError(
                 f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
                 code="GPC3014",
