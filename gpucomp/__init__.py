@@ -1,0 +1,63 @@
+"""A deep-learning inference compiler: ONNX in, kernels for CUDA, OpenCL and the CPU out.
+
+>>> exe = gpucomp.compile("model.onnx", target="cpu")
+>>> outputs = exe.run({"x": x})
+
+Names are imported when first used, so that ``import gpucomp`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpucomp.compiler import compile
+    from gpucomp.errors import (
+        AccuracyError,
+        ArtifactError,
+        DeviceError,
+        GpucompError,
+        InputError,
+        ModelError,
+        UnsupportedError,
+        UsageError,
+    )
+    from gpucomp.runtime.executable import Executable, load
+    from gpucomp.targets.target import Target
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AccuracyError",
+    "ArtifactError",
+    "DeviceError",
+    "Executable",
+    "GpucompError",
+    "InputError",
+    "ModelError",
+    "Target",
+    "UnsupportedError",
+    "UsageError",
+    "compile",
+    "load",
+]
+
+_HOMES = {
+    "Executable": "gpucomp.runtime.executable",
+    "Target": "gpucomp.targets.target",
+    "compile": "gpucomp.compiler",
+    "load": "gpucomp.runtime.executable",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'gpucomp' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES.get(name, "gpucomp.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

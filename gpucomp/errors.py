@@ -67,14 +67,20 @@ class ShapeError(ModelError):
 
 
 class UnsupportedError(GpucompError):
-    """The model is valid and gpucomp cannot compile it. ``problems`` has one line a case."""
+    """The model is valid and gpucomp cannot compile it. ``problems`` has one line a case.
+
+    ``inputs`` names the model's inputs whose values would have to be fixed, when that would help.
+    """
 
     code = "GPC4000"
     exit_code = 4
 
-    def __init__(self, message: str, *, problems: tuple[str, ...] = (), code: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, problems: tuple[str, ...] = (), inputs: tuple[str, ...] = (), code: str | None = None
+    ) -> None:
         super().__init__(message, code=code)
         self.problems = problems or (self.message,)
+        self.inputs = inputs
 
 
 class DeviceError(GpucompError):

@@ -162,7 +162,7 @@ def format_kernel(kernel: Kernel) -> str:
 
 
 def canonical_names(expressions: Sequence[Expr], domains: dict[str, tuple[Var, ...]]) -> dict[Expr, Expr]:
-    """Fresh variables named by role and position: ``domains`` gives the prefix; bound reduction axes become ``r0 ...``."""
+    """Fresh variables named by role and position; ``domains`` gives the prefixes, bound axes become ``r0 ...``."""
     names: dict[Expr, Expr] = {}
     for prefix, axes in domains.items():
         for position, axis in enumerate(axes):

@@ -1,87 +1,118 @@
-"""What a kernel has to compute, with numpy: its expressions evaluated over the whole domain. Slow and obvious."""
+"""What a kernel has to compute, by the numpy evaluator: the oracle of every back end. Slow and obvious on purpose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, reduce
-from gpucomp.expr.evaluate import convert, evaluate, grid_of
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.expr.core import Expr, Reduce, Var, reduce
+from gpucomp.expr.evaluate import evaluate, grid_of
+from gpucomp.ir import Graph, Value, constant_value
+from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Store, Window
+
+UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
 
 def expected(kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of ``kernel``; elements that no store writes are 0. Contractions are summed in f64."""
-    outputs = [np.zeros(t.shape, t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    body = kernel.body
-    holes: dict[Expr, np.ndarray] = {}
-    grid = grid_of(body.domain)
-    if any(a.extent == 0 for a in body.domain) and not isinstance(body, Rowwise):
-        return outputs
-    if isinstance(body, Contraction):
-        holes[body.acc] = _contraction(body, inputs)
-    elif isinstance(body, Window):
-        holes[body.acc] = evaluate(reduce(body.op, body.window, body.value), inputs, grid)
-    elif isinstance(body, Rowwise):
-        rows = {axis: grid[axis] for axis in body.rows}
-        for statistic in body.statistics:
-            bound = {h: v.reshape(v.shape[: len(body.rows)]) for h, v in holes.items()}
-            value = evaluate(reduce(statistic.op, body.cols, statistic.value), inputs, {**_trim(rows, body), **bound})
-            shape = tuple(a.extent for a in body.rows)
-            full = np.broadcast_to(value, shape)
-            holes[statistic.hole] = full.reshape(shape + (1,) * len(body.cols))
-    else:
-        assert isinstance(body, Loops)
-    for position, store in enumerate(kernel.stores):
-        bound = dict(grid)
-        if isinstance(body, Rowwise) and position in body.row_stores:
-            bound = {a: v[tuple(slice(0, 1) for _ in v.shape)] if a in body.cols else v for a, v in grid.items()}
-        _write(kernel, store.target, store.index, store.value, inputs, {**bound, **holes}, outputs)
+    """The kernel's outputs. Elements that no store writes hold ``UNWRITTEN``."""
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    update(kernel, inputs, outputs)
     return outputs
 
 
-def _trim(rows: dict[Expr, np.ndarray], body: Rowwise) -> dict[Expr, np.ndarray]:
-    return {a: v.reshape(v.shape[: len(body.rows)]) for a, v in rows.items()}
+def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """Run the kernel's stores into ``outputs``, leaving alone what they do not write."""
+    match kernel.body:
+        case Loops(domain=domain):
+            _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {})
+        case Contraction() as c:
+            domain = c.domain
+            product = reduce("sum", c.k, c.a * c.b)
+            _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {c.acc: product})
+        case Window() as w:
+            _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
+        case Rowwise() as r:
+            _rowwise(kernel, r, inputs, outputs)
 
 
-def _contraction(body: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    axes = body.batch + body.m + body.n
-    shape = tuple(v.extent for v in axes)
-    depth = tuple(v.extent for v in body.k)
-    if 0 in shape or 0 in depth:
-        return np.zeros(shape, body.acc.dtype.numpy)
-    a = _matrix(body.a, (body.batch, body.m, body.k), inputs)
-    b = _matrix(body.b, (body.batch, body.k, body.n), inputs)
-    wide = np.float64 if body.acc.dtype.is_float else np.int64
-    result = np.matmul(a.astype(body.acc.dtype.numpy).astype(wide), b.astype(body.acc.dtype.numpy).astype(wide))
-    return result.reshape(shape).astype(body.acc.dtype.numpy)
+def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    grid = grid_of(body.domain)
+    rank, columns = len(body.domain), tuple(range(len(body.rows), len(body.domain)))
+    bound: dict[Expr, np.ndarray] = dict(grid)
+    shape = tuple(v.extent for v in body.domain)
+    for statistic in body.statistics:
+        values = np.broadcast_to(evaluate(statistic.value, inputs, bound), shape)
+        ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[statistic.op]
+        wide = values.astype(np.float64) if statistic.hole.dtype.name == "f32" else values
+        total = ufunc.reduce(wide, axis=columns, keepdims=True)
+        bound[statistic.hole] = total.astype(statistic.hole.dtype.numpy)
+    assert rank == len(shape)
+    for position, store in enumerate(kernel.stores):
+        scope = dict(bound)
+        if position in body.row_stores:
+            scope.update({v: np.zeros((1,) * rank, np.int64) for v in body.cols})
+        _scatter(store, scope, inputs, outputs, kernel.inputs)
 
 
-def _matrix(value: Expr, groups: Sequence[tuple], inputs: Sequence[np.ndarray]) -> np.ndarray:
-    axes = tuple(v for group in groups for v in group)
-    full = np.broadcast_to(evaluate(value, inputs, grid_of(axes)), tuple(v.extent for v in axes))
-    return full.reshape([int(np.prod([v.extent for v in group])) for group in groups])
-
-
-def _write(
-    kernel: Kernel,
-    target: int,
-    indices: Sequence[Expr],
-    value: Expr,
+def _store(
+    stores: Sequence[Store],
+    domain: Sequence[Var],
     inputs: Sequence[np.ndarray],
-    bound: dict[Expr, np.ndarray],
-    outputs: list[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    first_output: int,
+    holes: Mapping[Expr, Expr],
 ) -> None:
-    output = outputs[target - kernel.inputs]
-    shape = np.broadcast_shapes(*(v.shape for v in bound.values())) if bound else ()
-    if 0 in shape or output.size == 0:
+    bound = dict(grid_of(domain))
+    for hole, definition in holes.items():
+        assert isinstance(definition, Reduce) or not definition.free - set(domain)
+        bound[hole] = np.broadcast_to(evaluate(definition, inputs, bound), tuple(v.extent for v in domain))
+    for store in stores:
+        _scatter(store, bound, inputs, outputs, first_output)
+
+
+def _scatter(
+    store: Store,
+    bound: Mapping[Expr, np.ndarray],
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    first_output: int,
+) -> None:
+    output = outputs[store.target - first_output]
+    if output.size == 0:
         return
-    values = np.broadcast_to(convert(evaluate(value, inputs, bound), value.dtype), shape)
-    at = [np.broadcast_to(evaluate(i, inputs, bound), shape) for i in indices]
-    if at:
-        output[tuple(at)] = values
+    value = evaluate(store.value, inputs, bound)
+    at = [evaluate(i, inputs, bound) for i in store.index]
+    shape = np.broadcast_shapes(value.shape, *(i.shape for i in at))
+    variables = [v for e, v in bound.items() if isinstance(e, Var)]
+    shape = np.broadcast_shapes(shape, *(v.shape for v in variables)) if variables else shape
+    index = tuple(np.broadcast_to(i, shape) for i in at)
+    if index:
+        output[index] = np.broadcast_to(value, shape)
     else:
-        output[()] = values.reshape(-1)[0]
+        output[()] = value.reshape(-1)[0] if value.size else value
 
 
+def run_steps(graph: Graph, steps: Sequence[object], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The graph's outputs by its partition: every kernel by ``update``, every host step by its reference."""
+    memory: dict[Value, np.ndarray] = {}
+
+    def read(value: Value) -> np.ndarray:
+        if value not in memory:
+            array = constant_value(value)
+            memory[value] = inputs[value.attrs["label"]] if array is None else array
+        return memory[value]
+
+    for step in steps:
+        operands = [read(v) for v in step.inputs]  # type: ignore[attr-defined]
+        if step.kernel is None:  # type: ignore[attr-defined]
+            (node,) = step.nodes  # type: ignore[attr-defined]
+            found = node.op.reference(*operands, **node.attrs)
+            results = found if isinstance(found, tuple) else (found,)
+            memory.update(zip(step.outputs, results, strict=True))  # type: ignore[attr-defined]
+            continue
+        for value in step.outputs:  # type: ignore[attr-defined]
+            if value not in memory:
+                memory[value] = np.full(value.shape, UNWRITTEN).astype(value.type.dtype.numpy)
+        update(step.kernel, operands, [memory[v] for v in step.outputs])  # type: ignore[attr-defined]
+    return [read(v) for v in graph.outputs]

@@ -352,12 +352,14 @@ def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
     return expr
 
 
-def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+def transform(expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None) -> Expr:
     """Rebuild ``expr`` from its leaves; ``change(node)`` may replace a node whose operands are rebuilt already.
+
+    Sub-expressions in ``known`` are replaced as they stand and not entered.
 
     Iterative and memoised: shared parts are visited once and depth is no limit.
     """
-    done: dict[Expr, Expr] = {}
+    done: dict[Expr, Expr] = dict(known or {})
     stack = [(expr, False)]
     while stack:
         node, ready = stack.pop()
@@ -376,10 +378,13 @@ def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def substitute(expr: Expr, replacements: Mapping[Expr, Expr]) -> Expr:
-    """``expr`` with variables, holes or whole sub-expressions replaced. Reduction axes are bound: never replaced."""
+    """``expr`` with variables, holes or whole sub-expressions replaced, the outermost first.
+
+    Replacements are not searched again, and reduction axes are bound: they are never replaced.
+    """
     if not replacements:
         return expr
-    return transform(expr, replacements.get)
+    return transform(expr, lambda node: None, replacements)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:

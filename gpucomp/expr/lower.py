@@ -143,7 +143,7 @@ class Lowering:
         return ref
 
     def _home(self, expr: Expr, scope: _Scope) -> _Scope:
-        """The outermost scope that binds what ``expr`` needs. A guarded scope is not left: its loads are not safe outside."""
+        """The outermost scope that binds what ``expr`` needs. A guarded one is not left: its loads are unsafe outside."""
         needed = expr.free
         while scope.parent is not None and not scope.guarded and not (needed & scope.bound):
             scope = scope.parent

@@ -10,6 +10,7 @@ from gpucomp.ir.graph import (
     constant,
     constant_value,
     input_value,
+    origin,
     topological,
 )
 from gpucomp.ir.printer import Namer, format_graph
@@ -35,6 +36,7 @@ __all__ = [
     "dtype_of",
     "format_graph",
     "input_value",
+    "origin",
     "topological",
     "type_of",
     "verify",

@@ -1,4 +1,4 @@
-"""The graph IR: ``Op``, ``Node``, ``Value``, ``Graph``, all immutable and compared by identity. No operator is defined here.
+"""The graph IR: ``Op``, ``Node``, ``Value``, ``Graph``, immutable and compared by identity. No operator is defined here.
 
 Why immutable: a pass returns the same object when it changed nothing, and nobody can edit a graph behind a
 reader's back. Why identity: a node is its own dictionary key; two graphs are equal when they print the same.
@@ -8,14 +8,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from gpucomp.errors import ShapeError
+from gpucomp.errors import ShapeError, quote
 from gpucomp.ir.types import TensorType, type_of
+
+_origin: ContextVar[str] = ContextVar("origin", default="")
+
+
+@contextmanager
+def origin(name: str) -> Iterator[None]:
+    """Nodes built in this block carry ``name`` unless they are given one: so a model's node is named in every message."""
+    token = _origin.set(name)
+    try:
+        yield
+    finally:
+        _origin.reset(token)
+
 
 TypeRule = Callable[..., TensorType | tuple[TensorType, ...]]
 
@@ -46,6 +61,7 @@ class Op:
 
     def node(self, *inputs: Value, name: str = "", **attrs: Any) -> Node:
         """Build a node, inferring its types. Raises ``ShapeError`` naming the operator, its operands and node."""
+        name = name or _origin.get()
         types = infer(self, [v.type for v in inputs], attrs, name)
         return Node(self, tuple(inputs), MappingProxyType(dict(attrs)), types, name)
 
@@ -77,12 +93,12 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: s
         result = op.type_rule(*types, **attrs)
     except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
         operands = ", ".join(map(str, types))
-        where = f" at node {name!r}" if name else ""
+        where = f" at node {quote(name)}" if name else ""
         raise ShapeError(f"{op.name}({operands}){where}: {error}", code="GPC3101") from error
     results = (result,) if isinstance(result, TensorType) else tuple(result)
     for t in results:
         if any(d < 0 for d in t.shape) or t.size > 1 << 48:
-            where = f" at node {name!r}" if name else ""
+            where = f" at node {quote(name)}" if name else ""
             raise ShapeError(f"{op.name}{where}: the result {t} has no sensible size", code="GPC3102")
     return results
 

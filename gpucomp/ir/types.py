@@ -60,11 +60,8 @@ F8E5M2FNUZ = DType("f8e5m2fnuz", "f", 8, np.dtype(ml_dtypes.float8_e5m2fnuz), st
 I4 = DType("i4", "i", 4, np.dtype(ml_dtypes.int4), storage_only=True)
 U4 = DType("u4", "u", 4, np.dtype(ml_dtypes.uint4), storage_only=True)
 
-DTYPES = {
-    d.name: d
-    for d in (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL)
-    + (F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4)
-}
+_ALL = (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4)
+DTYPES = {dtype.name: dtype for dtype in _ALL}
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from gpucomp.expr.core import Algorithm, Expr, axes_of, both, call, cast, load, reduce, select, var
-from gpucomp.ir.types import BF16, F16, F32, I32, DType, TensorType
-from gpucomp.ops.registry import broadcast, broadcast_index, op
-
-
-def accumulator(dtype: DType) -> DType:
-    """The type sums are kept in: f32 for the 16-bit floats, i32 for the narrow integers."""
-    if dtype in (F16, BF16):
-        return F32
-    if dtype.is_integer and dtype.bits < 32:
-        return I32
-    return dtype
+from gpucomp.expr.core import Algorithm, Expr, axes_of, both, call, cast, index, load, reduce, select, var
+from gpucomp.ir.types import TensorType
+from gpucomp.ops.registry import accumulator, broadcast, broadcast_index, expect, op
 
 
 @op("MatMul")
@@ -67,6 +60,8 @@ def Conv(
     rank = x.rank - 2
     if rank < 1 or w.rank != x.rank or len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
         raise ValueError(f"attributes for {rank} spatial axes expected")
+    if x.dtype is not w.dtype:
+        raise ValueError(f"operands of one element type expected, got {x.dtype} and {w.dtype}")
     if group < 1 or any(v < 1 for v in (*strides, *dilations)):
         raise ValueError("group, strides and dilations of at least 1 expected")
     nchw = layout == "NCHW"
@@ -142,7 +137,7 @@ def _conv_reference(
     span = [(k - 1) * dilations[d] + 1 for d, k in enumerate(kernel)]
     windows = np.lib.stride_tricks.sliding_window_view(padded, span, axis=tuple(range(2, 2 + rank)))
     windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in strides))]
-    windows = windows[(..., *(slice(None, None, d) for d in dilations))]
+    windows = windows[(*(slice(None),) * (2 + rank), *(slice(None, None, d) for d in dilations))]
     n, channels, *out = windows.shape[: 2 + rank]
     grouped = windows.reshape(n, group, channels // group, *out, *kernel)
     weights = w.reshape(group, w.shape[0] // group, *w.shape[1:]).astype(wide)
@@ -152,3 +147,195 @@ def _conv_reference(
         parts.append(np.moveaxis(np.tensordot(grouped[:, g], weights[g], (axes_in, axes_w)), -1, 1))
     result = np.concatenate(parts, axis=1).astype(x.dtype)
     return np.moveaxis(result, 1, -1) if layout == "NHWC" else result
+
+
+@op("ConvTranspose")
+def ConvTranspose(
+    x: TensorType,
+    w: TensorType,
+    *,
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    out: tuple[int, ...],
+    group: int = 1,
+    layout: str = "NCHW",
+) -> TensorType:
+    """The transpose of convolution, without bias; ``out`` are the result's spatial extents, only pad begins count.
+
+    layout NCHW: x [N, C, *spatial], w [C, OC/group, *kernel]; result [N, OC, *out]
+    layout NHWC: x [N, *spatial, C], w [*kernel, C, OC/group]; result [N, *out, OC]
+    """
+    rank = x.rank - 2
+    if x.dtype is not w.dtype:
+        raise ValueError(f"operands of one element type expected, got {x.dtype} and {w.dtype}")
+    if rank < 1 or w.rank != x.rank or not len(strides) == len(dilations) == len(out) == rank or len(pads) != 2 * rank:
+        raise ValueError(f"attributes for {rank} spatial axes expected")
+    if group < 1 or any(v < 1 for v in (*strides, *dilations)) or any(v < 0 for v in out):
+        raise ValueError("group, strides and dilations of at least 1 expected")
+    nchw = layout == "NCHW"
+    channels = x.shape[1] if nchw else x.shape[-1]
+    rows, per_group = w.shape[:2] if nchw else w.shape[-2:]
+    if rows != channels or channels % group:
+        raise ValueError(f"{channels} input channels and weights {w} do not go with group={group}")
+    return x.with_shape((x.shape[0], per_group * group, *out) if nchw else (x.shape[0], *out, per_group * group))
+
+
+@ConvTranspose.define("algorithm")
+def _conv_transpose_algorithm(
+    x: TensorType,
+    w: TensorType,
+    *,
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    out: tuple[int, ...],
+    group: int = 1,
+    layout: str = "NCHW",
+) -> Algorithm:
+    """Gathered: the taps whose distance from the result's place is a multiple of the stride."""
+    result = ConvTranspose.type_rule(
+        x, w, strides=strides, pads=pads, dilations=dilations, out=out, group=group, layout=layout
+    )
+    axes = axes_of(result.shape)  # type: ignore[union-attr]
+    nchw = layout == "NCHW"
+    image, channel, place = (axes[0], axes[1], axes[2:]) if nchw else (axes[0], axes[-1], axes[1:-1])
+    spatial = x.shape[2:] if nchw else x.shape[1:-1]
+    kernel = w.shape[2:] if nchw else w.shape[:-2]
+    rows, per_group = w.shape[:2] if nchw else w.shape[-2:]
+    taps = axes_of(kernel, "r")
+    c = var("c", rows // group)
+    source: Expr = call("floordiv", channel, per_group) * (rows // group) + c if group > 1 else c
+    column: Expr = channel % per_group if group > 1 else channel
+    at, inside = [], []
+    for d, tap in enumerate(taps):
+        distance = place[d] + pads[d] - tap * dilations[d]
+        position = call("floordiv", distance, strides[d])
+        at.append(position)
+        if strides[d] > 1:
+            inside.append(call("eq", distance % strides[d], 0))
+        inside += [distance >= 0, position < spatial[d]]
+    acc = accumulator(x.dtype)
+    element = load(0, (image, source, *at) if nchw else (image, *at, source), x.dtype)
+    weight = cast(load(1, (source, column, *taps) if nchw else (*taps, source, column), w.dtype), acc)
+    value = select(both(inside), cast(element, acc), 0)
+    return Algorithm(axes, cast(reduce("sum", (*taps, c), value * weight), x.dtype))
+
+
+@ConvTranspose.define("reference")
+def _conv_transpose_reference(
+    x: np.ndarray,
+    w: np.ndarray,
+    *,
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    out: tuple[int, ...],
+    group: int = 1,
+    layout: str = "NCHW",
+) -> np.ndarray:
+    """Scattered: every input element adds its product with the kernel to the result, which is then cut out."""
+    if layout == "NHWC":
+        x = np.moveaxis(x, -1, 1)
+        w = np.moveaxis(w, (-2, -1), (0, 1))
+    rank = x.ndim - 2
+    wide = np.float64 if x.dtype.kind in "fV" else np.int64
+    n, channels, *spatial = x.shape
+    per_group = w.shape[1]
+    full = [
+        max(pads[d] + out[d], (max(spatial[d], 1) - 1) * strides[d] + (w.shape[2 + d] - 1) * dilations[d] + 1)
+        for d in range(rank)
+    ]
+    total = np.zeros((n, group * per_group, *full), wide)
+    images = x.reshape(n, group, channels // group, *spatial).astype(wide)
+    weights = w.reshape(group, channels // group, *w.shape[1:]).astype(wide)
+    for g in range(group):
+        for tap in np.ndindex(*w.shape[2:]):
+            part = np.einsum("nc...,cm->nm...", images[:, g], weights[(g, slice(None), slice(None), *tap)])
+            where = tuple(
+                slice(t * dilations[d], t * dilations[d] + (spatial[d] - 1) * strides[d] + 1, strides[d])
+                for d, t in enumerate(tap)
+            )
+            total[(slice(None), slice(g * per_group, (g + 1) * per_group), *where)] += part
+    cut = tuple(slice(pads[d], pads[d] + out[d]) for d in range(rank))
+    result = total[(slice(None), slice(None), *cut)].astype(x.dtype)
+    return np.moveaxis(result, 1, -1) if layout == "NHWC" else result
+
+
+def parse_einsum(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+    """The labels of each operand and of the result, one an axis; an ellipsis becomes labels ``0``, ``1`` ...
+
+    Raises ``ValueError`` when the equation is malformed or does not go with operands of ``ranks``.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ValueError(f"{len(terms)} operands expected by {equation!r}, got {len(ranks)}")
+    widest = 0
+    for term, rank in zip(terms, ranks, strict=True):
+        named = term.replace("...", "", 1)
+        if not all(c.isascii() and c.isalpha() for c in named):
+            raise ValueError(f"letters and one ellipsis expected in {term!r} of {equation!r}")
+        if len(named) > rank or ("..." not in term and len(named) != rank):
+            raise ValueError(f"an operand of rank {len(named)} expected for {term!r} of {equation!r}, got {rank}")
+        widest = max(widest, rank - len(named))
+
+    def labels(term: str, hidden: int) -> list[str]:
+        before, _, after = term.partition("...") if "..." in term else (term, "", "")
+        return [*before, *(str(d) for d in range(widest - hidden, widest)), *after]
+
+    operands = [labels(t, r - len(t.replace("...", ""))) for t, r in zip(terms, ranks, strict=True)]
+    if arrow:
+        result = labels(right, widest if "..." in right else 0)
+    else:
+        letters = [c for c in left if c.isalpha()]
+        result = [str(d) for d in range(widest)] + sorted(c for c in set(letters) if letters.count(c) == 1)
+    known = {label for operand in operands for label in operand}
+    if len(set(result)) != len(result) or not set(result) <= known:
+        raise ValueError(f"distinct labels of the operands expected after the arrow of {equation!r}")
+    return operands, result
+
+
+def _einsum_extents(equation: str, types: Sequence[TensorType]) -> tuple[list[list[str]], list[str], dict[str, int]]:
+    operands, result = parse_einsum(equation, [t.rank for t in types])
+    extents: dict[str, int] = {}
+    for labels, t in zip(operands, types, strict=True):
+        for label, n in zip(labels, t.shape, strict=True):
+            known = extents.setdefault(label, n)
+            if known != n and 1 not in (known, n):
+                raise ValueError(f"equal extents for each label of {equation!r} expected, got {known} and {n}")
+            extents[label] = n if known == 1 else known
+    return operands, result, extents
+
+
+@op("Einsum")
+def Einsum(*types: TensorType, equation: str) -> TensorType:
+    """The sum of products that ``equation`` says, as in ``np.einsum``; without an arrow the result is implied."""
+    if any(t.dtype is not types[0].dtype for t in types):
+        raise ValueError(f"operands of one element type expected, got {', '.join(str(t.dtype) for t in types)}")
+    _, result, extents = _einsum_extents(equation, types)
+    expect(types[0], "fiu")
+    return types[0].with_shape(tuple(extents[label] for label in result))
+
+
+@Einsum.define("algorithm")
+def _einsum_algorithm(*types: TensorType, equation: str) -> Algorithm:
+    operands, result, extents = _einsum_extents(equation, types)
+    axes = axes_of(tuple(extents[label] for label in result))
+    place: dict[str, Expr] = dict(zip(result, axes, strict=True))
+    summed = [var(f"r{k}", extents[label]) for k, label in enumerate(n for n in extents if n not in place)]
+    place.update(zip((n for n in extents if n not in result), summed, strict=True))
+    acc = accumulator(types[0].dtype)
+    body: Expr | None = None
+    for k, (labels, t) in enumerate(zip(operands, types, strict=True)):
+        at = [index(0) if n == 1 else place[label] for label, n in zip(labels, t.shape, strict=True)]
+        element = cast(load(k, at, t.dtype), acc)
+        body = element if body is None else body * element
+    assert body is not None
+    return Algorithm(axes, cast(reduce("sum", summed, body), types[0].dtype))
+
+
+@Einsum.define("reference")
+def _einsum_reference(*arrays: np.ndarray, equation: str) -> np.ndarray:
+    wide = np.float64 if arrays[0].dtype.kind in "fV" else arrays[0].dtype
+    return np.asarray(np.einsum(equation.replace(" ", ""), *(a.astype(wide) for a in arrays))).astype(arrays[0].dtype)

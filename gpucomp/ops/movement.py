@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Algorithm, Expr, axes_of, index, load, select
+from gpucomp.expr.core import Algorithm, Expr, Number, axes_of, both, call, index, load, select
 from gpucomp.expr.simplify import flatten, unflatten
 from gpucomp.ir.types import TensorType
-from gpucomp.ops.registry import op
+from gpucomp.ops.registry import broadcast, broadcast_index, expect_axis, op
 
 
 @op("Reshape")
@@ -67,9 +67,10 @@ def _transpose_push(operand: int, at: Sequence[Expr], x: TensorType, *, perm: tu
 @op("Concat")
 def Concat(*parts: TensorType, axis: int) -> TensorType:
     """The parts one after the other along ``axis`` (0 <= axis < rank)."""
+    if not parts:
+        raise ValueError("one part or more expected, got none")
     first = parts[0]
-    if not 0 <= axis < first.rank:
-        raise ValueError(f"axis {axis} is outside 0..{first.rank - 1}")
+    expect_axis(axis, first.rank)
     for part in parts:
         if part.dtype is not first.dtype or part.rank != first.rank:
             raise ValueError(f"{part} does not go with {first}")
@@ -102,3 +103,140 @@ def _concat_algorithm(*parts: TensorType, axis: int) -> Algorithm:
 def _concat_push(operand: int, at: Sequence[Expr], *parts: TensorType, axis: int) -> tuple[Expr, ...]:
     start = sum(part.shape[axis] for part in parts[:operand])
     return tuple(a + start if d == axis else a for d, a in enumerate(at))
+
+
+@op("Slice")
+def Slice(x: TensorType, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: tuple[int, ...]) -> TensorType:
+    """Element ``starts + i * steps`` of ``x`` for ``0 <= i < sizes``; one entry an axis of ``x``, all inside ``x``."""
+    if not len(starts) == len(steps) == len(sizes) == x.rank:
+        raise ValueError(f"{x.rank} starts, steps and sizes expected, got {len(starts)}, {len(steps)}, {len(sizes)}")
+    for d, (start, step, size) in enumerate(zip(starts, steps, sizes, strict=True)):
+        if step == 0 or size < 0:
+            raise ValueError(f"a step other than 0 and a size of at least 0 expected at axis {d}, got {step}, {size}")
+        last = start + (size - 1) * step
+        if size and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d]):
+            raise ValueError(f"elements of 0 to {x.shape[d] - 1} expected at axis {d}, got {start} to {last}")
+    return x.with_shape(sizes)
+
+
+@Slice.define("reference")
+def _slice_reference(
+    x: np.ndarray, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: tuple[int, ...]
+) -> np.ndarray:
+    for d, (start, step, size) in enumerate(zip(starts, steps, sizes, strict=True)):
+        x = np.take(x, [start + i * step for i in range(size)], axis=d)
+    return x
+
+
+@Slice.define("algorithm")
+def _slice_algorithm(
+    x: TensorType, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: tuple[int, ...]
+) -> Algorithm:
+    axes = axes_of(sizes)
+    at = [axis * step + start for axis, start, step in zip(axes, starts, steps, strict=True)]
+    return Algorithm(axes, load(0, at, x.dtype))
+
+
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+@op("Pad")
+def Pad(x: TensorType, *, pads: tuple[int, ...], mode: str = "constant", value: Number = 0) -> TensorType:
+    """More elements around ``x``, ``pads`` being all begins, then all ends; a negative pad cuts off instead.
+
+    constant: ``value``; edge: the nearest element; reflect: mirrored about the edge element; wrap: periodic.
+    Cuts happen first: the other modes continue what is left. Raises ``ValueError`` when they continue nothing.
+    """
+    if len(pads) != 2 * x.rank:
+        raise ValueError(f"{2 * x.rank} pads expected, got {len(pads)}")
+    if mode not in PAD_MODES:
+        raise ValueError(f"mode {' or '.join(PAD_MODES)} expected, got {mode!r}")
+    shape = []
+    for d, extent in enumerate(x.shape):
+        begin, end = pads[d], pads[x.rank + d]
+        kept = extent + min(begin, 0) + min(end, 0)
+        if extent + begin + end < 0 or (kept <= 0 and mode != "constant" and extent + begin + end > 0):
+            raise ValueError(f"pads {begin} and {end} at axis {d} leave nothing of {extent} elements")
+        shape.append(extent + begin + end)
+    return x.with_shape(tuple(shape))
+
+
+@Pad.define("reference")
+def _pad_reference(x: np.ndarray, *, pads: tuple[int, ...], mode: str = "constant", value: Number = 0) -> np.ndarray:
+    widths = list(zip(pads[: x.ndim], pads[x.ndim :], strict=True))
+    if mode == "constant":  # pad before the cut: a begin may reach beyond the elements
+        grown = np.pad(x, [(max(b, 0), max(e, 0)) for b, e in widths], constant_values=value)
+        return grown[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(grown.shape, widths, strict=True))]
+    cut = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, widths, strict=True))]
+    return np.pad(cut, [(max(b, 0), max(e, 0)) for b, e in widths], mode)  # type: ignore[call-overload]
+
+
+@Pad.define("algorithm")
+def _pad_algorithm(x: TensorType, *, pads: tuple[int, ...], mode: str = "constant", value: Number = 0) -> Algorithm:
+    axes = axes_of(Pad.type_rule(x, pads=pads, mode=mode, value=value).shape)  # type: ignore[union-attr]
+    at: list[Expr] = []
+    inside: list[Expr] = []
+    for d, (axis, extent) in enumerate(zip(axes, x.shape, strict=True)):
+        begin, end = pads[d], pads[x.rank + d]
+        if mode == "constant":
+            at.append(axis - begin)
+            inside += [axis >= begin] if begin > 0 else []
+            inside += [axis < begin + extent] if end > 0 else []
+            continue
+        kept = extent + min(begin, 0) + min(end, 0)
+        place = axis - max(begin, 0) if begin > 0 or end > 0 else axis
+        at.append((_continued(place, kept, mode) if begin > 0 or end > 0 else place) + max(-begin, 0))
+    element = load(0, at, x.dtype)
+    return Algorithm(axes, select(both(inside), element, value))
+
+
+def _continued(place: Expr, extent: int, mode: str) -> Expr:
+    """Where the element that continues an axis of ``extent`` at ``place`` is found."""
+    if mode == "edge":
+        return call("min", call("max", place, 0), extent - 1)
+    if mode == "wrap":
+        return place % extent
+    if extent == 1:
+        return index(0)
+    period = 2 * (extent - 1)
+    phase = place % period
+    return call("min", phase, period - phase)
+
+
+@op("Expand")
+def Expand(x: TensorType, *, shape: tuple[int, ...]) -> TensorType:
+    """``x`` broadcast to ``shape``."""
+    if broadcast(x.shape, shape) != tuple(shape):
+        raise ValueError(f"a shape that {list(x.shape)} broadcasts to expected, got {list(shape)}")
+    return x.with_shape(shape)
+
+
+@Expand.define("reference")
+def _expand_reference(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
+    return np.array(np.broadcast_to(x, shape))
+
+
+@Expand.define("algorithm")
+def _expand_algorithm(x: TensorType, *, shape: tuple[int, ...]) -> Algorithm:
+    axes = axes_of(shape)
+    return Algorithm(axes, load(0, broadcast_index(axes, x.shape), x.dtype))
+
+
+@op("Tile")
+def Tile(x: TensorType, *, repeats: tuple[int, ...]) -> TensorType:
+    """``x`` repeated ``repeats[d]`` times along axis ``d``."""
+    if len(repeats) != x.rank or any(r < 0 for r in repeats):
+        raise ValueError(f"{x.rank} repeats of at least 0 expected, got {list(repeats)}")
+    return x.with_shape(tuple(n * r for n, r in zip(x.shape, repeats, strict=True)))
+
+
+@Tile.define("reference")
+def _tile_reference(x: np.ndarray, *, repeats: tuple[int, ...]) -> np.ndarray:
+    return np.tile(x, repeats)
+
+
+@Tile.define("algorithm")
+def _tile_algorithm(x: TensorType, *, repeats: tuple[int, ...]) -> Algorithm:
+    axes = axes_of(tuple(n * r for n, r in zip(x.shape, repeats, strict=True)))
+    at = [axis % max(n, 1) if r > 1 else axis for axis, n, r in zip(axes, x.shape, repeats, strict=True)]
+    return Algorithm(axes, load(0, at, x.dtype))

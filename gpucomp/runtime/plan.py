@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-INPUT, OUTPUT, WEIGHT, TEMP = "input", "output", "weight", "temp"
+INPUT, OUTPUT, WEIGHT, TEMP, COUNTER = "input", "output", "weight", "temp", "counter"
 
 
 @dataclass(frozen=True)
 class Buffer:
     """A tensor in memory, row-major. ``offset`` is the byte offset in the arena, for ``temp`` buffers.
+
+    A ``counter`` is zeroed once, before the first run; the kernels leave it zeroed.
 
     ``name`` is the model's name of an input or output, a generated one (``w3``, ``t12``) otherwise.
     """

@@ -1,0 +1,37 @@
+"""Kernels as LLVM IR for the CPU: one function a kernel, called with a range of its tasks. Compiling it is the target's."""
+
+from __future__ import annotations
+
+from gpucomp.codegen.llvm.contraction import emit_contraction
+from gpucomp.codegen.llvm.loops import emit_loops
+from gpucomp.codegen.llvm.rowwise import emit_rowwise
+from gpucomp.codegen.llvm.space import family_of
+from gpucomp.codegen.source import KernelSource
+from gpucomp.expr.core import Expr, reduce
+from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.schedule.space import Geometry, Schedule
+from gpucomp.targets.target import Target
+
+
+def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> KernelSource:
+    """``void name(ptr ..., i64 first_task, i64 last_task)``; ``geometry.groups[0]`` is the number of tasks.
+
+    Raises ``ScheduleError`` for a schedule that cannot run on ``target``.
+    """
+    family = family_of(kernel)
+    family.require(schedule, family.problem(kernel), target.limits)
+    if all(type.size == 0 for type in kernel.params[kernel.inputs :]):
+        arguments = ", ".join(f"ptr %p{i}" for i in range(len(kernel.params)))
+        nothing = f"define void @{name}({arguments}, i64 %first, i64 %last) #0 {{\n  ret void\n}}\n"
+        return KernelSource(name, "llvm", nothing, Geometry((0, 1, 1)), dict(schedule), family.name)
+    match kernel.body:
+        case Loops(domain=domain):
+            text, tasks = emit_loops(kernel, domain, {}, schedule, name, target)
+        case Window() as window:
+            value: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
+            text, tasks = emit_loops(kernel, window.domain, value, schedule, name, target)
+        case Rowwise() as rowwise:
+            text, tasks = emit_rowwise(kernel, rowwise, schedule, name, target)
+        case Contraction() as contraction:
+            text, tasks = emit_contraction(kernel, contraction, schedule, name, target)
+    return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)

@@ -1,0 +1,155 @@
+"""Every model on every target beside onnxruntime, in one run: answers compared, latencies interleaved A B A B.
+
+    python -m bench.suite --target cpu --target opencl --json bench/results/suite.json [MODEL ...]
+
+A row has the kernels, the seconds to compile, the arena and its lower bound, the relative L2 error against
+onnxruntime, and the median latency of both with their ratio (above 1: gpucomp is faster). The CPU time the process
+used beside the wall time tells when the machine was busy with something else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import gpucomp
+from bench.models import MODELS, build, inputs
+
+
+@dataclass
+class Row:
+    model: str
+    target: str
+    kernels: int
+    compile_s: float
+    arena_mb: float
+    arena_over_bound: float
+    error: float
+    latency_ms: float
+    onnxruntime_ms: float
+    ratio: float
+    samples_ms: list[float]
+    onnxruntime_samples_ms: list[float]
+    busy: float  # CPU seconds over wall seconds of gpucomp's samples
+
+
+def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    """||actual - expected|| / ||expected||, in f64; infinite where one is not finite and the other is."""
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
+    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    keep = np.isfinite(b)
+    norm = float(np.linalg.norm(b[keep]))
+    return float(np.linalg.norm(a[keep] - b[keep])) / (norm or 1.0)
+
+
+def session(model: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def interleaved(runs: Sequence[Callable[[], object]], rounds: int, budget_s: float) -> list[list[float]]:
+    """Milliseconds of each run, taken in turn; at least three rounds, then until ``rounds`` or the budget."""
+    samples: list[list[float]] = [[] for _ in runs]
+    start = time.perf_counter()
+    for number in range(rounds):
+        if number >= 3 and time.perf_counter() - start > budget_s:
+            break
+        for k, run in enumerate(runs):
+            begin = time.perf_counter()
+            run()
+            samples[k].append(1e3 * (time.perf_counter() - begin))
+    return samples
+
+
+def measure(name: str, target: str, *, reduced: bool, rounds: int, budget_s: float, threads: int) -> Row:
+    model = build(name, reduced=reduced)
+    feeds = inputs(model)
+    reference = session(model, threads)
+    expected = reference.run(None, feeds)
+    names = [o.name for o in reference.get_outputs()]
+    begin = time.perf_counter()
+    executable = gpucomp.compile(model, target=target)
+    compile_s = time.perf_counter() - begin
+    actual = executable.run(feeds)
+    error = max(relative_error(actual[n], e) for n, e in zip(names, expected, strict=True))
+    cpu, wall = time.process_time(), time.perf_counter()
+    ours, theirs = interleaved([lambda: executable.run(feeds), lambda: reference.run(None, feeds)], rounds, budget_s)
+    busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
+    plan = executable.plan
+    return Row(
+        name, target, len(plan.launches), compile_s, plan.arena_bytes / 1e6,
+        plan.arena_bytes / plan.live_bytes if plan.live_bytes else 1.0, error,
+        statistics.median(ours), statistics.median(theirs), statistics.median(theirs) / statistics.median(ours),
+        ours, theirs, busy,
+    )  # fmt: skip
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [
+        "| model | target | kernels | compile s | arena MB | over bound | rel. L2 error | gpucomp ms | onnxruntime ms | ratio |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.model} | {r.target} | {r.kernels} | {r.compile_s:.1f} | {r.arena_mb:.2f} | {r.arena_over_bound:.3f} "
+        f"| {r.error:.1e} | {r.latency_ms:.2f} | {r.onnxruntime_ms:.2f} | {r.ratio:.2f} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
+    parser.add_argument("--target", action="append", help="repeatable; default cpu")
+    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--budget", type=float, default=10.0, metavar="SECONDS", help="of measuring, a model and target"
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows, failures = [], []
+    for name in options.models:
+        for target in options.target or ["cpu"]:
+            try:
+                row = measure(
+                    name, target, reduced=options.reduced, rounds=options.rounds, budget_s=options.budget,
+                    threads=options.threads,
+                )  # fmt: skip
+            except gpucomp.GpucompError as error:
+                failures.append(f"{name} on {target}: {error}")
+                print(failures[-1], file=sys.stderr)
+                continue
+            rows.append(row)
+            print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
+            if row.error > 1e-4:
+                failures.append(f"{name} on {target}: relative L2 error {row.error:.2e} is above 1e-4")
+    print(table(rows))
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        machine = {"processor": platform.processor(), "machine": platform.machine(), "threads": options.threads}
+        method = "batch 1, fp32, median of samples taken in turn with onnxruntime in one process"
+        report = {"method": method, "machine": machine, "rows": [asdict(r) for r in rows], "failures": failures}
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for failure in failures:
+        print(f"FAILED {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

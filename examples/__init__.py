@@ -1,0 +1,1 @@
+"""Programs that show gpucomp at work; nothing here is installed with the package."""

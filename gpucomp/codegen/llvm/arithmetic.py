@@ -1,0 +1,430 @@
+"""The functions of ``gpucomp.expr.functions`` and the conversions between element types, on LLVM values.
+
+In registers an f16 or bf16 is an f32 that has been rounded; a bool is an i1. The numpy meaning of every function decides
+NaN, division by zero, overflow and rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from gpucomp.codegen.llvm import math as vector_math
+from gpucomp.codegen.llvm.builder import Code, Type, Value
+from gpucomp.errors import UnsupportedError
+from gpucomp.expr.core import Number
+from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, DType
+
+
+def register_scalar(dtype: DType) -> str:
+    """The LLVM type that holds one element while it is computed with."""
+    if dtype is F64:
+        return "double"
+    if dtype in (F32, F16, BF16):
+        return "float"
+    if dtype is BOOL:
+        return "i1"
+    if dtype.storage_only:
+        raise UnsupportedError(f"element type {dtype}: not supported by the cpu target", code="GPC4010")
+    return f"i{dtype.bits}"
+
+
+def memory_scalar(dtype: DType) -> str:
+    """The LLVM type of one element in memory. The 16-bit floats travel as integers."""
+    if dtype in (F32, F64):
+        return register_scalar(dtype)
+    register_scalar(dtype)  # refuses what has no arithmetic
+    return f"i{dtype.nbytes * 8}"
+
+
+def from_memory(value: Value, dtype: DType) -> Value:
+    code = value.code
+    if dtype is BOOL:
+        return value.differs(0)
+    if dtype is F16:
+        return half_to_single(value)
+    if dtype is BF16:
+        return (code.convert("zext", value, "i32") << 16).bitcast("float")
+    return value
+
+
+def to_memory(value: Value, dtype: DType) -> Value:
+    """``value`` is representable in ``dtype``: rounding happened when it was computed."""
+    code = value.code
+    if dtype is BOOL:
+        return code.convert("zext", value, "i8")
+    if dtype is F16:
+        return single_to_half(value)
+    if dtype is BF16:
+        return code.convert("trunc", value.bitcast("i32").integer_op("lshr", 16), "i16")
+    return value
+
+
+def half_to_single(bits: Value) -> Value:
+    """IEEE half bits (i16) as f32, with integer arithmetic alone where the processor lacks a conversion."""
+    code = bits.code
+    if code.native_half:
+        return code.convert("fpext", bits.bitcast("half"), "float")
+    wide = code.convert("zext", bits, "i32")
+    magnitude = (wide & 0x7FFF) << 13
+    scaled = magnitude.bitcast("float") * 2.0**112  # also right for denormals
+    special = (wide & 0x7C00).equals(0x7C00)
+    result = code.select(special, magnitude | 0x7F800000, scaled.bitcast("i32"))
+    return (result | ((wide & 0x8000) << 16)).bitcast("float")
+
+
+def single_to_half(value: Value) -> Value:
+    """f32 rounded to the nearest half, ties to even, as i16 bits."""
+    code = value.code
+    if code.native_half:
+        return code.convert("fptrunc", value, "half").bitcast("i16")
+    bits = value.bitcast("i32")
+    magnitude = bits & 0x7FFFFFFF
+    # below the normal range the addition of 0.5 does the rounding at the right place
+    small = (magnitude.bitcast("float") + 0.5).bitcast("i32") - 0x3F000000
+    odd = magnitude.integer_op("lshr", 13) & 1
+    normal = (magnitude + odd - (0x38000000 - 0xFFF)).integer_op("lshr", 13)
+    result = code.select(magnitude.compare("slt", 0x38800000), small, normal)
+    result = code.select(magnitude.compare("sge", 0x477FF000), 0x7C00, result)
+    result = code.select(magnitude.compare("sgt", 0x7F800000), 0x7E00, result)
+    return code.convert("trunc", result | (bits.integer_op("lshr", 16) & 0x8000), "i16")
+
+
+def round_to(value: Value, dtype: DType) -> Value:
+    """An f32 computed for a 16-bit float type, rounded to that type's values."""
+    code = value.code
+    if dtype is F16:
+        return half_to_single(single_to_half(value))
+    if dtype is BF16:
+        bits = value.bitcast("i32")
+        odd = bits.integer_op("lshr", 16) & 1
+        rounded = (bits + odd + 0x7FFF) & -65536
+        return code.select(value.is_nan(), code.const(math.nan, value.type), rounded.bitcast("float"))
+    return value
+
+
+def _double_to_single_odd(value: Value) -> Value:
+    """f64 to f32, towards the odd neighbour when inexact: a second rounding to 16 bits is then exact."""
+    code = value.code
+    near = code.convert("fptrunc", value, "float")
+    back = code.convert("fpext", near, "double")
+    bits = near.bitcast("i32")
+    inexact = back.differs(value) & ~value.is_nan()
+    even = (bits & 1).equals(0)
+    over = back.intrinsic("fabs") > value.intrinsic("fabs")
+    step = code.select(over, code.const(-1, bits.type), code.const(1, bits.type))
+    return code.select(inexact & even, bits + step, bits).bitcast("float")
+
+
+def cast(value: Value, source: DType, target: DType) -> Value:
+    """Conversion as the language defines it: float to integer rounds to zero and saturates, NaN gives 0."""
+    code = value.code
+    if source is target:
+        return value
+    if target is BOOL:
+        return value.differs(0)
+    goal = register_scalar(target)
+    if target.is_float:
+        if source is F64:
+            if target is F16:
+                return round_to(_double_to_single_odd(value), target)
+            value = code.convert("fptrunc", value, goal)
+        elif source.is_float:
+            value = code.convert("fpext", value, goal)
+        else:
+            value = code.convert("uitofp" if source.kind in "ub" else "sitofp", value, goal)
+        return round_to(value, target)
+    if source.is_float:
+        type = value.type.of(goal)
+        kind = "fptoui" if target.kind == "u" else "fptosi"
+        name = f"llvm.{kind}.sat.{type.suffix}.{value.type.suffix}"
+        return code.let(f"call {type} @{name}({value.type} {value.text})", type)
+    if target.bits < source.bits and source is not BOOL:
+        return code.convert("trunc", value, goal)
+    return code.convert("zext" if source.kind in "ub" else "sext", value, goal)
+
+
+# integers
+
+
+def _divide(a: Value, b: Value, signed: bool, op: str) -> Value:
+    """``sdiv``, ``srem`` and their unsigned kin, defined everywhere: x/0 is 0, INT_MIN/-1 wraps."""
+    code = a.code
+    constant = _constant(b)
+    if constant is not None and constant not in (0, -1):
+        return a.integer_op(("s" if signed else "u") + op, b)
+    zero = b.equals(0)
+    risky = zero | b.equals(-1) if signed else zero
+    quotient = a.integer_op(("s" if signed else "u") + op, code.select(risky, 1, b))
+    if signed:
+        negated = -a if op == "div" else code.const(0, a.type)
+        quotient = code.select(b.equals(-1), negated, quotient)
+    return code.select(zero, 0, quotient)
+
+
+def _constant(value: Value) -> int | None:
+    text = value.text.removeprefix(f"splat ({value.type.scalar} ").removesuffix(")")
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _floor_divide(a: Value, b: Value, signed: bool) -> Value:
+    quotient = _divide(a, b, signed, "div")
+    if not signed:
+        return quotient
+    inexact = (quotient * b).differs(a) & b.differs(0)
+    below = inexact & (a ^ b).compare("slt", 0)
+    return a.code.select(below, quotient - 1, quotient)
+
+
+def _floor_modulo(a: Value, b: Value, signed: bool) -> Value:
+    remainder = _divide(a, b, signed, "rem")
+    if not signed:
+        return remainder
+    wrong = remainder.differs(0) & (remainder ^ b).compare("slt", 0)
+    return a.code.select(wrong, remainder + b, remainder)
+
+
+def _integer_power(a: Value, b: Value, signed: bool) -> Value:
+    """By squaring, modulo the type's range; a negative exponent rounds to zero."""
+    code = a.code
+    lanes = max(a.type.lanes, b.type.lanes)
+    a, b = code.splat(a, lanes), code.splat(b, lanes)
+    result, base = code.slot(a.type), code.slot(a.type)
+    result.set(code.const(1, a.type))
+    base.set(a)
+    with code.loop(0, a.type.bits) as step:
+        shift = code.convert("trunc", step, a.type.scalar)
+        chosen = (b.integer_op("lshr", code.splat(shift, lanes)) & 1).differs(0)
+        result.set(code.select(chosen, result.get() * base.get(), result.get()))
+        base.set(base.get() * base.get())
+    power = result.get()
+    if not signed:
+        return power
+    sign = code.select((b & 1).differs(0), a, 1)  # (-1)**b, for |a| = 1
+    small = code.select(a.equals(1) | a.equals(-1), sign, 0)
+    return code.select(b.compare("slt", 0), small, power)
+
+
+def _shift(a: Value, b: Value, op: str) -> Value:
+    code, bits = a.code, a.type.bits
+    inside = b.compare("ult", bits)
+    return code.select(inside, a.integer_op(op, code.select(inside, b, 0)), 0)
+
+
+def _integer(fn: str, args: Sequence[Value], signed: bool) -> Value:
+    a, b = args[0], args[-1]
+    code, prefix = a.code, "s" if signed else "u"
+    match fn:
+        case "add":
+            return a + b
+        case "sub":
+            return a - b
+        case "mul":
+            return a * b
+        case "div":
+            return _divide(a, b, signed, "div")
+        case "floordiv":
+            return _floor_divide(a, b, signed)
+        case "mod":
+            return _floor_modulo(a, b, signed)
+        case "fmod":
+            return _divide(a, b, signed, "rem")
+        case "pow":
+            return _integer_power(a, b, signed)
+        case "max" | "min":
+            return a.intrinsic(f"{prefix}{fn}", b)
+        case "neg":
+            return -a
+        case "abs":
+            return code.select(a.compare("slt", 0), -a, a) if signed else a
+        case "sign":
+            if not signed:
+                return code.convert("zext", a.differs(0), a.type.scalar)
+            return code.select(a.compare("sgt", 0), code.const(1, a.type), a.integer_op("ashr", a.type.bits - 1))
+        case "floor" | "ceil" | "round":
+            return a
+        case "isnan" | "isinf":
+            return code.const(False, a.type.of("i1"))
+        case "lt" | "le":
+            return a.compare(f"{prefix}{fn}", b)
+        case "eq":
+            return a.equals(b)
+        case "ne":
+            return a.differs(b)
+        case "and" | "or" | "xor" | "not":
+            return _logic(fn, [v.differs(0) for v in args])
+        case "bitand":
+            return a & b
+        case "bitor":
+            return a | b
+        case "bitxor":
+            return a ^ b
+        case "bitnot":
+            return ~a
+        case "shl":
+            return _shift(a, b, "shl")
+        case "shr":
+            return _shift(a, b, "ashr" if signed else "lshr")
+    raise UnsupportedError(f"function {fn} of integers: not supported by the cpu target", code="GPC4010")
+
+
+def _logic(fn: str, args: Sequence[Value]) -> Value:
+    a, b = args[0], args[-1]
+    match fn:
+        case "and" | "mul" | "min" | "bitand":
+            return a & b
+        case "or" | "add" | "max" | "bitor":
+            return a | b
+        case "xor" | "ne" | "bitxor" | "sub":
+            return a ^ b
+        case "not" | "bitnot":
+            return ~a
+        case "eq":
+            return ~(a ^ b)
+        case "lt":
+            return ~a & b
+        case "le":
+            return ~a | b
+        case "abs" | "floor" | "ceil" | "round":
+            return a
+        case "isnan" | "isinf":
+            return a.code.const(False, a.type)
+    raise UnsupportedError(f"function {fn} of bools: not supported by the cpu target", code="GPC4010")
+
+
+# floats
+
+
+def _remainder(a: Value, b: Value) -> Value:
+    """C's ``fmod`` of f64, exactly: long division, one subtraction of a scaled divisor a quotient bit."""
+    code = a.code
+    lanes = max(a.type.lanes, b.type.lanes)
+    a, b = code.splat(a, lanes), code.splat(b, lanes)
+    mantissa, tiny = (1 << 52) - 1, 2.0**-1022
+    divisor = b.intrinsic("fabs")
+    small = divisor < tiny
+    scale = code.select(small, code.const(2.0**54, a.type), code.const(1.0, a.type))
+    divisor = divisor * scale  # normal, so that its exponent can be set
+    rest = code.slot(a.type)
+    usable = (a.intrinsic("fabs") < math.inf) & (divisor > 0.0) & (divisor < math.inf)
+    rest.set(code.select(usable, a.intrinsic("fabs"), 0.0))
+    body = divisor.bitcast("i64") & mantissa
+
+    def reduce() -> None:
+        with code.repeat() as again:
+            r = rest.get()
+            exponent = r.bitcast("i64") & ~mantissa
+            multiple = (exponent | body).bitcast("double")
+            multiple = code.select(multiple > r, multiple * 0.5, multiple)
+            left = code.select((r >= divisor) & usable, r - multiple, r)
+            rest.set(left)
+            again.append(code.any((left >= divisor) & usable))
+
+    reduce()
+    with code.when(code.any(small & usable)):
+        rest.set(rest.get() * scale)
+        reduce()
+        rest.set(rest.get() / scale)
+    result = rest.get()
+    same = a.intrinsic("fabs") < divisor.intrinsic("fabs")
+    result = code.select(divisor.equals(math.inf) & same, a.intrinsic("fabs"), result)
+    result = result.intrinsic("copysign", a)
+    return code.select(usable | (divisor.equals(math.inf) & same), result, math.nan)
+
+
+def _float_division(fn: str, a: Value, b: Value) -> Value:
+    """``fmod``, ``mod`` and ``floordiv`` of floats as numpy has them; the latter two give 0 for a divisor of 0."""
+    code, scalar = a.code, a.type.scalar
+    x, y = code.convert("fpext", a, "double"), code.convert("fpext", b, "double")
+    remainder = _remainder(x, y)
+    if fn == "fmod":
+        return code.convert("fptrunc", remainder, scalar)
+    opposite = remainder.differs(0.0) & ((y < 0.0) ^ (remainder < 0.0))
+    if fn == "mod":
+        shifted = code.select(opposite, code.convert("fptrunc", remainder, scalar) + b,
+                              code.convert("fptrunc", remainder, scalar))  # fmt: skip
+        shifted = code.select(shifted.equals(0.0), code.const(0.0, shifted.type).intrinsic("copysign", b), shifted)
+        return code.select(b.equals(0.0), 0.0, shifted)
+    narrow = code.convert("fptrunc", remainder, scalar)
+    quotient = (a - narrow) / b
+    quotient = code.select(opposite, quotient - 1.0, quotient)
+    whole = quotient.intrinsic("floor")
+    whole = code.select((quotient - whole) > 0.5, whole + 1.0, whole)
+    return code.select(b.equals(0.0), 0.0, whole)
+
+
+def _extremum(a: Value, b: Value, fn: str) -> Value:
+    """NaN wins. A known operand saves the test, and the processor has the rest as one instruction."""
+    code = a.code
+    for x, c in ((a, b), (b, a)):
+        if not c.text.startswith("%") and "0x7FF8" not in c.text:
+            return code.select((x < c) if fn == "max" else (x > c), c, x)
+    better = (a > b) if fn == "max" else (a < b)
+    return code.select(better | a.is_nan(), a, b)
+
+
+def _sign(a: Value) -> Value:
+    code = a.code
+    one = code.const(1.0, a.type)
+    result = code.select(a > 0.0, one, code.select(a < 0.0, -one, code.const(0.0, a.type)))
+    return code.select(a.is_nan(), a, result)
+
+
+_FLOAT: dict[str, Callable[..., Value]] = {
+    "add": lambda a, b: a._binary("fadd", "", b, " contract"),
+    "sub": lambda a, b: a._binary("fsub", "", b, " contract"),
+    "mul": lambda a, b: a._binary("fmul", "", b, " contract"),
+    "div": lambda a, b: a / b,
+    "max": lambda a, b: _extremum(a, b, "max"),
+    "min": lambda a, b: _extremum(a, b, "min"),
+    "neg": lambda a: -a,
+    "abs": lambda a: a.intrinsic("fabs"),
+    "sign": _sign,
+    "floor": lambda a: a.intrinsic("floor"),
+    "ceil": lambda a: a.intrinsic("ceil"),
+    "round": lambda a: a.intrinsic("rint"),
+    "sqrt": lambda a: a.intrinsic("sqrt"),
+    "isnan": lambda a: a.is_nan(),
+    "isinf": lambda a: a.intrinsic("fabs").equals(math.inf),
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a.equals(b),
+    "ne": lambda a, b: a.differs(b),
+}
+ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt", "pow", "fmod", "mod", "floordiv"}) | vector_math.NAMES
+
+
+def apply(fn: str, dtype: DType, args: Sequence[Value]) -> Value:
+    """``fn`` on operands of element type ``dtype``."""
+    if dtype is BOOL:
+        return _logic(fn, args)
+    if not dtype.is_float:
+        return _integer(fn, args, signed=dtype.kind == "i")
+    if len(args) == 2:
+        lanes = max(a.type.lanes for a in args)
+        args = [a.code.splat(a, lanes) for a in args]
+    if fn in {"fmod", "mod", "floordiv"}:
+        result = _float_division(fn, *args)
+    elif fn in vector_math.NAMES:
+        result = vector_math.apply(fn, args)
+    elif fn in {"and", "or", "xor", "not"}:
+        return _logic(fn, [a.differs(0.0) for a in args])
+    elif fn in _FLOAT:
+        result = _FLOAT[fn](*args)
+    else:
+        raise UnsupportedError(f"function {fn} of {dtype}: not supported by the cpu target", code="GPC4010")
+    return round_to(result, dtype) if fn in ROUNDS else result
+
+
+def constant(code: Code, value: Number, dtype: DType, lanes: int = 0) -> Value:
+    """A literal of ``dtype``, rounded to it."""
+    if dtype in (F16, BF16):
+        value = float(dtype.numpy.type(value))
+    if dtype.is_integer:
+        value = int(value)
+        if dtype.kind == "i" or value >= 1 << 63:
+            value = (value + (1 << (dtype.bits - 1))) % (1 << dtype.bits) - (1 << (dtype.bits - 1))
+    return code.const(value, Type(register_scalar(dtype), lanes))

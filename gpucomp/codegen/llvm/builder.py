@@ -1,0 +1,464 @@
+"""Textual LLVM IR, one instruction at a time: typed values with operators, loops and branches. No algorithm lives here.
+
+A ``Value`` is a scalar or a vector of lanes; an operation on both splats the scalar. Mutable variables are stack slots,
+which LLVM's SROA turns back into registers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+FLOATS = {"float": 32, "double": 64, "half": 16}
+SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
+
+
+@dataclass(frozen=True)
+class Type:
+    """``scalar`` is an LLVM type name; ``lanes`` is 0 for a scalar, else the number of elements of a vector."""
+
+    scalar: str
+    lanes: int = 0
+
+    def __str__(self) -> str:
+        return f"<{self.lanes} x {self.scalar}>" if self.lanes else self.scalar
+
+    @property
+    def is_float(self) -> bool:
+        return self.scalar in FLOATS
+
+    @property
+    def bits(self) -> int:
+        if self.scalar == "ptr":
+            return 64
+        return FLOATS.get(self.scalar) or int(self.scalar[1:])
+
+    @property
+    def suffix(self) -> str:
+        """The mangled name that intrinsics carry: ``v16f32``."""
+        scalar = SUFFIX.get(self.scalar) or ("p0" if self.scalar == "ptr" else self.scalar)
+        return f"v{self.lanes}{scalar}" if self.lanes else scalar
+
+    def of(self, scalar: str) -> Type:
+        return Type(scalar, self.lanes)
+
+    @property
+    def integer(self) -> Type:
+        """The integer type of the same width."""
+        return Type(f"i{self.bits}", self.lanes)
+
+
+I1, I8, I32, I64, PTR = Type("i1"), Type("i8"), Type("i32"), Type("i64"), Type("ptr")
+F32, F64 = Type("float"), Type("double")
+
+Number = int | float | bool
+
+
+def spell(value: Number, scalar: str) -> str:
+    """A constant as LLVM writes it. Floats are given by their bits, so nothing is lost."""
+    if scalar in FLOATS:
+        if scalar == "half":
+            return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+        number = float(value)
+        if scalar == "float":
+            number = _to_single(number)
+        return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+    if scalar == "i1":
+        return "true" if value else "false"
+    return str(int(value))
+
+
+def _to_single(number: float) -> float:
+    try:
+        return struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One SSA value or constant. Arithmetic is floating, or wrapping on integers; comparisons are signed and ordered."""
+
+    code: Code
+    text: str
+    type: Type
+
+    def _lift(self, other: Value | Number) -> tuple[Value, Value]:
+        if not isinstance(other, Value):
+            return self, self.code.const(other, self.type)
+        if self.type.lanes == other.type.lanes:
+            return self, other
+        return (self, self.code.splat(other, self.type.lanes)) if self.type.lanes else (
+            self.code.splat(self, other.type.lanes), other)  # fmt: skip
+
+    def _binary(self, floating: str, integer: str, other: Value | Number, flags: str = "") -> Value:
+        a, b = self._lift(other)
+        assert a.type == b.type, f"{a.type} and {b.type}"
+        if a.type == I64 and (folded := _fold(integer, a, b)) is not None:
+            return folded
+        op = f"{floating}{flags}" if a.type.is_float else integer
+        return self.code.let(f"{op} {a.type} {a.text}, {b.text}", a.type)
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self._binary("fadd", "add", other)
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self._binary("fsub", "sub", other)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self._binary("fmul", "mul", other)
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return self._binary("fdiv", "sdiv", other)
+
+    def __neg__(self) -> Value:
+        if self.type.is_float:
+            return self.code.let(f"fneg {self.type} {self.text}", self.type)
+        return self.code.const(0, self.type) - self
+
+    def __and__(self, other: Value | Number) -> Value:
+        return self._binary("", "and", other)
+
+    def __or__(self, other: Value | Number) -> Value:
+        return self._binary("", "or", other)
+
+    def __xor__(self, other: Value | Number) -> Value:
+        return self._binary("", "xor", other)
+
+    def __invert__(self) -> Value:
+        return self ^ (True if self.type.scalar == "i1" else -1)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self._binary("", "shl", other)
+
+    def integer_op(self, op: str, other: Value | Number) -> Value:
+        """``lshr``, ``ashr``, ``udiv``, ``urem``, ``srem`` ..."""
+        return self._binary("", op, other)
+
+    def compare(self, predicate: str, other: Value | Number) -> Value:
+        """``predicate`` as ``icmp`` or ``fcmp`` spell it: ``slt``, ``olt``, ``uno`` ..."""
+        a, b = self._lift(other)
+        assert a.type == b.type, f"{a.type} and {b.type}"
+        op = "fcmp" if a.type.is_float else "icmp"
+        return self.code.let(f"{op} {predicate} {a.type} {a.text}, {b.text}", a.type.of("i1"))
+
+    def _ordered(self, name: str, other: Value | Number) -> Value:
+        return self.compare(("o" if self.type.is_float else "s") + name, other)
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return self._ordered("lt", other)
+
+    def __le__(self, other: Value | Number) -> Value:
+        return self._ordered("le", other)
+
+    def __gt__(self, other: Value | Number) -> Value:
+        return self._ordered("gt", other)
+
+    def __ge__(self, other: Value | Number) -> Value:
+        return self._ordered("ge", other)
+
+    def equals(self, other: Value | Number) -> Value:
+        return self.compare("oeq" if self.type.is_float else "eq", other)
+
+    def differs(self, other: Value | Number) -> Value:
+        return self.compare("une" if self.type.is_float else "ne", other)
+
+    def is_nan(self) -> Value:
+        return self.compare("uno", self)
+
+    def bitcast(self, scalar: str) -> Value:
+        return self.code.convert("bitcast", self, scalar)
+
+    def intrinsic(self, name: str, *others: Value | Number) -> Value:
+        """``llvm.<name>`` on values of this type."""
+        args = [self]
+        for other in others:
+            args.append(other if isinstance(other, Value) else self.code.const(other, self.type))
+        lanes = max(a.type.lanes for a in args)
+        args = [self.code.splat(a, lanes) for a in args]
+        inner = ", ".join(f"{a.type} {a.text}" for a in args)
+        return self.code.let(f"call {args[0].type} @llvm.{name}.{args[0].type.suffix}({inner})", args[0].type)
+
+    def muladd(self, factor: Value | Number, addend: Value | Number) -> Value:
+        """``self * factor + addend``, fused where the processor can."""
+        return self.intrinsic("fmuladd", factor, addend)
+
+
+def _fold(op: str, a: Value, b: Value) -> Value | None:
+    """Constant index arithmetic, so that strides and unrolled loops stay constants."""
+    x, y = (None if v.text.startswith("%") else int(v.text) for v in (a, b))
+    if x is not None and y is not None and op in {"add", "sub", "mul"}:
+        return a.code.integer(x + y if op == "add" else x - y if op == "sub" else x * y)
+    if (y == 0 and op in {"add", "sub"}) or (y == 1 and op in {"mul", "udiv", "sdiv"}):
+        return a
+    if (x == 0 and op == "add") or (x == 1 and op == "mul"):
+        return b
+    if (0 in (x, y) and op == "mul") or (x == 0 and op in {"udiv", "urem"}) or (y == 1 and op == "urem"):
+        return a.code.integer(0)
+    return None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A mutable variable on the stack."""
+
+    code: Code
+    address: Value
+    type: Type
+
+    def get(self) -> Value:
+        return self.code.load(self.address, self.type)
+
+    def set(self, value: Value) -> None:
+        self.code.store(value, self.address)
+
+
+@dataclass
+class Captured:
+    """Lines set aside: the label they start with, and the block they end in."""
+
+    label: str
+    lines: list[str]
+    exit: str = ""
+
+
+class Code:
+    """The body of one function, in the order it is written. ``native_half``: the processor converts f16 to f32 and back."""
+
+    def __init__(self, name: str, *, native_half: bool = False) -> None:
+        self.name = name
+        self.native_half = native_half
+        self._tables: set[str] = set()
+        self._lines: list[str] = []
+        self._entry: list[str] = []
+        self._counter = 0
+        self.globals: list[str] = []
+        self.block = "entry"
+
+    def _name(self, prefix: str = "v") -> str:
+        self._counter += 1
+        return f"{prefix}{self._counter}"
+
+    def emit(self, text: str) -> None:
+        self._lines.append(f"  {text}")
+
+    def let(self, text: str, type: Type) -> Value:
+        name = f"%{self._name()}"
+        self.emit(f"{name} = {text}")
+        return Value(self, name, type)
+
+    def argument(self, name: str, type: Type) -> Value:
+        return Value(self, f"%{name}", type)
+
+    def const(self, value: Number, type: Type) -> Value:
+        text = spell(value, type.scalar)
+        if type.lanes:
+            text = f"splat ({type.scalar} {text})"
+        return Value(self, text, type)
+
+    def integer(self, value: int) -> Value:
+        return self.const(value, I64)
+
+    def vector(self, values: Sequence[Number], scalar: str) -> Value:
+        """A constant vector with a value a lane."""
+        inner = ", ".join(f"{scalar} {spell(v, scalar)}" for v in values)
+        return Value(self, f"<{inner}>", Type(scalar, len(values)))
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        if value.type.lanes == lanes:
+            return value
+        assert value.type.lanes == 0, f"{value.type} to {lanes} lanes"
+        if not value.text.startswith("%"):
+            return Value(self, f"splat ({value.type} {value.text})", Type(value.type.scalar, lanes))
+        type = Type(value.type.scalar, lanes)
+        one = self.let(f"insertelement {type} poison, {value.type} {value.text}, i32 0", type)
+        return self.let(f"shufflevector {type} {one.text}, {type} poison, <{lanes} x i32> zeroinitializer", type)
+
+    def shuffle(self, a: Value, b: Value, order: Sequence[int]) -> Value:
+        inner = ", ".join(f"i32 {i}" for i in order)
+        type = Type(a.type.scalar, len(order))
+        text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(order)} x i32> <{inner}>"
+        return self.let(text, type)
+
+    def extract(self, value: Value, lane: int) -> Value:
+        return self.let(f"extractelement {value.type} {value.text}, i32 {lane}", Type(value.type.scalar))
+
+    def convert(self, op: str, value: Value, scalar: str) -> Value:
+        """``sext``, ``trunc``, ``bitcast``, ``sitofp`` ... to ``scalar``; nothing when it is that already."""
+        if value.type.scalar == scalar:
+            return value
+        return self.let(f"{op} {value.type} {value.text} to {value.type.of(scalar)}", value.type.of(scalar))
+
+    def select(self, condition: Value, then: Value | Number, otherwise: Value | Number) -> Value:
+        if not isinstance(then, Value):
+            assert isinstance(otherwise, Value)
+            then = self.const(then, otherwise.type)
+        if not isinstance(otherwise, Value):
+            otherwise = self.const(otherwise, then.type)
+        lanes = max(condition.type.lanes, then.type.lanes, otherwise.type.lanes)
+        then, otherwise = self.splat(then, lanes), self.splat(otherwise, lanes)
+        assert then.type == otherwise.type, f"{then.type} and {otherwise.type}"
+        inner = f"select {condition.type} {condition.text}, {then.type} {then.text}, {otherwise.type} {otherwise.text}"
+        return self.let(inner, then.type)
+
+    # memory
+
+    def gep(self, base: Value, offset: Value | int, scalar: str) -> Value:
+        """``base + offset`` elements of ``scalar``; a vector of offsets gives a vector of pointers."""
+        at = offset if isinstance(offset, Value) else self.integer(offset)
+        type = Type("ptr", at.type.lanes)
+        return self.let(f"getelementptr {scalar}, ptr {base.text}, {at.type} {at.text}", type)
+
+    def load(self, address: Value, type: Type, align: int = 0) -> Value:
+        return self.let(f"load {type}, ptr {address.text}{f', align {align}' if align else ''}", type)
+
+    def store(self, value: Value, address: Value, align: int = 0) -> None:
+        self.emit(f"store {value.type} {value.text}, ptr {address.text}{f', align {align}' if align else ''}")
+
+    def slot(self, type: Type) -> Slot:
+        return Slot(self, self.stack(str(type)), type)
+
+    def stack(self, type: str, align: int = 0) -> Value:
+        """Room for one ``type`` in the frame, wherever it is asked for."""
+        name = f"%{self._name('s')}"
+        self._entry.append(f"  {name} = alloca {type}{f', align {align}' if align else ''}")
+        return Value(self, name, PTR)
+
+    def table(self, name: str, values: Sequence[Number], scalar: str) -> Value:
+        """A constant array beside the function, written once however often it is asked for."""
+        symbol = f"@{self.name}.{name}"
+        if symbol not in self._tables:
+            self._tables.add(symbol)
+            inner = ", ".join(f"{scalar} {spell(v, scalar)}" for v in values)
+            self.globals.append(f"{symbol} = internal constant [{len(values)} x {scalar}] [{inner}], align 64")
+        return Value(self, symbol, PTR)
+
+    def gather(self, base: Value, offset: Value, scalar: str, mask: Value | None = None) -> Value:
+        """``base[offset]``, for each lane of ``offset``; lanes outside ``mask`` read nothing and give zero."""
+        address = self.gep(base, offset, scalar)
+        lanes = offset.type.lanes
+        if not lanes:
+            return self.load(address, Type(scalar))
+        type = Type(scalar, lanes)
+        chosen = self.splat(self.const(True, I1) if mask is None else mask, lanes)
+        inner = (
+            f"{address.type} {address.text}, i32 {max(type.bits // 8, 1)}, "
+            f"{chosen.type} {chosen.text}, {type} zeroinitializer"
+        )
+        return self.let(f"call {type} @llvm.masked.gather.{type.suffix}.v{lanes}p0({inner})", type)
+
+    def scatter(self, value: Value, base: Value, offset: Value, mask: Value | None = None) -> None:
+        """``base[offset] = value``, for each lane of ``offset`` inside ``mask``."""
+        address = self.gep(base, offset, value.type.scalar)
+        chosen = self.splat(self.const(True, I1) if mask is None else mask, value.type.lanes)
+        inner = (
+            f"{value.type} {value.text}, {address.type} {address.text}, i32 {max(value.type.bits // 8, 1)}, "
+            f"{chosen.type} {chosen.text}"
+        )
+        self.emit(f"call void @llvm.masked.scatter.{value.type.suffix}.v{value.type.lanes}p0({inner})")
+
+    def masked_load(self, address: Value, type: Type, mask: Value) -> Value:
+        inner = f"ptr {address.text}, i32 {max(type.bits // 8, 1)}, {mask.type} {mask.text}, {type} zeroinitializer"
+        return self.let(f"call {type} @llvm.masked.load.{type.suffix}.p0({inner})", type)
+
+    def masked_store(self, value: Value, address: Value, mask: Value) -> None:
+        inner = (
+            f"{value.type} {value.text}, ptr {address.text}, i32 {max(value.type.bits // 8, 1)}, "
+            f"{mask.type} {mask.text}"
+        )
+        self.emit(f"call void @llvm.masked.store.{value.type.suffix}.p0({inner})")
+
+    # control
+
+    def label(self, name: str) -> None:
+        self._lines.append(f"{name}:")
+        self.block = name
+
+    def jump(self, name: str) -> None:
+        self.emit(f"br label %{name}")
+
+    def branch(self, condition: Value, then: str, otherwise: str) -> None:
+        self.emit(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+
+    @contextmanager
+    def loop(self, start: Value | int, stop: Value | int, step: int = 1) -> Iterator[Value]:
+        """``for (i = start; i < stop; i += step)`` on i64."""
+        first = start if isinstance(start, Value) else self.integer(start)
+        last = stop if isinstance(stop, Value) else self.integer(stop)
+        name = self._name("l")
+        before = self.block
+        enter = first < last
+        self.branch(enter, f"{name}.body", f"{name}.end")
+        self.label(f"{name}.body")
+        counter = Value(self, f"%{name}.i", I64)
+        place = len(self._lines)
+        self._lines.append("")  # the phi: its second source is known at the end
+        yield counter
+        latch = self.block
+        self.emit(f"%{name}.next = add nuw nsw i64 {counter.text}, {step}")
+        following = Value(self, f"%{name}.next", I64)
+        again = following < last
+        self._lines[place] = (
+            f"  {counter.text} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{latch} ]"
+        )
+        self.branch(again, f"{name}.body", f"{name}.end")
+        self.label(f"{name}.end")
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """The block runs where the scalar ``condition`` holds."""
+        name = self._name("w")
+        self.branch(condition, f"{name}.then", f"{name}.end")
+        self.label(f"{name}.then")
+        yield
+        self.jump(f"{name}.end")
+        self.label(f"{name}.end")
+
+    @contextmanager
+    def repeat(self) -> Iterator[list[Value]]:
+        """The block runs once, and again as long as the condition it appended last holds."""
+        name = self._name("r")
+        self.jump(f"{name}.body")
+        self.label(f"{name}.body")
+        again: list[Value] = []
+        yield again
+        self.branch(again[-1], f"{name}.body", f"{name}.end")
+        self.label(f"{name}.end")
+
+    @contextmanager
+    def captured(self) -> Iterator[Captured]:
+        """What the block writes is kept aside, under a label of its own, for ``replay``."""
+        name = self._name("c")
+        outer, before = self._lines, self.block
+        self._lines = []
+        self.label(name)
+        captured = Captured(name, self._lines)
+        yield captured
+        captured.exit = self.block
+        self._lines, self.block = outer, before
+
+    def replay(self, captured: Captured) -> None:
+        """Write what was captured here. The caller has jumped to its label, and leaves it by a jump or branch."""
+        self._lines.extend(captured.lines)
+        self.block = captured.exit
+
+    def join(self, type: Type, arrivals: Sequence[tuple[Value, str]]) -> Value:
+        """The value that came from whichever block control came from."""
+        inner = ", ".join(f"[ {value.text}, %{block} ]" for value, block in arrivals)
+        return self.let(f"phi {type} {inner}", type)
+
+    def any(self, mask: Value) -> Value:
+        """Whether some lane of ``mask`` is set."""
+        if not mask.type.lanes:
+            return mask
+        return self.let(f"call i1 @llvm.vector.reduce.or.{mask.type.suffix}({mask.type} {mask.text})", I1)
+
+    def minimum(self, a: Value, b: Value | int) -> Value:
+        return a.intrinsic("smin", b)
+
+    def function(self, header: str) -> str:
+        """The whole function: ``header`` is all of ``define ... (...) #0``."""
+        body = "\n".join([*self._entry, *self._lines])
+        return "\n".join([*self.globals, f"{header} {{\nentry:", body, "  ret void\n}\n"])

@@ -1,0 +1,221 @@
+"""The rowwise family on the CPU: row statistics, then stores. Lanes run over columns, or over rows where those are contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpucomp.codegen.llvm import arithmetic
+from gpucomp.codegen.llvm.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.nest import (
+    Entry,
+    FlatStore,
+    Flattener,
+    Program,
+    cut,
+    lane_index,
+    lower,
+    merge_axes,
+    offsets,
+    operations,
+    vector_score,
+)
+from gpucomp.codegen.llvm.printer import LaneValue
+from gpucomp.expr.core import REDUCTIONS, Expr, Hole, Var, identity_of
+from gpucomp.ir.types import DType
+from gpucomp.kernel import Kernel, Rowwise, Statistic
+from gpucomp.schedule.space import Schedule
+from gpucomp.targets.target import Target
+
+
+def across(value: Value, op: str, dtype: DType) -> Value:
+    """``op`` over the lanes of ``value``, by halves."""
+    code, lanes = value.code, value.type.lanes
+    while lanes > 1:
+        half = lanes // 2
+        low = code.shuffle(value, value, range(half))
+        high = code.shuffle(value, value, range(half, lanes))
+        value, lanes = arithmetic.apply(REDUCTIONS[op], dtype, [low, high]), half
+    return code.extract(value, 0)
+
+
+class _Rows:
+    """One kernel's axes and expressions after merging, and the values bound so far."""
+
+    def __init__(self, kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        self.code = self.entry.code
+        flat = Flattener(kernel.params)
+        stores = flat.stores(kernel)
+        values = [flat(s.value) for s in body.statistics]
+        exprs = values + [s.offset for s in stores] + [s.value for s in stores]
+        self.rows, exprs = merge_axes(body.rows, exprs, flat.simplify)
+        self.cols, exprs = merge_axes(body.cols, exprs, flat.simplify)
+        n, m = len(values), len(stores)
+        self.statistics = [Statistic(s.hole, s.op, exprs[i]) for i, s in enumerate(body.statistics)]
+        renewed = [FlatStore(s.target, exprs[n + i], exprs[n + m + i]) for i, s in enumerate(stores)]
+        self.row_stores = [s for i, s in enumerate(renewed) if i in body.row_stores]
+        self.stores = [s for i, s in enumerate(renewed) if i not in body.row_stores]
+        self.exprs, self.schedule = exprs, schedule
+        self.empty = any(a.extent == 0 for a in body.cols)
+        self.bound: dict[Expr, LaneValue] = {}
+
+    @property
+    def holes(self) -> list[Hole]:
+        return [s.hole for s in self.statistics]
+
+    def program(self, exprs: Sequence[Expr], axes: Sequence[Var], holes: Sequence[Hole]) -> Program:
+        return lower(exprs, [*axes, *holes], self.schedule["unroll"])
+
+    def store(self, stores: Sequence[FlatStore], program: Program, width: int, mask: Value | None) -> None:
+        printer = self.entry.printer(program, self.bound, width, mask)
+        for i, store in enumerate(stores):
+            printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+
+    def identity(self, statistic: Statistic, width: int) -> Value:
+        dtype = statistic.hole.dtype
+        return arithmetic.constant(self.code, identity_of(statistic.op, dtype), dtype, width)
+
+
+def _store_program(work: _Rows, stores: Sequence[FlatStore], axes: Sequence[Var]) -> Program:
+    return work.program([e for s in stores for e in (s.offset, s.value)], axes, work.holes)
+
+
+def _over_columns(work: _Rows, width: int) -> int:
+    """Lanes run over the last column axis; a statistic has several accumulators to hide the latency of its operation."""
+    entry, code, bound = work.entry, work.code, work.bound
+    *outer, inner = work.cols
+    while width > 2 and inner.extent <= width // 2:
+        width //= 2
+    copies = max(1, min(work.schedule["copies"], inner.extent // width))
+    columns = max(1, inner.extent)
+    for axis in outer:
+        columns *= axis.extent
+    tasks = cut(work.rows, 1, 1, work.schedule["tasks"], operations(work.exprs) * columns / width)
+    programs = [
+        work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
+    ]
+    elements = _store_program(work, work.stores, [*work.rows, *work.cols])
+    once = _store_program(work, work.row_stores, work.rows)
+
+    def statistic(position: int) -> Value:
+        stat, program = work.statistics[position], programs[position]
+        dtype, fn = stat.hole.dtype, REDUCTIONS[stat.op]
+        type = Type(arithmetic.register_scalar(dtype), width)
+        slots = [code.slot(type) for _ in range(copies)]
+        neutral = work.identity(stat, width)
+        for slot in slots:
+            slot.set(neutral)
+
+        def add(slot: Slot, at: Value, mask: Value | None) -> None:
+            bound[inner] = lane_index(at, width)
+            value = entry.printer(program, bound, width, mask).lanes(program.results[0])
+            if mask is not None:
+                value = code.select(mask, value, neutral)
+            slot.set(arithmetic.apply(fn, dtype, [slot.get(), value]))
+
+        with entry.nested(outer, bound):
+            several = inner.extent - inner.extent % (width * copies) if copies > 1 else 0
+            if several:
+                with code.loop(0, several, width * copies) as at:
+                    for copy, slot in enumerate(slots):
+                        add(slot, at + copy * width, None)
+            entry.chunks(several, inner.extent, width, lambda at, mask: add(slots[0], at, mask), inner.extent)
+        total = slots[0].get()
+        for slot in slots[1:]:
+            total = arithmetic.apply(fn, dtype, [total, slot.get()])
+        return across(total, stat.op, dtype)
+
+    def element(at: Value, mask: Value | None) -> None:
+        bound[inner] = lane_index(at, width)
+        work.store(work.stores, elements, width, mask)
+
+    with code.loop(entry.first, entry.last) as task:
+        bound.update(zip(tasks.axes, entry.decompose(task, [a.extent for a in tasks.axes]), strict=True))
+        with entry.nested(tasks.inner, bound):
+            for position, stat in enumerate(work.statistics):
+                bound[stat.hole] = statistic(position)
+            if work.row_stores:
+                work.store(work.row_stores, once, 0, None)
+            if work.stores:
+                with entry.nested(outer, bound):
+                    entry.chunks(0, inner.extent, width, element, inner.extent)
+    return tasks.count
+
+
+def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
+    """Lanes run over a row axis (or there are none); columns are looped."""
+    entry, code, bound = work.entry, work.code, work.bound
+    while width > 2 and lanes is not None and lanes.extent <= width // 2:
+        width //= 2
+    if lanes is None:
+        width = 0
+    outer = [a for a in work.rows if a is not lanes]
+    extent = lanes.extent if lanes is not None else 1
+    columns = 1
+    for axis in work.cols:
+        columns *= axis.extent
+    tasks = cut(outer, extent, width, work.schedule["tasks"], operations(work.exprs) * columns / max(width, 1))
+    programs = [
+        work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
+    ]
+    elements = _store_program(work, work.stores, [*work.rows, *work.cols])
+    once = _store_program(work, work.row_stores, work.rows)
+
+    def row(at: Value, mask: Value | None) -> None:
+        if lanes is not None:
+            bound[lanes] = lane_index(at, width)
+        for stat, program in zip(work.statistics, programs, strict=True):
+            dtype = stat.hole.dtype
+            total = code.slot(Type(arithmetic.register_scalar(dtype), width))
+            total.set(work.identity(stat, width))
+            if not work.empty:
+                with entry.nested(work.cols, bound):
+                    value = entry.printer(program, bound, width, mask).lanes(program.results[0])
+                    total.set(arithmetic.apply(REDUCTIONS[stat.op], dtype, [total.get(), value]))
+            bound[stat.hole] = total.get()
+        if work.row_stores:
+            work.store(work.row_stores, once, width, mask)
+        if work.stores and not work.empty:
+            with entry.nested(work.cols, bound):
+                work.store(work.stores, elements, width, mask)
+
+    _for_rows(entry, tasks.axes, tasks.inner, tasks.block, tasks.blocks, bound, lanes, extent, width, row)
+    return tasks.count
+
+
+def _for_rows(entry: Entry, taken: Sequence[Var], inner: Sequence[Var], block: int, blocks: int,
+              bound: dict[Expr, LaneValue], lanes: Var | None, extent: int, width: int,
+              row: Callable[[Value, Value | None], None]) -> None:  # fmt: skip
+    code = entry.code
+    with code.loop(entry.first, entry.last) as task:
+        parts = entry.decompose(task, [*(a.extent for a in taken), blocks])
+        bound.update(zip(taken, parts, strict=False))
+        with entry.nested(inner, bound):
+            if lanes is None:
+                row(code.integer(0), None)
+            elif blocks == 1:
+                entry.chunks(0, extent, width, row, extent)
+            else:
+                start = parts[-1] * block
+                entry.chunks(start, code.minimum(start + block, extent), width, row, extent)
+
+
+def emit_rowwise(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    work = _Rows(kernel, body, schedule, name, target)
+    width = schedule["lanes"]
+    reads = offsets(work.exprs)
+    element_stores = [s.offset for s in work.stores]
+    row_stores = [s.offset for s in work.row_stores]
+    columns = rows = -1.0
+    if width and work.cols and not work.empty:
+        columns = vector_score(work.cols[-1], element_stores, reads, width)
+    if width and work.rows:
+        rows = vector_score(work.rows[-1], element_stores + row_stores, reads, width)
+    if columns > 0 and columns >= rows:
+        count = _over_columns(work, width)
+    else:
+        count = _over_rows(work, work.rows[-1] if rows > 0 else None, width)
+    return work.entry.text(), count
+
+

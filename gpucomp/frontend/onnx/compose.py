@@ -1,0 +1,163 @@
+"""Small builders that the translators share: static operands, axes, and movements that vanish when they do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError, quote
+from gpucomp.ir import Input, Value, constant, constant_value, topological
+from gpucomp.ir import types as t
+from gpucomp.ir.types import DType
+
+# --- constants
+
+
+def static(value: Value, what: str) -> np.ndarray:
+    """The array of a constant. Raises ``UnsupportedError`` naming the inputs it depends on when it is none."""
+    array = constant_value(value)
+    if array is None:
+        inputs = tuple(n.attrs["label"] for n in topological([value.node]) if n.op is Input)
+        source = ", ".join(map(quote, inputs[:4])) or "the model"
+        raise UnsupportedError(
+            f"its {what} must be known at compile time, and depends on the value of {source}",
+            inputs=inputs,
+            code="GPC4005",
+        )
+    return array
+
+
+def ints(value: Value, what: str) -> tuple[int, ...]:
+    """A constant 1-D (or 0-D) integer operand as a tuple."""
+    array = static(value, what)
+    if array.ndim > 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{what}: a list of integers expected, {value.type} given")
+    return tuple(int(v) for v in array.reshape(-1))
+
+
+def scalar(value: Value, what: str) -> int | float | bool:
+    """A constant operand of one element as a Python number."""
+    array = static(value, what)
+    if array.size != 1:
+        raise ValueError(f"{what}: one element expected, {value.type} given")
+    return array.reshape(()).astype(np.float64).item() if value.type.dtype.is_float else array.reshape(()).item()
+
+
+def like(x: Value, number: float | int | bool) -> Value:
+    """A scalar constant of ``x``'s element type."""
+    return scalar_of(x.type.dtype, number)
+
+
+def scalar_of(dtype: DType, number: float | int | bool) -> Value:
+    with np.errstate(all="ignore"):
+        return constant(np.asarray(number).astype(dtype.numpy))
+
+
+def int64(numbers: Iterable[int]) -> Value:
+    return constant(np.array(list(numbers), np.int64))
+
+
+# --- axes
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """``axis`` counted from the front. Raises ``ValueError`` outside [-rank, rank)."""
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is outside -{rank}..{rank - 1}")
+    return axis % rank
+
+
+def axes_of(axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """Distinct axes counted from the front, in the order given."""
+    result = tuple(axis_of(a, rank) for a in axes)
+    if len(set(result)) != len(result):
+        raise ValueError(f"axes {list(result)} has a repeated axis")
+    return result
+
+
+# --- movements that are left out when they change nothing
+
+
+def reshape(x: Value, shape: Sequence[int]) -> Value:
+    shape = tuple(int(d) for d in shape)
+    return x if shape == x.shape else ops.Reshape(x, shape=shape)
+
+
+def transpose(x: Value, perm: Sequence[int]) -> Value:
+    perm = tuple(perm)
+    return x if perm == tuple(range(len(x.shape))) else ops.Transpose(x, perm=perm)
+
+
+def move_axis(x: Value, source: int, target: int) -> Value:
+    """The axis ``source`` moved to position ``target``; both non-negative."""
+    order = [a for a in range(len(x.shape)) if a != source]
+    order.insert(target, source)
+    return transpose(x, order)
+
+
+def expand(x: Value, shape: Sequence[int]) -> Value:
+    shape = tuple(shape)
+    return x if shape == x.shape else ops.Expand(x, shape=shape)
+
+
+def cast(x: Value, to: DType) -> Value:
+    return x if x.type.dtype is to else ops.Cast(x, to=to)
+
+
+def squeeze(x: Value, axes: Iterable[int]) -> Value:
+    gone = set(axes)
+    return reshape(x, [d for a, d in enumerate(x.shape) if a not in gone])
+
+
+def unsqueeze(x: Value, axes: Iterable[int]) -> Value:
+    """Size-1 axes at the positions ``axes`` of the result."""
+    shape = list(x.shape)
+    for a in sorted(axes):
+        shape.insert(a, 1)
+    return reshape(x, shape)
+
+
+def part(x: Value, axis: int, start: int, size: int) -> Value:
+    """``size`` elements of ``axis`` from ``start`` on."""
+    return strided(x, {axis: (start, 1, size)})
+
+
+def strided(x: Value, ranges: dict[int, tuple[int, int, int]]) -> Value:
+    """(start, step, count) of the elements kept, an axis; other axes stay whole."""
+    starts, steps, sizes = [0] * len(x.shape), [1] * len(x.shape), list(x.shape)
+    for axis, (start, step, size) in ranges.items():
+        starts[axis], steps[axis], sizes[axis] = start, step, size
+    if tuple(sizes) == x.shape and all(s == 1 for s in steps):
+        return x
+    return ops.Slice(x, starts=tuple(starts), steps=tuple(steps), sizes=tuple(sizes))
+
+
+def concat(parts: Sequence[Value], axis: int) -> Value:
+    return parts[0] if len(parts) == 1 else ops.Concat(*parts, axis=axis)
+
+
+def pad(x: Value, pads: Sequence[int], value: float | int | bool = 0, mode: str = "constant") -> Value:
+    return ops.Pad(x, pads=tuple(pads), mode=mode, value=value) if any(pads) else x
+
+
+def channels(x: Value, rank: int) -> Value:
+    """A [C] vector as [C, 1, 1 ...], so that it broadcasts against [N, C, ...] of ``rank``."""
+    return reshape(x, (*x.shape, *[1] * (rank - 2)))
+
+
+# --- arithmetic
+
+
+def accumulation(dtype: DType) -> DType:
+    """The type that means and norms are computed in."""
+    return t.F32 if dtype in (t.F16, t.BF16) else dtype
+
+
+def mean(x: Value, axes: Sequence[int], *, keepdims: bool = True) -> Value:
+    return ops.ReduceMean(x, axes=tuple(axes), keepdims=keepdims)
+
+
+def iota(n: int, dtype: DType = t.I64) -> Value:
+    return constant(np.arange(n, dtype=np.int64).astype(dtype.numpy))

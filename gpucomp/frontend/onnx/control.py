@@ -1,0 +1,173 @@
+"""Control flow: what can be decided at compile time is decided, loops of known length are unrolled. Nothing runs dynamically."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.compose import axis_of, concat, expand, part, reshape, scalar, squeeze, unsqueeze
+from gpucomp.frontend.onnx.importer import UNKNOWN
+from gpucomp.frontend.onnx.tensors import element_type
+from gpucomp.frontend.onnx.translate import Site, translates
+from gpucomp.ir import Value, constant, constant_value
+
+MAX_TRIPS = 4096
+
+Steps = Generator[Any, list[Any], list[Any]]
+
+
+@translates("If")
+def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site) -> Steps:
+    """One branch for a constant condition; else both, and a choice between results of equal type."""
+    if condition.type.size != 1:
+        raise ValueError(f"a condition of one element expected, {condition.type} given")
+    decided = constant_value(condition)
+    if decided is not None:
+        branch = then_branch if decided.reshape(()) else else_branch
+        results = yield site.importer.subgraph(branch, [], site)
+        return results
+    yes = yield site.importer.subgraph(then_branch, [], site)
+    no = yield site.importer.subgraph(else_branch, [], site)
+    if UNKNOWN in yes or UNKNOWN in no:
+        return [UNKNOWN] * len(site.outputs)
+    if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
+        raise UnsupportedError(
+            "a condition computed at run time with branches of different result types", code="GPC4007"
+        )
+    choose = reshape(condition, ())
+    return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
+
+
+def _stacked(rows: Sequence[Value], axis: int = 0) -> Value:
+    return concat([unsqueeze(row, (axis,)) for row in rows], axis)
+
+
+def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
+    """The stack of no rows, as far as the body declares their type."""
+    info = graph.output[position].type.tensor_type
+    if not info.HasField("shape") or any(not d.HasField("dim_value") for d in info.shape.dim):
+        raise UnsupportedError("a loop that never runs, with results of unknown shape", code="GPC4007")
+    dtype = element_type(info.elem_type, "scan output")
+    return expand(constant(np.zeros((), dtype.numpy)), (0, *(d.dim_value for d in info.shape.dim)))
+
+
+@translates("Loop")
+def loop(
+    trips: Value | None = None, condition: Value | None = None, *carried: Value, body: onnx.GraphProto, site: Site
+) -> Steps:
+    """Unrolled: the trip count, if any, and the condition of every step have to be constants."""
+    limit = None if trips is None else int(scalar(trips, "trip count"))
+    going = True if condition is None else bool(scalar(condition, "condition"))
+    state: list[Any] = list(carried)
+    scans = len(body.output) - 1 - len(state)
+    if scans < 0:
+        raise ValueError(f"a body of at least {1 + len(state)} outputs expected, {len(body.output)} given")
+    rows: list[list[Value]] = [[] for _ in range(scans)]
+    step = 0
+    while going and (limit is None or step < limit):
+        if step >= MAX_TRIPS:
+            raise UnsupportedError(f"a loop of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")
+        arguments = [constant(np.int64(step)), constant(np.bool_(True)), *state]
+        results = yield site.importer.subgraph(body, arguments, site)
+        if UNKNOWN in results:
+            return [UNKNOWN] * len(site.outputs)
+        decided = constant_value(results[0])
+        if decided is None:
+            raise UnsupportedError("a loop condition computed at run time", code="GPC4007")
+        going = bool(decided.reshape(()))
+        state = list(results[1 : 1 + len(state)])
+        for collected, row in zip(rows, results[1 + len(state) :], strict=True):
+            collected.append(row)
+        step += 1
+    stacks = [
+        _stacked(collected) if collected else _empty_scan(body, 1 + len(state) + k) for k, collected in enumerate(rows)
+    ]
+    return [*state, *stacks]
+
+
+@translates("Scan", since=9)
+def scan(
+    *operands: Value,
+    body: onnx.GraphProto,
+    num_scan_inputs: int,
+    scan_input_axes: tuple[int, ...] | None = None,
+    scan_input_directions: tuple[int, ...] | None = None,
+    scan_output_axes: tuple[int, ...] | None = None,
+    scan_output_directions: tuple[int, ...] | None = None,
+    site: Site,
+) -> Steps:
+    """Unrolled over the scanned axis, whose length is a shape and so is known."""
+    states = len(operands) - num_scan_inputs
+    scans = len(body.output) - states
+    if num_scan_inputs < 1 or states < 0 or scans < 0:
+        raise ValueError(f"num_scan_inputs={num_scan_inputs} of {len(operands)} inputs, {len(body.output)} outputs")
+    sequences = operands[states:]
+    axes = scan_input_axes or (0,) * num_scan_inputs
+    reverse = scan_input_directions or (0,) * num_scan_inputs
+    out_axes = scan_output_axes or (0,) * scans
+    out_reverse = scan_output_directions or (0,) * scans
+    if len(axes) != num_scan_inputs or len(reverse) != num_scan_inputs:
+        raise ValueError(f"{num_scan_inputs} input axes and directions expected")
+    if len(out_axes) != scans or len(out_reverse) != scans:
+        raise ValueError(f"{scans} output axes and directions expected")
+    places = [axis_of(a, len(v.shape)) for a, v in zip(axes, sequences, strict=True)]
+    lengths = {v.shape[a] for a, v in zip(places, sequences, strict=True)}
+    if len(lengths) != 1:
+        raise ValueError(f"sequences of one length expected, got {sorted(lengths)}")
+    length = lengths.pop()
+    if length > MAX_TRIPS:
+        raise UnsupportedError(f"a scan of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")
+    state: list[Any] = list(operands[:states])
+    rows: list[list[Value]] = [[] for _ in range(scans)]
+    for step in range(length):
+        slices = []
+        for value, place, backward in zip(sequences, places, reverse, strict=True):
+            slices.append(squeeze(part(value, place, length - 1 - step if backward else step, 1), (place,)))
+        results = yield site.importer.subgraph(body, [*state, *slices], site)
+        if UNKNOWN in results:
+            return [UNKNOWN] * len(site.outputs)
+        state = list(results[:states])
+        for collected, row in zip(rows, results[states:], strict=True):
+            collected.append(row)
+    stacks = []
+    for k, collected in enumerate(rows):
+        if not collected:
+            stacks.append(_empty_scan(body, states + k))
+            continue
+        ordered = collected[::-1] if out_reverse[k] else collected
+        stacks.append(_stacked(ordered, axis_of(out_axes[k], len(ordered[0].shape) + 1)))
+    return [*state, *stacks]
+
+
+@translates("Scan", since=8)
+def scan_8(
+    lengths: Value | None = None,
+    *operands: Value,
+    body: onnx.GraphProto,
+    num_scan_inputs: int,
+    directions: tuple[int, ...] | None = None,
+    site: Site,
+) -> Steps:
+    """Opset 8: every operand has a batch axis in front; each batch is scanned on its own."""
+    if lengths is not None:
+        raise UnsupportedError("sequence lengths of Scan-8 are not supported")
+    batch = operands[0].shape[0]
+    results: list[list[Any]] = []
+    for b in range(batch):
+        own = [squeeze(part(v, 0, b, 1), (0,)) for v in operands]
+        one = yield scan(
+            *own,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+            site=site,
+        )
+        if UNKNOWN in one:
+            return [UNKNOWN] * len(site.outputs)
+        results.append(one)
+    return [_stacked(column) for column in zip(*results, strict=True)]

@@ -1,0 +1,170 @@
+"""Functions: the model's own and the bodies that ONNX gives for its operators. Their size is known before any is inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import onnx
+
+from gpucomp.errors import ModelError, UnsupportedError, quote
+from gpucomp.frontend.onnx.tensors import DTYPES
+from gpucomp.frontend.onnx.translate import Site, find_schema
+from gpucomp.ir import Value
+
+MAX_DEPTH = 100
+MAX_NODES = 1_000_000
+Key = tuple[str, str, str]  # domain, name, overload
+
+
+def table(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
+    """The model's functions. Raises ``ModelError`` for two of one name."""
+    result: dict[Key, onnx.FunctionProto] = {}
+    for function in model.functions:
+        key = (function.domain, function.name, function.overload)
+        if key in result:
+            raise ModelError(f"function {quote(function.name)} is defined twice", code="GPC3011")
+        result[key] = function
+    return result
+
+
+def nested_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and those of all subgraphs in them. Iterative."""
+    stack = [iter(nodes)]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+            continue
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                stack.append(iter(attribute.g.node))
+            stack.extend(iter(g.node) for g in attribute.graphs)
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node reads, also inside its subgraphs (where names of the subgraph itself may be among them)."""
+    yield from node.input
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+        for graph in graphs:
+            own = {o for inner in graph.node for o in inner.output} | {i.name for i in graph.input}
+            own |= {i.name for i in graph.initializer}
+            names = {name for inner in nested_nodes(graph.node) for name in inner.input}
+            names |= {o.name for o in graph.output}
+            yield from names - own
+
+
+def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) -> None:
+    """Refuse recursion, depth and size of inlining by counting, before anything is inlined."""
+    if not functions:
+        return
+    calls = {key: _calls(function.node, functions) for key, function in functions.items()}
+    sizes: dict[Key, int] = {}
+    depths: dict[Key, int] = {}
+    active: set[Key] = set()
+    for root in functions:
+        stack: list[tuple[Key, Iterator[Key]]] = []
+        if root not in sizes:
+            stack.append((root, iter(dict.fromkeys(calls[root][1]))))
+            active.add(root)
+        while stack:
+            key, pending = stack[-1]
+            callee = next(pending, None)
+            if callee is None:
+                own, inner = calls[key]
+                sizes[key] = own + sum(sizes[c] for c in inner)
+                depths[key] = 1 + max((depths[c] for c in inner), default=0)
+                active.discard(key)
+                stack.pop()
+            elif callee in active:
+                raise ModelError(f"function {quote(callee[1])} calls itself", code="GPC3019")
+            elif callee not in sizes:
+                active.add(callee)
+                stack.append((callee, iter(dict.fromkeys(calls[callee][1]))))
+    own, inner = _calls(graph.node, functions)
+    total = own + sum(sizes[c] for c in inner)
+    depth = max((depths[c] for c in inner), default=0)
+    if total > MAX_NODES or depth > MAX_DEPTH:
+        raise UnsupportedError(
+            f"inlining the model's functions gives {total if total < 10**15 else 'more than 10^15'} nodes, {depth} deep; "
+            f"at most {MAX_NODES} nodes and depth {MAX_DEPTH} are supported",
+            code="GPC4006",
+        )
+
+
+def _calls(nodes: Sequence[onnx.NodeProto], functions: Mapping[Key, Any]) -> tuple[int, list[Key]]:
+    """How many nodes there are that are no calls, and every call."""
+    own, inner = 0, []
+    for node in nested_nodes(nodes):
+        key = (node.domain, node.op_type, node.overload)
+        if key in functions:
+            inner.append(key)
+        own += 1
+    return own, inner
+
+
+@lru_cache(maxsize=1)
+def all_operator_names() -> frozenset[str]:
+    return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
+
+
+def schema_body(
+    node: onnx.NodeProto, site: Site, operands: Sequence[Any], attributes: Sequence[onnx.AttributeProto]
+) -> onnx.FunctionProto | None:
+    """The body that ONNX itself gives for the operator, made for these operands; ``None`` if it gives none."""
+    schema = find_schema(site.domain, site.op_type, site.opset)
+    assert schema is not None
+    if schema.has_function:
+        return _plain_body(site.domain, site.op_type, site.opset)
+    if not schema.has_context_dependent_function or not all(v is None or isinstance(v, Value) for v in operands):
+        return None
+    version = _newest(schema.context_dependent_function_opset_versions, site.opset)
+    if version is None:
+        return None
+    call = onnx.NodeProto()
+    call.op_type, call.domain = node.op_type, node.domain
+    call.input.extend(node.input)
+    call.output.extend(node.output)
+    call.attribute.extend(attributes)
+    types = [_type_proto(v).SerializeToString() for v in operands]
+    data = schema.get_context_dependent_function_with_opset_version(version, call.SerializeToString(), types)
+    if not data:
+        return None
+    function = onnx.FunctionProto()
+    function.ParseFromString(data)
+    return _with_opset(function, site.scope.opsets.get("", version))
+
+
+@lru_cache(maxsize=256)
+def _plain_body(domain: str, op_type: str, opset: int) -> onnx.FunctionProto | None:
+    schema = find_schema(domain, op_type, opset)
+    assert schema is not None
+    version = _newest(schema.function_opset_versions, opset)
+    if version is None:
+        return None
+    function = onnx.FunctionProto()
+    function.ParseFromString(schema.get_function_with_opset_version(version))
+    return _with_opset(function, version)
+
+
+def _with_opset(function: onnx.FunctionProto, version: int) -> onnx.FunctionProto:
+    if not any(o.domain in ("", "ai.onnx") for o in function.opset_import):
+        function.opset_import.append(onnx.helper.make_opsetid("", version))
+    return function
+
+
+def _newest(versions: Sequence[int], opset: int) -> int | None:
+    return max((v for v in versions if v <= opset), default=None)
+
+
+def _type_proto(value: Value | None) -> onnx.TypeProto:
+    proto = onnx.TypeProto()
+    if value is not None:
+        number = next(n for n, dtype in DTYPES.items() if dtype is value.type.dtype)
+        proto.tensor_type.elem_type = number
+        for size in value.shape:
+            proto.tensor_type.shape.dim.add().dim_value = size
+    return proto

@@ -1,0 +1,172 @@
+"""Translators of operators that make tensors from constants and shapes: they leave only constants behind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpucomp import config, ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.compose import axis_of, cast, expand, int64, ints, iota, reshape, scalar, static
+from gpucomp.frontend.onnx.tensors import element_type
+from gpucomp.frontend.onnx.translate import Site, translates
+from gpucomp.ir import Value, constant
+from gpucomp.ir import types as t
+
+
+@translates("Constant")
+def constant_node(
+    *,
+    value: np.ndarray | None = None,
+    sparse_value: np.ndarray | None = None,
+    value_float: float | None = None,
+    value_floats: tuple[float, ...] | None = None,
+    value_int: int | None = None,
+    value_ints: tuple[int, ...] | None = None,
+    value_string: str | None = None,
+    value_strings: tuple[str, ...] | None = None,
+) -> Value:
+    if value_string is not None or value_strings is not None:
+        raise UnsupportedError("string tensors are not supported", code="GPC4003")
+    floats = [np.asarray(v, np.float32) for v in (value_float, value_floats) if v is not None]
+    integers = [np.asarray(v, np.int64) for v in (value_int, value_ints) if v is not None]
+    given = [v for v in (value, sparse_value) if v is not None] + floats + integers
+    if len(given) != 1:
+        raise ValueError(f"exactly one value expected, {len(given)} given")
+    return constant(given[0])
+
+
+@translates("Shape")
+def shape(x: Value, *, start: int = 0, end: int | None = None) -> Value:
+    return int64(x.shape[slice(start, end)])
+
+
+@translates("Size")
+def size(x: Value) -> Value:
+    return constant(np.int64(x.type.size))
+
+
+def checked_size(count: int, itemsize: int) -> None:
+    """Refuse a constant that would not fit in the limit on folding, before it is made."""
+    if count * itemsize > config.current().fold_limit:
+        raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4006")
+
+
+@translates("ConstantOfShape", since=9)
+def constant_of_shape(extents: Value, *, value: np.ndarray | None = None) -> Value:
+    result = ints(extents, "shape")
+    if any(d < 0 for d in result):
+        raise ValueError(f"the shape {list(result)} has a negative dimension")
+    fill = np.zeros((), np.float32) if value is None else value
+    if fill.size != 1:
+        raise ValueError(f"a value of one element expected, {fill.shape} given")
+    return expand(constant(fill.reshape(())), result)
+
+
+@translates("Range", since=11)
+def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
+    dtype = start.type.dtype
+    first, last, step = (scalar(v, "bounds") for v in (start, limit, delta))
+    if not step or not np.isfinite(np.asarray([first, last, step], np.float64)).all():
+        raise ValueError("a finite range with a step other than 0 expected")
+    if dtype.is_integer:
+        count = max(0, -((first - last) // step))
+    else:
+        count = max(0, int(np.ceil((last - first) / step)))
+    checked_size(int(count), dtype.nbytes)
+    steps = np.arange(int(count))
+    wide = steps * step + first if dtype.is_float else steps * int(step) + int(first)
+    return constant(wide.astype(dtype.numpy))
+
+
+@translates("EyeLike", since=9)
+def eye_like(x: Value, *, dtype: int | None = None, k: int) -> Value:
+    if len(x.shape) != 2:
+        raise ValueError(f"a matrix expected, {x.type} given")
+    result = x.type.dtype if dtype is None else element_type(dtype, "dtype")
+    checked_size(x.type.size, result.nbytes)
+    k = max(-x.shape[0], min(k, x.shape[1]))
+    return constant(np.eye(*x.shape, k=k).astype(result.numpy))
+
+
+@translates("NonZero", since=9)
+def non_zero(x: Value) -> Value:
+    array = static(x, "operand")
+    found = np.nonzero(array) if array.ndim else np.nonzero(array.reshape(1))
+    return constant(
+        np.array(found, np.int64).reshape(array.ndim, -1) if array.ndim else np.zeros((0, len(found[0])), np.int64)
+    )
+
+
+@translates("Unique", since=11)
+def unique(x: Value, *, axis: int | None = None, sorted: int) -> tuple[Value, ...]:
+    array = static(x, "operand")
+    place = None if axis is None else axis_of(axis, array.ndim)
+    values, first, inverse, counts = np.unique(
+        array, return_index=True, return_inverse=True, return_counts=True, axis=place
+    )
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first)
+        rank = np.argsort(order)
+        values = values[order] if place is None else np.take(values, order, axis=place)
+        first, inverse, counts = first[order], rank[inverse], counts[order]
+    return constant(values), *(constant(np.asarray(v, np.int64)) for v in (first, inverse, counts))
+
+
+@translates("OneHot", since=9)
+def one_hot(indices: Value, depth: Value, values: Value, *, axis: int) -> Value:
+    """off, on = values; indices in [-depth, depth), others give a row of ``off``."""
+    count = int(scalar(depth, "depth"))
+    if count < 0:
+        raise ValueError(f"depth {count} is negative")
+    rank = len(indices.shape) + 1
+    place = axis_of(axis, rank)
+    checked_size(count, 8)
+    position = cast(indices, t.I64)
+    wrapped = ops.Where(
+        ops.Less(position, constant(np.int64(0))), ops.Add(position, constant(np.int64(count))), position
+    )
+    shape = list(indices.shape)
+    shape.insert(place, 1)
+    rows = reshape(iota(count), [count if a == place else 1 for a in range(rank)])
+    hot = ops.Equal(reshape(wrapped, shape), rows)
+    off, on = (ops.Slice(values, starts=(k,), steps=(1,), sizes=(1,)) for k in (0, 1))
+    return ops.Where(hot, reshape(on, ()), reshape(off, ()))
+
+
+@translates("MelWeightMatrix", since=17)
+def mel_weight_matrix(
+    bins: Value, dft_length: Value, sample_rate: Value, low: Value, high: Value, *, output_datatype: int
+) -> Value:
+    """Triangular filters, equally spaced on the mel scale 2595 log10(1 + f / 700)."""
+    count, length, rate = (int(scalar(v, "sizes")) for v in (bins, dft_length, sample_rate))
+    edges = [2595 * np.log10(1 + scalar(v, "edges") / 700) for v in (low, high)]
+    dtype = element_type(output_datatype, "output_datatype")
+    if count < 1 or length < 1 or rate < 1:
+        raise ValueError("sizes of at least 1 expected")
+    spectrum = length // 2 + 1
+    checked_size(spectrum * count, 8)
+    points = np.arange(count + 2) * ((edges[1] - edges[0]) / (count + 2)) + edges[0]
+    places = ((length + 1) * (700 * (10 ** (points / 2595) - 1)) // rate).astype(np.int64)
+    matrix = np.zeros((spectrum, count))
+    for i in range(count):
+        left, centre, right = (int(v) for v in places[i : i + 3])
+        if centre == left:
+            if 0 <= centre < spectrum:
+                matrix[centre, i] = 1
+        else:
+            rows = np.arange(left, min(centre + 1, spectrum))
+            matrix[rows, i] = (rows - left) / (centre - left)
+        if right > centre:
+            rows = np.arange(centre, min(right, spectrum))
+            matrix[rows, i] = (right - rows) / (right - centre)
+    return constant(matrix.astype(dtype.numpy))
+
+
+@translates("RandomNormal")
+@translates("RandomUniform")
+@translates("RandomNormalLike")
+@translates("RandomUniformLike")
+@translates("Multinomial")
+def random(*operands: Value, site: Site, **attributes: object) -> Value:
+    raise UnsupportedError("random numbers are not supported")

@@ -1,0 +1,596 @@
+"""From ``ModelProto`` to ``Graph``: scopes, names, inlining, folding. Iterative: neither long chains nor deep functions
+use Python's stack. What each operator means is in the translators beside this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from gpucomp import config
+from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
+from gpucomp.frontend.onnx import functions, tensors
+from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.frontend.onnx.translate import (
+    OLDEST_OPSET,
+    Site,
+    check_arity,
+    check_operand_types,
+    checked_attributes,
+    find_schema,
+    find_translator,
+    signature_of,
+)
+from gpucomp.interpreter import evaluate
+from gpucomp.ir import Constant, Graph, Input, Node, TensorType, Value, constant, input_value, origin, topological
+
+MAX_NODES = 1_000_000  # after inlining and unrolling
+MAX_NODE_BYTES = 16 << 30  # of one value
+MAX_LISTED = 1000  # problems collected before giving up
+
+
+class Unknown:
+    """Stands for a value that could not be translated; the reason is on the list of problems."""
+
+
+UNKNOWN = Unknown()
+Known = Value | Unknown
+Body = Generator[Any, list[Known], list[Known]]
+
+
+@dataclass
+class Scope:
+    """The names visible in one body: its own and, for a subgraph, those around it."""
+
+    opsets: Mapping[str, int]
+    parent: Scope | None = None
+    path: str = ""  # of the functions and subgraphs around, in front of node names
+    attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
+    values: dict[str, Known] = field(default_factory=dict)
+    from_function: bool = False
+    absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
+
+    def is_absent(self, name: str) -> bool:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return False
+            if name in scope.absent:
+                return True
+            scope = scope.parent
+        return False
+
+    def find(self, name: str) -> Known | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        return None
+
+
+class Importer:
+    """Translates one model once; ``run`` gives the graph, ``problems`` what stands in the way."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        files: ExternalFiles,
+        shapes: Mapping[str, tuple[int, ...]],
+        constants: Mapping[str, np.ndarray],
+    ) -> None:
+        self.model = model
+        self.files = files
+        self.shapes = shapes
+        self.constants = constants
+        self.problems: dict[str, tuple[str, ...]] = {}  # text -> the inputs that would have to be fixed
+        self.nodes = 0
+        self.folded_bytes = 0
+        self.variable: set[Node] = set()  # nodes known to depend on an input
+        self.functions = functions.table(model)
+
+    # --- the whole model
+
+    def run(self) -> Graph:
+        graph = self.model.graph
+        scope = Scope(opsets_of(self.model.opset_import, "the model"))
+        functions.check_expansion(self.functions, graph)
+        inputs = self._inputs(graph, scope)
+        names = [output.name for output in graph.output]
+        if not names:
+            raise ModelError("the model has no outputs", code="GPC3010")
+        if len(set(names)) != len(names):
+            raise ModelError(f"output {quote(_repeated(names))} is listed twice", code="GPC3011")
+        outputs = drive(self.body(graph.node, names, scope))
+        if self.problems:
+            raise self._unsupported()
+        for value, declared in zip(outputs, graph.output, strict=True):
+            self._check_output(value, declared)
+        return Graph(inputs, tuple(outputs), tuple(names), graph.name)  # type: ignore[arg-type]
+
+    def _unsupported(self) -> UnsupportedError:
+        problems = tuple(self.problems)
+        wanted = tuple(dict.fromkeys(name for names in self.problems.values() for name in names))
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return UnsupportedError(
+            f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=wanted, code="GPC4001"
+        )
+
+    def _check_output(self, value: Known, declared: onnx.ValueInfoProto) -> None:
+        assert isinstance(value, Value)
+        number = declared.type.tensor_type.elem_type
+        if number and tensors.DTYPES.get(number) is not value.type.dtype:
+            raise ModelError(
+                f"output {quote(declared.name)} is declared as element type {number}, and is {value.type}",
+                code="GPC3015",
+            )
+
+    # --- inputs and initialisers
+
+    def _inputs(self, graph: onnx.GraphProto, scope: Scope) -> tuple[Value, ...]:
+        declared = [i.name for i in graph.input]
+        if len(set(declared)) != len(declared):
+            raise ModelError(f"input {quote(_repeated(declared))} is declared twice", code="GPC3011")
+        for what, given in (("shapes", self.shapes), ("constants", self.constants)):
+            if unknown := [name for name in given if name not in declared]:
+                known = ", ".join(map(quote, declared[:20])) or "none"
+                raise UsageError(
+                    f"{what}: the model has no input {quote(unknown[0])}; its inputs are: {known}", code="GPC2101"
+                )
+        self._initialisers(graph, scope, set(self.shapes) | set(self.constants))
+        symbols = Symbols(self.shapes, self.constants)
+        open_inputs = [i for i in graph.input if i.name not in scope.values]
+        for info in open_inputs:
+            symbols.note(info)
+        inputs = []
+        for info in open_inputs:
+            if info.name in self.constants:
+                scope.values[info.name] = self._fixed(info)
+                continue
+            where = f"input {quote(info.name)}"
+            try:
+                type = TensorType(element_type_of(info, where), symbols.shape(info))
+                value = input_value(info.name, type)
+            except UnsupportedError as error:
+                self._problem(error)
+                scope.values[info.name] = UNKNOWN
+                continue
+            inputs.append(value)
+            scope.values[info.name] = value
+        return tuple(inputs)
+
+    def _fixed(self, info: onnx.ValueInfoProto) -> Value:
+        array = np.array(self.constants[info.name])
+        where = f"constants: input {quote(info.name)}"
+        expected = element_type_of(info, where)
+        if array.dtype != expected.numpy:
+            raise UsageError(f"{where}: {expected} expected, {array.dtype} given", code="GPC2101")
+        return constant(array, name=info.name)
+
+    def _initialisers(self, graph: onnx.GraphProto, scope: Scope, overridden: set[str]) -> None:
+        dense = [(tensor.name, tensor) for tensor in graph.initializer]
+        sparse = [(tensor.values.name, tensor) for tensor in graph.sparse_initializer]
+        for name, tensor in [*dense, *sparse]:
+            where = f"initializer {quote(name)}"
+            if not name or name in scope.values:
+                raise ModelError(f"{where}: {'defined twice' if name else 'has no name'}", code="GPC3011")
+            if name in overridden and scope.parent is None:
+                continue
+            try:
+                if isinstance(tensor, onnx.TensorProto):
+                    array = tensors.to_array(tensor, self.files, where)
+                else:
+                    array = tensors.sparse_to_array(tensor, self.files, where)
+                scope.values[name] = constant(array, name=name)
+            except UnsupportedError as error:
+                self._problem(error)
+                scope.values[name] = UNKNOWN
+
+    # --- bodies
+
+    def body(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], scope: Scope) -> Body:
+        """Translate ``nodes`` in ``scope``; the generator's result is the values of ``outputs``."""
+        for node in in_order(nodes, scope):
+            self.nodes += 1
+            if self.nodes > MAX_NODES:
+                raise UnsupportedError(f"more than {MAX_NODES} nodes after inlining and unrolling", code="GPC4006")
+            site = self._site(node, scope)
+            results: list[Known] | Body
+            try:
+                results = self._node(node, site, scope)
+                if inspect.isgenerator(results):
+                    results = yield results
+            except UnsupportedError as error:
+                if error.code == "GPC4006":  # a limit of the whole model
+                    raise
+                self._problem(error, site)
+                results = [UNKNOWN] * len(node.output)
+            self._bind(node, results, site, scope)  # type: ignore[arg-type]
+        found = [scope.find(name) for name in outputs]
+        for name, value in zip(outputs, found, strict=True):
+            if value is None:
+                raise ModelError(f"output {quote(scope.path + name)} is not computed by any node", code="GPC3012")
+        return found  # type: ignore[return-value]
+
+    def subgraph(self, graph: onnx.GraphProto, arguments: Sequence[Known], site: Site) -> Body:
+        """The body of a control-flow operator, with its inputs bound to ``arguments``."""
+        outer: Scope = site.scope
+        scope = Scope(outer.opsets, outer, f"{site.name}/", outer.attributes, from_function=outer.from_function)
+        if len(graph.input) != len(arguments):
+            raise ModelError(
+                f"{site}: its body has {len(graph.input)} inputs, {len(arguments)} expected", code="GPC3013"
+            )
+        self._initialisers(graph, scope, set())
+        for info, value in zip(graph.input, arguments, strict=True):
+            scope.values[info.name] = value
+        return self.body(graph.node, [o.name for o in graph.output], scope)
+
+    def _site(self, node: onnx.NodeProto, scope: Scope) -> Site:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        name = node.name or next((o for o in node.output if o), "")
+        opset = scope.opsets.get(domain, 0)
+        return Site(node.op_type, domain, opset, scope.path + name, tuple(node.output), scope, self)
+
+    def _bind(self, node: onnx.NodeProto, results: Sequence[Known | None], site: Site, scope: Scope) -> None:
+        for position, name in enumerate(node.output):
+            if not name:
+                continue
+            value = results[position] if position < len(results) else None
+            if value is None:
+                self._problem(UnsupportedError(f"its output {position} is not supported"), site)
+                value = UNKNOWN
+            elif isinstance(value, Value) and value.type.nbytes > MAX_NODE_BYTES:
+                raise UnsupportedError(f"{site}: its result {value.type} is larger than 16 GiB", code="GPC4006")
+            scope.values[name] = value
+
+    def _problem(self, error: UnsupportedError, site: Site | None = None) -> None:
+        text = f"{site}: {error.message}" if site is not None else error.message
+        self.problems.setdefault(text, error.inputs)
+        if len(self.problems) > MAX_LISTED:
+            raise self._unsupported()
+
+    # --- one node
+
+    def _node(self, node: onnx.NodeProto, site: Site, scope: Scope) -> list[Known] | Body:
+        """The values of the node's outputs, or a generator that yields them in the end."""
+        names = ["" if scope.is_absent(name) else name for name in node.input]
+        operands = [self._operand(name, site, scope) for name in names]
+        local = self.functions.get((node.domain, node.op_type, node.overload))
+        if local is not None:
+            return self._call(local, operands, node, site, scope)
+        if not site.opset and not scope.from_function:
+            raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
+        signature = signature_of(site.domain, node.op_type, site.opset)
+        found = find_translator(site.domain, node.op_type, site.opset)
+        if signature is None:
+            raise self._unknown_operator(site)
+        if signature.deprecated:
+            raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
+        check_arity(names, node.output, signature, site)
+        body = None if found else functions.schema_body(node, site, operands, self._resolved(node, scope))
+        if found is None and body is None:
+            known = next((v for v in operands if isinstance(v, Value)), None)
+            dtype = known.type.dtype if known is not None else "unknown element type"
+            raise UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
+        if any(isinstance(v, Unknown) for v in operands):
+            return [UNKNOWN] * len(node.output)
+        known_operands: list[Value | None] = operands  # type: ignore[assignment]
+        check_operand_types(known_operands, signature, site)
+        attributes = checked_attributes(self._resolved(node, scope), signature, self.files, site)
+        if found is None:
+            assert body is not None
+            return self._call(body, operands, node, site, scope)
+        translator, takes_site = found
+        with origin(site.name), located(site, known_operands):
+            result = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
+            if inspect.isgenerator(result):
+                return self._guarded(result, site, known_operands)
+            results = list(result) if isinstance(result, (tuple, list)) else [result]
+            results = self._folded(results)
+        return results
+
+    def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
+        """``generator`` with the site's name on its nodes and its complaints, step by step."""
+        answer: Any = None
+        while True:
+            try:
+                with origin(site.name), located(site, operands):
+                    request = generator.send(answer)
+            except StopIteration as stop:
+                return self._folded(stop.value)
+            answer = yield request
+
+    def _operand(self, name: str, site: Site, scope: Scope) -> Known | None:
+        if not name:
+            return None
+        value = scope.find(name)
+        if value is None:
+            raise ModelError(f"{site}: its input {quote(name)} is not defined", code="GPC3012")
+        return value
+
+    def _unknown_operator(self, site: Site) -> GpucompError:
+        if site.domain == "" and site.op_type in functions.all_operator_names():
+            return ModelError(f"{site}: the operator is not part of this opset", code="GPC3017")
+        return UnsupportedError("unknown operator", code="GPC4002")
+
+    def _resolved(self, node: onnx.NodeProto, scope: Scope) -> list[onnx.AttributeProto]:
+        """The node's attributes, those that refer to the function's own replaced by the caller's."""
+        result = []
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                outer = scope.attributes.get(attribute.ref_attr_name)
+                if outer is None:
+                    continue
+                copy = onnx.AttributeProto()
+                copy.CopyFrom(outer)
+                copy.name = attribute.name
+                attribute = copy
+            result.append(attribute)
+        return result
+
+    def _call(
+        self,
+        function: onnx.FunctionProto,
+        operands: Sequence[Known | None],
+        node: onnx.NodeProto,
+        site: Site,
+        scope: Scope,
+    ) -> Body:
+        """Inline ``function``."""
+        if len(operands) > len(function.input) or len(node.output) > len(function.output):
+            raise ModelError(
+                f"{site}: the function takes {len(function.input)} inputs and gives {len(function.output)} outputs",
+                code="GPC3013",
+            )
+        given = {a.name: a for a in self._resolved(node, scope)}
+        attributes = {a.name: a for a in function.attribute_proto} | given
+        signature = signature_of(site.domain, node.op_type, site.opset)
+        if signature is None:
+            allowed = set(function.attribute) | {a.name for a in function.attribute_proto}
+            if unknown := sorted(set(given) - allowed):
+                raise ModelError(f"{site}: unknown attribute {quote(unknown[0])}", code="GPC3014")
+            if missing := sorted(set(function.attribute) - set(given)):
+                raise ModelError(f"{site}: attribute {quote(missing[0])} is required", code="GPC3014")
+        else:
+            schema = find_schema(site.domain, node.op_type, site.opset)
+            assert schema is not None
+            for name, attribute in schema.attributes.items():
+                if attribute.default_value is not None and attribute.default_value.name:
+                    attributes.setdefault(name, attribute.default_value)
+        opsets = opsets_of(function.opset_import, f"function {quote(function.name)}")
+        inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True)
+        padded = [*operands, *[None] * (len(function.input) - len(operands))]
+        for name, value in zip(function.input, padded, strict=True):
+            if value is None:
+                inner.absent.add(name)
+            else:
+                inner.values[name] = value
+        return self._call_body(function, node, inner)
+
+    def _call_body(self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope) -> Body:
+        wanted = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
+        results = yield self.body(function.node, wanted, scope)
+        found = dict(zip(wanted, results, strict=True))
+        return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
+
+    # --- constants
+
+    def _folded(self, results: Sequence[Value | None]) -> list[Known]:
+        """``results``, those that depend on constants alone computed if that stays inside the limit."""
+        values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._varies(v.node)]
+        order = [n for n in topological(v.node for v in values) if n.op is not Constant]
+        if not order:
+            return list(results)  # type: ignore[arg-type]
+        sizes = [sum(type.nbytes for type in n.types) for n in order]
+        limit = config.current().fold_limit
+        kept = sum(v.type.nbytes for v in values)
+        if max(sizes) > limit or self.folded_bytes + kept > 4 * limit:
+            return list(results)  # type: ignore[arg-type]
+        self.folded_bytes += kept
+        computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
+        return [computed.get(v, v) for v in results]  # type: ignore[misc,arg-type]
+
+    def _varies(self, node: Node) -> bool:
+        """Whether ``node`` depends on an input. What was asked before is remembered: the walks stay short."""
+        seen: set[Node] = set()
+        pending = [node]
+        while pending:
+            other = pending.pop()
+            if other.op is Input or other in self.variable:
+                self.variable.add(node)
+                return True
+            if other not in seen and other.op is not Constant:
+                seen.add(other)
+                pending.extend(v.node for v in other.inputs)
+        return False
+
+
+class located:
+    """Context: complaints of translators and type rules become the user's error, naming the node."""
+
+    def __init__(self, site: Site, operands: Sequence[Value | None]) -> None:
+        self.site = site
+        self.operands = operands
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
+        types = ", ".join("none" if v is None else str(v.type) for v in self.operands[:8])
+        if isinstance(error, ShapeError):
+            raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
+        if isinstance(error, (ValueError, OverflowError, IndexError, ZeroDivisionError)):
+            raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error
+
+
+def drive(generator: Body) -> list[Known]:
+    """Run ``generator`` and whatever generators it yields, each getting the result of what it yielded. No recursion."""
+    stack = [generator]
+    answer: Any = None
+    failure: BaseException | None = None
+    while stack:
+        try:
+            if failure is not None:
+                pending, failure = failure, None
+                request = stack[-1].throw(pending)
+            else:
+                request = stack[-1].send(answer)
+        except StopIteration as stop:
+            stack.pop()
+            answer = stop.value
+        except UnsupportedError as error:  # the body around may go on with an unknown value
+            stack.pop()
+            failure = error
+        else:
+            stack.append(request)
+            answer = None
+    if failure is not None:
+        raise failure
+    return answer
+
+
+class Symbols:
+    """The sizes of symbolic dimensions, learnt from the shapes the user gave."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]) -> None:
+        self.given = {name: tuple(a.shape) for name, a in constants.items()}
+        self.given |= {name: tuple(int(d) for d in shape) for name, shape in shapes.items()}
+        self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that said so
+
+    def note(self, info: onnx.ValueInfoProto) -> None:
+        """Check the shape given for this input against the declared one, and learn its symbols."""
+        given = self.given.get(info.name)
+        if given is None:
+            return
+        where = f"shapes: input {quote(info.name)}"
+        if any(d < 0 for d in given):
+            raise UsageError(f"{where}: {_text(given)} has a negative dimension", code="GPC2102")
+        if not info.type.tensor_type.HasField("shape"):
+            return
+        dims = info.type.tensor_type.shape.dim
+        if len(dims) != len(given):
+            raise UsageError(f"{where}: {len(dims)} dimensions expected, {_text(given)} given", code="GPC2102")
+        for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
+            if dim.HasField("dim_value") and dim.dim_value != size:
+                raise UsageError(
+                    f"{where}: dimension {axis} is {dim.dim_value} in the model, {size} was given", code="GPC2102"
+                )
+            if dim.dim_param:
+                before, source = self.sizes.setdefault(dim.dim_param, (size, info.name))
+                if before != size:
+                    raise UsageError(
+                        f"{where}: dimension {quote(dim.dim_param)} is {size} here and {before} in input {quote(source)}",
+                        code="GPC2102",
+                    )
+
+    def shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
+        """The concrete shape of an input. Raises ``UsageError`` that shows the argument to write."""
+        if info.name in self.given:
+            return self.given[info.name]
+        if not info.type.tensor_type.HasField("shape"):
+            raise UsageError(
+                f"input {quote(info.name)} has no shape in the model; give it with --shapes {_argument(info.name, ['D0', 'D1', '...'])}",
+                code="GPC2102",
+            )
+        sizes: list[int | None] = []
+        missing = []
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value"):
+                sizes.append(dim.dim_value)
+                if dim.dim_value < 0:
+                    raise ModelError(f"input {quote(info.name)}: dimension {axis} is {dim.dim_value}", code="GPC3033")
+            elif dim.dim_param in self.sizes:
+                sizes.append(self.sizes[dim.dim_param][0])
+            else:
+                sizes.append(None)
+                missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
+        if missing:
+            example = ["N" if d is None else str(d) for d in sizes]
+            raise UsageError(
+                f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model; give it with "
+                f"--shapes {_argument(info.name, example)} (a number for each N)",
+                code="GPC2102",
+            )
+        return tuple(d for d in sizes if d is not None)
+
+
+def _argument(name: str, dims: Sequence[str]) -> str:
+    plain = name if name.replace("_", "").replace(".", "").replace("/", "").isalnum() else quote(name)
+    return f"{plain}:{'x'.join(dims)}"
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"
+
+
+def element_type_of(info: onnx.ValueInfoProto, where: str) -> Any:
+    kind = info.type.WhichOneof("value")
+    if kind == "tensor_type":
+        return tensors.element_type(info.type.tensor_type.elem_type, where)
+    if kind is None:
+        raise ModelError(f"{where} has no type", code="GPC3015")
+    raise UnsupportedError(f"{where}: {kind.removesuffix('_type')} values are not supported", code="GPC4003")
+
+
+def opsets_of(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
+    """Domain -> version. Raises for a version that is absurd or not supported."""
+    opsets: dict[str, int] = {}
+    newest = onnx.defs.onnx_opset_version()
+    for entry in imports:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if domain in opsets and opsets[domain] != entry.version:
+            raise ModelError(f"{where} imports opset domain {quote(domain)} twice", code="GPC3016")
+        if entry.version < 1:
+            raise ModelError(f"{where} imports opset {entry.version} of domain {quote(domain)}", code="GPC3016")
+        if domain == "" and not OLDEST_OPSET <= entry.version <= newest:
+            raise UnsupportedError(
+                f"{where} uses opset {entry.version}; supported are {OLDEST_OPSET} to {newest}", code="GPC4004"
+            )
+        opsets[domain] = min(entry.version, 1 << 30)
+    if not opsets:
+        raise ModelError(f"{where} imports no opset", code="GPC3016")
+    return opsets
+
+
+def in_order(nodes: Sequence[onnx.NodeProto], scope: Scope) -> Iterator[onnx.NodeProto]:
+    """The nodes, operands first. Raises ``ModelError`` for a name defined twice and for a cycle."""
+    producer: dict[str, int] = {}
+    for position, node in enumerate(nodes):
+        for name in node.output:
+            if name and (name in producer or name in scope.values):
+                raise ModelError(f"{quote(scope.path + name)} is defined twice", code="GPC3011")
+            if name:
+                producer[name] = position
+    needs = [{producer[name] for name in functions.reads(node) if name in producer} for node in nodes]
+    if all(not before or max(before) < position for position, before in enumerate(needs)):
+        yield from nodes
+        return
+    users: dict[int, list[int]] = {}
+    for position, before in enumerate(needs):
+        for other in before:
+            users.setdefault(other, []).append(position)
+    waiting = [len(before) for before in needs]
+    ready = [position for position, count in enumerate(waiting) if not count]
+    done = 0
+    order = []
+    while done < len(ready):
+        position = ready[done]
+        done += 1
+        order.append(nodes[position])
+        for user in users.get(position, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    if len(order) < len(nodes):
+        stuck = next(node for node, count in zip(nodes, waiting, strict=True) if count)
+        name = stuck.name or next((o for o in stuck.output if o), "")
+        raise ModelError(f"the graph has a cycle through node {quote(scope.path + name)}", code="GPC3018")
+    yield from order
+
+
+def _repeated(names: Sequence[str]) -> str:
+    return next(name for position, name in enumerate(names) if name in names[:position])

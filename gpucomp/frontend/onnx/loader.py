@@ -1,0 +1,114 @@
+"""Reading a model: from a path, bytes or a ``ModelProto`` to a ``Graph``. Translation itself is the importer's."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from gpucomp.errors import ModelError, UnsupportedError, quote
+from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.frontend.onnx.importer import Importer
+from gpucomp.ir import Graph
+
+ModelLike = str | Path | bytes | onnx.ModelProto
+MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weights in external files
+
+
+def load(
+    model: ModelLike,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """The graph of an ONNX model.
+
+    ``shapes`` gives the concrete shape of inputs that the model leaves open; ``constants`` fixes inputs to a value, so
+    that they are inputs of the graph no more (needed where an input's value decides a shape).
+
+    Raises ``ModelError`` (unreadable or invalid), ``UnsupportedError`` (all cases at once in ``problems``) and
+    ``UsageError`` (an open dimension without an answer).
+    """
+    proto, folder = read(model)
+    importer = Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {}))
+    try:
+        return importer.run()
+    except UnicodeDecodeError:
+        raise ModelError("a name in the model is no UTF-8 text", code="GPC3003") from None
+
+
+def deciding_inputs(
+    model: ModelLike, *, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Those of ``values`` that decide shapes, to be given to ``load`` as ``constants``. Raises as ``load``."""
+    fixed: dict[str, np.ndarray] = {}
+    while True:
+        try:
+            load(model, shapes=shapes, constants=fixed)
+        except UnsupportedError as error:
+            wanted = [name for name in error.inputs if name in values and name not in fixed]
+            if not wanted:
+                raise
+            fixed |= {name: values[name] for name in wanted}
+        else:
+            return fixed
+
+
+def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None) -> list[str]:
+    """Everything in ``model`` that gpucomp cannot compile, one line each; empty when it can. Raises as ``load``."""
+    try:
+        load(model, shapes=shapes)
+    except UnsupportedError as error:
+        return list(error.problems)
+    return []
+
+
+def read(model: ModelLike) -> tuple[onnx.ModelProto, Path | None]:
+    """The parsed model and the folder its external data may lie in (``None``: nowhere)."""
+    if isinstance(model, onnx.ModelProto):
+        return _checked(model, "the model"), None
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return _parsed(bytes(model), "the model"), None
+    path = Path(model)
+    what = f"model {quote(path)}"
+    return _parsed(_content(path, what), what), Path(os.path.realpath(path)).parent
+
+
+def _content(path: Path, what: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"{what}: not a regular file", code="GPC3001")
+            if status.st_size > MAX_FILE:
+                raise ModelError(f"{what}: larger than 2 GiB, which no ONNX file can be", code="GPC3001")
+            return file.read()
+    except OSError as error:
+        raise ModelError(f"{what}: {os.strerror(error.errno or 0).lower()}", code="GPC3001") from None
+    except ValueError:
+        raise ModelError(f"{what}: no file can have this name", code="GPC3001") from None
+
+
+def _parsed(data: bytes, what: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{what} is empty", code="GPC3002")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        raise ModelError(f"{what} is no ONNX model, or is truncated", code="GPC3002") from None
+    return _checked(proto, what)
+
+
+def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    if not proto.HasField("graph"):
+        raise ModelError(f"{what} has no graph: it is no ONNX model, or is truncated", code="GPC3002")
+    if proto.ir_version < 1 or proto.ir_version > onnx.IR_VERSION + 100:
+        raise ModelError(f"{what}: IR version {proto.ir_version} does not exist", code="GPC3002")
+    return proto

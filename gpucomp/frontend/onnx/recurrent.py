@@ -1,0 +1,343 @@
+"""RNN, GRU and LSTM, unrolled into primitive operators: the length of the sequence is a shape and so is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.compose import (
+    cast,
+    concat,
+    expand,
+    like,
+    part,
+    reshape,
+    scalar_of,
+    squeeze,
+    transpose,
+    unsqueeze,
+)
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.ir import Value, constant
+from gpucomp.ir import types as t
+
+MAX_STEPS = 4096
+
+Activation = Callable[[Value], Value]
+State = tuple[Value, ...]
+Cell = Callable[[Value, State], State]  # the projected input of one step and the state -> the new state, h first
+
+
+def _scaled_tanh(x: Value, alpha: float, beta: float) -> Value:
+    return ops.Mul(ops.Tanh(ops.Mul(x, like(x, beta))), like(x, alpha))
+
+
+def _affine(x: Value, alpha: float, beta: float) -> Value:
+    return ops.Add(ops.Mul(x, like(x, alpha)), like(x, beta))
+
+
+# name -> (default alpha, default beta, what it builds)
+ACTIVATIONS: dict[str, tuple[float, float, Callable[[Value, float, float], Value]]] = {
+    "relu": (0, 0, lambda x, a, b: ops.Relu(x)),
+    "tanh": (0, 0, lambda x, a, b: ops.Tanh(x)),
+    "sigmoid": (0, 0, lambda x, a, b: ops.Sigmoid(x)),
+    "softsign": (0, 0, lambda x, a, b: ops.Softsign(x)),
+    "softplus": (0, 0, lambda x, a, b: ops.Softplus(x)),
+    "affine": (1, 0, _affine),
+    "leakyrelu": (0.01, 0, lambda x, a, b: ops.LeakyRelu(x, alpha=a)),
+    "thresholdedrelu": (1, 0, lambda x, a, b: ops.ThresholdedRelu(x, alpha=a)),
+    "scaledtanh": (1, 1, _scaled_tanh),
+    "hardsigmoid": (0.2, 0.5, lambda x, a, b: ops.HardSigmoid(x, alpha=a, beta=b)),
+    "elu": (1, 0, lambda x, a, b: ops.Elu(x, alpha=a)),
+}
+TAKES_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
+TAKES_BETA = {"affine", "scaledtanh", "hardsigmoid"}
+
+
+def _activations(
+    names: Sequence[str] | None,
+    defaults: Sequence[str],
+    directions: int,
+    alphas: Sequence[float],
+    betas: Sequence[float],
+) -> list[list[Activation]]:
+    """Per direction the activations f, g, h; alphas and betas are used up in order by those that take one."""
+    names = list(defaults) * directions if not names else list(names)
+    if len(names) != len(defaults) * directions:
+        raise ValueError(f"{len(defaults) * directions} activations expected, {len(names)} given")
+    left_alphas, left_betas = list(alphas), list(betas)
+    built: list[Activation] = []
+    for name in names:
+        key = name.lower()
+        if key not in ACTIVATIONS:
+            raise ValueError(f"activation {name!r}: one of {', '.join(ACTIVATIONS)} expected")
+        alpha, beta, build = ACTIVATIONS[key]
+        alpha = left_alphas.pop(0) if key in TAKES_ALPHA and left_alphas else alpha
+        beta = left_betas.pop(0) if key in TAKES_BETA and left_betas else beta
+        built.append(lambda x, build=build, alpha=alpha, beta=beta: build(x, alpha, beta))  # type: ignore[misc]
+    return [built[k * len(defaults) : (k + 1) * len(defaults)] for k in range(directions)]
+
+
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+class Recurrence:
+    """What the three operators share: operands checked and split by direction, unrolling, masking, stacking."""
+
+    def __init__(
+        self,
+        x: Value,
+        w: Value,
+        r: Value,
+        lengths: Value | None,
+        direction: str,
+        hidden: int | None,
+        gates: int,
+        layout: int,
+    ) -> None:
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction {direction!r}: one of {', '.join(DIRECTIONS)} expected")
+        if len(x.shape) != 3 or len(w.shape) != 3 or len(r.shape) != 3:
+            raise ValueError("x [time, batch, input], w and r [directions, gates * hidden, ...] expected")
+        self.backward = DIRECTIONS[direction]
+        self.layout = layout
+        self.x = transpose(x, (1, 0, 2)) if layout else x
+        self.time, self.batch, self.width = self.x.shape
+        self.hidden = r.shape[2]
+        self.w, self.r = w, r
+        if hidden is not None and hidden != self.hidden:
+            raise ValueError(f"hidden_size {hidden} and weights for {self.hidden}")
+        expected = (len(self.backward), gates * self.hidden, self.width)
+        if w.shape != expected or r.shape != (*expected[:2], self.hidden):
+            raise ValueError(f"w of shape {list(expected)} expected")
+        if self.time > MAX_STEPS:
+            raise UnsupportedError(f"a sequence of more than {MAX_STEPS} steps cannot be unrolled", code="GPC4007")
+        if lengths is not None and lengths.shape != (self.batch,):
+            raise ValueError(f"{self.batch} sequence lengths expected")
+        self.lengths = None if lengths is None else reshape(cast(lengths, t.I64), (self.batch, 1))
+
+    def weights(self, value: Value, d: int) -> Value:
+        """Direction ``d`` of w or r, transposed for a product from the right."""
+        return transpose(squeeze(part(value, 0, d, 1), (0,)), (1, 0))
+
+    def vector(self, value: Value | None, d: int, size: int) -> Value | None:
+        if value is None:
+            return None
+        if value.shape != (len(self.backward), size):
+            raise ValueError(f"[{len(self.backward)}, {size}] expected, {value.type} given")
+        return squeeze(part(value, 0, d, 1), (0,))
+
+    def initial(self, value: Value | None, d: int) -> Value:
+        if value is None:
+            return expand(scalar_of(self.x.type.dtype, 0), (self.batch, self.hidden))
+        value = transpose(value, (1, 0, 2)) if self.layout else value
+        if value.shape != (len(self.backward), self.batch, self.hidden):
+            raise ValueError(f"an initial state of {len(self.backward)} x {self.batch} x {self.hidden} expected")
+        return squeeze(part(value, 0, d, 1), (0,))
+
+    def projected(self, d: int, bias: Value | None) -> Value:
+        """x w^T + bias of all steps at once: [time, batch, gates * hidden]."""
+        flat = reshape(self.x, (self.time * self.batch, self.width))
+        y = ops.MatMul(flat, self.weights(self.w, d))
+        y = y if bias is None else ops.Add(y, bias)
+        return reshape(y, (self.time, self.batch, y.shape[1]))
+
+    def run(self, cells: Sequence[Cell], inputs: Sequence[Value], states: Sequence[State]) -> tuple[Value, ...]:
+        """Y [time, directions, batch, hidden], then each state's last value [directions, batch, hidden]."""
+        columns: list[list[Value]] = []
+        last: list[State] = []
+        for d, backward in enumerate(self.backward):
+            state, outputs = states[d], []
+            for step in range(self.time):
+                source = inputs[d]
+                now = squeeze(part(source, 0, self.time - 1 - step if backward else step, 1), (0,))
+                after = cells[d](now, state)
+                place = self.time - 1 - step if backward else step
+                output = after[0]
+                if self.lengths is not None:
+                    active = ops.Less(constant(np.int64(place)), self.lengths)
+                    output = ops.Where(active, after[0], like(after[0], 0))
+                    after = tuple(ops.Where(active, new, old) for new, old in zip(after, state, strict=True))
+                state = after
+                outputs.append(output)
+            columns.append(outputs[::-1] if backward else outputs)
+            last.append(state)
+        finals = [concat([unsqueeze(state[k], (0,)) for state in last], 0) for k in range(len(last[0]))]
+        if self.time == 0:
+            shape = (0, len(self.backward), self.batch, self.hidden)
+            y = expand(scalar_of(self.x.type.dtype, 0), shape)
+        else:
+            whole = [concat([unsqueeze(row, (0,)) for row in outputs], 0) for outputs in columns]
+            y = concat([unsqueeze(v, (1,)) for v in whole], 1)
+        if self.layout:
+            return transpose(y, (2, 0, 1, 3)), *(transpose(v, (1, 0, 2)) for v in finals)
+        return y, *finals
+
+
+def _clipped(clip: float | None) -> Activation:
+    return lambda x: x if clip is None else ops.Clip(x, low=-clip, high=clip)
+
+
+def _gates(x: Value, count: int) -> list[Value]:
+    size = x.shape[-1] // count
+    return [part(x, len(x.shape) - 1, k * size, size) for k in range(count)]
+
+
+@translates("RNN")
+def rnn(
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Value | None = None,
+    initial_h: Value | None = None,
+    *,
+    activations: tuple[str, ...] | None = None,
+    activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (),
+    clip: float | None = None,
+    direction: str,
+    hidden_size: int | None = None,
+    layout: int = 0,
+) -> tuple[Value, ...]:
+    """h' = f(x w^T + h r^T + wb + rb)"""
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout)
+    if activations == ("Tanh", "Tanh"):  # the standard's default names both directions
+        activations = None
+    functions = _activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
+    limit = _clipped(clip)
+    cells: list[Cell] = []
+    inputs, states = [], []
+    for d, (f,) in enumerate(functions):
+        both = it.vector(bias, d, 2 * it.hidden)
+        inputs.append(it.projected(d, None if both is None else ops.Add(*_gates(both, 2))))
+        states.append((it.initial(initial_h, d),))
+        weights = it.weights(r, d)
+
+        def cell(now: Value, state: State, f: Activation = f, weights: Value = weights) -> State:
+            return (f(limit(ops.Add(now, ops.MatMul(state[0], weights)))),)
+
+        cells.append(cell)
+    return it.run(cells, inputs, states)
+
+
+@translates("GRU")
+def gru(
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Value | None = None,
+    initial_h: Value | None = None,
+    *,
+    activations: tuple[str, ...] | None = None,
+    activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (),
+    clip: float | None = None,
+    direction: str,
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Value, ...]:
+    """Gates z, r, h: h' = (1 - z) n + z h, with the reset gate before or after the product with the state."""
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout)
+    functions = _activations(activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta)
+    limit = _clipped(clip)
+    cells: list[Cell] = []
+    inputs, states = [], []
+    for d, (f, g) in enumerate(functions):
+        both = it.vector(bias, d, 6 * it.hidden)
+        wb = None if both is None else part(both, 0, 0, 3 * it.hidden)
+        rb = None if both is None else _gates(part(both, 0, 3 * it.hidden, 3 * it.hidden), 3)
+        inputs.append(it.projected(d, wb))
+        states.append((it.initial(initial_h, d),))
+        weights = _gates(it.weights(r, d), 3)
+
+        def cell(
+            now: Value,
+            state: State,
+            f: Activation = f,
+            g: Activation = g,
+            weights: list[Value] = weights,
+            rb: list[Value] | None = rb,
+        ) -> State:
+            h = state[0]
+
+            def recurrent(operand: Value, k: int) -> Value:
+                y = ops.MatMul(operand, weights[k])
+                return y if rb is None else ops.Add(y, rb[k])
+
+            xz, xr, xh = _gates(now, 3)
+            z = f(limit(ops.Add(xz, recurrent(h, 0))))
+            reset = f(limit(ops.Add(xr, recurrent(h, 1))))
+            if linear_before_reset:
+                new = g(limit(ops.Add(xh, ops.Mul(reset, recurrent(h, 2)))))
+            else:
+                new = g(limit(ops.Add(xh, recurrent(ops.Mul(reset, h), 2))))
+            return (ops.Add(ops.Mul(ops.Sub(like(z, 1), z), new), ops.Mul(z, h)),)
+
+        cells.append(cell)
+    return it.run(cells, inputs, states)
+
+
+@translates("LSTM")
+def lstm(
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Value | None = None,
+    initial_h: Value | None = None,
+    initial_c: Value | None = None,
+    peepholes: Value | None = None,
+    *,
+    activations: tuple[str, ...] | None = None,
+    activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (),
+    clip: float | None = None,
+    direction: str,
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[Value, ...]:
+    """Gates i, o, f, c: c' = f c + i g, h' = o h(c'); peepholes add p c to the gates' sums."""
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 4, layout)
+    functions = _activations(
+        activations, ("Sigmoid", "Tanh", "Tanh"), len(it.backward), activation_alpha, activation_beta
+    )
+    limit = _clipped(clip)
+    cells: list[Cell] = []
+    inputs, states = [], []
+    for d, (f, g, h) in enumerate(functions):
+        both = it.vector(bias, d, 8 * it.hidden)
+        inputs.append(it.projected(d, None if both is None else ops.Add(*_gates(both, 2))))
+        states.append((it.initial(initial_h, d), it.initial(initial_c, d)))
+        peep = it.vector(peepholes, d, 3 * it.hidden)
+        weights = it.weights(r, d)
+
+        def cell(
+            now: Value,
+            state: State,
+            f: Activation = f,
+            g: Activation = g,
+            h: Activation = h,
+            weights: Value = weights,
+            peep: list[Value] | None = None if peep is None else _gates(peep, 3),
+        ) -> State:
+            before, memory = state
+            si, so, sf, sc = _gates(ops.Add(now, ops.MatMul(before, weights)), 4)
+
+            def gate(total: Value, k: int, cell_state: Value) -> Value:
+                total = total if peep is None else ops.Add(total, ops.Mul(peep[k], cell_state))
+                return f(limit(total))
+
+            i = gate(si, 0, memory)
+            forget = ops.Sub(like(i, 1), i) if input_forget else gate(sf, 2, memory)
+            new = ops.Add(ops.Mul(forget, memory), ops.Mul(i, g(limit(sc))))
+            return ops.Mul(gate(so, 1, new), h(new)), new
+
+        cells.append(cell)
+    return it.run(cells, inputs, states)

@@ -1,0 +1,241 @@
+"""Translators of reductions, scans, softmax and everything else that works along rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.compose import axes_of, axis_of, cast, ints, like, reshape, scalar
+from gpucomp.frontend.onnx.translate import Site, translates
+from gpucomp.ir import Value, constant
+from gpucomp.ir import types as t
+
+Reduction = Callable[[Value, tuple[int, ...], bool], Value]
+
+
+def _plain(name: str) -> Reduction:
+    def build(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+        return ops.OPS[name](x, axes=axes, keepdims=keepdims)
+
+    return build
+
+
+def _extreme(name: str) -> Reduction:
+    plain = _plain(name)
+
+    def build(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+        if x.type.dtype is t.BOOL:
+            return cast(plain(cast(x, t.U8), axes, keepdims), t.BOOL)
+        return plain(x, axes, keepdims)
+
+    return build
+
+
+_sum = _plain("ReduceSum")
+
+
+def _l1(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    return _sum(ops.Abs(x), axes, keepdims)
+
+
+def _sum_square(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    return _sum(ops.Mul(x, x), axes, keepdims)
+
+
+def _in_floats(build: Reduction) -> Reduction:
+    """Square roots, logarithms and exponentials of integers are taken in f64."""
+
+    def wrapped(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+        if x.type.dtype.is_float:
+            return build(x, axes, keepdims)
+        return cast(build(cast(x, t.F64), axes, keepdims), x.type.dtype)
+
+    return wrapped
+
+
+@_in_floats
+def _l2(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    return ops.Sqrt(_sum_square(x, axes, keepdims))
+
+
+@_in_floats
+def _log_sum(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    return ops.Log(_sum(x, axes, keepdims))
+
+
+@_in_floats
+def _log_sum_exp(x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    """log(sum(exp(x - m))) + m with m the maximum, or 0 where that is infinite: exp never overflows."""
+    top = ops.ReduceMax(x, axes=axes, keepdims=True)
+    shift = ops.Where(ops.IsInf(top, detect_negative=True, detect_positive=True), like(x, 0), top)
+    total = _sum(ops.Exp(ops.Sub(x, shift)), axes, True)
+    result = ops.Add(ops.Log(total), shift)
+    return result if keepdims else reshape(result, [d for a, d in enumerate(x.shape) if a not in axes])
+
+
+REDUCTIONS: dict[str, tuple[Reduction, int]] = {  # the opset from which the axes are an input
+    "ReduceSum": (_sum, 13),
+    "ReduceMean": (_plain("ReduceMean"), 18),
+    "ReduceMax": (_extreme("ReduceMax"), 18),
+    "ReduceMin": (_extreme("ReduceMin"), 18),
+    "ReduceProd": (_plain("ReduceProd"), 18),
+    "ReduceL1": (_l1, 18),
+    "ReduceL2": (_l2, 18),
+    "ReduceLogSum": (_log_sum, 18),
+    "ReduceLogSumExp": (_log_sum_exp, 18),
+    "ReduceSumSquare": (_sum_square, 18),
+}
+
+
+def _translators(build: Reduction) -> tuple[Callable[..., Value], Callable[..., Value]]:
+    def by_attribute(x: Value, *, axes: tuple[int, ...] | None = None, keepdims: int) -> Value:
+        rank = len(x.shape)
+        return build(x, tuple(range(rank)) if axes is None else tuple(sorted(axes_of(axes, rank))), bool(keepdims))
+
+    def by_input(x: Value, axes: Value | None = None, *, keepdims: int, noop_with_empty_axes: int) -> Value:
+        places = () if axes is None else ints(axes, "axes")
+        if not places and noop_with_empty_axes:
+            # the reduction of one element each: L1 and friends still do their arithmetic
+            return build(reshape(x, (*x.shape, 1)), (len(x.shape),), False)
+        return by_attribute(x, axes=places or None, keepdims=keepdims)
+
+    return by_attribute, by_input
+
+
+for _name, (_build, _since) in REDUCTIONS.items():
+    _by_attribute, _by_input = _translators(_build)
+    translates(_name)(_by_attribute)
+    translates(_name, since=_since)(_by_input)
+
+
+def _arg(name: str) -> Callable[..., Value]:
+    def translate(x: Value, *, axis: int, keepdims: int, select_last_index: int = 0) -> Value:
+        place = axis_of(axis, len(x.shape))
+        return ops.OPS[name](x, axis=place, keepdims=bool(keepdims), select_last_index=bool(select_last_index))
+
+    return translate
+
+
+translates("ArgMax")(_arg("ArgMax"))
+translates("ArgMin")(_arg("ArgMin"))
+
+
+@translates("CumSum", since=11)
+def cumulative_sum(x: Value, axis: Value, *, exclusive: int, reverse: int) -> Value:
+    place = axis_of(int(scalar(axis, "axis")), len(x.shape))
+    return ops.CumSum(x, axis=place, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@translates("TopK")
+def top_k_attribute(x: Value, *, axis: int, k: int) -> tuple[Value, Value]:
+    return _top_k(x, k, axis, largest=True)
+
+
+@translates("TopK", since=10)
+def top_k(x: Value, k: Value, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Value, Value]:
+    """An unsorted result may have any order: it is given sorted."""
+    return _top_k(x, int(scalar(k, "k")), axis, largest=bool(largest))
+
+
+def _top_k(x: Value, k: int, axis: int, *, largest: bool) -> tuple[Value, Value]:
+    place = axis_of(axis, len(x.shape))
+    if not 0 <= k <= x.shape[place]:
+        raise ValueError(f"k={k} of {x.shape[place]} elements")
+    node = ops.TopK.node(x, k=k, axis=place, largest=largest)
+    return node[0], node[1]
+
+
+def _rows(name: str) -> Callable[..., Value]:
+    def translate(x: Value, *, axis: int) -> Value:
+        return ops.OPS[name](x, axis=axis_of(axis, len(x.shape)))
+
+    return translate
+
+
+def _flat_rows(name: str) -> Callable[..., Value]:
+    def translate(x: Value, *, axis: int) -> Value:
+        """Below opset 13 one row is everything from ``axis`` on."""
+        rank = len(x.shape)
+        place = rank if axis == rank else axis_of(axis, rank)
+        flat = reshape(x, (math.prod(x.shape[:place]), math.prod(x.shape[place:])))
+        return reshape(ops.OPS[name](flat, axis=1), x.shape)
+
+    return translate
+
+
+for _name in ("Softmax", "LogSoftmax"):
+    translates(_name)(_flat_rows(_name))
+    translates(_name, since=13)(_rows(_name))
+
+
+@translates("LpNormalization")
+def lp_normalization(x: Value, *, axis: int, p: int) -> Value:
+    """x / norm; 0 where the norm is 0."""
+    if p not in (1, 2):
+        raise ValueError(f"p={p}: 1 or 2 expected")
+    place = axis_of(axis, len(x.shape))
+    norm = (_l1 if p == 1 else _l2)(x, (place,), True)
+    return ops.Where(ops.Equal(norm, like(x, 0)), like(x, 0), ops.Div(x, norm))
+
+
+@translates("Det", since=11)
+def determinant(x: Value) -> Value:
+    """Cofactor expansion along the first row: exact enough and small only for small matrices."""
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"square matrices expected, {x.type} given")
+    n = x.shape[-1]
+    if not 1 <= n <= 4:
+        raise UnsupportedError(f"determinants of {n} x {n} matrices are not supported, 1 to 4 are")
+    rank = len(x.shape)
+    cells: dict[tuple[int, int], Value] = {}
+    for i in range(n):
+        for j in range(n):
+            cell = ops.Slice(x, starts=(0,) * (rank - 2) + (i, j), steps=(1,) * rank, sizes=(*x.shape[:-2], 1, 1))
+            cells[i, j] = reshape(cell, x.shape[:-2])
+    return _cofactors(cells, list(range(n)), list(range(n)))
+
+
+def _cofactors(cells: dict[tuple[int, int], Value], rows: list[int], columns: list[int]) -> Value:
+    if len(rows) == 1:
+        return cells[rows[0], columns[0]]
+    total: Value | None = None
+    for k, column in enumerate(columns):
+        minor = _cofactors(cells, rows[1:], columns[:k] + columns[k + 1 :])
+        term = ops.Mul(cells[rows[0], column], minor)
+        total = term if total is None else (ops.Sub if k % 2 else ops.Add)(total, term)
+    assert total is not None
+    return total
+
+
+@translates("CumProd", since=26)
+def cumulative_product(x: Value, axis: Value, *, exclusive: int, reverse: int, site: Site) -> Value:
+    """Doubling steps: y[i] *= y[i - 2^k], log2(n) times."""
+    place = axis_of(int(scalar(axis, "axis")), len(x.shape))
+    n, rank = x.shape[place], len(x.shape)
+    if n == 0:
+        return x
+    one = np.ones((), x.type.dtype.numpy)
+
+    def shifted(y: Value, by: int) -> Value:
+        """y moved ``by`` places along the axis (towards its front for ``reverse``), ones moved in."""
+        kept = max(n - by, 0)
+        starts = [0] * rank
+        starts[place] = n - kept if reverse else 0
+        sizes = list(y.shape)
+        sizes[place] = kept
+        rest = ops.Slice(y, starts=tuple(starts), steps=(1,) * rank, sizes=tuple(sizes))
+        filler = [*y.shape]
+        filler[place] = n - kept
+        ones = ops.Expand(constant(one), shape=tuple(filler))
+        return ops.Concat(*((rest, ones) if reverse else (ones, rest)), axis=place)
+
+    y = shifted(x, 1) if exclusive else x
+    step = 1
+    while step < n:
+        y = ops.Mul(y, shifted(y, step))
+        step *= 2
+    return y

@@ -1,0 +1,198 @@
+"""Translators of gathers and scatters, and of what is composed of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.compose import axis_of, cast, expand, ints, like, reshape, scalar_of, static
+from gpucomp.frontend.onnx.generate import checked_size
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.ir import Value, constant, constant_value
+from gpucomp.ir import types as t
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+def _checked_indices(indices: Value, size: int) -> Value:
+    """Constant indices outside [-size, size) break the standard; others are clamped by the kernels."""
+    array = constant_value(indices)
+    if array is not None and array.size and not (-size <= int(array.min()) and int(array.max()) < size):
+        raise ValueError(f"an index lies outside -{size}..{size - 1}")
+    return indices
+
+
+@translates("Gather")
+def gather(x: Value, indices: Value, *, axis: int) -> Value:
+    place = axis_of(axis, len(x.shape))
+    return ops.Gather(x, _checked_indices(indices, x.shape[place]), axis=place)
+
+
+@translates("GatherElements", since=11)
+def gather_elements(x: Value, indices: Value, *, axis: int) -> Value:
+    place = axis_of(axis, len(x.shape))
+    return ops.GatherElements(x, _checked_indices(indices, x.shape[place]), axis=place)
+
+
+@translates("GatherND", since=11)
+def gather_nd(x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    array = constant_value(indices)
+    if array is not None and array.size:
+        sizes = np.asarray(x.shape[batch_dims : batch_dims + array.shape[-1]], np.int64)
+        if len(sizes) == array.shape[-1] and (np.any(array < -sizes) or np.any(array >= sizes)):
+            raise ValueError(f"an index lies outside {sizes.tolist()}")
+    return ops.GatherND(x, indices, batch_dims=batch_dims)
+
+
+@translates("Scatter", since=9)
+def scatter(x: Value, indices: Value, updates: Value, *, axis: int) -> Value:
+    return scatter_elements(x, indices, updates, axis=axis)
+
+
+@translates("ScatterElements", since=11)
+def scatter_elements(x: Value, indices: Value, updates: Value, *, axis: int, reduction: str = "none") -> Value:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction {reduction!r}: one of {', '.join(REDUCTIONS)} expected")
+    place = axis_of(axis, len(x.shape))
+    checked = _checked_indices(indices, x.shape[place])
+    return ops.ScatterElements(x, checked, updates, axis=place, reduction=reduction)
+
+
+@translates("ScatterND", since=11)
+def scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction {reduction!r}: one of {', '.join(REDUCTIONS)} expected")
+    array = constant_value(indices)
+    if array is not None and array.ndim and array.size:
+        sizes = np.asarray(x.shape[: array.shape[-1]], np.int64)
+        if len(sizes) == array.shape[-1] and (np.any(array < -sizes) or np.any(array >= sizes)):
+            raise ValueError(f"an index lies outside {sizes.tolist()}")
+    return ops.ScatterND(x, indices, updates, reduction=reduction)
+
+
+@translates("TensorScatter", since=24)
+def tensor_scatter(past: Value, update: Value, write_indices: Value | None = None, *, axis: int, mode: str) -> Value:
+    """``update`` written into the cache ``past`` along ``axis``, from each batch's own position on."""
+    rank = len(past.shape)
+    place = axis_of(axis, rank)
+    if place == 0 or mode not in ("linear", "circular"):
+        raise ValueError(f"axis {axis}, mode {mode!r}")
+    length = update.shape[place]
+    steps = np.arange(length, dtype=np.int64).reshape([length if a == place else 1 for a in range(rank)])
+    at = constant(steps)
+    if write_indices is not None:
+        at = ops.Add(at, reshape(cast(write_indices, t.I64), (past.shape[0], *[1] * (rank - 1))))
+    if mode == "circular":
+        at = ops.Mod(at, constant(np.int64(past.shape[place])), fmod=False)
+    return ops.ScatterElements(past, expand(at, update.shape), update, axis=place, reduction="none")
+
+
+@translates("Col2Im", since=18)
+def col2im(
+    x: Value,
+    image_shape: Value,
+    block_shape: Value,
+    *,
+    dilations: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Value:
+    """Overlapping blocks summed into the image they were cut from: a scatter-add at constant places."""
+    image, block = ints(image_shape, "image_shape"), ints(block_shape, "block_shape")
+    rank = len(image)
+    dilations, strides = dilations or (1,) * rank, strides or (1,) * rank
+    pads = pads or (0,) * (2 * rank)
+    if not rank == len(block) == len(dilations) == len(strides) or len(pads) != 2 * rank or rank < 1:
+        raise ValueError("image_shape, block_shape, strides, dilations and pads of one rank expected")
+    if any(v < 1 for v in (*image, *block, *strides, *dilations)) or any(p < 0 for p in pads):
+        raise ValueError("extents, strides and dilations of at least 1 and pads of at least 0 expected")
+    taps = math.prod(block)
+    counts = [
+        (image[d] + pads[d] + pads[rank + d] - (block[d] - 1) * dilations[d] - 1) // strides[d] + 1 for d in range(rank)
+    ]
+    places = math.prod(counts)
+    if len(x.shape) != 3 or any(c < 1 for c in counts) or x.shape[2] != places or x.shape[1] % taps:
+        raise ValueError(f"[N, C*{taps}, {places}] expected, {x.type} given")
+    checked_size(taps * places, 8)
+    n, c = x.shape[0], x.shape[1] // taps
+    target = np.zeros((taps, places), np.int64)
+    inside = np.ones((taps, places), np.bool_)
+    for d in range(rank):
+        tap = np.arange(block[d]) * dilations[d] - pads[d]
+        at = np.add.outer(tap, np.arange(counts[d]) * strides[d])
+        shape = [1] * (2 * rank)
+        shape[d], shape[rank + d] = at.shape
+        full = np.broadcast_to(at.reshape(shape), (*block, *counts)).reshape(taps, places)
+        inside &= (full >= 0) & (full < image[d])
+        target = target * image[d] + np.clip(full, 0, image[d] - 1)
+    columns = ops.Where(constant(inside), reshape(x, (n, c, taps, places)), like(x, 0))
+    size = math.prod(image)
+    zeros = expand(scalar_of(x.type.dtype, 0), (n, c, size))
+    at = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
+    summed = ops.ScatterElements(zeros, at, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
+    return reshape(summed, (n, c, *image))
+
+
+@translates("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")
+def array_feature_extractor(x: Value, indices: Value) -> Value:
+    rank = len(x.shape)
+    if not rank:
+        raise ValueError("a scalar has no features")
+    places = reshape(indices, (indices.type.size,))
+    result = ops.Gather(x, _checked_indices(places, x.shape[-1]), axis=rank - 1)
+    return reshape(result, (1, *result.shape)) if rank == 1 else result
+
+
+@translates("Binarizer", since=1, domain="ai.onnx.ml")
+def binarizer(x: Value, *, threshold: float) -> Value:
+    return cast(ops.Less(like(x, threshold), x), x.type.dtype)
+
+
+@translates("NonMaxSuppression", since=10)
+def non_max_suppression(
+    boxes: Value,
+    scores: Value,
+    max_output_boxes_per_class: Value | None = None,
+    iou_threshold: Value | None = None,
+    score_threshold: Value | None = None,
+    *,
+    center_point_box: int,
+) -> Value:
+    """Only of constants: how many boxes are kept depends on their values."""
+    corners = static(boxes, "boxes").astype(np.float64)
+    points = static(scores, "scores")
+    limit = 0 if max_output_boxes_per_class is None else int(static(max_output_boxes_per_class, "limit").reshape(()))
+    overlap = 0.0 if iou_threshold is None else float(static(iou_threshold, "iou_threshold").reshape(()))
+    least = None if score_threshold is None else static(score_threshold, "score_threshold").reshape(())
+    if corners.ndim != 3 or corners.shape[2] != 4 or points.ndim != 3 or points.shape[::2] != corners.shape[:2]:
+        raise ValueError(f"boxes {corners.shape} and scores {points.shape}")
+    if points.size > 1 << 20:
+        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4006")
+    if center_point_box:
+        centre, half = corners[..., :2], corners[..., 2:] / 2
+        corners = np.concatenate([centre - half, centre + half], axis=2)
+    low = np.minimum(corners[..., :2], corners[..., 2:])
+    high = np.maximum(corners[..., :2], corners[..., 2:])
+    kept: list[tuple[int, int, int]] = []
+    for batch in range(points.shape[0]):
+        for label in range(points.shape[1]):
+            row = points[batch, label]
+            chosen: list[int] = []
+            for k in np.argsort(-row, kind="stable"):
+                if len(chosen) >= limit or (least is not None and not row[k] > least):
+                    break
+                if all(_overlap(low[batch], high[batch], int(k), other) <= overlap for other in chosen):
+                    chosen.append(int(k))
+            kept += [(batch, label, k) for k in chosen]
+    return constant(np.array(kept, np.int64).reshape(-1, 3))
+
+
+def _overlap(low: np.ndarray, high: np.ndarray, a: int, b: int) -> float:
+    """Intersection over union."""
+    extent = np.maximum(np.minimum(high[a], high[b]) - np.maximum(low[a], low[b]), 0)
+    common = float(np.prod(extent))
+    union = float(np.prod(high[a] - low[a]) + np.prod(high[b] - low[b])) - common
+    return common / union if union > 0 else 0.0

@@ -1,0 +1,157 @@
+"""``TensorProto`` to numpy: every element type, every way of storing it, with sizes checked before any use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from gpucomp import config
+from gpucomp.errors import ModelError, UnsupportedError, quote
+from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.ir import types as t
+from gpucomp.ir.types import DType
+
+P = onnx.TensorProto
+DTYPES: dict[int, DType] = {
+    P.FLOAT: t.F32,
+    P.DOUBLE: t.F64,
+    P.FLOAT16: t.F16,
+    P.BFLOAT16: t.BF16,
+    P.INT8: t.I8,
+    P.INT16: t.I16,
+    P.INT32: t.I32,
+    P.INT64: t.I64,
+    P.UINT8: t.U8,
+    P.UINT16: t.U16,
+    P.UINT32: t.U32,
+    P.UINT64: t.U64,
+    P.BOOL: t.BOOL,
+    P.FLOAT8E4M3FN: t.F8E4M3,
+    P.FLOAT8E4M3FNUZ: t.F8E4M3FNUZ,
+    P.FLOAT8E5M2: t.F8E5M2,
+    P.FLOAT8E5M2FNUZ: t.F8E5M2FNUZ,
+    P.INT4: t.I4,
+    P.UINT4: t.U4,
+}
+# element types by the field that holds them one value a number; f16, bf16 and f8 there are bit patterns
+BIT_PATTERNS = {t.F16, t.BF16, t.F8E4M3, t.F8E4M3FNUZ, t.F8E5M2, t.F8E5M2FNUZ}
+FIELD = {t.F32: "float_data", t.F64: "double_data", t.I64: "int64_data", t.U32: "uint64_data", t.U64: "uint64_data"}
+FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+
+
+def element_type(number: int, where: str) -> DType:
+    """The ``DType`` of an ONNX element type number."""
+    if number in DTYPES:
+        return DTYPES[number]
+    if number in P.DataType.values() and number != P.UNDEFINED:
+        name = P.DataType.Name(number).lower()
+        raise UnsupportedError(f"{where}: elements of type {name} are not supported", code="GPC4003")
+    raise ModelError(f"{where}: {number} is no element type", code="GPC3030")
+
+
+def to_array(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
+    """The array of ``tensor``; a view of the file for external data. Raises ``ModelError`` that begins with ``where``."""
+    dtype = element_type(tensor.data_type, where)
+    shape = checked_shape(tensor.dims, where)
+    count = math.prod(shape)
+    if tensor.HasField("segment"):
+        raise ModelError(f"{where}: segmented tensors are not allowed", code="GPC3031")
+    filled = [name for name in FIELDS if len(getattr(tensor, name))]
+    if tensor.HasField("raw_data") and (tensor.raw_data or not filled):
+        filled.append("raw_data")
+    external = tensor.data_location == P.EXTERNAL
+    if len(filled) + external > 1 and not (external and filled == ["raw_data"] and not tensor.raw_data):
+        raise ModelError(f"{where}: data in more than one place: {', '.join(filled)}", code="GPC3031")
+    nbytes = -(-count * dtype.bits // 8)
+    if external:
+        return _from_bytes(files.read(tensor, nbytes, where), dtype, shape)
+    if filled == ["raw_data"]:
+        raw = tensor.raw_data
+        if len(raw) != nbytes:
+            raise ModelError(
+                f"{where}: raw_data of {len(raw)} bytes, {dtype}{list(shape)} needs {nbytes}", code="GPC3032"
+            )
+        return _from_bytes(np.frombuffer(raw, np.uint8), dtype, shape)
+    return _from_numbers(tensor, dtype, shape, filled, where)
+
+
+def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
+    shape = tuple(int(d) for d in dims)
+    if len(shape) > 64:
+        raise ModelError(f"{where}: rank {len(shape)}, at most 64 is possible", code="GPC3033")
+    if any(d < 0 for d in shape) or math.prod(shape) > 1 << 48:
+        raise ModelError(f"{where}: the shape {list(shape)} has no sensible size", code="GPC3033")
+    return shape
+
+
+def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    if dtype.bits == 4:
+        return _nibbles(data, dtype, shape)
+    if dtype is t.BOOL:
+        return (data != 0).reshape(shape)  # a bool array with other bytes than 0 and 1 misleads numpy
+    little = dtype.numpy if dtype.numpy.kind == "V" else dtype.numpy.newbyteorder("<")
+    array = data.view(little).reshape(shape)
+    return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
+
+
+def _nibbles(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Two elements a byte, the first in the low half."""
+    halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[: math.prod(shape)].astype(np.int8)
+    if dtype is t.I4:
+        halves = np.where(halves > 7, halves - 16, halves)
+    return halves.astype(ml_dtypes.int4 if dtype is t.I4 else ml_dtypes.uint4).reshape(shape)
+
+
+def _from_numbers(
+    tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], filled: list[str], where: str
+) -> np.ndarray:
+    field = FIELD.get(dtype, "int32_data")
+    if filled not in ([], [field]):
+        raise ModelError(f"{where}: {dtype} data belongs in {field}, found in {filled[0]}", code="GPC3031")
+    numbers = getattr(tensor, field)
+    count = math.prod(shape)
+    if dtype.bits == 4:
+        expected, unpacked = -(-count // 2), np.asarray(numbers, np.int64)
+        if len(numbers) == expected and not np.any((unpacked < -128) | (unpacked > 255)):
+            return _nibbles(unpacked.astype(np.uint8), dtype, shape)
+    elif len(numbers) == count:
+        if dtype in FIELD and dtype is not t.U32:
+            return np.asarray(numbers, dtype.numpy).reshape(shape)
+        carrier = np.dtype(f"u{dtype.nbytes}") if dtype in BIT_PATTERNS or dtype is t.BOOL else dtype.numpy
+        wide = np.asarray(numbers, np.uint64 if dtype is t.U32 else np.int64)
+        narrow = wide.astype(carrier)
+        if not np.array_equal(narrow.astype(wide.dtype), wide):
+            raise ModelError(f"{where}: a number in {field} does not fit in {dtype}", code="GPC3032")
+        if dtype is t.BOOL:
+            return (narrow != 0).reshape(shape)
+        return (narrow.view(dtype.numpy) if dtype in BIT_PATTERNS else narrow).reshape(shape)
+    raise ModelError(f"{where}: {len(numbers)} numbers in {field}, {dtype}{list(shape)} needs {count}", code="GPC3032")
+
+
+def sparse_to_array(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:
+    """A sparse initialiser made dense: indices linear ([n]) or one row an element ([n, rank]), ascending."""
+    shape = checked_shape(sparse.dims, where)
+    values = to_array(sparse.values, files, where)
+    indices = to_array(sparse.indices, files, where)
+    size = math.prod(shape)
+    if size * values.itemsize > config.current().fold_limit:
+        raise UnsupportedError(f"{where}: too large to be made dense: {list(shape)}", code="GPC4005")
+    if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
+        raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")
+    if indices.ndim == 2:
+        if np.any(indices < 0) or np.any(indices >= np.asarray(shape, np.int64)):
+            raise ModelError(f"{where}: an index lies outside {list(shape)}", code="GPC3034")
+        indices = np.ravel_multi_index(tuple(indices.T), shape) if len(shape) else np.zeros(len(values), np.int64)
+    if np.any(indices < 0) or np.any(indices >= size) or np.any(np.diff(indices) <= 0):
+        raise ModelError(f"{where}: indices have to ascend and lie inside {list(shape)}", code="GPC3034")
+    dense = np.zeros(size, values.dtype)
+    dense[indices] = values
+    return dense.reshape(shape)
+
+
+def tensor_name(name: str) -> str:
+    return f"tensor {quote(name)}"

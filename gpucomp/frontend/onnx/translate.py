@@ -1,0 +1,288 @@
+"""The registry of translators and what every node is checked against first: the operator's ONNX schema. No operator
+is translated in this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import onnx
+from onnx.defs import OpSchema, SchemaError
+
+from gpucomp.errors import ModelError, UnsupportedError, quote
+from gpucomp.frontend.onnx import tensors
+from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.ir import Value
+from gpucomp.ir import types as t
+
+OLDEST_OPSET = 7
+DEFAULT_DOMAIN = ""
+Translator = Callable[..., Any]
+
+_TRANSLATORS: dict[tuple[str, str], list[tuple[int, Translator, bool]]] = {}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a translator is: the node it translates. For messages, and for what neither inputs nor attributes tell."""
+
+    op_type: str
+    domain: str
+    opset: int
+    name: str  # the node's, or its first output's where it has none; with the path of the functions around it
+    outputs: tuple[str, ...]  # "" for an optional output that nobody reads
+    scope: Any = field(repr=False, default=None)
+    importer: Any = field(repr=False, default=None)
+
+    def __str__(self) -> str:
+        op = self.op_type if not self.domain else f"{self.domain}.{self.op_type}"
+        op = op if op.replace(".", "").isalnum() and len(op) < 60 else quote(op)
+        return f"{op} (opset {self.opset}) at node {quote(self.name)}"
+
+    def wants(self, output: int) -> bool:
+        """Whether anybody may read the optional result ``output``."""
+        return output < len(self.outputs) and bool(self.outputs[output])
+
+
+def translates(
+    op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN
+) -> Callable[[Translator], Translator]:
+    """Decorator: the translator of ``op_type`` from opset ``since`` on, until a newer registration takes over.
+
+    A translator gets the inputs as positional ``Value``s (``None`` for an absent optional one) and the attributes as
+    keywords, with the schema's defaults filled in; one with a ``site`` parameter also gets its ``Site``. It returns the
+    results, ``None`` for one that it does not make, and raises ``ValueError`` for what breaks the standard and
+    ``UnsupportedError`` for what gpucomp cannot do. A generator translator may yield bodies to be translated.
+    """
+
+    def register(function: Translator) -> Translator:
+        versions = _TRANSLATORS.setdefault((domain, op_type), [])
+        if any(version == since for version, _, _ in versions):
+            raise ValueError(f"{op_type} since {since} is translated twice")
+        versions.append((since, function, "site" in inspect.signature(function).parameters))
+        versions.sort(key=lambda entry: entry[0])
+        return function
+
+    return register
+
+
+def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, bool] | None:
+    """The newest translator for ``opset`` and whether it takes a ``site``."""
+    fitting = [entry for entry in _TRANSLATORS.get((domain, op_type), []) if entry[0] <= opset]
+    return fitting[-1][1:] if fitting else None
+
+
+@cache
+def find_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except SchemaError:
+        return None
+
+
+@dataclass(frozen=True)
+class Formal:
+    """One formal input of a schema."""
+
+    type_var: str
+    types: frozenset[str]
+    optional: bool
+    variadic: bool
+    homogeneous: bool
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a schema says, read once."""
+
+    inputs: tuple[Formal, ...]
+    min_inputs: int
+    max_inputs: int
+    min_outputs: int
+    max_outputs: int
+    attribute_types: Mapping[str, int]
+    defaults: Mapping[str, Any]
+    required: tuple[str, ...]
+    deprecated: bool
+
+
+@cache
+def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
+    schema = find_schema(domain, op_type, opset)
+    if schema is None:
+        return None
+    option = OpSchema.FormalParameterOption
+    inputs = tuple(
+        Formal(
+            i.type_str, frozenset(i.types), i.option == option.Optional, i.option == option.Variadic, i.is_homogeneous
+        )
+        for i in schema.inputs
+    )
+    attributes = schema.attributes
+    defaults = {
+        name: attribute_value(a.default_value, ExternalFiles(None), name)
+        for name, a in attributes.items()
+        if a.default_value is not None and a.default_value.name
+    }
+    return Signature(
+        inputs,
+        schema.min_input,
+        schema.max_input,
+        schema.min_output,
+        schema.max_output,
+        {name: int(a.type.value) for name, a in attributes.items()},
+        defaults,
+        tuple(name for name, a in attributes.items() if a.required),
+        schema.deprecated,
+    )
+
+
+# --- attributes
+
+A = onnx.AttributeProto
+_FIELD = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", A.SPARSE_TENSOR: "sparse_tensor"} | {
+    A.FLOATS: "floats",
+    A.INTS: "ints",
+    A.STRINGS: "strings",
+    A.TENSORS: "tensors",
+    A.GRAPHS: "graphs",
+    A.TYPE_PROTO: "tp",
+    A.TYPE_PROTOS: "type_protos",
+    A.SPARSE_TENSORS: "sparse_tensors",
+}
+
+
+def attribute_value(attribute: onnx.AttributeProto, files: ExternalFiles, where: str) -> Any:
+    """An attribute as a number, str, numpy array, ``GraphProto`` or tuple of these."""
+    what = f"{where}: attribute {quote(attribute.name)}"
+    name = _FIELD.get(attribute.type)
+    if name is None:
+        raise ModelError(f"{what} has no type", code="GPC3014")
+    filled = {f.name for f, _ in attribute.ListFields()} & set(_FIELD.values())
+    if filled - {name}:
+        raise ModelError(
+            f"{what}: its type is {A.AttributeType.Name(attribute.type)}, its value is in {min(filled - {name})}",
+            code="GPC3014",
+        )
+    value = getattr(attribute, name)
+    match attribute.type:
+        case A.STRING:
+            return _text(value, what)
+        case A.TENSOR:
+            return tensors.to_array(value, files, what)
+        case A.SPARSE_TENSOR:
+            return tensors.sparse_to_array(value, files, what)
+        case A.STRINGS:
+            return tuple(_text(v, what) for v in value)
+        case A.FLOATS | A.INTS | A.GRAPHS | A.TYPE_PROTOS:
+            return tuple(value)
+        case A.TENSORS | A.SPARSE_TENSORS:
+            raise UnsupportedError(f"{what}: lists of tensors are not supported")
+    return value
+
+
+def _text(value: bytes, what: str) -> str:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ModelError(f"{what} is no UTF-8 text", code="GPC3014") from None
+
+
+def checked_attributes(
+    attributes: Iterable[onnx.AttributeProto], signature: Signature, files: ExternalFiles, site: Site
+) -> dict[str, Any]:
+    """The attributes as keywords, checked against the schema, its defaults filled in."""
+    result = dict(signature.defaults)
+    seen: set[str] = set()
+    for attribute in attributes:
+        name = attribute.name
+        if name not in signature.attribute_types:
+            known = ", ".join(sorted(signature.attribute_types)) or "none"
+            raise ModelError(f"{site}: unknown attribute {quote(name)}; known are: {known}", code="GPC3014")
+        if name in seen:
+            raise ModelError(f"{site}: attribute {quote(name)} is given twice", code="GPC3014")
+        seen.add(name)
+        expected = signature.attribute_types[name]
+        if attribute.type != expected:
+            found = (
+                A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
+            )
+            raise ModelError(
+                f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
+                code="GPC3014",
+            )
+        result[name] = attribute_value(attribute, files, str(site))
+    for name in signature.required:
+        if name not in seen:
+            raise ModelError(f"{site}: attribute {name!r} is required", code="GPC3014")
+    return result
+
+
+# --- operands
+
+ONNX_NAMES = {
+    t.F64: "double",
+    t.F32: "float",
+    t.F16: "float16",
+    t.BF16: "bfloat16",
+    t.I64: "int64",
+    t.I32: "int32",
+    t.I16: "int16",
+    t.I8: "int8",
+    t.U64: "uint64",
+    t.U32: "uint32",
+    t.U16: "uint16",
+    t.U8: "uint8",
+    t.BOOL: "bool",
+    t.F8E4M3: "float8e4m3fn",
+    t.F8E4M3FNUZ: "float8e4m3fnuz",
+    t.F8E5M2: "float8e5m2",
+    t.F8E5M2FNUZ: "float8e5m2fnuz",
+    t.I4: "int4",
+    t.U4: "uint4",
+}
+
+
+def check_arity(inputs: Sequence[str], outputs: Sequence[str], signature: Signature, site: Site) -> None:
+    given = len(inputs)
+    while given and not inputs[given - 1]:
+        given -= 1
+    if not signature.min_inputs <= given <= signature.max_inputs:
+        expected = _range(signature.min_inputs, signature.max_inputs)
+        raise ModelError(f"{site}: {expected} inputs expected, {given} given", code="GPC3013")
+    if not signature.min_outputs <= len(outputs) <= signature.max_outputs:
+        expected = _range(signature.min_outputs, signature.max_outputs)
+        raise ModelError(f"{site}: {expected} outputs expected, {len(outputs)} given", code="GPC3013")
+    for position, name in enumerate(inputs[:given]):
+        formal = signature.inputs[min(position, len(signature.inputs) - 1)]
+        if not name and not formal.optional:
+            raise ModelError(f"{site}: input {position} is required", code="GPC3013")
+
+
+def _range(low: int, high: int) -> str:
+    if low == high:
+        return str(low)
+    return f"at least {low}" if high > 1 << 20 else f"{low} to {high}"
+
+
+def check_operand_types(operands: Sequence[Value | None], signature: Signature, site: Site) -> None:
+    """Every operand's element type is allowed, and those the schema ties together agree."""
+    bound: dict[str, t.DType] = {}
+    for position, value in enumerate(operands):
+        if value is None:
+            continue
+        formal = signature.inputs[min(position, len(signature.inputs) - 1)]
+        dtype = value.type.dtype
+        if f"tensor({ONNX_NAMES[dtype]})" not in formal.types:
+            raise ModelError(f"{site}: input {position} must not be of type {dtype}", code="GPC3015")
+        if formal.variadic and not formal.homogeneous:
+            continue
+        if bound.setdefault(formal.type_var, dtype) is not dtype and formal.type_var not in formal.types:
+            raise ModelError(
+                f"{site}: input {position} is {dtype}, another one of its kind is {bound[formal.type_var]}",
+                code="GPC3015",
+            )

@@ -1,0 +1,76 @@
+"""Runs any graph with its operators' numpy references: the oracle for rewrites and kernels. Nothing here is fast."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gpucomp.errors import InputError, VerifyError, quote
+from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, topological
+from gpucomp.ir.types import TensorType, dtype_of
+
+
+def interpret(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of ``graph``, in its order. ``inputs`` has an array of the declared type for every graph input.
+
+    Raises ``InputError`` for a missing, surplus or ill-typed input.
+    """
+    missing = [name for name in graph.input_names if name not in inputs]
+    surplus = [name for name in inputs if name not in graph.input_names]
+    if missing or surplus:
+        what = f"input {quote(missing[0])} is missing" if missing else f"the model has no input {quote(surplus[0])}"
+        raise InputError(f"{what}; its inputs are {', '.join(map(quote, graph.input_names))}", code="GPC2101")
+    given = {}
+    for value in graph.inputs:
+        label = value.attrs["label"]
+        given[value] = _checked_input(np.asarray(inputs[label]), value.type, label)
+    return evaluate(graph.outputs, given)
+
+
+def _checked_input(array: np.ndarray, type: TensorType, label: str) -> np.ndarray:
+    try:
+        dtype = dtype_of(array.dtype)
+    except TypeError as error:
+        raise InputError(f"input {quote(label)}: {error}") from None
+    if dtype is not type.dtype or array.shape != type.shape:
+        found = f"{dtype}[{','.join(map(str, array.shape))}]"
+        raise InputError(f"input {quote(label)}: {type} expected, {found} given")
+    return array
+
+
+def evaluate(outputs: Sequence[Value], given: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
+    """The arrays of ``outputs``; ``given`` has those of the graph inputs. Values are freed after their last use."""
+    order = topological(v.node for v in outputs)
+    remaining: Counter[Value] = Counter(outputs)
+    for node in order:
+        remaining.update(node.inputs)
+    arrays: dict[Value, np.ndarray] = {}
+    for node in order:
+        for value, array in zip(node.values, _results(node, arrays, given), strict=True):
+            if remaining[value]:
+                arrays[value] = array
+        for value in node.inputs:
+            remaining[value] -= 1
+            if not remaining[value]:
+                del arrays[value]
+    return [arrays[v] for v in outputs]
+
+
+def _results(
+    node: Node, arrays: Mapping[Value, np.ndarray], given: Mapping[Value, np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    if node.op is Input:
+        return (given[node[0]],)
+    if node.op is Constant:
+        return (node.attrs["value"],)
+    with np.errstate(all="ignore"):
+        result = node.op.reference(*(arrays[v] for v in node.inputs), **node.attrs)
+    results = result if isinstance(result, tuple) else (result,)
+    checked = tuple(np.asarray(r) for r in results)
+    for array, type in zip(checked, node.types, strict=True):
+        if array.dtype != type.dtype.numpy or array.shape != type.shape:
+            found = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            raise VerifyError(f"{node!r}: the reference gives {found}")
+    return checked

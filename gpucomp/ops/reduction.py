@@ -1,0 +1,241 @@
+"""Reductions over whole axes, arg-reductions, running sums and ranking. Windows are in pool.py, norms in rows.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from gpucomp.expr.core import (
+    Algorithm,
+    Expr,
+    Var,
+    axes_of,
+    call,
+    cast,
+    identity_of,
+    index,
+    load,
+    reduce,
+    select,
+    var,
+)
+from gpucomp.ir.graph import Op
+from gpucomp.ir.types import I64, TensorType, dtype_of
+from gpucomp.ops.registry import accumulator, expect, expect_axis, op
+
+
+def _reduced(x: TensorType, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    for axis in axes:
+        expect_axis(axis, x.rank)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"distinct axes expected, got {list(axes)}")
+    if keepdims:
+        return tuple(1 if d in axes else n for d, n in enumerate(x.shape))
+    return tuple(n for d, n in enumerate(x.shape) if d not in axes)
+
+
+def _source(
+    x: TensorType, result: tuple[Var, ...], axes: tuple[int, ...], keepdims: bool
+) -> tuple[tuple[Var, ...], list[Expr]]:
+    """The reduction's variables and the index of ``x`` for the result's axes and them."""
+    inner = {d: var(f"r{d}", x.shape[d]) for d in sorted(axes)}
+    outer = iter(result)
+    at: list[Expr] = []
+    for d in range(x.rank):
+        if d in inner:
+            at.append(inner[d])
+            if keepdims:
+                next(outer)
+        else:
+            at.append(next(outer))
+    return tuple(inner.values()), at
+
+
+def _reduction(name: str, how: str, kinds: str, reference: Callable[..., np.ndarray], *, mean: bool = False) -> Op:
+    """``how`` over ``axes`` of ``x``; over no axes it is ``x``, over no elements the identity of ``how``."""
+
+    def rule(x: TensorType, *, axes: tuple[int, ...], keepdims: bool = True) -> TensorType:
+        expect(x, kinds)
+        return x.with_shape(_reduced(x, axes, keepdims))
+
+    made = op(name)(rule)
+    made.define("reference")(reference)
+
+    @made.define("algorithm")
+    def algorithm(x: TensorType, *, axes: tuple[int, ...], keepdims: bool = True) -> Algorithm:
+        result = axes_of(_reduced(x, axes, keepdims))
+        inner, at = _source(x, result, axes, keepdims)
+        acc = accumulator(x.dtype) if how in {"sum", "prod"} else x.dtype
+        body = reduce(how, inner, cast(load(0, at, x.dtype), acc))
+        if mean:
+            body = body / math.prod(x.shape[d] for d in axes)
+        return Algorithm(result, cast(body, x.dtype))
+
+    return made
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64) if x.dtype.kind in "fV" else x
+
+
+def _sum(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.sum(_wide(x), axis=axes, keepdims=keepdims, dtype=_wide(x).dtype).astype(x.dtype)
+
+
+def _prod(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.prod(_wide(x), axis=axes, keepdims=keepdims, dtype=_wide(x).dtype).astype(x.dtype)
+
+
+def _mean(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
+    count = math.prod(x.shape[d] for d in axes)
+    total = np.sum(x.astype(np.float64), axis=axes, keepdims=keepdims)
+    if x.dtype.kind in "iu":
+        return np.trunc(total / max(count, 1)).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        return (total / np.float64(count)).astype(x.dtype)
+
+
+def _extremum(how: str) -> Callable[..., np.ndarray]:
+    function = np.max if how == "max" else np.min
+
+    def reference(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
+        nothing = identity_of(how, dtype_of(x.dtype))
+        if x.dtype.kind == "V":  # bf16: numpy's own types know how to start from an initial value
+            return function(_wide(x), axis=axes, keepdims=keepdims, initial=nothing).astype(x.dtype)
+        return np.asarray(function(x, axis=axes, keepdims=keepdims, initial=nothing))
+
+    return reference
+
+
+ReduceSum = _reduction("ReduceSum", "sum", "fiu", _sum)
+ReduceMean = _reduction("ReduceMean", "sum", "fiu", _mean, mean=True)
+ReduceProd = _reduction("ReduceProd", "prod", "fiu", _prod)
+ReduceMax = _reduction("ReduceMax", "max", "fiub", _extremum("max"))
+ReduceMin = _reduction("ReduceMin", "min", "fiub", _extremum("min"))
+
+
+def _arg_reduction(name: str, how: str) -> Op:
+    """The index of the greatest (least) element along ``axis``, the first or the last of equals; a NaN wins."""
+
+    def rule(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
+        expect(x, "fiu")
+        shape = _reduced(x, (axis,), keepdims)
+        if x.shape[axis] == 0:
+            raise ValueError(f"one element or more expected along axis {axis}, got none")
+        return TensorType(I64, shape)
+
+    made = op(name)(rule)
+
+    @made.define("reference")
+    def reference(x: np.ndarray, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> np.ndarray:
+        function = np.argmax if how == "max" else np.argmin
+        x = _wide(x)
+        if select_last_index:
+            return x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis, keepdims=keepdims)
+        return np.asarray(function(x, axis=axis, keepdims=keepdims))
+
+    @made.define("algorithm")
+    def algorithm(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> Algorithm:
+        result = axes_of(_reduced(x, (axis,), keepdims))
+        inner, at = _source(x, result, (axis,), keepdims)
+        best = reduce(how, inner, load(0, at, x.dtype))
+        (place,), at = _source(x, result, (axis,), keepdims)
+        element = load(0, at, x.dtype)
+        hit = call("eq", element, best)
+        if x.dtype.is_float:
+            hit = call("or", hit, call("isnan", element))
+        if select_last_index:
+            return Algorithm(result, reduce("max", (place,), select(hit, place, 0)))
+        return Algorithm(result, reduce("min", (place,), select(hit, place, x.shape[axis] - 1)))
+
+    return made
+
+
+ArgMax = _arg_reduction("ArgMax", "max")
+ArgMin = _arg_reduction("ArgMin", "min")
+
+
+@op("CumSum")
+def CumSum(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> TensorType:
+    """Sums of the elements up to each one along ``axis``; ``reverse``: from each one on, ``exclusive``: without it."""
+    expect(x, "fiu")
+    expect_axis(axis, x.rank)
+    return x
+
+
+@CumSum.define("reference")
+def _cumsum_reference(x: np.ndarray, *, axis: int, exclusive: bool = False, reverse: bool = False) -> np.ndarray:
+    y = np.flip(_wide(x), axis) if reverse else _wide(x)
+    total = np.cumsum(y, axis, dtype=y.dtype)
+    if exclusive:
+        total = total - y
+    return (np.flip(total, axis) if reverse else total).astype(x.dtype)
+
+
+@CumSum.define("algorithm")
+def _cumsum_algorithm(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Algorithm:
+    axes = axes_of(x.shape)
+    k = var("k", x.shape[axis])
+    at = [k if d == axis else a for d, a in enumerate(axes)]
+    first, second = (axes[axis], k) if reverse else (k, axes[axis])
+    counted = first < second if exclusive else first <= second
+    element = cast(load(0, at, x.dtype), accumulator(x.dtype))
+    return Algorithm(axes, cast(reduce("sum", (k,), select(counted, element, 0)), x.dtype))
+
+
+@op("TopK")
+def TopK(x: TensorType, *, k: int, axis: int, largest: bool = True) -> tuple[TensorType, TensorType]:
+    """The ``k`` greatest (least) elements along ``axis`` in order, and their indices; of equals the first comes first.
+
+    NaN counts as greater than every number. The algorithm counts, for each element, how many come before it:
+    it reads the axis ``k * n`` times.
+    """
+    expect(x, "fiu")
+    expect_axis(axis, x.rank)
+    if not 0 <= k <= x.shape[axis]:
+        raise ValueError(f"k of 0 to {x.shape[axis]} expected, got {k}")
+    values = x.with_shape((*x.shape[:axis], k, *x.shape[axis + 1 :]))
+    return values, values.with_dtype(I64)
+
+
+@TopK.define("reference")
+def _topk_reference(x: np.ndarray, *, k: int, axis: int, largest: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    if largest:  # numpy sorts upwards and stably: reversed twice, the first of equals is first again
+        n = x.shape[axis]
+        order = n - 1 - np.flip(np.argsort(np.flip(_wide(x), axis), axis=axis, kind="stable"), axis)
+    else:
+        order = np.argsort(_wide(x), axis=axis, kind="stable")
+    indices = np.take(order, range(k), axis=axis).astype(np.int64)
+    return np.take_along_axis(x, indices, axis), indices
+
+
+@TopK.define("algorithm")
+def _topk_algorithm(x: TensorType, *, k: int, axis: int, largest: bool = True) -> tuple[Algorithm, Algorithm]:
+    n = x.shape[axis]
+
+    def along(axes: tuple[Var, ...], place: Expr) -> Expr:
+        return load(0, [place if d == axis else a for d, a in enumerate(axes)], x.dtype)
+
+    def before(a: Expr, a_place: Expr, b: Expr, b_place: Expr) -> Expr:
+        ahead = b < a if largest else a < b
+        equal = call("eq", a, b)
+        if x.dtype.is_float:
+            a_nan, b_nan = call("isnan", a), call("isnan", b)
+            nan_ahead = call("and", a_nan, call("not", b_nan)) if largest else call("and", b_nan, call("not", a_nan))
+            ahead = call("or", ahead, nan_ahead)
+            equal = call("or", equal, call("and", a_nan, b_nan))
+        return call("or", ahead, call("and", equal, a_place < b_place))
+
+    def place_of(axes: tuple[Var, ...]) -> Expr:
+        j, other = var("j", n), var("k", n)
+        ahead = before(along(axes, other), other, along(axes, j), j)
+        rank = reduce("sum", (other,), select(ahead, index(1), 0))
+        return reduce("max", (j,), select(call("eq", rank, axes[axis]), j, 0))
+
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    values, indices = axes_of(shape), axes_of(shape)
+    return Algorithm(values, along(values, place_of(values))), Algorithm(indices, place_of(indices))

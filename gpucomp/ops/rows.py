@@ -1,0 +1,134 @@
+"""Functions of whole rows: Softmax, LogSoftmax, LayerNorm, RMSNorm. Scale and bias are Mul and Add nodes of their own.
+
+Their reductions range over the normalised axes alone and depend otherwise on the row only: that is what the rowwise
+families recognise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from gpucomp.expr.core import Algorithm, Expr, axes_of, call, cast, load, reduce
+from gpucomp.ir.types import TensorType
+from gpucomp.ops.registry import compute_type, expect, expect_axis, in_double, op
+
+
+def _row(x: TensorType, first: int, last: int) -> tuple[tuple, Callable[[], tuple[tuple, Expr]], Expr]:
+    """The result's axes, a maker of reduction variables with the element they address, and the result's element.
+
+    The row is axes ``first`` to ``last - 1``.
+    """
+    axes = axes_of(x.shape)
+    kind = compute_type(x.dtype)
+
+    def element() -> tuple[tuple, Expr]:
+        inner = axes_of(x.shape[first:last], "r")
+        return inner, cast(load(0, (*axes[:first], *inner, *axes[last:]), x.dtype), kind)
+
+    return axes, element, cast(load(0, axes, x.dtype), kind)
+
+
+@op("Softmax")
+def Softmax(x: TensorType, *, axis: int) -> TensorType:
+    """exp(x) divided by its sum along ``axis``, with the row's maximum subtracted first."""
+    expect(x, "f")
+    expect_axis(axis, x.rank)
+    return x
+
+
+def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
+    return x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+
+
+@Softmax.define("reference")
+@in_double
+def _softmax_reference(x: np.ndarray, *, axis: int) -> np.ndarray:
+    power = np.exp(_shifted(x, axis))
+    return power / power.sum(axis=axis, keepdims=True)
+
+
+@Softmax.define("algorithm")
+def _softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
+    axes, element, here = _row(x, axis, axis + 1)
+    highest = reduce("max", *element())
+    inner, other = element()
+    total = reduce("sum", inner, call("exp", other - highest))
+    return Algorithm(axes, cast(call("exp", here - highest) / total, x.dtype))
+
+
+@op("LogSoftmax")
+def LogSoftmax(x: TensorType, *, axis: int) -> TensorType:
+    """The logarithm of Softmax, without the logarithm of a number that underflowed."""
+    expect(x, "f")
+    expect_axis(axis, x.rank)
+    return x
+
+
+@LogSoftmax.define("reference")
+@in_double
+def _log_softmax_reference(x: np.ndarray, *, axis: int) -> np.ndarray:
+    return x - np.logaddexp.reduce(x, axis=axis, keepdims=True)
+
+
+@LogSoftmax.define("algorithm")
+def _log_softmax_algorithm(x: TensorType, *, axis: int) -> Algorithm:
+    axes, element, here = _row(x, axis, axis + 1)
+    highest = reduce("max", *element())
+    inner, other = element()
+    total = reduce("sum", inner, call("exp", other - highest))
+    return Algorithm(axes, cast(here - highest - call("log", total), x.dtype))
+
+
+@op("LayerNorm")
+def LayerNorm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> TensorType:
+    """(x - mean) / sqrt(variance + epsilon) over axes ``axis`` to the last; the variance by a second pass."""
+    expect(x, "f")
+    expect_axis(axis, x.rank)
+    return x
+
+
+@LayerNorm.define("reference")
+@in_double
+def _layer_norm_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) -> np.ndarray:
+    if x.size == 0:
+        return x
+    over = tuple(range(axis, x.ndim))
+    return (x - x.mean(axis=over, keepdims=True)) / np.sqrt(x.var(axis=over, keepdims=True) + epsilon)
+
+
+@LayerNorm.define("algorithm")
+def _layer_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
+    axes, element, here = _row(x, axis, x.rank)
+    count = math.prod(x.shape[axis:])
+    mean = reduce("sum", *element()) / count
+    inner, other = element()
+    variance = reduce("sum", inner, (other - mean) * (other - mean)) / count
+    return Algorithm(axes, cast((here - mean) * (1 / call("sqrt", variance + epsilon)), x.dtype))
+
+
+@op("RMSNorm")
+def RMSNorm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> TensorType:
+    """x / sqrt(mean of squares + epsilon) over axes ``axis`` to the last."""
+    expect(x, "f")
+    expect_axis(axis, x.rank)
+    return x
+
+
+@RMSNorm.define("reference")
+@in_double
+def _rms_norm_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) -> np.ndarray:
+    if x.size == 0:
+        return x
+    over = tuple(range(axis, x.ndim))
+    return x / np.sqrt(np.mean(np.square(x), axis=over, keepdims=True) + epsilon)
+
+
+@RMSNorm.define("algorithm")
+def _rms_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
+    axes, element, here = _row(x, axis, x.rank)
+    inner, other = element()
+    square = reduce("sum", inner, other * other) / math.prod(x.shape[axis:])
+    return Algorithm(axes, cast(here * (1 / call("sqrt", square + epsilon)), x.dtype))

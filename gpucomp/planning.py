@@ -1,0 +1,233 @@
+"""From steps to a plan: which buffers exist, where the temporary ones lie, and the list of launches. Nothing is built.
+
+Buffers are the model's inputs and outputs, the weights the kernels read, and temporaries in one arena. A temporary
+lives from the first step that writes it (the parts of a Concat are written by several) to the last one that reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gpucomp import config
+from gpucomp.codegen.source import KernelSource
+from gpucomp.expr.core import Expr, loads
+from gpucomp.expr.simplify import flatten
+from gpucomp.ir.graph import Constant, Graph, Value
+from gpucomp.ir.types import I8, TensorType
+from gpucomp.kernel import Contraction, Kernel, Loops, Step
+from gpucomp.runtime.arena import Lifetime, plan_arena
+from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.schedule.choose import Choice
+from gpucomp.targets.target import Target
+
+SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
+BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
+WHOLE_MODEL = "model.o"  # a CPU model is one object
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A step's source and where its schedule came from; ``None`` for a host step."""
+
+    source: KernelSource
+    choice: Choice
+
+
+@dataclass(eq=False)
+class _Builder:
+    graph: Graph
+    buffers: list[Buffer] = field(default_factory=list)
+    position: dict[Value, int] = field(default_factory=dict)
+    weights: list[np.ndarray] = field(default_factory=list)
+    lives: dict[int, list[int]] = field(default_factory=dict)  # buffer -> [first, last]
+    replaceable: dict[int, list[int]] = field(default_factory=dict)  # buffer -> operands it may lie on
+
+    def add(self, kind: str, name: str, type: TensorType) -> int:
+        self.buffers.append(Buffer(kind, name, type.dtype.name, type.shape, type.nbytes))
+        return len(self.buffers) - 1
+
+    def read(self, value: Value) -> int:
+        """The buffer of a value that exists: an input, a constant, or what an earlier step wrote."""
+        if value not in self.position:
+            assert value.op is Constant, f"{value!r} is read before it is written"
+            array = value.attrs["value"]
+            self.position[value] = self.add(WEIGHT, f"w{len(self.weights)}", value.type)
+            self.weights.append(array)
+        return self.position[value]
+
+    def write(self, value: Value, step: int) -> int:
+        if value not in self.position:
+            if value in self.graph.outputs:
+                name = self.graph.output_names[self.graph.outputs.index(value)]
+                self.position[value] = self.add(OUTPUT, name, value.type)
+            else:
+                self.position[value] = self.temporary(f"t{step}_{len(self.buffers)}", value.type, step)
+        self.touch(self.position[value], step)
+        return self.position[value]
+
+    def temporary(self, name: str, type: TensorType, step: int) -> int:
+        buffer = self.add(TEMP, name, type)
+        self.lives[buffer] = [step, step]
+        return buffer
+
+    def touch(self, buffer: int, step: int) -> None:
+        if buffer in self.lives:
+            self.lives[buffer][1] = step
+
+
+def make_plan(
+    graph: Graph,
+    steps: Sequence[Step],
+    rendered: Mapping[Step, Rendered],
+    target: Target,
+) -> tuple[Plan, dict[str, np.ndarray]]:
+    """The plan of ``steps``, and the weights it reads by the names of its ``weight`` buffers."""
+    builder = _Builder(graph)
+    for value in graph.inputs:
+        builder.position[value] = builder.add(INPUT, value.attrs["label"], value.type)
+    kernels: dict[str, int] = {}
+    compiled: list[CompiledKernel] = []
+    launches: list[Launch] = []
+    for number, step in enumerate(steps):
+        if step.kernel is not None and any(n == 0 for n in rendered[step].source.geometry.groups):
+            for value in step.outputs:
+                builder.write(value, number)
+            continue  # nothing to compute: the result has no elements
+        arguments = [builder.read(v) for v in step.inputs]
+        for buffer in arguments:
+            builder.touch(buffer, number)
+        fresh = [v for v in step.outputs if v not in builder.position]
+        results = [builder.write(v, number) for v in step.outputs]
+        ops = tuple(n.op.name for n in (*step.prologue, *step.nodes))
+        names = tuple(n.name for n in (*step.prologue, *step.nodes) if n.name)
+        launch = Launch(-1, (*arguments, *results), step.name, ops, names, step.why, len(arguments))
+        if step.kernel is None:
+            (node,) = step.nodes
+            launches.append(replace(launch, host=node.op.name, attributes=dict(node.attrs)))
+            continue
+        for parameter, operand in _replaceable(step.kernel):
+            output = step.outputs[parameter - step.kernel.inputs]
+            if output in fresh and builder.buffers[results[parameter - step.kernel.inputs]].kind == TEMP:
+                builder.replaceable.setdefault(builder.position[output], []).append(arguments[operand])
+        item = rendered[step]
+        geometry = item.source.geometry
+        extra = []
+        if geometry.workspace_bytes:
+            extra.append(builder.temporary(f"s{number}", TensorType(I8, (geometry.workspace_bytes,)), number))
+        if geometry.counter_bytes:
+            extra.append(builder.add(COUNTER, f"c{number}", TensorType(I8, (geometry.counter_bytes,))))
+        key = item.source.name
+        if key not in kernels:
+            kernels[key] = len(compiled)
+            compiled.append(_compiled(step.kernel, item))
+        launches.append(replace(launch, kernel=kernels[key], args=(*launch.args, *extra)))
+    outputs = tuple(builder.read(v) for v in graph.outputs)
+    buffers, arena, live = _lay_out(builder, target.alignment)
+    inputs = tuple(builder.position[v] for v in graph.inputs)
+    weights = [b for b in buffers if b.kind == WEIGHT]
+    plan = Plan(
+        target.name, target.kind, target.arch, buffers, tuple(compiled), tuple(launches), inputs, outputs, graph.output_names, arena, live,
+        graph.name,
+    )  # fmt: skip
+    return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
+
+
+def _compiled(kernel: Kernel, item: Rendered) -> CompiledKernel:
+    source, geometry = item.source, item.source.geometry
+    return CompiledKernel(
+        name=source.name,
+        language=source.language,
+        source=f"{source.name}{SOURCE_SUFFIX[source.language]}",
+        binary=f"{source.name}{BINARY_SUFFIX[source.language]}" if source.language in BINARY_SUFFIX else WHOLE_MODEL,
+        groups=geometry.groups,
+        items=geometry.items,
+        shared=geometry.dynamic_shared_bytes,
+        family=kernel.family,
+        label=kernel.label,
+        tier=item.choice.tier,
+        schedule=dict(source.schedule),
+    )
+
+
+def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
+    """Pairs (output, input) of parameters where each input element is read only to make the output element in its place.
+
+    Such a result may lie on the operand's memory when the operand dies: no other element of it is read later.
+    """
+    if not isinstance(kernel.body, (Loops, Contraction)):
+        return []
+    inner: set[int] = set()
+    if isinstance(kernel.body, Contraction):
+        inner = {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)}
+    reads: dict[int, set[Expr]] = {}
+    for store in kernel.stores:
+        for ld in loads(store.value):
+            reads.setdefault(ld.source, set()).add(flatten(ld.index, kernel.params[ld.source].shape))
+    pairs = []
+    for store in kernel.stores:
+        target = kernel.params[store.target]
+        place = flatten(store.index, target.shape)
+        for source, places in reads.items():
+            same = (
+                kernel.params[source].dtype.nbytes == target.dtype.nbytes and kernel.params[source].size == target.size
+            )
+            if same and source not in inner and places == {place} and len(kernel.stores) == 1:
+                pairs.append((store.target, source))
+    return pairs
+
+
+def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int, int]:
+    """Offsets for the temporaries; the arena's size and the largest live set, in bytes."""
+    order = list(builder.lives)
+    rank = {buffer: k for k, buffer in enumerate(order)}
+    lifetimes = [
+        Lifetime(
+            builder.buffers[b].nbytes,
+            builder.lives[b][0],
+            builder.lives[b][1],
+            tuple(
+                rank[o]
+                for o in builder.replaceable.get(b, [])
+                if o in rank and builder.lives[o][1] == builder.lives[b][0]
+            ),
+        )
+        for b in order
+    ]
+    arena = plan_arena(lifetimes, alignment)
+    buffers = list(builder.buffers)
+    for k, buffer in enumerate(order):
+        buffers[buffer] = replace(buffers[buffer], offset=arena.offsets[k])
+    return tuple(buffers), arena.arena_bytes, arena.live_bytes
+
+
+def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[Step, Rendered], target: Target) -> None:
+    """What ``GPUCOMP_DEBUG`` prints and ``GPUCOMP_DUMP`` writes of the kernels; the passes report themselves."""
+    settings = config.current()
+    if settings.debug:
+        print(f"{target.name}: {len(plan.launches)} launches of {len(plan.kernels)} kernels, "
+              f"arena {plan.arena_bytes} B ({plan.live_bytes} B live at most)", file=sys.stderr)  # fmt: skip
+    if settings.debug >= 2:
+        for step in steps:
+            tier = rendered[step].choice.tier if step in rendered else "host"
+            schedule = dict(rendered[step].choice.schedule) if step in rendered else {}
+            print(f"  {step.name:24} {tier:8} {schedule} ends: {step.why}", file=sys.stderr)
+    if settings.debug >= 4:
+        for item in {r.source.name: r for r in rendered.values()}.values():
+            print(item.source.text, file=sys.stderr)
+    if settings.dump is not None:
+        folder = settings.dump / "kernels"
+        folder.mkdir(parents=True, exist_ok=True)
+        for item in rendered.values():
+            suffix = SOURCE_SUFFIX[item.source.language]
+            (folder / f"{item.source.name}{suffix}").write_text(item.source.text, encoding="utf-8")
+        chosen = {s.name: {"tier": rendered[s].choice.tier, "schedule": dict(rendered[s].choice.schedule)}
+                  for s in steps if s in rendered}  # fmt: skip
+        text = json.dumps(chosen, indent=1, sort_keys=True)
+        (settings.dump / "schedule.json").write_text(text + "\n", encoding="utf-8")
+        kernels = "\n".join(f"{s.name}: {s.why}\n{s.kernel.text}\n" for s in steps if s.kernel is not None)
+        (settings.dump / "kernels.txt").write_text(kernels, encoding="utf-8")

@@ -1,0 +1,213 @@
+"""The rule engine: ``@rule`` makes a rewrite of one node, ``apply_rules`` runs rules to a fixed point. No rule is here.
+
+A rule is a function ``node -> Value | Sequence[Value] | None`` with its equation as the docstring. A node is immutable,
+so a rule that declined a node declines it for ever: one walk in topological order, in which whatever a rule builds is
+visited in turn, reaches the fixed point. Only rules that ask how often a value is used need another walk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from inspect import signature
+
+from gpucomp.errors import VerifyError
+from gpucomp.ir.graph import Graph, Node, Op, Value
+
+Result = Value | Sequence[Value] | None
+Uses = Callable[[Value], int]
+
+MAX_SWEEPS = 100
+FIRES_PER_NODE = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A rewrite of nodes of the operators ``roots``, or of any operator when there are none.
+
+    The function is given the node and, if it takes a second argument, ``uses``: how often a value is read by nodes
+    and as a graph output. It returns what replaces the node (one value for each of its results) or ``None``.
+    """
+
+    name: str
+    roots: tuple[Op, ...]
+    function: Callable[..., Result]
+    reads_uses: bool
+
+    def __call__(self, node: Node, uses: Uses) -> Result:
+        return self.function(node, uses) if self.reads_uses else self.function(node)
+
+
+def rule(*roots: Op) -> Callable[[Callable[..., Result]], Rule]:
+    """Decorator: ``@rule(ops.Transpose)`` over the function described at ``Rule``."""
+
+    def make(function: Callable[..., Result]) -> Rule:
+        return Rule(function.__name__, roots, function, len(signature(function).parameters) > 1)
+
+    return make
+
+
+_counter: ContextVar[Counter[str] | None] = ContextVar("fired", default=None)
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """How often each rule fires in this block, by name."""
+    fired: Counter[str] = Counter()
+    token = _counter.set(fired)
+    try:
+        yield fired
+    finally:
+        _counter.reset(token)
+
+
+def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Graph:
+    """Rewrite to a fixed point; earlier rules go first. Returns ``graph`` itself when no rule applies.
+
+    Raises ``VerifyError`` when the rules never end, or when one replaces a value by one of another type.
+    """
+    rewriter = _Rewriter(graph, rules)
+    for _ in range(MAX_SWEEPS):
+        before, graph = graph, rewriter.sweep(graph)
+        if graph is before or not rewriter.counts_matter:
+            break
+    else:
+        names = ", ".join(r.name for r in rules)
+        raise VerifyError(f"no fixed point after {MAX_SWEEPS} sweeps; two of these undo each other: {names}")
+    if (counter := _counter.get()) is not None:
+        counter.update(rewriter.fired)
+    return graph
+
+
+class _Rewriter:
+    """One call of ``apply_rules``: what is replaced by what, and how often everything is used at this moment."""
+
+    def __init__(self, graph: Graph, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        self.counts_matter = any(r.reads_uses for r in rules)
+        self.fired: Counter[str] = Counter()
+        self._by_op: dict[Op, tuple[Rule, ...]] = {}
+        self._declined: set[Node] = set()  # by every rule that looks at the node alone: for good
+        self._forward: dict[Value, Value] = {}
+        self._finished: set[Node] = set()
+        self._counts: Counter[Value] = Counter()
+        self._limit = 10_000 + FIRES_PER_NODE * len(graph.nodes())
+
+    def sweep(self, graph: Graph) -> Graph:
+        self._forward, self._finished = {}, set()
+        if self.counts_matter:
+            self._counts = graph.uses()
+        for node in graph.nodes():
+            self._visit(node)
+        return graph.with_outputs(self._resolve(v) for v in graph.outputs)
+
+    def _visit(self, root: Node) -> None:
+        """Settle ``root`` and everything that replaces it, operands first."""
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node in self._finished:
+                continue
+            operands = [self._resolve(v) for v in node.inputs]
+            pending = [v.node for v in operands if v.node not in self._finished]
+            if pending:
+                stack.append(node)
+                stack.extend(reversed(pending))
+                continue
+            self._finished.add(node)
+            current = node.with_inputs(operands)
+            if current is not node:
+                self._finished.add(current)
+                self._replace(node, current.values)
+            if results := self._rewrite(current):
+                stack.extend(v.node for v in results)
+
+    def _resolve(self, value: Value) -> Value:
+        if value not in self._forward:
+            return value
+        path = []
+        while value in self._forward:
+            path.append(value)
+            value = self._forward[value]
+        for passed in path:
+            self._forward[passed] = value
+        return value
+
+    def _candidates(self, op: Op) -> tuple[Rule, ...]:
+        if op not in self._by_op:
+            self._by_op[op] = tuple(r for r in self.rules if not r.roots or op in r.roots)
+        return self._by_op[op]
+
+    def _rewrite(self, node: Node) -> tuple[Value, ...] | None:
+        settled = node in self._declined
+        for candidate in self._candidates(node.op):
+            if settled and not candidate.reads_uses:
+                continue
+            result = candidate(node, self._counts.__getitem__)
+            if result is not None:
+                results = (result,) if isinstance(result, Value) else tuple(result)
+                return self._accept(candidate, node, results)
+        self._declined.add(node)
+        return None
+
+    def _accept(self, fired: Rule, node: Node, results: tuple[Value, ...]) -> tuple[Value, ...]:
+        self.fired[fired.name] += 1
+        if self.fired.total() > self._limit:
+            busiest = ", ".join(name for name, _ in self.fired.most_common(4))
+            raise VerifyError(f"no fixed point after {self._limit} rewrites; these fired most: {busiest}")
+        found = tuple(v.type for v in results)
+        if found != node.types:
+            raise VerifyError(
+                f"rule {fired.name} replaces {node!r} by {', '.join(map(str, found))}: other types than before"
+            )
+        results = self._named(node, results)
+        self._adopt(fired, node, results)
+        self._replace(node, results)
+        self._drop(node)
+        return results
+
+    def _named(self, node: Node, results: tuple[Value, ...]) -> tuple[Value, ...]:
+        """``results`` with the name of ``node``, where they come from an unnamed node that the rule built."""
+        if not node.name:
+            return results
+        copies: dict[Node, Node] = {}
+        for value in results:
+            made = value.node
+            if not made.name and made not in self._finished and made not in copies:
+                copies[made] = Node(made.op, made.inputs, made.attrs, made.types, node.name)
+        return tuple(copies[v.node][v.index] if v.node in copies else v for v in results)
+
+    def _adopt(self, fired: Rule, node: Node, results: tuple[Value, ...]) -> None:
+        """Check what a rule built, and count its uses."""
+        stack, seen = [v.node for v in results], set()
+        while stack:
+            made = stack.pop()
+            if made is node:
+                raise VerifyError(f"rule {fired.name} builds on the node that it replaces: {node!r}")
+            if made in self._finished or made in seen:
+                continue
+            seen.add(made)
+            for value in made.inputs:
+                self._counts[value] += 1
+                stack.append(value.node)
+
+    def _replace(self, node: Node, results: Sequence[Value]) -> None:
+        for old, new in zip(node.values, results, strict=True):
+            self._forward[old] = new
+            if self.counts_matter:
+                self._counts[new] += self._counts.pop(old, 0)
+
+    def _drop(self, node: Node) -> None:
+        """Give back the uses of a node that nothing reads, and of its operands that nothing reads then."""
+        if not self.counts_matter:
+            return
+        stack = [node]
+        while stack:
+            dead = stack.pop()
+            for value in dead.inputs:
+                self._counts[value] -= 1
+                if not any(self._counts[v] for v in value.node.values):
+                    stack.append(value.node)

@@ -1,0 +1,134 @@
+"""``model.gpuc``: a compiled model in one file. Reading one needs no compiler; nothing here runs it.
+
+    manifest.json          format, schema, the plan, bytes and SHA-256 of every other member
+    sources/NAME           the kernels' sources
+    binaries/NAME          machine code for the target
+    weights.safetensors    mapped into memory, never copied
+
+The file is a zip that any tool opens (``container``); binaries are native code, so load only what you trust, or pass
+``trusted=False``: then they are ignored and built again from the sources. There is no pickle in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gpucomp.errors import ArtifactError, quote
+from gpucomp.ir.types import DTYPES, TensorType
+from gpucomp.runtime import container, manifest, weights
+from gpucomp.runtime.container import Bytes
+from gpucomp.runtime.plan import WEIGHT, Plan
+
+FORMAT = "gpucomp"
+SCHEMA = 1
+MANIFEST, WEIGHTS, SOURCES, BINARIES = "manifest.json", "weights.safetensors", "sources/", "binaries/"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A compiled model: ``sources`` and ``binaries`` by the names that the plan's kernels give, weights by buffer."""
+
+    plan: Plan
+    sources: Mapping[str, str] = field(default_factory=dict)
+    binaries: Mapping[str, bytes] = field(default_factory=dict)
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def weight_types(plan: Plan) -> dict[str, TensorType]:
+    """Name and type of every weight, in the order of the plan."""
+    return {b.name: TensorType(DTYPES[b.dtype], b.shape) for b in plan.buffers if b.kind == WEIGHT}
+
+
+def save(path: str | Path, contents: Contents) -> None:
+    """Write ``path``, whole or not at all. Equal contents give equal bytes."""
+    plan = contents.plan
+    manifest.check_plan(plan)
+    types = weight_types(plan)
+    for name, type in types.items():
+        found = contents.weights[name]
+        if found.shape != type.shape or found.dtype != type.dtype.numpy:
+            raise ArtifactError(f"weight {quote(name)}: {type} expected, found {found.dtype}{list(found.shape)}")
+    members: dict[str, Sequence[Bytes]] = {}
+    for name in sorted(contents.sources):
+        members[SOURCES + name] = [contents.sources[name].encode("utf-8")]
+    for name in sorted(contents.binaries):
+        members[BINARIES + name] = [contents.binaries[name]]
+    members[WEIGHTS] = weights.pieces(contents.weights, types)
+    description = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "plan": manifest.data_of(plan),
+        "members": {name: _digest(pieces) for name, pieces in members.items()},
+    }
+    container.write(Path(path), {MANIFEST: [manifest.dumps(description)], **members})
+
+
+def load(path: str | Path, *, trusted: bool = True) -> Contents:
+    """Read what ``save`` wrote; weights are views of the mapped file.
+
+    Every byte is checked against its digest. ``trusted=False`` takes no binary from the file and builds from its
+    sources, which needs the target's compiler. Raises ``ArtifactError`` for a file that is damaged or foreign.
+    """
+    path = Path(path)
+    members = container.read(path, sealed=MANIFEST)
+    if MANIFEST not in members:
+        raise ArtifactError(f"{quote(path)} is not a compiled model: it has no {MANIFEST}", code="GPC7001")
+    description = manifest.loads(members.pop(MANIFEST))
+    _check_schema(path, description)
+    plan = manifest.plan_of(description["plan"])
+    _check_members(path, description["members"], members)
+    sources = {}
+    for name, view in _under(SOURCES, members).items():
+        try:
+            sources[name] = str(view, "utf-8")
+        except UnicodeDecodeError:
+            raise ArtifactError(f"{quote(path)}: source {name!r} is not text", code="GPC7004") from None
+    binaries = {name: bytes(view) for name, view in _under(BINARIES, members).items()}
+    for kernel in plan.kernels:
+        for what, key, there in (("source", kernel.source, sources), ("binary", kernel.binary, binaries)):
+            if key not in there:
+                raise ArtifactError(f"{quote(path)}: kernel {kernel.name!r}: no {what} {key!r}", code="GPC7004")
+    if not trusted:
+        binaries = importlib.import_module("gpucomp.targets").rebuild(plan, sources)
+    return Contents(plan, sources, binaries, weights.read(members[WEIGHTS], weight_types(plan)))
+
+
+def _under(prefix: str, members: Mapping[str, memoryview]) -> dict[str, memoryview]:
+    return {name.removeprefix(prefix): view for name, view in members.items() if name.startswith(prefix)}
+
+
+def _digest(pieces: Sequence[Bytes]) -> dict[str, object]:
+    sha = hashlib.sha256()
+    for piece in pieces:
+        sha.update(piece)
+    return {"bytes": sum(memoryview(p).nbytes for p in pieces), "sha256": sha.hexdigest()}
+
+
+def _check_schema(path: Path, description: object) -> None:
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ArtifactError(f"{quote(path)}: {MANIFEST} does not describe a compiled model", code="GPC7004")
+    if description.get("schema") != SCHEMA or type(description["schema"]) is not int:
+        raise ArtifactError(
+            f"{quote(path)} has schema {quote(description.get('schema'))}, this gpucomp reads {SCHEMA}: compile again",
+            code="GPC7002",
+        )
+    if description.keys() != {"format", "schema", "plan", "members"} or not isinstance(description["members"], dict):
+        raise ArtifactError(f"{quote(path)}: {MANIFEST} has other fields than schema {SCHEMA}", code="GPC7004")
+
+
+def _check_members(path: Path, expected: Mapping[str, object], members: Mapping[str, memoryview]) -> None:
+    if unlike := sorted(expected.keys() ^ members.keys()):
+        raise ArtifactError(f"{quote(path)}: member {quote(unlike[0])} is missing or not listed", code="GPC7003")
+    if WEIGHTS not in members:
+        raise ArtifactError(f"{quote(path)}: it has no {WEIGHTS}", code="GPC7004")
+    for name, view in members.items():
+        if not name.startswith((SOURCES, BINARIES)) and name != WEIGHTS:
+            raise ArtifactError(f"{quote(path)}: member {quote(name)} is unknown", code="GPC7004")
+        if expected[name] != _digest([view]):
+            raise ArtifactError(f"{quote(path)}: member {name!r} is damaged: its digest differs", code="GPC7003")

@@ -1,0 +1,167 @@
+"""A compiled model: what a user runs, inspects and saves. The devices' programs are in the modules beside this one."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from gpucomp.errors import UnsupportedError
+from gpucomp.runtime import artifact
+from gpucomp.runtime.artifact import Contents
+from gpucomp.runtime.inputs import TensorSpec, checked_inputs
+from gpucomp.runtime.plan import TEMP, Plan
+
+PROGRAMS = {
+    "cpu": ("gpucomp.runtime.cpu", "CpuProgram"),
+    "opencl": ("gpucomp.runtime.opencl", "OpenCLProgram"),
+    "cuda": ("gpucomp.runtime.cuda", "CudaProgram"),
+}
+
+
+class Program(Protocol):
+    """A plan on an open device. Made with ``(plan, sources, binaries, weights)``."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous."""
+        ...
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One launch: what was compiled and what it swallowed.
+
+    ``family`` is the template's; of a host operator it is ``host``. ``tier`` says who chose the schedule, ``why``
+    why the kernel ends where it does. ``entry`` is the function's name: equal layers share one.
+    """
+
+    name: str
+    family: str
+    ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    schedule: Mapping[str, int] = field(default_factory=dict)
+    tier: str = ""
+    label: str = ""
+    why: str = ""
+    entry: str = ""
+
+
+class Executable:
+    """A compiled model. ``run`` opens the device on its first call and may be called from several threads.
+
+    Make one with ``gpucomp.compile`` or ``gpucomp.load``.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sources: Mapping[str, str],
+        binaries: Mapping[str, bytes],
+        weights: Mapping[str, np.ndarray],
+    ) -> None:
+        self.plan = plan
+        self.sources = sources
+        self.binaries = binaries
+        self.weights = weights
+        self._program: Program | None = None
+        self._lock = threading.Lock()  # one arena: runs take turns
+
+    def __repr__(self) -> str:
+        model = f"{self.plan.model!r} " if self.plan.model else ""
+        return f"<Executable {model}for {self.plan.target}: {len(self.plan.launches)} kernels>"
+
+    @property
+    def target(self) -> str:
+        """The target's name, such as ``cpu`` or ``cuda:sm_90a``."""
+        return self.plan.target
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Names, element types and shapes that ``run`` takes."""
+        found = (self.plan.buffers[p] for p in self.plan.inputs)
+        return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, element types and shapes that ``run`` gives back."""
+        found = zip(self.plan.output_names, (self.plan.buffers[p] for p in self.plan.outputs), strict=True)
+        return tuple(TensorSpec(name, b.dtype, b.shape) for name, b in found)
+
+    @property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """Every launch of a run, in order; operators that run on the host are among them."""
+        infos = []
+        for launch in self.plan.launches:
+            if launch.kernel < 0:
+                infos.append(
+                    KernelInfo(
+                        launch.name or launch.host, "host", launch.ops, launch.nodes, label=launch.host, why=launch.why
+                    )
+                )
+                continue
+            kernel = self.plan.kernels[launch.kernel]
+            infos.append(
+                KernelInfo(
+                    launch.name or kernel.name,
+                    kernel.family,
+                    launch.ops,
+                    launch.nodes,
+                    kernel.schedule,
+                    kernel.tier,
+                    kernel.label,
+                    launch.why,
+                    kernel.name,
+                )
+            )
+        return tuple(infos)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of tensors in memory while it runs: arena, weights, inputs and outputs."""
+        return self.plan.arena_bytes + sum(b.nbytes for b in self.plan.buffers if b.kind != TEMP)
+
+    def run(self, inputs: Mapping[str, object]) -> dict[str, np.ndarray]:
+        """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
+
+        An array is numpy's, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be
+        the model's. Raises ``InputError`` for a wrong input and ``DeviceError`` when the device cannot run it.
+        """
+        arrays = checked_inputs(inputs, self.inputs)
+        with self._lock:
+            return self._opened().run(arrays)
+
+    def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
+        """Seconds that each kernel took in one run. Raises ``UnsupportedError`` where the device cannot say."""
+        arrays = checked_inputs(inputs, self.inputs)
+        with self._lock:
+            measure = getattr(self._opened(), "profile", None)
+            if measure is None:
+                raise UnsupportedError(f"target {self.target!r} does not time single kernels", code="GPC4102")
+            return list(zip(self.kernels, measure(arrays), strict=True))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as one ``.gpuc`` file, whole or not at all; ``gpucomp.load`` reads it."""
+        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights))
+
+    def _opened(self) -> Program:
+        if self._program is None:
+            module, name = PROGRAMS[self.plan.kind]
+            program = getattr(importlib.import_module(module), name)
+            self._program = program(self.plan, self.sources, self.binaries, self.weights)
+        assert self._program is not None
+        return self._program
+
+
+def load(path: str | Path, *, trusted: bool = True) -> Executable:
+    """Read a compiled model that ``Executable.save`` wrote. Needs no compiler; the device is opened by ``run``.
+
+    A file holds native code. ``trusted=False`` ignores it and builds again from the sources inside, which needs the
+    target's compiler. Raises ``ArtifactError`` for a damaged or foreign file.
+    """
+    contents = artifact.load(path, trusted=trusted)
+    return Executable(contents.plan, contents.sources, contents.binaries, contents.weights)

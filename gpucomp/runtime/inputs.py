@@ -1,0 +1,105 @@
+"""What a user may hand to ``run``, checked and made into numpy arrays. Nothing is run here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpucomp.errors import InputError, quote
+from gpucomp.ir.types import DTYPES, TensorType
+
+_CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of an executable; prints as ``x: f32[1,3,224,224]``."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(DTYPES[self.dtype], self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+    """C-contiguous arrays, one a spec, in the order of the specs. Arrays that fit are not copied.
+
+    Raises ``InputError``: GPC2101 an unknown name, GPC2102 a missing one, GPC2103 a wrong shape, GPC2104 a wrong
+    element type, GPC2105 something that is no array, GPC2106 an array whose memory cannot be read from here.
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f"inputs: a mapping of names to arrays expected, found {type(given).__name__}", code="GPC2105")
+    known = {spec.name for spec in specs}
+    names = ", ".join(quote(spec.name) for spec in specs) or "none"
+    if unknown := [name for name in given if name not in known]:
+        raise InputError(f"there is no input {quote(unknown[0])}; the model's inputs are {names}", code="GPC2101")
+    if missing := [spec for spec in specs if spec.name not in given]:
+        listed = ", ".join(f"{quote(spec.name)} {spec.type}" for spec in missing)
+        raise InputError(f"not all inputs are given, missing: {listed}", code="GPC2102")
+    return {spec.name: _checked(given[spec.name], spec) for spec in specs}
+
+
+def _checked(value: object, spec: TensorSpec) -> np.ndarray:
+    array = as_numpy(value, spec.name)
+    dtype = spec.type.dtype
+    if array.dtype.newbyteorder("=") != dtype.numpy:
+        raise InputError(
+            f"input {quote(spec.name)}: element type {dtype} ({dtype.numpy}) expected, found {array.dtype}; "
+            f"convert with .astype({str(dtype.numpy)!r})",
+            code="GPC2104",
+        )
+    if array.shape != spec.shape:
+        raise InputError(
+            f"input {quote(spec.name)}: shape {list(spec.shape)} expected, found {list(array.shape)}; "
+            "for another shape compile with shapes= (--shapes)",
+            code="GPC2103",
+        )
+    return np.asarray(array, dtype=dtype.numpy, order="C")
+
+
+def as_numpy(value: object, name: str) -> np.ndarray:
+    """``value`` in host memory: a numpy array, or anything with ``__cuda_array_interface__`` or ``__dlpack__``."""
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in {d.numpy for d in DTYPES.values()}:
+            raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
+        return array
+    if hasattr(value, "__cuda_array_interface__"):
+        return _from_gpu(value, name, "asarray")
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        device = value.__dlpack_device__()[0]
+        if device not in _CPU_MEMORY:
+            return _from_gpu(value, name, "from_dlpack")
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f"input {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
+    raise InputError(
+        f"input {quote(name)}: an array expected (numpy, DLPack or __cuda_array_interface__), "
+        f"found {type(value).__name__}",
+        code="GPC2105",
+    )
+
+
+def _from_gpu(value: object, name: str, constructor: str) -> np.ndarray:
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError:
+        raise InputError(
+            f"input {quote(name)} is in a device's memory and cupy is not there to read it: "
+            "pip install 'gpucomp[cuda13]', or give it as a numpy array",
+            code="GPC2106",
+        ) from None
+    try:
+        return cupy.asnumpy(getattr(cupy, constructor)(value))
+    except (cupy.cuda.runtime.CUDARuntimeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"input {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error

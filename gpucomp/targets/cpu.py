@@ -1,0 +1,286 @@
+"""The CPU target: what is known of a processor, and LLVM IR compiled into one relocatable object. Nothing runs here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.runtime.elf import undefined_symbols
+from gpucomp.schedule.space import Limits
+from gpucomp.targets.target import Target
+
+KNOWN = frozenset({"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16", "avx512fp16",
+                   "f16c", "fma", "sse4.1", "neon"})  # fmt: skip
+GENERIC = {
+    "x86-64-v2": frozenset({"sse4.1"}),
+    "x86-64-v3": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma"}),
+    "x86-64-v4": frozenset(
+        {"sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
+    ),
+}
+WITH_AVX512 = frozenset({"skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "znver4", "znver5"})
+WITH_AVX2 = frozenset({"haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"})
+OPTIMIZATION = 2
+PARALLEL_BYTES = 300_000  # sources shorter than this are compiled in this process
+
+
+def _limits(features: frozenset[str]) -> Limits:
+    vector = 64 if "avx512f" in features else 32 if "avx2" in features else 16
+    return Limits(threads=1, shared_bytes=0, warp=1, registers=32 if vector == 64 else 16, units=8, vector_bytes=vector)
+
+
+@cache
+def host() -> Target:
+    """The processor this runs on."""
+    _start_llvm()
+    features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
+    if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:
+        raise DeviceError("cpu: this processor lacks SSE4.1, which generated code needs", code="GPC5010")
+    return Target("cpu", "cpu", llvm.get_host_cpu_name(), "llvm", _limits(features), alignment=64, features=features)
+
+
+def named(name: str) -> Target:
+    """``cpu``, or ``cpu:NAME`` for another x86-64 processor by its LLVM name. Raises ``UsageError`` for other names."""
+    kind, _, arch = name.partition(":")
+    if kind != "cpu":
+        raise UsageError(f"target {name!r}: not a cpu target", code="GPC2010")
+    if not arch:
+        return host()
+    if arch in GENERIC:
+        features = GENERIC[arch]
+    elif arch in WITH_AVX512:
+        features = GENERIC["x86-64-v4"]
+    elif arch in WITH_AVX2:
+        features = GENERIC["x86-64-v3"]
+    else:
+        known = ", ".join(sorted({*GENERIC, *WITH_AVX512, *WITH_AVX2}))
+        raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")
+    return Target(name, "cpu", arch, "llvm", _limits(features), alignment=64, features=features)
+
+
+@cache
+def _start_llvm() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def _feature_string(target: Target) -> str:
+    """Exactly the features of the manifest decide what the kernels use, wherever they are compiled."""
+    if target.name != "cpu":
+        return ""
+    return llvm.get_host_cpu_features().flatten()
+
+
+def _wrapper(source: KernelSource) -> str:
+    """``NAME.call(ptr arguments, i64 first, i64 last)``: the form that the runner calls."""
+    header = source.text[source.text.index(f"@{source.name}(") :]
+    count = header[: header.index(")")].count("ptr %")
+    loads = [
+        f"  %a{i} = getelementptr ptr, ptr %arguments, i64 {i}\n  %p{i} = load ptr, ptr %a{i}" for i in range(count)
+    ]
+    passed = "".join(f"ptr %p{i}, " for i in range(count))
+    return "\n".join([
+        f"define void @{source.name}.call(ptr %arguments, i64 %first, i64 %last) #1 {{",
+        *loads,
+        f"  tail call void @{source.name}({passed}i64 %first, i64 %last)",
+        "  ret void\n}\n",
+    ])  # fmt: skip
+
+
+RUNNER = """
+; launch l of the table is { ptr entry, ptr arguments, i64 tasks }
+; context: 0 arrived, 64 generation, 128 what to call when waiting takes long, 136 how many spins that is
+define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads) #1 {
+entry:
+  %alone = icmp eq i64 %threads, 1
+  %any = icmp slt i64 %first, %last
+  br i1 %any, label %next, label %end
+next:
+  %l = phi i64 [ %first, %entry ], [ %following, %done ]
+  %before = phi i1 [ true, %entry ], [ %serial, %done ]
+  %at = getelementptr { ptr, ptr, i64 }, ptr %table, i64 %l
+  %fn = load ptr, ptr %at
+  %argumentsat = getelementptr { ptr, ptr, i64 }, ptr %table, i64 %l, i32 1
+  %arguments = load ptr, ptr %argumentsat
+  %tasksat = getelementptr { ptr, ptr, i64 }, ptr %table, i64 %l, i32 2
+  %tasks = load i64, ptr %tasksat
+  %few = icmp slt i64 %tasks, 2
+  %serial = or i1 %few, %alone
+  %both = and i1 %serial, %before
+  br i1 %both, label %work, label %meet
+meet:
+  %isfirst = icmp eq i64 %l, %first
+  br i1 %isfirst, label %work, label %meeting
+meeting:
+  call void @gc_barrier(ptr %context, i64 %threads)
+  br label %work
+work:
+  %low = mul i64 %tasks, %thread
+  %t1 = add i64 %thread, 1
+  %high = mul i64 %tasks, %t1
+  %from = udiv i64 %low, %threads
+  %to = udiv i64 %high, %threads
+  %iszero = icmp eq i64 %thread, 0
+  %all = select i1 %iszero, i64 %tasks, i64 0
+  %start = select i1 %serial, i64 0, i64 %from
+  %stop = select i1 %serial, i64 %all, i64 %to
+  %some = icmp slt i64 %start, %stop
+  br i1 %some, label %calling, label %done
+calling:
+  call void %fn(ptr %arguments, i64 %start, i64 %stop)
+  br label %done
+done:
+  %following = add i64 %l, 1
+  %more = icmp slt i64 %following, %last
+  br i1 %more, label %next, label %last.meet
+last.meet:
+  br i1 %alone, label %end, label %last.meeting
+last.meeting:
+  call void @gc_barrier(ptr %context, i64 %threads)
+  br label %end
+end:
+  ret void
+}
+
+define internal void @gc_barrier(ptr %context, i64 %threads) #1 {
+entry:
+  %generationat = getelementptr i8, ptr %context, i64 64
+  %generation = load atomic i64, ptr %generationat acquire, align 8
+  %arrived = atomicrmw add ptr %context, i64 1 acq_rel, align 8
+  %mine = add i64 %arrived, 1
+  %complete = icmp eq i64 %mine, %threads
+  br i1 %complete, label %release, label %spin
+release:
+  store atomic i64 0, ptr %context monotonic, align 8
+  %following = add i64 %generation, 1
+  store atomic i64 %following, ptr %generationat release, align 8
+  ret void
+spin:
+  %spins = phi i64 [ 0, %entry ], [ %more, %wait ], [ %more, %tired ]
+  %current = load atomic i64, ptr %generationat acquire, align 8
+  %same = icmp eq i64 %current, %generation
+  br i1 %same, label %wait, label %end
+wait:
+  PAUSE
+  %more = add i64 %spins, 1
+  %limitat = getelementptr i8, ptr %context, i64 136
+  %limit = load i64, ptr %limitat
+  %patient = icmp slt i64 %more, %limit
+  br i1 %patient, label %spin, label %tired
+tired:
+  %restat = getelementptr i8, ptr %context, i64 128
+  %rest = load ptr, ptr %restat
+  call void %rest()
+  br label %spin
+end:
+  ret void
+}
+"""
+
+
+def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool = True) -> str:
+    """One LLVM module: the kernels, their wrappers and, once a program, the runner."""
+    bits = target.limits.vector_bytes * 8
+    width = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
+    unique = list({s.name: s for s in sources}.values())
+    parts = [part for source in unique for part in (source.text, _wrapper(source))]
+    if runner:
+        parts.append(RUNNER.replace("PAUSE", "call void @llvm.x86.sse2.pause()"))
+    parts.append(f"attributes #0 = {{ nounwind noinline \"no-builtins\" {width} }}")
+    parts.append(f"attributes #1 = {{ nounwind \"no-builtins\" {width} }}")
+    return "\n".join(parts)
+
+
+def compile_text(text: str, target: Target) -> bytes:
+    """Optimised machine code of a module, as an ELF object that needs no other symbol."""
+    _start_llvm()
+    triple = "x86_64-unknown-linux-gnu"
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = triple
+        module.verify()
+    except RuntimeError as error:
+        raise KernelBuildError(f"LLVM refuses a kernel: {str(error).splitlines()[0]}", code="GPC5101") from error
+    # one machine a module: engines that share one crash
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=target.arch, features=_feature_string(target), opt=OPTIMIZATION, reloc="pic", codemodel="small"
+    )
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
+    # vectors are written out by the emitters, and so is the unrolling that pays
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    binary = machine.emit_object(module)
+    if foreign := undefined_symbols(binary):
+        raise KernelBuildError(f"generated code calls {', '.join(foreign)}, which nothing provides", code="GPC5102")
+    return binary
+
+
+def build(sources: Sequence[KernelSource], target: Target) -> bytes:
+    """All kernels of a model as one blob of one or more objects, compiled in parallel where that pays.
+
+    Raises ``KernelBuildError`` when LLVM refuses a kernel.
+    """
+    unique = list({s.name: s for s in sources}.values())
+    workers = min(len(os.sched_getaffinity(0)), len(unique), 16)
+    if sum(len(s.text) for s in unique) < PARALLEL_BYTES or workers < 2:
+        return _pack([compile_text(module_text(unique, target), target)])
+    groups: list[list[KernelSource]] = [[] for _ in range(workers)]
+    for source in sorted(unique, key=lambda s: -len(s.text)):
+        min(groups, key=lambda g: sum(len(s.text) for s in g)).append(source)
+    texts = [module_text(group, target, runner=i == 0) for i, group in enumerate(groups)]
+    helpers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gpucomp.targets.cpu", target.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        for _ in texts[1:]
+    ]
+    try:
+        for helper, text in zip(helpers, texts[1:], strict=True):
+            assert helper.stdin is not None
+            helper.stdin.write(text.encode())
+            helper.stdin.close()
+        objects = [compile_text(texts[0], target)]
+        for helper, text in zip(helpers, texts[1:], strict=True):
+            assert helper.stdout is not None
+            binary = helper.stdout.read()
+            # a helper that failed says nothing of use: the same text compiled here raises the right error
+            objects.append(binary if helper.wait() == 0 else compile_text(text, target))
+    finally:
+        for helper in helpers:
+            helper.kill()
+            helper.wait()
+            assert helper.stdout is not None
+            helper.stdout.close()
+    return _pack(objects)
+
+
+def _pack(objects: Sequence[bytes]) -> bytes:
+    """Objects one after the other, each behind its length: what ``runtime.elf.load`` takes."""
+    return b"".join(len(o).to_bytes(8, "little") + o for o in objects)
+
+
+def assembly(sources: Sequence[KernelSource], target: Target) -> str:
+    """The machine code as text, for people and for tests that look for an instruction."""
+    _start_llvm()
+    module = llvm.parse_assembly(module_text(sources, target, runner=False))
+    machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(
+        cpu=target.arch, features=_feature_string(target), opt=OPTIMIZATION, reloc="pic", codemodel="small"
+    )
+    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_assembly(module)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(compile_text(sys.stdin.read(), named(sys.argv[1])))

@@ -1,0 +1,260 @@
+"""Runs CUDA kernels on the CPU: compiles their text with g++ and launches them on numpy arrays.
+
+The scheduler that plays the device is runtime.cpp; what g++ is given is put together in translation_unit.py;
+reading what a sanitizer printed is in sanitizers.py.
+Every launch is a process of its own, so that a kernel that crashes or never ends is an error and no more.
+"""
+
+import atexit
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from cuda_on_cpu.errors import CudaOnCpuError, RaceError
+from cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
+from cuda_on_cpu.translation_unit import translation_unit
+
+HERE = Path(__file__).parent
+PRELUDE = HERE / "prelude_cpu.h"
+COMPILER = "g++"
+
+Sanitizer = Literal["thread", "address"] | None
+Order = Literal["forward", "reversed", "shuffled"]
+ORDERS: tuple[Order, ...] = ("forward", "reversed", "shuffled")
+
+FLAGS = ("-std=c++17", "-g1", "-pipe", "-fno-strict-aliasing", "-fsigned-char", "-ffp-contract=off")
+KERNEL_FLAGS = ("-O1", "-Wno-unknown-pragmas", "-fsanitize=alignment", "-fno-sanitize-recover=alignment")
+SANITIZER_FLAGS = {
+    None: (),
+    "thread": ("-fsanitize=thread",),
+    "address": ("-fsanitize=address", "-fsanitize-sections=gc_shared_*", "-fno-omit-frame-pointer"),
+}
+RUNTIME_DEFINES = {None: (), "thread": ("-DGC_TSAN",), "address": ("-DGC_ASAN",)}
+ENVIRONMENT = {
+    "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:atexit_sleep_ms=0:color=never",
+    "ASAN_OPTIONS": "exitcode=99:detect_leaks=0:color=never",
+}
+MAX_THREADS = 1024
+TIMEOUT_S = 120.0  # only a loop that neither waits nor uses an atomic gets here: the runtime sees all others
+
+
+class CudaOnCpu:
+    """One compiled kernel.
+
+    ``source`` is CUDA text with neither prelude nor #include, and ``kernel`` the name of a kernel in it.
+    ``batch`` has (source, kernel) pairs, this one among them, that one run of g++ compiles together:
+    see ``compile_many``. ``cache_dir`` keeps executables between processes, under names made from all that
+    went into them; without it they last as long as the process.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        kernel: str,
+        *,
+        sanitizer: Sanitizer = None,
+        cache_dir: Path | None = None,
+        batch: Sequence[tuple[str, str]] = (),
+    ):
+        kernels = tuple(batch) or ((source, kernel),)
+        self.kernel, self.sanitizer = kernel, sanitizer
+        self._index = kernels.index((source, kernel))  # in the executable's table of kernels
+        self._executable = _build(kernels, sanitizer, cache_dir or _process_cache())
+
+    def run(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[np.ndarray | np.generic],
+        *,
+        order: Order = "forward",
+        seed: int = 0,
+        dynamic_shared: int = 0,
+        timeout: float = TIMEOUT_S,
+    ) -> None:
+        """Launch on ``args`` and change them in place, as the device would.
+
+        ``grid`` and ``block`` have one to three extents, x first; ``dynamic_shared`` is in bytes. An array is
+        passed as a pointer, a numpy scalar by value; the same array twice is one buffer. ``order`` is that of
+        the threads within a block and of the blocks; "shuffled" draws both from ``seed``. A read-only array
+        must come back unchanged. Raises CudaOnCpuError, or RaceError from a ThreadSanitizer build.
+        """
+        grid3, block3 = _extents(grid, "grid"), _extents(block, "block")
+        if (threads := int(np.prod(block3))) > MAX_THREADS:
+            raise CudaOnCpuError(
+                f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run"
+            )
+        buffers = _distinct_buffers(args)
+        header = (self._index, *grid3, *block3, ORDERS.index(order), seed, dynamic_shared)
+        request = [struct.pack("<10Q", *header), struct.pack("<Q", len(buffers))]
+        for buffer in buffers:
+            request += [struct.pack("<2Q", _first_argument(buffer, args), buffer.nbytes), buffer.tobytes()]
+        request.append(struct.pack("<Q", len(args)))
+        request += [_argument(arg, buffers) for arg in args]
+        wrapper = _without_address_randomization() if self.sanitizer == "thread" else ()
+        try:
+            done = subprocess.run(
+                [*wrapper, self._executable],
+                input=b"".join(request),
+                capture_output=True,
+                timeout=timeout,
+                env=os.environ | ENVIRONMENT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CudaOnCpuError(f"{self.kernel}: still running after {timeout} s") from error
+        self._raise_errors(done)
+        self._copy_back(buffers, args, done.stdout[16:])
+
+    def _raise_errors(self, done: "subprocess.CompletedProcess[bytes]") -> None:
+        log = done.stderr.decode(errors="replace")
+        if found := races(log):
+            lines = "\n".join(f"  {race}" for race in found)
+            raise RaceError(f"{self.kernel}: {len(found)} data races\n{lines}", found)
+        if message := memory_error(log) or misaligned_access(log):
+            raise CudaOnCpuError(f"{self.kernel}: {message}")
+        if done.returncode != 0 or len(done.stdout) < 16:
+            raise CudaOnCpuError(f"{self.kernel}: the process ended with {done.returncode}\n{log}")
+        failed, length = struct.unpack_from("<2Q", done.stdout)
+        if failed:
+            raise CudaOnCpuError(f"{self.kernel}: {done.stdout[16 : 16 + length].decode()}")
+
+    def _copy_back(
+        self, buffers: Sequence[np.ndarray], args: Sequence[np.ndarray | np.generic], data: bytes
+    ) -> None:
+        offset = 0
+        for buffer in buffers:
+            after = data[offset : offset + buffer.nbytes]
+            offset += buffer.nbytes
+            if buffer.flags.writeable:
+                buffer[...] = np.frombuffer(after, buffer.dtype).reshape(buffer.shape)
+            elif after != buffer.tobytes():
+                number = _first_argument(buffer, args)
+                raise CudaOnCpuError(
+                    f"{self.kernel}: argument {number} is read-only, and the kernel wrote to it"
+                )
+
+
+def compile_many(
+    kernels: Sequence[tuple[str, str]], *, sanitizer: Sanitizer = None, cache_dir: Path | None = None
+) -> list[CudaOnCpu]:
+    """Compile (source, kernel name) pairs in one run of g++; a source that recurs is compiled once."""
+    return [
+        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels)
+        for source, kernel in kernels
+    ]
+
+
+@functools.cache
+def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    text = translation_unit(kernels)
+    flags = (*FLAGS, *KERNEL_FLAGS, *SANITIZER_FLAGS[sanitizer])
+    executable = directory / f"kernels-{_digest(text, *flags, *RUNTIME_DEFINES[sanitizer])}"
+    if not executable.exists():
+        runtime = _runtime_object(directory, sanitizer)
+        inputs = ("-include", str(PRELUDE), "-x", "c++", "-", "-x", "none", str(runtime))
+        _compile(executable, *inputs, *flags, text=text)
+    return executable
+
+
+def _compile(output: Path, *arguments: str, text: str | None = None) -> None:
+    """Run g++; the output appears whole or not at all, also when several processes make the same one."""
+    handle, scratch = tempfile.mkstemp(dir=output.parent)
+    os.close(handle)
+    done = subprocess.run(
+        [COMPILER, *arguments, "-o", scratch], input=text, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        os.unlink(scratch)
+        raise CudaOnCpuError(f"{COMPILER} rejects the source:\n{done.stderr}")
+    os.chmod(scratch, 0o700)
+    os.replace(scratch, output)
+
+
+def _runtime_object(directory: Path, sanitizer: Sanitizer) -> Path:
+    flags = (*FLAGS, "-O2", *RUNTIME_DEFINES[sanitizer])
+    output = directory / f"runtime-{_digest(*flags)}.o"
+    if not output.exists():
+        _compile(output, "-c", str(HERE / "runtime.cpp"), *flags)
+    return output
+
+
+def _digest(*parts: str) -> str:
+    digest = hashlib.sha256(_toolchain().encode())
+    for part in parts:
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()[:24]
+
+
+@functools.cache
+def _toolchain() -> str:
+    """What every output depends on: the compiler and the files of the runtime."""
+    version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
+    machine = subprocess.run([COMPILER, "-dumpmachine"], capture_output=True, text=True, check=True).stdout
+    files = (PRELUDE, HERE / "runtime.h", HERE / "runtime.cpp", HERE / "fiber.h")
+    return "\n".join([version, machine, *(path.read_text() for path in files)])
+
+
+@functools.cache
+def _process_cache() -> Path:
+    directory = tempfile.TemporaryDirectory(prefix="cuda-on-cpu-")
+    atexit.register(directory.cleanup)
+    return Path(directory.name)
+
+
+def _extents(extents: Sequence[int], what: str) -> tuple[int, int, int]:
+    if not 1 <= len(extents) <= 3 or min(extents) < 1:
+        raise CudaOnCpuError(f"{what} {tuple(extents)} needs one to three extents, each at least 1")
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z
+
+
+def _distinct_buffers(args: Sequence[np.ndarray | np.generic]) -> list[np.ndarray]:
+    """The arrays among the arguments, each memory once; such as overlap in part cannot be copied apart."""
+    buffers: list[np.ndarray] = []
+    for arg in args:
+        if not isinstance(arg, np.ndarray):
+            continue
+        if not arg.flags.c_contiguous:
+            raise CudaOnCpuError(f"an argument of shape {arg.shape} is not C-contiguous")
+        if any(_same_memory(arg, buffer) for buffer in buffers):
+            continue
+        if any(np.may_share_memory(arg, buffer) for buffer in buffers):
+            raise CudaOnCpuError("two arguments overlap in part")
+        buffers.append(arg)
+    return buffers
+
+
+def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes
+
+
+def _argument(arg: np.ndarray | np.generic, buffers: Sequence[np.ndarray]) -> bytes:
+    if isinstance(arg, np.ndarray):
+        return struct.pack("<2Q", 1, next(i for i, b in enumerate(buffers) if _same_memory(arg, b)))
+    if not isinstance(arg, np.generic) or arg.nbytes > 8:
+        raise CudaOnCpuError(f"{arg!r} is neither an array nor a numpy scalar of at most 8 bytes")
+    return struct.pack("<Q", 0) + arg.tobytes().ljust(8, b"\0")
+
+
+def _first_argument(buffer: np.ndarray, args: Sequence[np.ndarray | np.generic]) -> int:
+    return next(i for i, arg in enumerate(args) if isinstance(arg, np.ndarray) and _same_memory(arg, buffer))
+
+
+@functools.cache
+def _without_address_randomization() -> tuple[str, ...]:
+    """ThreadSanitizer rejects some layouts of a fully randomised address space."""
+    if not shutil.which("setarch"):
+        return ()
+    command = ("setarch", platform.machine(), "-R")
+    return command if subprocess.run([*command, "true"], capture_output=True).returncode == 0 else ()

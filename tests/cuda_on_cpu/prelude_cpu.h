@@ -1,0 +1,343 @@
+// The gc_* device functions with portable C++ bodies, and the CUDA built-ins that templates use, for g++.
+// kernels_templates/dialect/prelude_cuda.h declares the same functions, in the same order, in PTX.
+#pragma once
+
+#include <math.h>
+#include <string.h>
+
+#include <utility>
+
+#include "runtime.h"
+
+// ---- what NVRTC has built in ----------------------------------------------------------------------
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// GC_SHARED_SECTION is set for each source by the harness: the runtime poisons that section for every block
+#define __shared__ static __attribute__((section(GC_SHARED_SECTION)))
+
+#define threadIdx (gc_current->thread_index)
+#define blockIdx (gc_launch.block_index)
+#define blockDim (gc_launch.block_size)
+#define gridDim (gc_launch.grid_size)
+constexpr int warpSize = 32;
+
+#define __syncthreads() gc_runtime_barrier(__LINE__)
+#define __syncwarp() gc_syncwarp()
+#define __threadfence() gc_threadfence()
+
+#define GC_VECTOR_2_4(scalar, name, alignment2, alignment4)            \
+  struct __align__(alignment2) name##2 {                               \
+    scalar x, y;                                                       \
+  };                                                                   \
+  struct __align__(alignment4) name##4 {                               \
+    scalar x, y, z, w;                                                 \
+  };                                                                   \
+  inline name##2 make_##name##2(scalar x, scalar y) { return {x, y}; } \
+  inline name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
+GC_VECTOR_2_4(float, float, 8, 16)
+GC_VECTOR_2_4(int, int, 8, 16)
+GC_VECTOR_2_4(unsigned, uint, 8, 16)
+GC_VECTOR_2_4(short, short, 4, 8)
+GC_VECTOR_2_4(unsigned short, ushort, 4, 8)
+GC_VECTOR_2_4(signed char, char, 2, 4)
+GC_VECTOR_2_4(unsigned char, uchar, 2, 4)
+GC_VECTOR_2_4(double, double, 16, 16)
+GC_VECTOR_2_4(long long, longlong, 16, 16)
+
+#define GC_VECTOR_3(scalar, name) \
+  struct name {                   \
+    scalar x, y, z;               \
+  };                              \
+  inline name make_##name(scalar x, scalar y, scalar z) { return {x, y, z}; }
+GC_VECTOR_3(float, float3)
+GC_VECTOR_3(int, int3)
+inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
+
+#define GC_MIN_MAX(type)                                           \
+  inline type min(type a, type b) { return b < a ? b : a; }        \
+  inline type max(type a, type b) { return a < b ? b : a; }
+GC_MIN_MAX(int)
+GC_MIN_MAX(unsigned)
+GC_MIN_MAX(long long)
+GC_MIN_MAX(unsigned long long)
+inline float min(float a, float b) { return fminf(a, b); }
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
+
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+
+template <class To, class From>
+inline To gc_bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline int __float_as_int(float x) { return gc_bit_cast<int>(x); }
+inline unsigned __float_as_uint(float x) { return gc_bit_cast<unsigned>(x); }
+inline float __int_as_float(int x) { return gc_bit_cast<float>(x); }
+inline float __uint_as_float(unsigned x) { return gc_bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return gc_bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return gc_bit_cast<double>(x); }
+
+// ---- storage types --------------------------------------------------------------------------------
+
+struct gc_half {
+  unsigned short bits;
+};
+
+struct gc_bf16 {
+  unsigned short bits;
+};
+
+struct gc_f8e4m3 {
+  unsigned char bits;
+};
+
+struct gc_f8e5m2 {
+  unsigned char bits;
+};
+
+// ---- conversions ----------------------------------------------------------------------------------
+
+__device__ __forceinline__ float gc_half_to_float(gc_half x) {
+  const unsigned sign = (x.bits & 0x8000u) << 16, magnitude = x.bits & 0x7fffu;
+  if (magnitude > 0x7c00u) return __uint_as_float(sign | 0x7f800000u | (magnitude << 13));
+  if (magnitude == 0x7c00u) return __uint_as_float(sign | 0x7f800000u);
+  if (magnitude >= 0x0400u) return __uint_as_float(sign | ((magnitude << 13) + (112u << 23)));
+  const float subnormal = (float)magnitude * 5.9604644775390625e-8f;  // 2^-24
+  return sign ? -subnormal : subnormal;
+}
+
+__device__ __forceinline__ gc_half gc_float_to_half(float x) {
+  const unsigned bits = __float_as_uint(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return {0x7fff};
+  unsigned y;
+  if (magnitude >= 0x477ff000u) {  // 65520, midway between 65504 and 65536: infinity
+    y = 0x7c00u;
+  } else if (magnitude >= 0x38800000u) {  // 2^-14, the least normal
+    y = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  } else {
+    y = (unsigned)rintf(__uint_as_float(magnitude) * 16777216.0f);
+  }
+  return {(unsigned short)(sign | y)};
+}
+
+__device__ __forceinline__ float gc_bf16_to_float(gc_bf16 x) {
+  return __uint_as_float((unsigned)x.bits << 16);
+}
+
+__device__ __forceinline__ gc_bf16 gc_float_to_bf16(float x) {
+  const unsigned bits = __float_as_uint(x);
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return {(unsigned short)(is_nan ? 0x7fffu : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+__device__ __forceinline__ float gc_f8e4m3_to_float(gc_f8e4m3 x) {
+  const unsigned magnitude = x.bits & 0x7fu;
+  const float y = magnitude == 0x7fu ? NAN
+                  : magnitude >= 8u  ? ldexpf((float)(8u + (magnitude & 7u)), (int)(magnitude >> 3) - 10)
+                                     : ldexpf((float)magnitude, -9);
+  return x.bits & 0x80u ? -y : y;
+}
+
+__device__ __forceinline__ gc_f8e4m3 gc_float_to_f8e4m3(float x) {
+  const unsigned char sign = signbit(x) ? 0x80 : 0;
+  if (isnan(x)) return {(unsigned char)(sign | 0x7f)};
+  const float magnitude = fminf(fabsf(x), 448.0f);
+  // the spacing of f8 values around x; a carry out of the mantissa lands on the next exponent
+  const int exponent = magnitude < 0.015625f ? -6 : ilogbf(magnitude);
+  const int steps = (int)rintf(ldexpf(magnitude, 3 - exponent));
+  return {(unsigned char)(sign | ((exponent + 6) * 8 + steps))};
+}
+
+__device__ __forceinline__ float gc_f8e5m2_to_float(gc_f8e5m2 x) {
+  return gc_half_to_float(gc_half{(unsigned short)(x.bits << 8)});
+}
+
+__device__ __forceinline__ gc_f8e5m2 gc_float_to_f8e5m2(float x) {
+  const unsigned char sign = signbit(x) ? 0x80 : 0;
+  if (isnan(x)) return {(unsigned char)(sign | 0x7f)};
+  const float magnitude = fminf(fabsf(x), 57344.0f);
+  const int exponent = magnitude < 6.103515625e-5f ? -14 : ilogbf(magnitude);
+  const int steps = (int)rintf(ldexpf(magnitude, 2 - exponent));
+  return {(unsigned char)(sign | ((exponent + 14) * 4 + steps))};
+}
+
+// ---- warp collectives -----------------------------------------------------------------------------
+
+template <class T>
+inline T gc_exchange(const char* kind, T value, int source_lane) {
+  unsigned long long bits = 0;
+  memcpy(&bits, &value, sizeof value);
+  bits = gc_runtime_warp_exchange(kind, bits, source_lane);
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline int gc_lane_below(unsigned delta) {
+  const unsigned lane = (unsigned)gc_runtime_lane();
+  return (int)(delta < 32u - lane ? lane + delta : lane);
+}
+
+__device__ __forceinline__ void gc_syncwarp() { gc_exchange("gc_syncwarp", 0, gc_runtime_lane()); }
+
+__device__ __forceinline__ float gc_shfl_xor(float value, int lane_mask) {
+  return gc_exchange("gc_shfl_xor", value, (gc_runtime_lane() ^ lane_mask) & 31);
+}
+__device__ __forceinline__ double gc_shfl_xor(double value, int lane_mask) {
+  return gc_exchange("gc_shfl_xor", value, (gc_runtime_lane() ^ lane_mask) & 31);
+}
+__device__ __forceinline__ int gc_shfl_xor(int value, int lane_mask) {
+  return gc_exchange("gc_shfl_xor", value, (gc_runtime_lane() ^ lane_mask) & 31);
+}
+__device__ __forceinline__ unsigned gc_shfl_xor(unsigned value, int lane_mask) {
+  return gc_exchange("gc_shfl_xor", value, (gc_runtime_lane() ^ lane_mask) & 31);
+}
+__device__ __forceinline__ long long gc_shfl_xor(long long value, int lane_mask) {
+  return gc_exchange("gc_shfl_xor", value, (gc_runtime_lane() ^ lane_mask) & 31);
+}
+
+__device__ __forceinline__ float gc_shfl_down(float value, unsigned delta) {
+  return gc_exchange("gc_shfl_down", value, gc_lane_below(delta));
+}
+__device__ __forceinline__ double gc_shfl_down(double value, unsigned delta) {
+  return gc_exchange("gc_shfl_down", value, gc_lane_below(delta));
+}
+__device__ __forceinline__ int gc_shfl_down(int value, unsigned delta) {
+  return gc_exchange("gc_shfl_down", value, gc_lane_below(delta));
+}
+__device__ __forceinline__ unsigned gc_shfl_down(unsigned value, unsigned delta) {
+  return gc_exchange("gc_shfl_down", value, gc_lane_below(delta));
+}
+__device__ __forceinline__ long long gc_shfl_down(long long value, unsigned delta) {
+  return gc_exchange("gc_shfl_down", value, gc_lane_below(delta));
+}
+
+__device__ __forceinline__ float gc_shfl(float value, int lane) {
+  return gc_exchange("gc_shfl", value, lane & 31);
+}
+__device__ __forceinline__ double gc_shfl(double value, int lane) {
+  return gc_exchange("gc_shfl", value, lane & 31);
+}
+__device__ __forceinline__ int gc_shfl(int value, int lane) {
+  return gc_exchange("gc_shfl", value, lane & 31);
+}
+__device__ __forceinline__ unsigned gc_shfl(unsigned value, int lane) {
+  return gc_exchange("gc_shfl", value, lane & 31);
+}
+__device__ __forceinline__ long long gc_shfl(long long value, int lane) {
+  return gc_exchange("gc_shfl", value, lane & 31);
+}
+
+template <class T>
+__device__ __forceinline__ T gc_warp_sum(T value) {
+  for (int lane_mask = 16; lane_mask > 0; lane_mask >>= 1) value += gc_shfl_xor(value, lane_mask);
+  return value;
+}
+
+template <class T>
+__device__ __forceinline__ T gc_warp_max(T value) {
+  for (int lane_mask = 16; lane_mask > 0; lane_mask >>= 1) {
+    const T other = gc_shfl_xor(value, lane_mask);
+    value = value > other || value != value ? value : other;
+  }
+  return value;
+}
+
+template <class T>
+__device__ __forceinline__ T gc_warp_min(T value) {
+  for (int lane_mask = 16; lane_mask > 0; lane_mask >>= 1) {
+    const T other = gc_shfl_xor(value, lane_mask);
+    value = value < other || value != value ? value : other;
+  }
+  return value;
+}
+
+// ---- asynchronous copies, global to shared --------------------------------------------------------
+// The destination holds poison from the call to the wait that covers its group.
+
+__device__ __forceinline__ void gc_cp_async4(void* shared_dst, const void* global_src, bool valid) {
+  gc_runtime_copy_async(shared_dst, global_src, 4, valid);
+}
+
+__device__ __forceinline__ void gc_cp_async8(void* shared_dst, const void* global_src, bool valid) {
+  gc_runtime_copy_async(shared_dst, global_src, 8, valid);
+}
+
+__device__ __forceinline__ void gc_cp_async16(void* shared_dst, const void* global_src, bool valid) {
+  gc_runtime_copy_async(shared_dst, global_src, 16, valid);
+}
+
+__device__ __forceinline__ void gc_cp_async_commit() { gc_runtime_copy_commit(); }
+
+template <int pending>
+__device__ __forceinline__ void gc_cp_async_wait() {
+  gc_runtime_copy_wait(pending);
+}
+
+// ---- dynamic shared memory ------------------------------------------------------------------------
+
+__device__ __forceinline__ unsigned char* gc_dynamic_shared() { return gc_runtime_dynamic_shared(); }
+
+// ---- atomics and fences ---------------------------------------------------------------------------
+
+template <class T>
+inline T gc_atomic_update(T* address, T (*next)(T, T), T operand) {
+  T before, after;
+  __atomic_load(address, &before, __ATOMIC_RELAXED);
+  do after = next(before, operand);
+  while (!__atomic_compare_exchange(address, &before, &after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  gc_runtime_atomic_done(memcmp(&before, &after, sizeof before) != 0);
+  return before;
+}
+
+__device__ __forceinline__ float gc_atomic_add(float* address, float value) {
+  return gc_atomic_update(address, +[](float x, float y) { return x + y; }, value);
+}
+__device__ __forceinline__ int gc_atomic_add(int* address, int value) {
+  return gc_atomic_update(address, +[](int x, int y) { return (int)((unsigned)x + (unsigned)y); }, value);
+}
+__device__ __forceinline__ unsigned gc_atomic_add(unsigned* address, unsigned value) {
+  return gc_atomic_update(address, +[](unsigned x, unsigned y) { return x + y; }, value);
+}
+
+__device__ __forceinline__ unsigned gc_atomic_inc_wrap(unsigned* address, unsigned limit) {
+  return gc_atomic_update(address, +[](unsigned x, unsigned last) { return x >= last ? 0u : x + 1u; }, limit);
+}
+
+__device__ __forceinline__ void gc_threadfence() { gc_runtime_fence(); }
+
+// ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
+
+// ---- mbarrier and TMA -----------------------------------------------------------------------------
+
+// ---- wgmma ----------------------------------------------------------------------------------------
+
+// ---- clusters and programmatic launch -------------------------------------------------------------
+
+// ---- the table of kernels -------------------------------------------------------------------------
+
+template <class... Types, size_t... index>
+inline void gc_call_with(void (*kernel)(Types...), void** arguments, std::index_sequence<index...>) {
+  kernel(*static_cast<Types*>(arguments[index])...);
+}
+
+template <class... Types>
+constexpr int gc_arity(void (*)(Types...)) {
+  return sizeof...(Types);
+}
+
+// Calls a kernel with its arguments read from an array of pointers to them.
+template <auto kernel>
+void gc_call(void** arguments) {
+  gc_call_with(kernel, arguments, std::make_index_sequence<gc_arity(kernel)>{});
+}

@@ -1,0 +1,152 @@
+"""Lowering: nothing twice, invariants outside loops, branches not taken never read. Run by a tiny interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpucomp.expr.core import Cast, Const, Expr, Load, call, cast, literal, load, reduce, select, var
+from gpucomp.expr.evaluate import convert, evaluate
+from gpucomp.expr.functions import FUNCTIONS
+from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Lowering, Start, lower_all
+from gpucomp.ir.types import F32, F64, I32, I64
+
+
+class Machine:
+    """Runs a block on scalars. Reading outside an array raises, as a device would fault."""
+
+    def __init__(self, sources, names):
+        self.sources, self.names, self.reads = sources, dict(names), 0
+
+    def value(self, operand):
+        return (
+            np.asarray(operand.value, operand.dtype.numpy) if isinstance(operand, Const) else self.names[operand.name]
+        )
+
+    def run(self, block: Block):
+        for s in block:
+            match s:
+                case Let(target, expr, operands):
+                    self.names[target.name] = self.compute(expr, [self.value(o) for o in operands])
+                case If():
+                    branch, result = (
+                        (s.then, s.then_value) if self.value(s.condition) else (s.otherwise, s.otherwise_value)
+                    )
+                    self.run(branch)
+                    self.names[s.target.name] = self.value(result)
+                case Start(target, initial):
+                    self.names[target.name] = self.value(initial)
+                case Loop():
+                    for i in range(s.axis.extent):
+                        self.names[s.axis_name] = np.int64(i)
+                        self.run(s.body)
+                case Accumulate(target, op, value):
+                    fn = {"sum": "add", "prod": "mul"}.get(op, op)
+                    self.names[target.name] = FUNCTIONS[fn].numpy(self.names[target.name], self.value(value))
+
+    def compute(self, expr: Expr, operands):
+        if isinstance(expr, Load):
+            self.reads += 1
+            at = tuple(int(o) for o in operands)
+            assert all(0 <= i < n for i, n in zip(at, self.sources[expr.source].shape, strict=True)), "read outside"
+            return self.sources[expr.source][at]
+        if isinstance(expr, Cast):
+            return convert(operands[0], expr.dtype)
+        if hasattr(expr, "condition"):
+            return operands[1] if operands[0] else operands[2]
+        return FUNCTIONS[expr.fn].numpy(*operands)
+
+
+def run(exprs, bindings, sources, values):
+    block, results = lower_all(exprs, bindings)
+    machine = Machine(sources, values)
+    machine.run(block)
+    return [machine.value(r) for r in results], machine, block
+
+
+I = var("i", 7)  # noqa: E741
+X = np.arange(35, dtype=np.float32).reshape(7, 5) - 11
+
+
+def test_a_guard_protects_the_load_behind_it():
+    expr = select(call("lt", I, 6), load(0, (I + 1, literal(2, I64)), F32), -1.0)
+
+    (inside,), _, _ = run([expr], {I: "i"}, [X], {"i": np.int64(3)})
+    (outside,), machine, _ = run([expr], {I: "i"}, [X], {"i": np.int64(6)})
+
+    assert inside == X[4, 2]
+    assert outside == -1.0
+    assert machine.reads == 0
+
+
+def test_a_shared_expression_is_computed_once():
+    x = load(0, (I, literal(0, I64)), F32)
+    silu = x / (call("exp", -x) + 1.0)
+
+    (value,), machine, _ = (
+        run([silu, x], {I: "i"}, [X], {"i": np.int64(5)})[0][:1],
+        *run([silu, x], {I: "i"}, [X], {"i": np.int64(5)})[1:],
+    )
+
+    assert value == pytest.approx(X[5, 0] / (1 + np.exp(-X[5, 0])))
+    assert machine.reads == 1
+
+
+def test_a_reduction_inside_a_reduction_leaves_the_loop_it_does_not_depend_on():
+    j, k = var("j", 5), var("k", 5)
+    peak = reduce("max", (j,), load(0, (I, j), F32))
+    total = reduce("sum", (k,), call("exp", load(0, (I, k), F32) - peak))
+
+    (value,), machine, block = run([total], {I: "i"}, [X], {"i": np.int64(2)})
+
+    assert value == pytest.approx(np.exp(X[2] - X[2].max()).sum())
+    assert machine.reads == 10  # five for each reduction, not five times five
+    assert [type(s) for s in block].count(Loop) == 2
+
+
+def test_a_guarded_reduction_reads_nothing_when_it_is_not_taken():
+    j = var("j", 5)
+    expr = select(call("eq", I, 0), reduce("sum", (j,), load(0, (I, j), F32)), 0.0)
+
+    _, machine, _ = run([expr], {I: "i"}, [X], {"i": np.int64(4)})
+
+    assert machine.reads == 0
+
+
+def test_an_empty_reduction_is_its_identity():
+    j = var("j", 0)
+
+    (zero, low), _, block = run(
+        [reduce("sum", (j,), load(0, (I, j), F32)), reduce("max", (j,), load(0, (I, j), F32))],
+        {I: "i"}, [X], {"i": np.int64(0)},
+    )  # fmt: skip
+
+    assert (zero, low) == (0.0, -np.inf)
+    assert block.statements == []
+
+
+def test_an_unbound_variable_is_an_error():
+    with pytest.raises(KeyError, match="not bound"):
+        Lowering({}).lower(I + 1)
+
+
+@pytest.mark.parametrize("i", range(7))
+def test_lowering_agrees_with_the_evaluator(i):
+    j = var("j", 5)
+    x = load(0, (I, j), F32)
+    inner = reduce("sum", (j,), select(call("lt", j, I), cast(x, F64) * 2.0, 1.0))
+    outer = cast(inner, I32) // 3 + cast(I, I32)
+
+    (value,), _, _ = run([outer], {I: "i"}, [X], {"i": np.int64(i)})
+
+    assert value == evaluate(outer, [X], {I: np.asarray(i)})
+
+
+def test_both_branches_keep_their_own_statements():
+    x = load(0, (I, literal(0, I64)), F32)
+    expr = select(call("lt", I, 3), x + 1.0, load(0, (I, literal(1, I64)), F32))
+
+    _, _, block = run([expr], {I: "i"}, [X], {"i": np.int64(1)})
+
+    assert any(isinstance(s, If) and s.then.statements and s.otherwise.statements for s in block)
+    assert not any(isinstance(s, Accumulate | Start) for s in block)

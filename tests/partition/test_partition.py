@@ -1,0 +1,211 @@
+"""Partition: what is fused, what must not be, and that any graph computes the same after it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphs import interpret, random_graph, tensor, weight
+from kernel_oracle import run_steps
+
+from gpucomp import ops
+from gpucomp.ir import Graph
+from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
+
+CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def check(graph, rng, policy=None):
+    """The partition of ``graph``, once it is shown to compute what the operators' references say."""
+    steps = partition(graph, policy)
+    inputs = {v.attrs["label"]: rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
+    for actual, expected in zip(run_steps(graph, steps, inputs), interpret(graph, inputs), strict=True):
+        assert actual.shape == expected.shape
+        scale = np.abs(expected).max(initial=1e-30)
+        assert np.abs(actual - expected).max(initial=0) <= 1e-5 * scale
+    return steps
+
+
+def swallowed(step):
+    return [n.op.name for n in step.nodes]
+
+
+def test_a_residual_block_is_one_kernel_a_convolution(rng):
+    x = tensor("x", 1, 7, 5, 4)
+    a = ops.Relu(ops.Add(ops.Conv(x, weight(rng, 3, 3, 4, 6), **CONV), weight(rng, 6)))
+    b = ops.Add(ops.Conv(a, weight(rng, 3, 3, 6, 4), **CONV), weight(rng, 4))
+
+    steps = check(Graph((x,), (ops.Relu(ops.Add(b, x)),)), rng)
+
+    assert [swallowed(s) for s in steps] == [["Conv", "Add", "Relu"], ["Conv", "Add", "Add", "Relu"]]
+
+
+def test_two_branches_meet_in_the_later_kernel(rng):
+    x = tensor("x", 1, 5, 7, 3)
+    left = ops.Conv(x, weight(rng, 3, 3, 3, 4), **CONV)
+    right = ops.Conv(x, weight(rng, 3, 3, 3, 4), **CONV)
+
+    steps = check(Graph((x,), (ops.Relu(ops.Add(left, right)),)), rng)
+
+    assert [swallowed(s) for s in steps] == [["Conv"], ["Conv", "Add", "Relu"]]
+
+
+def test_a_gate_that_waits_for_its_own_kernel_starts_another(rng):
+    x = tensor("x", 5, 7)
+    a = ops.MatMul(x, weight(rng, 7, 3))
+    gate = ops.MatMul(ops.Relu(a), weight(rng, 3, 3))
+
+    steps = check(Graph((x,), (ops.Mul(a, gate),)), rng)
+
+    assert [swallowed(s) for s in steps] == [["MatMul", "Relu"], ["MatMul", "Mul"]]
+
+
+def test_a_value_read_elsewhere_is_a_second_output(rng):
+    x = tensor("x", 5, 7)
+    a = ops.MatMul(x, weight(rng, 7, 3))
+    r = ops.Relu(a)
+
+    steps = check(Graph((x,), (a, ops.MatMul(r, weight(rng, 3, 2)))), rng)
+
+    assert steps[0].kernel.outputs == 2
+    assert len(steps) == 2
+
+
+def test_reshape_and_transpose_are_store_maps(rng):
+    x = tensor("x", 6, 10)
+    heads = ops.Transpose(ops.Reshape(ops.MatMul(x, weight(rng, 10, 12)), shape=(6, 3, 4)), perm=(1, 2, 0))
+
+    steps = check(Graph((x,), (heads,)), rng)
+
+    assert [swallowed(s) for s in steps] == [["MatMul", "Reshape", "Transpose"]]
+
+
+def test_a_transpose_that_is_not_the_only_reader_is_folded_into_loads(rng):
+    x = tensor("x", 6, 10)
+    a = ops.MatMul(x, weight(rng, 10, 12))
+    t = ops.Transpose(a, perm=(1, 0))
+
+    steps = check(Graph((x,), (ops.MatMul(a, t), ops.Relu(a))), rng)
+
+    assert len(steps) == 2
+    assert [n.op.name for n in steps[1].prologue] == ["Transpose"]
+
+
+def test_concat_of_kernels_is_free(rng):
+    x = tensor("x", 1, 5, 7, 3)
+    parts = [ops.Relu(ops.Conv(x, weight(rng, 3, 3, 3, n), **CONV)) for n in (2, 5, 3)]
+    joined = ops.Concat(*parts, axis=3)
+
+    steps = check(Graph((x,), (ops.Conv(joined, weight(rng, 3, 3, 10, 2), **CONV),)), rng)
+
+    assert [swallowed(s) for s in steps[:3]] == [["Conv", "Relu", "Concat"]] * 3
+    assert len(steps) == 4
+
+
+def test_concat_with_an_input_is_one_gathering_kernel(rng):
+    x = tensor("x", 5, 7)
+    a = ops.Relu(ops.MatMul(x, weight(rng, 7, 3)))
+
+    steps = check(Graph((x,), (ops.Concat(x, a, axis=1),)), rng)
+
+    assert [s.kernel.family for s in steps] == ["contraction", "loops"]
+
+
+def test_concat_of_a_value_with_itself_gathers(rng):
+    x = tensor("x", 5, 7)
+    a = ops.Relu(ops.MatMul(x, weight(rng, 7, 3)))
+
+    check(Graph((x,), (ops.Concat(a, a, axis=0),)), rng)
+
+
+def test_elementwise_chains_are_one_kernel(rng):
+    x, y = tensor("x", 3, 5, 7), tensor("y", 5, 1)
+
+    steps = check(Graph((x, y), (ops.Relu(ops.Sub(ops.Mul(ops.Add(x, y), x), y)),)), rng)
+
+    assert len(steps) == 1
+    assert steps[0].kernel.family == "loops"
+
+
+def test_a_plain_producer_is_folded_into_a_contraction_only_where_the_target_allows_it(rng):
+    x, s = tensor("x", 5, 7), tensor("s", 7)
+    graph = Graph((x, s), (ops.MatMul(ops.Mul(x, s), weight(rng, 7, 3)),))
+
+    assert len(check(graph, rng, Policy(prologues=True))) == 1
+    assert len(check(graph, rng, Policy(prologues=False))) == 2
+
+
+def test_outputs_that_are_inputs_or_repeated_values(rng):
+    x = tensor("x", 3, 2)
+    a = ops.Relu(x)
+
+    steps = check(Graph((x,), (x, a, a)), rng)
+
+    assert len(steps) == 1
+
+
+def test_a_reshaped_graph_output_is_stored_once(rng):
+    x = tensor("x", 6, 10)
+    graph = Graph((x,), (ops.Reshape(ops.Relu(ops.MatMul(x, weight(rng, 10, 4))), shape=(24,)),))
+
+    steps = check(graph, rng)
+
+    assert [swallowed(s) for s in steps] == [["MatMul", "Relu", "Reshape"]]
+
+
+def test_zero_elements_are_partitioned_like_any_other(rng):
+    x = tensor("x", 0, 7)
+
+    steps = check(Graph((x,), (ops.Relu(ops.MatMul(x, weight(rng, 7, 3))),)), rng)
+
+    assert len(steps) == 1
+
+
+def test_an_inner_size_of_zero_gives_zeros(rng):
+    a, b = tensor("a", 3, 0), tensor("b", 0, 2)
+
+    check(Graph((a, b), (ops.MatMul(a, b),)), rng)
+
+
+def test_no_kernel_takes_or_writes_more_than_its_share(rng):
+    inputs = tuple(tensor(f"x{i}", 3, 5) for i in range(150))
+    total = inputs[0]
+    for x in inputs[1:]:
+        total = ops.Add(total, x)
+
+    steps = check(Graph(inputs, (total,)), rng)
+
+    assert 1 < len(steps) < 20
+    assert all(len(s.kernel.params) <= MAX_PARAMS + MAX_STORES for s in steps)
+
+
+def test_a_chain_of_three_hundred_operations_is_cut(rng):
+    value = x = tensor("x", 3, 5)
+    for _ in range(300):
+        value = ops.Relu(ops.Add(value, x))
+
+    steps = check(Graph((x,), (value,)), rng)
+
+    assert 1 <= len(steps) <= 12
+
+
+def test_every_kernel_says_why_it_ends(rng):
+    x = tensor("x", 5, 7)
+    a = ops.Relu(ops.MatMul(x, weight(rng, 7, 3)))
+
+    steps = check(Graph((x,), (ops.MatMul(a, weight(rng, 3, 2)),)), rng)
+
+    assert steps[0].why == "MatMul starts a kernel of its own"
+    assert steps[1].why == "graph output"
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("prologues", [True, False])
+def test_random_graphs_compute_the_same_after_partition(seed, prologues):
+    rng = np.random.default_rng(seed)
+
+    check(random_graph(rng), rng, Policy(prologues))

@@ -1,0 +1,137 @@
+"""Families are read off the structure of the algorithm; every recognised kernel computes what the operator says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_oracle import expected
+
+from gpucomp import ops
+from gpucomp.expr.core import reduces
+from gpucomp.expr.evaluate import evaluate_algorithm
+from gpucomp.ir import F32, TensorType
+from gpucomp.ir.types import F16, I32
+from gpucomp.kernel import Contraction, Loops, Rowwise, Store, Window
+from gpucomp.recognise import Composed, recognise
+
+
+def f32(*shape):
+    return TensorType(F32, shape)
+
+
+CONV = {"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 2), "layout": "NHWC"}
+POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1), "dilations": (1, 1)}
+
+CASES = {
+    "conv": (ops.Conv, (f32(2, 9, 7, 5), f32(3, 2, 5, 4)), CONV, "contraction"),
+    "conv_nchw": (ops.Conv, (f32(1, 5, 9, 7), f32(4, 5, 3, 2)), {**CONV, "layout": "NCHW"}, "contraction"),
+    "conv_grouped": (ops.Conv, (f32(1, 9, 7, 6), f32(3, 2, 3, 4)), {**CONV, "group": 2}, "contraction"),
+    "conv_depthwise": (ops.Conv, (f32(1, 9, 7, 6), f32(3, 2, 1, 6)), {**CONV, "group": 6}, "loops"),
+    "matmul": (ops.MatMul, (f32(5, 7), f32(7, 3)), {}, "contraction"),
+    "matmul_batched": (ops.MatMul, (f32(2, 1, 5, 7), f32(3, 7, 4)), {}, "contraction"),
+    "matmul_f16": (ops.MatMul, (TensorType(F16, (5, 7)), TensorType(F16, (7, 3))), {}, "contraction"),
+    "matmul_i32": (ops.MatMul, (TensorType(I32, (5, 7)), TensorType(I32, (7, 3))), {}, "contraction"),
+    "matmul_one_row": (ops.MatMul, (f32(1, 7), f32(7, 3)), {}, "contraction"),
+    "matmul_one_column": (ops.MatMul, (f32(5, 7), f32(7, 1)), {}, "reduce"),
+    "matmul_dot": (ops.MatMul, (f32(1, 7), f32(7, 1)), {}, "reduce"),
+    "matmul_empty_inner": (ops.MatMul, (f32(5, 0), f32(0, 3)), {}, "loops"),
+    "softmax": (ops.Softmax, (f32(2, 3, 7),), {"axis": 2}, "norm"),
+    "softmax_inner_axis": (ops.Softmax, (f32(2, 5, 7),), {"axis": 1}, "norm"),
+    "softmax_square": (ops.Softmax, (f32(5, 5),), {"axis": 0}, "norm"),
+    "softmax_of_one": (ops.Softmax, (f32(5, 1),), {"axis": 1}, "loops"),
+    "layer_norm": (ops.LayerNorm, (f32(3, 2, 5, 7),), {"axis": 2, "epsilon": 1e-5}, "norm"),
+    "mean": (ops.ReduceMean, (f32(1, 5, 7, 3),), {"axes": (1, 2), "keepdims": True}, "reduce"),
+    "max_of_all": (ops.ReduceMax, (f32(5, 7),), {"axes": (0, 1), "keepdims": False}, "reduce"),
+    "argmax": (ops.ArgMax, (f32(5, 7),), {"axis": 1, "keepdims": False, "select_last_index": False}, "reduce"),
+    "max_pool": (ops.MaxPool, (f32(1, 9, 7, 4),), {**POOL, "out": (5, 7), "layout": "NHWC"}, "pool"),
+    "relu": (ops.Relu, (f32(3, 5),), {}, "loops"),
+    "transpose": (ops.Transpose, (f32(3, 5, 7),), {"perm": (2, 0, 1)}, "loops"),
+    "scalar": (ops.Relu, (f32(),), {}, "loops"),
+    "empty": (ops.Relu, (f32(3, 0, 5),), {}, "loops"),
+}
+
+
+def kernel_of(op, types, attrs):
+    algorithm = op.algorithm(*types, **attrs)
+    result = op.type_rule(*types, **attrs)
+    store = Store(len(types), tuple(algorithm.axes), algorithm.body)
+    return recognise(Composed((*types, result), 1, algorithm.axes, (store,))), algorithm
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_family_and_meaning(case):
+    op, types, attrs, family = CASES[case]
+    rng = np.random.default_rng(0)
+    inputs = [(rng.standard_normal(t.shape) * 3).astype(t.dtype.numpy) for t in types]
+
+    kernel, algorithm = kernel_of(op, types, attrs)
+
+    assert kernel.family == family
+    (actual,) = expected(kernel, inputs)
+    reference = evaluate_algorithm(algorithm, inputs)
+    np.testing.assert_allclose(actual.astype(np.float64), reference.astype(np.float64), rtol=2e-3, atol=1e-5)
+    if types[0].dtype is F32:
+        np.testing.assert_allclose(actual, reference, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_reduction_survives_in_a_recognised_kernel(case):
+    kernel, _ = kernel_of(*CASES[case][:3])
+
+    if not isinstance(kernel.body, Loops):
+        assert [r for e in kernel.expressions() for r in reduces(e)] == []
+
+
+def test_columns_are_where_the_result_is_contiguous():
+    kernel, _ = kernel_of(*CASES["conv"][:3])
+
+    assert isinstance(kernel.body, Contraction)
+    assert [v.extent for v in kernel.body.n] == [4]
+    assert [v.extent for v in kernel.body.k] == [3, 2, 5]
+
+
+def test_groups_become_a_batch_axis():
+    kernel, _ = kernel_of(*CASES["conv_grouped"][:3])
+
+    assert isinstance(kernel.body, Contraction)
+    assert [v.extent for v in kernel.body.batch] == [2]
+
+
+def test_a_softmax_has_two_statistics_and_a_mean_one():
+    softmax, _ = kernel_of(*CASES["softmax"][:3])
+    mean, _ = kernel_of(*CASES["mean"][:3])
+
+    assert isinstance(softmax.body, Rowwise)
+    assert [s.op for s in softmax.body.statistics] == ["max", "sum"]
+    assert isinstance(mean.body, Rowwise)
+    assert mean.body.row_stores == {0}
+
+
+def test_a_copy_of_any_rank_is_one_loop():
+    kernel, _ = kernel_of(ops.Relu, (f32(3, 5, 7),), {})
+
+    assert isinstance(kernel.body, Loops)
+    assert [v.extent for v in kernel.body.domain] == [105]
+
+
+def test_a_transposed_copy_keeps_the_axes_that_move():
+    kernel, _ = kernel_of(ops.Transpose, (f32(3, 5, 7),), {"perm": (2, 0, 1)})
+
+    assert isinstance(kernel.body, Loops)
+    assert [v.extent for v in kernel.body.domain] == [7, 15]
+
+
+def test_equal_layers_are_one_kernel_and_others_are_not():
+    first, _ = kernel_of(*CASES["conv"][:3])
+    second, _ = kernel_of(*CASES["conv"][:3])
+    other, _ = kernel_of(ops.Conv, (f32(2, 9, 7, 5), f32(3, 2, 5, 6)), CONV)
+
+    assert first.digest == second.digest
+    assert first.digest != other.digest
+
+
+def test_a_window_keeps_its_taps():
+    kernel, _ = kernel_of(*CASES["max_pool"][:3])
+
+    assert isinstance(kernel.body, Window)
+    assert [v.extent for v in kernel.body.window] == [3, 2]

@@ -1,0 +1,79 @@
+"""A small compiled model whose device is numpy: y = x * scale + shift, z = x itself."""
+
+import numpy as np
+
+from gpucomp.runtime.artifact import Contents
+from gpucomp.runtime.executable import PROGRAMS, Executable
+from gpucomp.runtime.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+
+
+class NumpyProgram:
+    """Stands for a device: it computes the sample from the weights it is given."""
+
+    opened = 0
+
+    def __init__(self, plan, sources, binaries, weights):
+        type(self).opened += 1
+        self.weights = weights
+
+    def run(self, inputs):
+        x = inputs["x"]
+        return {"y": x * self.weights["w0"] + self.weights["w1"], "z": x.copy()}
+
+
+class TimedProgram(NumpyProgram):
+    def profile(self, inputs):
+        return [0.25, 0.5]
+
+
+def use_numpy(monkeypatch, program=NumpyProgram):
+    monkeypatch.setitem(PROGRAMS, "cpu", (program.__module__, program.__name__))
+    monkeypatch.setattr(program, "opened", 0)
+
+
+PLAN = Plan(
+    target="cpu",
+    kind="cpu",
+    arch="x86-64-v3",
+    buffers=(
+        Buffer(INPUT, "x", "f32", (3, 5), 60),
+        Buffer(WEIGHT, "w0", "f32", (3, 1), 12),
+        Buffer(WEIGHT, "w1", "f32", (), 4),
+        Buffer(TEMP, "t0", "f32", (3, 5), 60, 64),
+        Buffer(OUTPUT, "y", "f32", (3, 5), 60),
+        Buffer(WEIGHT, "w2", "bf16", (7, 0), 0),
+        Buffer(WEIGHT, "w3", "i4", (3,), 3),
+    ),
+    kernels=(
+        CompiledKernel(
+            "k0", "llvm", "k0.ll", "model.o", (2, 1, 1), (1, 1, 1), 0, "loops", "mul 3x5", "default", {"vector": 8}
+        ),
+        CompiledKernel("k1", "llvm", "k1.ll", "model.o", (1, 1, 1), (1, 1, 1), 0, "loops", "add 3x5", "default"),
+    ),
+    launches=(
+        Launch(0, (0, 1, 3), "k0_1", ("Mul",), ("scale node",), "its result is read twice", 2),
+        Launch(1, (3, 2, 4), "", ("Add", "Relu"), ("a", "b"), "the output", 2),
+    ),
+    inputs=(0,),
+    outputs=(4, 0),
+    output_names=("y", "z"),
+    arena_bytes=128,
+    live_bytes=128,
+    model="sample",
+)
+
+
+def contents(plan=PLAN):
+    rng = np.random.default_rng(0)
+    from gpucomp.ir.types import DTYPES
+
+    weights = {
+        b.name: rng.integers(1, 7, b.shape).astype(DTYPES[b.dtype].numpy) for b in plan.buffers if b.kind == WEIGHT
+    }
+    sources = {"k0.ll": "; scale\ndefine void @k0() { ret void }\n", "k1.ll": "; shift — überall\n"}
+    return Contents(plan, sources, {"model.o": b"\x7fELF" + bytes(range(256)) * 5}, weights)
+
+
+def executable(plan=PLAN):
+    parts = contents(plan)
+    return Executable(parts.plan, parts.sources, parts.binaries, parts.weights)

@@ -1,0 +1,243 @@
+"""An executable: what it says of itself, and every input it refuses."""
+
+import threading
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gpucomp.errors import InputError, UnsupportedError
+from gpucomp.runtime.executable import load
+from gpucomp.runtime.plan import Launch
+from tests.runtime.samples import PLAN, NumpyProgram, TimedProgram, executable, use_numpy
+
+X = np.arange(15, dtype=np.float32).reshape(3, 5)
+
+
+@pytest.fixture(autouse=True)
+def numpy_device(monkeypatch):
+    use_numpy(monkeypatch)
+
+
+def test_run_returns_every_output_by_name():
+    exe = executable()
+
+    out = exe.run({"x": X})
+
+    assert list(out) == ["y", "z"]
+    assert np.array_equal(out["y"], X * exe.weights["w0"] + exe.weights["w1"])
+    assert np.array_equal(out["z"], X)
+
+
+def test_the_device_is_opened_once_and_not_before_the_first_run():
+    exe = executable()
+    assert exe.inputs
+    assert exe.kernels
+    assert NumpyProgram.opened == 0
+
+    exe.run({"x": X})
+    exe.run({"x": X})
+
+    assert NumpyProgram.opened == 1
+
+
+class OnlyDlpack:
+    """An array that numpy can read through DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class OnAGpu(OnlyDlpack):
+    def __dlpack_device__(self):
+        return (2, 0)
+
+
+class CudaArray:
+    __cuda_array_interface__ = {"shape": (3, 5), "typestr": "<f4", "data": (0, False), "version": 3}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        X,
+        np.asfortranarray(X),
+        X.astype(">f4"),
+        np.repeat(X, 2, axis=1)[:, ::2],
+        OnlyDlpack(X),
+    ],
+    ids=["c order", "fortran order", "big endian", "strided", "dlpack"],
+)
+def test_an_array_of_any_layout_is_taken(value):
+    out = executable().run({"x": value})
+
+    assert np.array_equal(out["z"], X)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code", "message"),
+    [
+        ({"x": X, "X": X}, "GPC2101", "there is no input 'X'; the model's inputs are 'x'"),
+        ({}, "GPC2102", r"missing: 'x' f32\[3,5\]"),
+        ({"x": X[:2]}, "GPC2103", r"input 'x': shape \[3, 5\] expected, found \[2, 5\]"),
+        ({"x": X.reshape(5, 3)}, "GPC2103", r"shape \[3, 5\] expected, found \[5, 3\]"),
+        ({"x": X[None]}, "GPC2103", r"found \[1, 3, 5\]"),
+        ({"x": X.astype(np.float64)}, "GPC2104", r"element type f32 \(float32\) expected, found float64; convert with"),
+        ({"x": X.astype(ml_dtypes.bfloat16)}, "GPC2104", "found bfloat16"),
+        ({"x": np.full((3, 5), "a")}, "GPC2105", "is no tensor"),
+        ({"x": np.full((3, 5), None)}, "GPC2105", "an array of object is no tensor"),
+        ({"x": X.tolist()}, "GPC2105", "an array expected .* found list"),
+        ({"x": None}, "GPC2105", "found NoneType"),
+        ([X], "GPC2105", "a mapping of names to arrays expected, found list"),
+        ({7: X}, "GPC2101", "there is no input '7'"),
+        ({'"; {{7*7}}\n': X}, "GPC2101", r"there is no input '\"; \{\{7\*7\}\}\\n'"),
+    ],
+)
+def test_a_wrong_input_is_refused_by_name(inputs, code, message):
+    with pytest.raises(InputError, match=message) as caught:
+        executable().run(inputs)
+
+    assert caught.value.code == code
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [OnAGpu(X), CudaArray()], ids=["dlpack", "cuda array interface"])
+def test_an_array_on_a_gpu_needs_cupy(value, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+
+    with pytest.raises(InputError, match="in a device's memory and cupy is not there") as caught:
+        executable().run({"x": value})
+
+    assert caught.value.code == "GPC2106"
+
+
+class FakeCupy:
+    """What of cupy the runtime uses, over numpy."""
+
+    class cuda:
+        class runtime:
+            CUDARuntimeError = MemoryError
+
+    def from_dlpack(self, value):
+        return value.array
+
+    def asarray(self, value):
+        return X + 1
+
+    def asnumpy(self, value):
+        return value
+
+
+@pytest.mark.parametrize(("value", "expected"), [(OnAGpu(X), X), (CudaArray(), X + 1)])
+def test_an_array_on_a_gpu_is_read_through_cupy(value, expected, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cupy", FakeCupy())
+
+    out = executable().run({"x": value})
+
+    assert np.array_equal(out["z"], expected)
+
+
+class Refusing(OnlyDlpack):
+    def __dlpack__(self, **options):
+        raise BufferError("it requires a gradient")
+
+
+def test_an_array_whose_dlpack_export_fails_is_refused():
+    with pytest.raises(InputError, match="DLPack export failed: it requires a gradient") as caught:
+        executable().run({"x": Refusing(X)})
+
+    assert caught.value.code == "GPC2106"
+
+
+def test_a_scalar_input_keeps_its_rank():
+    plan = replace(PLAN, buffers=(replace(PLAN.buffers[0], shape=(), nbytes=4), *PLAN.buffers[1:]))
+
+    out = executable(plan).run({"x": np.float32(3)})
+
+    assert out["z"].shape == ()
+
+
+def test_specs_print_as_types():
+    exe = executable()
+
+    assert [str(spec) for spec in exe.inputs] == ["x: f32[3,5]"]
+    assert [str(spec) for spec in exe.outputs] == ["y: f32[3,5]", "z: f32[3,5]"]
+
+
+def test_kernels_say_what_they_swallowed():
+    first, second = executable().kernels
+
+    assert (first.name, first.entry, first.family, first.ops) == ("k0_1", "k0", "loops", ("Mul",))
+    assert first.nodes == ("scale node",)
+    assert first.schedule == {"vector": 8}
+    assert (first.tier, first.label, first.why) == ("default", "mul 3x5", "its result is read twice")
+    assert (second.name, second.ops) == ("k1", ("Add", "Relu"))
+
+
+def test_a_host_operator_is_among_the_kernels():
+    plan = replace(PLAN, launches=(Launch(-1, (0, 4), "h0", ("NonZero",), ("n",), "no algorithm", 1, "NonZero"),))
+
+    (info,) = executable(plan).kernels
+
+    assert (info.name, info.family, info.label, info.entry) == ("h0", "host", "NonZero", "")
+
+
+def test_peak_bytes_are_arena_weights_inputs_and_outputs():
+    assert executable().peak_bytes == 128 + (12 + 4 + 3) + 60 + 60
+
+
+def test_profile_gives_the_time_of_every_kernel(monkeypatch):
+    use_numpy(monkeypatch, TimedProgram)
+
+    times = executable().profile({"x": X})
+
+    assert [(info.name, seconds) for info, seconds in times] == [("k0_1", 0.25), ("k1", 0.5)]
+
+
+def test_profile_is_refused_where_the_device_cannot_say():
+    with pytest.raises(UnsupportedError, match="target 'cpu' does not time single kernels"):
+        executable().profile({"x": X})
+
+
+def test_runs_from_several_threads_take_turns(monkeypatch):
+    class Exclusive(NumpyProgram):
+        busy = False
+        clashes = 0
+
+        def run(self, inputs):
+            type(self).clashes += type(self).busy
+            type(self).busy = True
+            out = super().run(inputs)
+            threading.Event().wait(0.01)
+            type(self).busy = False
+            return out
+
+    exe = executable()
+    monkeypatch.setattr(exe, "_program", Exclusive(PLAN, {}, {}, exe.weights))
+
+    threads = [threading.Thread(target=exe.run, args=({"x": X},)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert Exclusive.clashes == 0
+
+
+def test_a_saved_executable_gives_the_same_answer(tmp_path):
+    exe = executable()
+    exe.save(tmp_path / "m.gpuc")
+
+    again = load(tmp_path / "m.gpuc")
+
+    assert np.array_equal(again.run({"x": X})["y"], exe.run({"x": X})["y"])
+    assert again.plan == exe.plan
+    assert repr(again) == "<Executable 'sample' for cpu: 2 kernels>"
