@@ -87,9 +87,7 @@ def measure(name: str, target: str, *, reduced: bool, rounds: int, budget_s: flo
     actual = executable.run(feeds)
     error = max(relative_error(actual[n], e) for n, e in zip(names, expected, strict=True))
     cpu, wall = time.process_time(), time.perf_counter()
-    ours, theirs = interleaved(
-        [lambda: executable.run(feeds), lambda: reference.run(None, feeds)], rounds, budget_s
-    )
+    ours, theirs = interleaved([lambda: executable.run(feeds), lambda: reference.run(None, feeds)], rounds, budget_s)
     busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
     plan = executable.plan
     return Row(
@@ -119,7 +117,9 @@ def main() -> int:
     parser.add_argument("--target", action="append", help="repeatable; default cpu")
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--budget", type=float, default=10.0, metavar="SECONDS", help="of measuring, a model and target")
+    parser.add_argument(
+        "--budget", type=float, default=10.0, metavar="SECONDS", help="of measuring, a model and target"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -14,6 +14,20 @@ from gpucomp.errors import VerifyError
 from gpucomp.ir.graph import Graph
 from gpucomp.ir.printer import Namer, format_graph
 from gpucomp.ir.verify import verify
+from gpucomp.rewrite import (
+    attention,
+    canonicalize,
+    concat,
+    cse,
+    fold,
+    fuse_norms,
+    layout,
+    movement,
+    pads,
+    scale,
+    siblings,
+    simplify,
+)
 from gpucomp.rewrite.rule import Rule, apply_rules, counting
 from gpucomp.targets.target import Target
 
@@ -48,7 +62,27 @@ def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
     return Pass(name, lambda graph: apply_rules(graph, rules))
 
 
-PIPELINE: tuple[Pass, ...] = ()
+def _has_attention_engine(target: Target | None) -> bool:
+    return target is not None and "attention" in target.features
+
+
+BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
+
+PIPELINE: tuple[Pass, ...] = (
+    rules_pass("canonicalize", BASICS),
+    Pass("share", cse.share_common_subexpressions),
+    rules_pass("fuse-norms", fuse_norms.RULES, BASICS),
+    rules_pass("move", movement.RULES, BASICS),
+    rules_pass("scale", scale.RULES, pads.RULES, BASICS),
+    Pass("siblings", siblings.merge_siblings),
+    rules_pass("layout", layout.RULES, movement.RULES, BASICS),
+    Pass("attention", rules_pass("", attention.RULES, BASICS).run, _has_attention_engine),
+    Pass("decompose", rules_pass("", attention.DECOMPOSITION).run, lambda target: not _has_attention_engine(target)),
+    Pass("share-again", cse.share_common_subexpressions),
+    Pass("chain-concats", concat.share_prefixes),
+    Pass("split-concats", concat.split_wide),
+    rules_pass("clean", BASICS),
+)
 
 
 def run_pipeline(

@@ -6,11 +6,14 @@ lives from the first step that writes it (the parts of a Concat are written by s
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gpucomp import config
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
@@ -20,6 +23,7 @@ from gpucomp.kernel import Contraction, Kernel, Loops, Step
 from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.choose import Choice
+from gpucomp.targets.target import Target
 
 SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}
@@ -80,11 +84,7 @@ def make_plan(
     graph: Graph,
     steps: Sequence[Step],
     rendered: Mapping[Step, Rendered],
-    *,
-    target: str,
-    kind: str,
-    arch: str,
-    alignment: int,
+    target: Target,
 ) -> tuple[Plan, dict[str, np.ndarray]]:
     """The plan of ``steps``, and the weights it reads by the names of its ``weight`` buffers."""
     builder = _Builder(graph)
@@ -127,11 +127,11 @@ def make_plan(
             compiled.append(_compiled(step.kernel, item))
         launches.append(replace(launch, kernel=kernels[key], args=(*launch.args, *extra)))
     outputs = tuple(builder.read(v) for v in graph.outputs)
-    buffers, arena, live = _lay_out(builder, alignment)
+    buffers, arena, live = _lay_out(builder, target.alignment)
     inputs = tuple(builder.position[v] for v in graph.inputs)
     weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
-        target, kind, arch, buffers, tuple(compiled), tuple(launches), inputs, outputs, graph.output_names, arena, live,
+        target.name, target.kind, target.arch, buffers, tuple(compiled), tuple(launches), inputs, outputs, graph.output_names, arena, live,
         graph.name,
     )  # fmt: skip
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
@@ -203,3 +203,31 @@ def _lay_out(builder: _Builder, alignment: int) -> tuple[tuple[Buffer, ...], int
     for k, buffer in enumerate(order):
         buffers[buffer] = replace(buffers[buffer], offset=arena.offsets[k])
     return tuple(buffers), arena.arena_bytes, arena.live_bytes
+
+
+def report(plan: Plan, steps: Sequence[Step], rendered: Mapping[Step, Rendered], target: Target) -> None:
+    """What ``GPUCOMP_DEBUG`` prints and ``GPUCOMP_DUMP`` writes of the kernels; the passes report themselves."""
+    settings = config.current()
+    if settings.debug:
+        print(f"{target.name}: {len(plan.launches)} launches of {len(plan.kernels)} kernels, "
+              f"arena {plan.arena_bytes} B ({plan.live_bytes} B live at most)", file=sys.stderr)  # fmt: skip
+    if settings.debug >= 2:
+        for step in steps:
+            tier = rendered[step].choice.tier if step in rendered else "host"
+            schedule = dict(rendered[step].choice.schedule) if step in rendered else {}
+            print(f"  {step.name:24} {tier:8} {schedule} ends: {step.why}", file=sys.stderr)
+    if settings.debug >= 4:
+        for item in {r.source.name: r for r in rendered.values()}.values():
+            print(item.source.text, file=sys.stderr)
+    if settings.dump is not None:
+        folder = settings.dump / "kernels"
+        folder.mkdir(parents=True, exist_ok=True)
+        for item in rendered.values():
+            suffix = SOURCE_SUFFIX[item.source.language]
+            (folder / f"{item.source.name}{suffix}").write_text(item.source.text, encoding="utf-8")
+        chosen = {s.name: {"tier": rendered[s].choice.tier, "schedule": dict(rendered[s].choice.schedule)}
+                  for s in steps if s in rendered}  # fmt: skip
+        text = json.dumps(chosen, indent=1, sort_keys=True)
+        (settings.dump / "schedule.json").write_text(text + "\n", encoding="utf-8")
+        kernels = "\n".join(f"{s.name}: {s.why}\n{s.kernel.text}\n" for s in steps if s.kernel is not None)
+        (settings.dump / "kernels.txt").write_text(kernels, encoding="utf-8")

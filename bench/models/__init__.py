@@ -167,9 +167,7 @@ MODELS: dict[str, Builder] = {
 }
 
 
-def build(
-    name: str, *, batch: int = 1, reduced: bool = False, seed: int = 0, **sizes: Any
-) -> onnx.ModelProto:
+def build(name: str, *, batch: int = 1, reduced: bool = False, seed: int = 0, **sizes: Any) -> onnx.ModelProto:
     """The model ``name`` of ``MODELS``; the same arguments give the same bytes.
 
     ``reduced`` keeps the architecture and cuts layers, channels and input. ``sizes`` overrides any argument

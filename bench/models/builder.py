@@ -156,9 +156,7 @@ class GraphBuilder:
 
     def buffer(self, name: str, array: np.ndarray) -> Tensor:
         """An initialiser with a given value, such as position ids or a causal mask."""
-        return self._declare(
-            Weight(self.path(name), array.shape, array.dtype, lambda rng, shape: array, False)
-        )
+        return self._declare(Weight(self.path(name), array.shape, array.dtype, lambda rng, shape: array, False))
 
     def _declare(self, weight: Weight) -> Tensor:
         assert weight.name not in self.weights, f"two weights are named {weight.name}"

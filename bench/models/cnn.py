@@ -139,9 +139,7 @@ class _Inception:
         self.g = g
         self.width = width
 
-    def conv(
-        self, x: Tensor, name: str, channels: int, kernel: Pair, stride: int = 1, pad: Pair = 0
-    ) -> Tensor:
+    def conv(self, x: Tensor, name: str, channels: int, kernel: Pair, stride: int = 1, pad: Pair = 0) -> Tensor:
         g = self.g
         gain = LINEAR if x.shape[1] == 3 else 2.0
         with g.scope(name):
@@ -220,9 +218,7 @@ class _Inception:
         )
 
 
-def inception_v3(
-    g: NetworkBuilder, *, batch: int, size: int, width: float = 1.0, classes: int = CLASSES
-) -> None:
+def inception_v3(g: NetworkBuilder, *, batch: int, size: int, width: float = 1.0, classes: int = CLASSES) -> None:
     """Szegedy et al. 2015 (arXiv:1512.00567), without the auxiliary classifier; ``size`` is at least 75."""
     net = _Inception(g, width)
     x = g.input("input", (batch, 3, size, size))
@@ -253,9 +249,7 @@ def inception_v3(
     g.output(g.linear(x, "fc", classes), "output")
 
 
-def unet(
-    g: NetworkBuilder, *, batch: int, size: int, width: int = 32, levels: int = 3, classes: int = 2
-) -> None:
+def unet(g: NetworkBuilder, *, batch: int, size: int, width: int = 32, levels: int = 3, classes: int = 2) -> None:
     """Ronneberger et al. 2015 (arXiv:1505.04597), padded and with BatchNorm; per-pixel probabilities.
 
     ``size`` is a multiple of 2 ** levels.

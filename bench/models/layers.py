@@ -184,9 +184,7 @@ class NetworkBuilder(GraphBuilder):
         n, c, *sizes = x.shape
         fan_in = c * math.ceil(kernel / stride) ** 2  # input elements that reach one output element
         with self.scope(name):
-            weight = self.weight(
-                "weight", (c, channels, kernel, kernel), normal((AFTER_RELU / fan_in) ** 0.5)
-            )
+            weight = self.weight("weight", (c, channels, kernel, kernel), normal((AFTER_RELU / fan_in) ** 0.5))
             bias = self.weight("bias", (channels,), normal(0.1))
             self.flop += 2 * math.prod(x.shape) * channels * kernel * kernel
             return self.emit(
@@ -214,9 +212,7 @@ class NetworkBuilder(GraphBuilder):
             attrs = {"training_mode": 0} if self.opset >= 14 else {}
             return self.emit("BatchNormalization", operands, x.shape, epsilon=epsilon, momentum=0.9, **attrs)
 
-    def linear(
-        self, x: Tensor, name: str, features: int, *, bias: bool = True, gain: float = LINEAR
-    ) -> Tensor:
+    def linear(self, x: Tensor, name: str, features: int, *, bias: bool = True, gain: float = LINEAR) -> Tensor:
         """y = x W + b: a Gemm on matrices, else MatMul and Add with the bias first, as torch exports it."""
         fan_in = x.shape[-1]
         fill = normal((gain / fan_in) ** 0.5)
@@ -236,9 +232,7 @@ class NetworkBuilder(GraphBuilder):
     def layer_norm(self, x: Tensor, name: str, epsilon: float) -> Tensor:
         """The LayerNormalization operator, over the last axis."""
         with self.scope(name):
-            return self.emit(
-                "LayerNormalization", [x, *self._layer_norm_weights(x)], x.shape, axis=-1, epsilon=epsilon
-            )
+            return self.emit("LayerNormalization", [x, *self._layer_norm_weights(x)], x.shape, axis=-1, epsilon=epsilon)
 
     def layer_norm_in_pieces(self, x: Tensor, name: str, epsilon: float) -> Tensor:
         """The nine nodes that exporters write below opset 17, over the last axis."""

@@ -79,9 +79,7 @@ def _bert_layer(g: NetworkBuilder, x: Tensor, bias: Tensor, heads: int) -> Tenso
 def _heads_by_shape(g: NetworkBuilder, y: Tensor, x: Tensor, heads: int, perm: tuple[int, ...]) -> Tensor:
     """[b, s, h d] -> [b, s, h, d], with b and s read from the shape of ``x``, then transposed."""
     batch, sequence, width = y.shape
-    sizes = [
-        g.unsqueeze(g.gather(g.emit("Shape", [x], (3,)), g.constant(axis, np.int64)), 0) for axis in (0, 1)
-    ]
+    sizes = [g.unsqueeze(g.gather(g.emit("Shape", [x], (3,)), g.constant(axis, np.int64)), 0) for axis in (0, 1)]
     fixed = [g.constant([size], np.int64) for size in (heads, width // heads)]
     split = (batch, sequence, heads, width // heads)
     return g.transpose(g.emit("Reshape", [y, g.concat([*sizes, *fixed], 0)], split), *perm)

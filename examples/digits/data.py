@@ -25,7 +25,5 @@ def _split() -> tuple[Digits, Digits]:
     digits = load_digits()
     images = (digits.images / BRIGHTEST).astype(np.float32)[:, None]
     labels = digits.target.astype(np.int64)
-    train, test = train_test_split(
-        np.arange(len(labels)), test_size=HELD_BACK, random_state=SEED, stratify=labels
-    )
+    train, test = train_test_split(np.arange(len(labels)), test_size=HELD_BACK, random_state=SEED, stratify=labels)
     return (images[train], labels[train]), (images[test], labels[test])

@@ -1,0 +1,26 @@
+"""Kernels to source: jinja2 templates for CUDA and OpenCL, LLVM IR for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel import Kernel
+from gpucomp.schedule.space import Family, Schedule
+from gpucomp.targets.target import Target
+
+FamilyOf = Callable[[Kernel], Family]
+Render = Callable[[Kernel, Schedule, Target, str], KernelSource]
+
+
+def back_end(language: str) -> tuple[FamilyOf, Render]:
+    """The families of a language and the function that renders them. Imported when first asked for."""
+    if language == "llvm":
+        from gpucomp.codegen.llvm import emit
+        from gpucomp.codegen.llvm.space import family_of as cpu_family_of
+
+        return cpu_family_of, emit
+    from gpucomp.codegen.families import family_of
+    from gpucomp.codegen.render import render
+
+    return family_of, render

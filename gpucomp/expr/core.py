@@ -352,9 +352,7 @@ def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
     return expr
 
 
-def transform(
-    expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None
-) -> Expr:
+def transform(expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None) -> Expr:
     """Rebuild ``expr`` from its leaves; ``change(node)`` may replace a node whose operands are rebuilt already.
 
     Sub-expressions in ``known`` are replaced as they stand and not entered.

@@ -19,6 +19,7 @@ from gpucomp.ops.activation import (
     Swish,
     ThresholdedRelu,
 )
+from gpucomp.ops.attention import Attention
 from gpucomp.ops.contraction import Conv, ConvTranspose, Einsum, MatMul
 from gpucomp.ops.elementwise import (
     Abs,
@@ -116,6 +117,7 @@ __all__ = [
     "Asinh",
     "Atan",
     "Atanh",
+    "Attention",
     "AveragePool",
     "BitShift",
     "BitwiseAnd",

@@ -230,7 +230,7 @@ def _lerp(x: TensorType, places: list[_Place], axes: tuple[Var, ...], kind: DTyp
     if place.d == 1:
         return low
     high = _lerp(x, places, axes, kind, (*at, _inside(floor + 1, place.extent)))
-    weight = cast(n % place.d, kind) / place.d
+    weight = cast(n % place.d, kind) * (1 / place.d)
     return low * (1 - weight) + high * weight
 
 
@@ -258,7 +258,7 @@ def _weighted(
         n = place.numerator(i)
 
         def tap_weight(tap: Expr, place: _Place = place, n: Expr = n, first: int = first, scale: float = scale) -> Expr:
-            offset = cast(tap + first, kind) - cast(n % place.d, kind) / place.d
+            offset = cast(tap + first, kind) - cast(n % place.d, kind) * (1 / place.d)
             distance = call("abs", offset if scale == 1 else offset * scale)
             value = _cubic_weight(distance, a) if mode == "cubic" else call("max", 1 - distance, 0)
             if not exclude_outside:

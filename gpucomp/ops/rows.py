@@ -106,7 +106,7 @@ def _layer_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) ->
     mean = reduce("sum", *element()) / count
     inner, other = element()
     variance = reduce("sum", inner, (other - mean) * (other - mean)) / count
-    return Algorithm(axes, cast((here - mean) / call("sqrt", variance + epsilon), x.dtype))
+    return Algorithm(axes, cast((here - mean) * (1 / call("sqrt", variance + epsilon)), x.dtype))
 
 
 @op("RMSNorm")
@@ -131,4 +131,4 @@ def _rms_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> A
     axes, element, here = _row(x, axis, x.rank)
     inner, other = element()
     square = reduce("sum", inner, other * other) / math.prod(x.shape[axis:])
-    return Algorithm(axes, cast(here / call("sqrt", square + epsilon), x.dtype))
+    return Algorithm(axes, cast(here * (1 / call("sqrt", square + epsilon)), x.dtype))

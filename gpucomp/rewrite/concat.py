@@ -1,7 +1,7 @@
 """Concat as kernels want it: few operands, and no element copied once for every later Concat. Movement rules are elsewhere.
 
-    share_prefixes   concat(a, b), concat(a, b, c)  ->  p = concat(a, b), concat(p, c)      (DenseNet)
-    split_wide       concat(x0 ... x99)             ->  concat(concat(x0 ... x15), ...)     (kernel arguments)
+share_prefixes   concat(a, b), concat(a, b, c)  ->  p = concat(a, b), concat(p, c)      (DenseNet)
+split_wide       concat(x0 ... x99)             ->  concat(concat(x0 ... x15), ...)     (kernel arguments)
 """
 
 from __future__ import annotations

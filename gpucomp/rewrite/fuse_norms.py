@@ -7,10 +7,13 @@ The pieces are in canonical form: squares are x * x, constants stand on the righ
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value
-from gpucomp.rewrite.match import close, either_way, factors, is_number, product, rounding, splat
+from gpucomp.ir.types import DType
+from gpucomp.rewrite.match import close, either_way, factors, is_number, multiple, numbers_apart, product, splat
 from gpucomp.rewrite.rule import rule
 
 # normalisations ----------------------------------------------------------------------------------------------
@@ -46,7 +49,9 @@ def _over_root(node: Node) -> list[tuple[Value, Value, float]]:
     for a, inside in pairs:
         if inside is not None and a.type == node.types[0]:
             match inside:
-                case Value(ops.Add, (b, c)) if (epsilon := splat(c)) is not None and epsilon > 0 and b.type == inside.type:
+                case Value(ops.Add, (b, c)) if (
+                    (epsilon := splat(c)) is not None and epsilon > 0 and b.type == inside.type
+                ):
                     readings.append((a, b, float(epsilon)))
     return readings
 
@@ -122,12 +127,6 @@ def log_softmax(node: Node) -> Value | None:
 # activations -------------------------------------------------------------------------------------------------
 
 
-def _multiple_of(value: Value) -> tuple[float, Value] | None:
-    """``value`` as number * x."""
-    number, others = product(value)
-    return (number, others[0]) if len(others) == 1 and others[0].type == value.type else None
-
-
 def _one_plus(value: Value) -> Value | None:
     """y, where ``value`` is y + 1."""
     match value:
@@ -136,18 +135,22 @@ def _one_plus(value: Value) -> Value | None:
     return None
 
 
+def _gates(node: Node) -> Iterator[tuple[Value, list[Value]]]:
+    """Every factor of a product with the other ones."""
+    leaves = factors(node[0])
+    for position, leaf in enumerate(leaves):
+        yield leaf, leaves[:position] + leaves[position + 1 :]
+
+
 @rule(ops.Mul, ops.Div)
 def gelu(node: Node) -> Value | None:
     """x / 2 * (1 + erf(x / sqrt(2)))  ->  gelu(x), in any order of the product"""
-    half, others = product(node[0])
     dtype = node.types[0].dtype
-    if len(others) != 2 or not close(half, 0.5, dtype):
-        return None
-    for x, rest in (others, others[::-1]):
-        match _one_plus(rest):
-            case Value(ops.Erf, (inside,)):
-                scaled = _multiple_of(inside)
-                if scaled and scaled[1] is x and close(scaled[0], math.sqrt(0.5), dtype) and x.type == node.types[0]:
+    for gate, rest in _gates(node):
+        match _one_plus(gate):
+            case Value(ops.Erf, (Value(ops.Mul | ops.Div, (x, _)) as inside,)) if x.type == node.types[0]:
+                scale, half = multiple(factors(inside), x), multiple(rest, x)
+                if scale and half and close(scale, math.sqrt(0.5), dtype) and close(half, 0.5, dtype):
                     return ops.Gelu(x, approximate="none")
     return None
 
@@ -155,44 +158,55 @@ def gelu(node: Node) -> Value | None:
 @rule(ops.Mul, ops.Div)
 def gelu_tanh(node: Node) -> Value | None:
     """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))  ->  gelu(x, approximate="tanh"), in any order"""
-    half, others = product(node[0])
     dtype = node.types[0].dtype
-    if len(others) != 2 or not close(half, 0.5, dtype):
-        return None
-    for x, rest in (others, others[::-1]):
-        match _one_plus(rest):
-            case Value(ops.Tanh, (inside,)) if x.type == node.types[0] and _is_gelu_polynomial(inside, x):
-                return ops.Gelu(x, approximate="tanh")
+    for gate, rest in _gates(node):
+        match _one_plus(gate):
+            case Value(ops.Tanh, (inside,)):
+                x = _gelu_operand(inside)
+                half = None if x is None or x.type != node.types[0] else multiple(rest, x)
+                if half and close(half, 0.5, dtype):
+                    return ops.Gelu(x, approximate="tanh")
     return None
 
 
-def _is_gelu_polynomial(value: Value, x: Value) -> bool:
-    """Whether ``value`` is sqrt(2 / pi) * (x + 0.044715 x^3), or sqrt(2 / pi) * x * (1 + 0.044715 x^2)."""
-    dtype = x.type.dtype
-    number, others = product(value)
+def _gelu_operand(value: Value) -> Value | None:
+    """x, where ``value`` is sqrt(2 / pi) * (x + 0.044715 x^3), or sqrt(2 / pi) * x * (1 + 0.044715 x^2)."""
+    dtype = value.type.dtype
+    leaves = factors(value)
+    number, _ = product(value)
     if not close(number, math.sqrt(2 / math.pi), dtype):
-        return False
-    if len(others) == 1 and others[0].op is ops.Add:
-        return any(a is x and _is_power(b, x, 3) for a, b in either_way(others[0]))
-    if len(others) == 2:
-        for a, b in (others, others[::-1]):
-            inner = _one_plus(b)
-            if a is x and inner is not None and _is_power(inner, x, 2):
-                return True
-    return False
+        return None
+    for position, leaf in enumerate(leaves):
+        rest = leaves[:position] + leaves[position + 1 :]
+        if leaf.op is not ops.Add:
+            continue
+        for x, cubic in either_way(leaf):
+            if not numbers_apart(rest)[1] and _is_cubic(cubic, [x] * 3, dtype):
+                return x
+            if is_number(x, 1):
+                outer = numbers_apart(rest)[1]
+                if len(outer) == 1 and _is_cubic(cubic, outer * 2, dtype):
+                    return outer[0]
+    return None
 
 
-def _is_power(value: Value, x: Value, power: int) -> bool:
-    """Whether ``value`` is 0.044715 * x^power."""
+def _is_cubic(value: Value, powers: list[Value], dtype: DType) -> bool:
+    """Whether ``value`` is 0.044715 times the product of ``powers``, which are all one value."""
     number, others = product(value)
     expanded: list[Value] = []
     for other in others:
         match other:
-            case Value(ops.Pow, (base, exponent)) if is_number(exponent, 3) or is_number(exponent, 2):
+            case Value(ops.Pow, (base, exponent)) if splat(exponent) in (2, 3):
                 expanded += [base] * int(splat(exponent) or 0)
             case _:
                 expanded.append(other)
-    return close(number, 0.044715, x.type.dtype) and len(expanded) == power and all(v is x for v in expanded)
+    scale, leaves = 1.0, []
+    for power in powers:
+        a, b = product(power)
+        scale, leaves = scale * a, leaves + b
+    if expanded == powers:
+        return close(number, 0.044715, dtype)
+    return bool(scale) and close(number / scale, 0.044715, dtype) and Counter(expanded) == Counter(leaves)
 
 
 @rule(ops.Div, ops.Reciprocal)
@@ -211,12 +225,10 @@ def swish(node: Node) -> Value | None:
     """x * sigmoid(x)  ->  swish(x);  x * sigmoid(a * x)  ->  swish(x, a)"""
     for x, gate in either_way(node):
         match gate:
-            case Value(ops.Sigmoid, (inside,)):
-                if inside is x:
-                    return ops.Swish(x, alpha=1.0)
-                scaled = _multiple_of(inside)
-                if scaled and scaled[1] is x:
-                    return ops.Swish(x, alpha=scaled[0])
+            case Value(ops.Sigmoid, (inside,)) if x.type == inside.type == node.types[0]:
+                alpha = 1.0 if inside is x else multiple(factors(inside), x)
+                if alpha:
+                    return ops.Swish(x, alpha=alpha)
     return None
 
 
@@ -253,7 +265,7 @@ def hard_sigmoid(node: Node) -> Value | None:
     number, others = product(node[0])
     if len(others) == 1 and close(number, 1 / 6, node.types[0].dtype):
         x = _relu6_of_plus_three(others[0])
-        if x is not None:
+        if x is not None and x.type == node.types[0]:
             return ops.HardSigmoid(x, alpha=1 / 6, beta=0.5)
     return None
 
@@ -261,17 +273,15 @@ def hard_sigmoid(node: Node) -> Value | None:
 @rule(ops.Div, ops.Mul)
 def hard_swish(node: Node) -> Value | None:
     """x * hard_sigmoid(x, 1/6, 1/2)  ->  hard_swish(x);  x * clip(x + 3, 0, 6) / 6  ->  hard_swish(x)"""
-    leaves = factors(node[0])
-    number, others = product(node[0])
-    if len(others) != 2 or len(leaves) > 4:
-        return None
     dtype = node.types[0].dtype
-    for x, gate in (others, others[::-1]):
+    for gate, rest in _gates(node):
         match gate:
-            case Value(ops.HardSigmoid, (inside,), {"alpha": alpha, "beta": 0.5}):
-                if inside is x and number == 1 and abs(alpha - 1 / 6) <= rounding(dtype):
-                    return ops.HardSwish(x)
-        if _relu6_of_plus_three(gate) is x and close(number, 1 / 6, dtype):
+            case Value(ops.HardSigmoid, (x,), {"alpha": alpha, "beta": 0.5}) if close(alpha, 1 / 6, dtype):
+                expected = 1.0
+            case _:
+                x, expected = _relu6_of_plus_three(gate), 1 / 6
+        number = None if x is None or x.type != node.types[0] else multiple(rest, x)
+        if number and close(number, expected, dtype):
             return ops.HardSwish(x)
     return None
 

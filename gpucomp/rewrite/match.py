@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -95,14 +96,28 @@ def factors(value: Value, limit: int = 8) -> list[Value]:
 
 def product(value: Value) -> tuple[float, list[Value]]:
     """``value`` as a number times the other factors."""
+    return numbers_apart(factors(value))
+
+
+def numbers_apart(leaves: Sequence[Value]) -> tuple[float, list[Value]]:
+    """The product of the constant numbers among ``leaves``, and the other leaves."""
     number, others = 1.0, []
-    for leaf in factors(value):
+    for leaf in leaves:
         found = splat(leaf) if is_constant(leaf) else None
         if found is None:
             others.append(leaf)
         else:
             number *= found
     return number, others
+
+
+def multiple(leaves: Sequence[Value], x: Value) -> float | None:
+    """The number ``a`` with product(leaves) = a * x, by structure; ``None`` if there is none."""
+    number, others = numbers_apart(leaves)
+    if others == [x]:
+        return number
+    inner, inner_others = product(x)
+    return number / inner if inner and Counter(others) == Counter(inner_others) else None
 
 
 def close(a: float, b: float, dtype: DType) -> bool:

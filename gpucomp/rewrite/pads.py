@@ -13,7 +13,9 @@ from gpucomp.rewrite.rule import rule
 def pad_into_conv(node: Node) -> Value | None:
     """conv(pad(x, p, 0), w, pads=q)  ->  conv(x, w, pads=p + q), p on spatial axes only and not negative"""
     merged = _merged_pads(node, 0)
-    return None if merged is None else ops.Conv(node.inputs[0].inputs[0], node.inputs[1], **{**node.attrs, "pads": merged})
+    return (
+        None if merged is None else ops.Conv(node.inputs[0].inputs[0], node.inputs[1], **{**node.attrs, "pads": merged})
+    )
 
 
 @rule(ops.AveragePool)

@@ -144,7 +144,9 @@ def merge_constants(node: Node) -> Value | None:
     Left alone where the merged constant would overflow, underflow or be larger than both.
     """
     match node:
-        case Node(op, (Value(inner_op, (x, Value(ops.Constant, (), {"value": a}))), Value(ops.Constant, (), {"value": b}))):
+        case Node(
+            op, (Value(inner_op, (x, Value(ops.Constant, (), {"value": a}))), Value(ops.Constant, (), {"value": b}))
+        ):
             if op is not inner_op or is_constant(x):
                 return None
             with np.errstate(all="ignore"):

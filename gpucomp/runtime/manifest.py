@@ -17,7 +17,7 @@ import numpy as np
 
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.types import DTYPES, DType, dtype_of
-from gpucomp.runtime.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 
 MAX_BYTES = 256 << 20  # of the manifest
 MAX_SIZE = 1 << 48  # of a buffer, in bytes
@@ -130,7 +130,7 @@ _SHAPE = _list(_SIZE, most=MAX_RANK)
 _TEXTS = _list(_text)
 _BUFFER = _record(
     {
-        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP),
+        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER),
         "name": _text,
         "dtype": _one_of(*DTYPES),
         "shape": _SHAPE,

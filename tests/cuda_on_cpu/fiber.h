@@ -137,7 +137,8 @@ struct Fiber {
     context.uc_link = nullptr;
     makecontext(&context, entry, 0);
 #else
-    uintptr_t* frame = reinterpret_cast<uintptr_t*>(static_cast<char*>(mapping) + page + bytes) - GC_FRAME_WORDS;
+    uintptr_t* top = reinterpret_cast<uintptr_t*>(static_cast<char*>(mapping) + page + bytes);
+    uintptr_t* frame = top - GC_FRAME_WORDS;
     frame[GC_ENTRY_WORD] = reinterpret_cast<uintptr_t>(entry);
     stack_pointer = frame;
 #endif

@@ -1,14 +1,15 @@
 """Runs CUDA kernels on the CPU: compiles their text with g++ and launches them on numpy arrays.
 
-The scheduler that plays the device is runtime.cpp; reading what a sanitizer printed is in sanitizers.py.
+The scheduler that plays the device is runtime.cpp; what g++ is given is put together in translation_unit.py;
+reading what a sanitizer printed is in sanitizers.py.
 Every launch is a process of its own, so that a kernel that crashes or never ends is an error and no more.
 """
 
+import atexit
 import functools
 import hashlib
 import os
 import platform
-import re
 import shutil
 import struct
 import subprocess
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from cuda_on_cpu.sanitizers import Race, memory_error, races
+from cuda_on_cpu.errors import CudaOnCpuError, RaceError
+from cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
+from cuda_on_cpu.translation_unit import translation_unit
 
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"
@@ -29,6 +32,7 @@ Order = Literal["forward", "reversed", "shuffled"]
 ORDERS: tuple[Order, ...] = ("forward", "reversed", "shuffled")
 
 FLAGS = ("-std=c++17", "-g1", "-pipe", "-fno-strict-aliasing", "-fsigned-char", "-ffp-contract=off")
+KERNEL_FLAGS = ("-O1", "-Wno-unknown-pragmas", "-fsanitize=alignment", "-fno-sanitize-recover=alignment")
 SANITIZER_FLAGS = {
     None: (),
     "thread": ("-fsanitize=thread",),
@@ -39,23 +43,8 @@ ENVIRONMENT = {
     "TSAN_OPTIONS": "exitcode=0:halt_on_error=0:atexit_sleep_ms=0:color=never",
     "ASAN_OPTIONS": "exitcode=99:detect_leaks=0:color=never",
 }
-KERNEL = re.compile(
-    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
-)  # its name
 MAX_THREADS = 1024
 TIMEOUT_S = 120.0  # only a loop that neither waits nor uses an atomic gets here: the runtime sees all others
-
-
-class CudaOnCpuError(Exception):
-    """A kernel that does not compile, or that did something a device would not allow."""
-
-
-class RaceError(CudaOnCpuError):
-    """ThreadSanitizer saw data races; ``races`` has each pair of accesses once."""
-
-    def __init__(self, message: str, found: tuple[Race, ...]):
-        super().__init__(message)
-        self.races = found
 
 
 class CudaOnCpu:
@@ -131,7 +120,7 @@ class CudaOnCpu:
         if found := races(log):
             lines = "\n".join(f"  {race}" for race in found)
             raise RaceError(f"{self.kernel}: {len(found)} data races\n{lines}", found)
-        if self.sanitizer == "address" and (message := memory_error(log)):
+        if message := memory_error(log) or misaligned_access(log):
             raise CudaOnCpuError(f"{self.kernel}: {message}")
         if done.returncode != 0 or len(done.stdout) < 16:
             raise CudaOnCpuError(f"{self.kernel}: the process ended with {done.returncode}\n{log}")
@@ -168,36 +157,14 @@ def compile_many(
 @functools.cache
 def _build(kernels: tuple[tuple[str, str], ...], sanitizer: Sanitizer, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    text = _translation_unit(kernels)
-    flags = (*FLAGS, "-O1", "-Wno-unknown-pragmas", *SANITIZER_FLAGS[sanitizer])
+    text = translation_unit(kernels)
+    flags = (*FLAGS, *KERNEL_FLAGS, *SANITIZER_FLAGS[sanitizer])
     executable = directory / f"kernels-{_digest(text, *flags, *RUNTIME_DEFINES[sanitizer])}"
     if not executable.exists():
         runtime = _runtime_object(directory, sanitizer)
         inputs = ("-include", str(PRELUDE), "-x", "c++", "-", "-x", "none", str(runtime))
         _compile(executable, *inputs, *flags, text=text)
     return executable
-
-
-def _translation_unit(kernels: Sequence[tuple[str, str]]) -> str:
-    """All sources, each in a namespace with its own section for shared memory, and the table of kernels."""
-    units = {source: i for i, source in enumerate(dict.fromkeys(source for source, _ in kernels))}
-    text, table = [], []
-    for source, i in units.items():
-        names = KERNEL.findall(source)
-        # the rename keeps extern "C" kernels of one name in two sources apart
-        text += [f"#define {name} gc_unit_{i}_{name}" for name in names]
-        text += [f'#define GC_SHARED_SECTION "gc_shared_{i}"', f"namespace gc_unit_{i} {{"]
-        text += [f'#line 1 "{names[0] if names else "source"}.cu"', source, "}", '#line 1 "harness"']
-        weak = '__attribute__((weak, visibility("hidden")))'  # a source may have no shared memory at all
-        text += [f'extern "C" unsigned char __{end}_gc_shared_{i}[] {weak};' for end in ("start", "stop")]
-        text += [f"#undef {name}" for name in (*names, "GC_SHARED_SECTION")]
-    for source, name in kernels:
-        i = units[source]
-        if name not in KERNEL.findall(source):
-            raise CudaOnCpuError(f"the source has no kernel {name}")
-        function, section = f"gc_unit_{i}::gc_unit_{i}_{name}", f"__start_gc_shared_{i}, __stop_gc_shared_{i}"
-        table.append(f'{{"{name}", gc_call<{function}>, gc_arity({function}), {section}}},')
-    return "\n".join([*text, "const GcEntry gc_entries[] = {", *table, "};", ""])
 
 
 def _compile(output: Path, *arguments: str, text: str | None = None) -> None:
@@ -239,12 +206,10 @@ def _toolchain() -> str:
 
 
 @functools.cache
-def _process_cache_owner() -> "tempfile.TemporaryDirectory[str]":
-    return tempfile.TemporaryDirectory(prefix="cuda-on-cpu-")  # removed when the process ends
-
-
 def _process_cache() -> Path:
-    return Path(_process_cache_owner().name)
+    directory = tempfile.TemporaryDirectory(prefix="cuda-on-cpu-")
+    atexit.register(directory.cleanup)
+    return Path(directory.name)
 
 
 def _extents(extents: Sequence[int], what: str) -> tuple[int, int, int]:

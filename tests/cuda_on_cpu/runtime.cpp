@@ -150,7 +150,8 @@ void release_warp_if_complete(Warp& warp, int first_thread) {
     if (threads[t].state != State::AT_WARP) continue;
     if (kind && strcmp(kind, threads[t].kind) != 0) {
       running = nullptr;
-      fail("warp divergence: lanes of warp %d wait in %s and in %s", first_thread / WARP, kind, threads[t].kind);
+      const int number = first_thread / WARP;
+      fail("warp divergence: lanes of warp %d wait in %s and in %s", number, kind, threads[t].kind);
     }
     kind = threads[t].kind;
   }
@@ -220,7 +221,8 @@ std::string describe_waiting() {
   std::vector<std::pair<std::string, int>> places;
   for (const Thread& thread : threads) {
     std::string place;
-    if (thread.state == State::AT_BARRIER) place = "wait at __syncthreads in line " + std::to_string(thread.line);
+    if (thread.state == State::AT_BARRIER)
+      place = "wait at __syncthreads in line " + std::to_string(thread.line);
     if (thread.state == State::AT_WARP) place = std::string("wait in ") + thread.kind;
     if (thread.state == State::DONE) place = "have exited";
     if (thread.state == State::READY) place = "spin on an atomic that does not change";
@@ -235,7 +237,8 @@ std::string describe_waiting() {
   return text;
 }
 
-// No thread can run: releases the barrier all of them wait at, or reports why it cannot be. False: block done.
+// No thread can run: releases the barrier all of them wait at, or reports why it cannot be.
+// False where the block is done.
 bool release_barrier() {
   size_t at_barrier = 0, in_warp = 0;
   bool same_line = true;
@@ -334,7 +337,8 @@ void check_guards(const Buffer& buffer) {
   while (i > 0 && intact(before, i - 1)) --i;
   while (i > 0 && !intact(before, i - 1)) --i;
   if (i > 0 || (GUARD_BYTES > 0 && !intact(before, 0)))
-    fail("out of bounds: argument %" PRIu64 " is written %zu bytes before its start", number, GUARD_BYTES - i);
+    fail("out of bounds: argument %" PRIu64 " is written %zu bytes before its start", number,
+         GUARD_BYTES - i);
   for (i = 0; i < GUARD_BYTES; ++i)
     if (!intact(after, i))
       fail("out of bounds: argument %" PRIu64 " is written %zu bytes past its end", number, i);
@@ -342,8 +346,8 @@ void check_guards(const Buffer& buffer) {
 
 #if !defined(GC_TSAN) && !defined(GC_ASAN)
 void report_signal(int number) {
-  const char* meaning = number == SIGFPE ? "integer division by zero" : "access to unmapped memory, or stack overflow";
-  fail("%s (%s)", strsignal(number), meaning);
+  if (number == SIGFPE) fail("%s (integer division by zero)", strsignal(number));
+  fail("%s (access to unmapped memory, or stack overflow)", strsignal(number));
 }
 
 void catch_signals() {
@@ -431,7 +435,7 @@ void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, 
       !inside(dynamic_shared, dynamic_shared + dynamic_shared_bytes))
     fail("gc_cp_async%d: the destination is not in shared memory", bytes);
   if ((uintptr_t)shared_dst % (unsigned)bytes || (uintptr_t)global_src % (unsigned)bytes)
-    fail("gc_cp_async%d: misaligned %s", bytes, (uintptr_t)shared_dst % (unsigned)bytes ? "destination" : "source");
+    fail("gc_cp_async%d: misaligned address", bytes);
   __tsan_func_entry(__builtin_return_address(0));  // so that a report shows the kernel's line
   __tsan_write_range(shared_dst, (unsigned long)bytes);
   __tsan_func_exit();

@@ -47,5 +47,5 @@ struct GcEntry {
 
 extern "C" const GcEntry gc_entries[];
 
-// Undefined memory holds 0x7ffd in every 16 bits: NaN as f16, bf16, f32 and f64, far out of range as an index.
+// Undefined memory holds 0x7ffd in every 16 bits: NaN as f16, bf16, f32 and f64, far too large as an index.
 constexpr unsigned short GC_POISON = 0x7ffd;

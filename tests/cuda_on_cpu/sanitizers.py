@@ -1,4 +1,4 @@
-"""Reads the reports of ThreadSanitizer and AddressSanitizer. Nothing is run here."""
+"""Reads the reports of ThreadSanitizer, AddressSanitizer and the alignment check. Nothing is run here."""
 
 import re
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ class Race:
 
     first: Access
     second: Access
-    variable: str | None  # of a __shared__ array; None where the place is global memory
+    variable: str | None  # of a __shared__ array; None for memory without a name that is known
 
     def __str__(self) -> str:
-        return f"{self.variable or 'global memory'}: {self.first} against {self.second}"
+        return f"{self.variable or 'unnamed memory'}: {self.first} against {self.second}"
 
 
 def races(log: str) -> tuple[Race, ...]:
@@ -67,16 +67,12 @@ def _access(head: re.Match[str], after: str, names: dict[str, str]) -> Access:
 
 def memory_error(log: str) -> str | None:
     """One line on what AddressSanitizer stopped at, or None where it stopped at nothing."""
-    error = re.search(
-        r"ERROR: AddressSanitizer: (?P<what>.*?)(?: on (?:unknown )?address.*)?$", log, re.MULTILINE
-    )
+    error = re.search(r"ERROR: AddressSanitizer: (?P<what>.*?)(?: on (?:unknown )?address.*)?$", log, re.MULTILINE)
     if not error:
         return None
     access = re.search(r"^(READ|WRITE) of size (\d+)", log, re.MULTILINE)
     frame = FRAME.search(log)
-    place = re.search(
-        r"is located (\d+ bytes .*? of \d+-byte region|\d+ bytes .*? of global variable '[^']*')", log
-    )
+    place = re.search(r"is located (\d+ bytes .*? of \d+-byte region|\d+ bytes .*? of global variable '[^']*')", log)
     return ", ".join(
         part
         for part in (
@@ -87,3 +83,13 @@ def memory_error(log: str) -> str | None:
         )
         if part
     )
+
+
+def misaligned_access(log: str) -> str | None:
+    """One line on a vector access that would trap on a device, or None where there is none."""
+    error = re.search(
+        r"(?P<line>\d+):\d+: runtime error: (?P<what>\w+ .*?misaligned address) \S+ (?P<type>for type .*)$",
+        log,
+        re.MULTILINE,
+    )
+    return error and f"{error['what']} {error['type']}, in line {error['line']}"

@@ -11,9 +11,7 @@ import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpu, compile_many
 from cuda_on_cpu.kernel_files import KERNEL_FILES, PRELUDE_CPU, PRELUDE_CUDA, broken, kernel_text
 
-DECLARATION = re.compile(
-    r"^(template <[^>]*>\n)?__device__ __forceinline__ ([^;{]*?\bgc_\w+\([^)]*\))", re.MULTILINE
-)
+DECLARATION = re.compile(r"^(template <[^>]*>\n)?__device__ __forceinline__ ([^;{]*?\bgc_\w+\([^)]*\))", re.MULTILINE)
 CONVERSIONS, COLLECTIVES = kernel_text("conversions"), kernel_text("collectives")
 FLOATS = ("f32", "f64")
 
@@ -148,9 +146,7 @@ def test_narrowing_rounds_as_numpy_does(name, dtype):
     assert (y[np.isnan(x)].view(np.uint16) == 0x7FFF).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [("f8e4m3", ml_dtypes.float8_e4m3fn), ("f8e5m2", ml_dtypes.float8_e5m2)]
-)
+@pytest.mark.parametrize(("name", "dtype"), [("f8e4m3", ml_dtypes.float8_e4m3fn), ("f8e5m2", ml_dtypes.float8_e5m2)])
 def test_narrowing_to_f8_rounds_as_ml_dtypes_does_and_saturates(name, dtype):
     x = spread_of_floats()
     largest = float(ml_dtypes.finfo(dtype).max)

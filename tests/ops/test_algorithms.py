@@ -78,7 +78,9 @@ def test_simplifying_an_algorithm_changes_no_number(name, case):
 
         actual, expected = (evaluate_algorithm(a, case.operands) for a in (simpler, algorithm))
         assert actual.dtype == expected.dtype
-        np.testing.assert_array_equal(actual, expected)  # a sum over one -0.0 may become 0.0
+        if actual.dtype.kind not in "iub":
+            actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+        np.testing.assert_array_equal(actual, expected)  # the sign of zero apart: a sum over one -0.0 may keep it
 
 
 @pytest.mark.parametrize(("name", "case"), CASE_LIST, ids=[f"{n}-{c}"[:120] for n, c in CASE_LIST])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_oracle import expected
+
 from gpucomp import ops
 from gpucomp.expr.core import reduces
 from gpucomp.expr.evaluate import evaluate_algorithm
@@ -11,7 +13,6 @@ from gpucomp.ir import F32, TensorType
 from gpucomp.ir.types import F16, I32
 from gpucomp.kernel import Contraction, Loops, Rowwise, Store, Window
 from gpucomp.recognise import Composed, recognise
-from kernel_oracle import expected
 
 
 def f32(*shape):

@@ -1,6 +1,6 @@
 import pytest
-
 from builders import chain, graph_of, ops_of, scalar, tensor
+
 from gpucomp import ops
 from gpucomp.errors import VerifyError
 from gpucomp.ir import Node, Value, constant, format_graph
@@ -37,9 +37,7 @@ def test_rules_run_to_a_fixed_point_in_one_chain():
 
     after = apply_rules(graph_of(ops.Relu(y)), [merge, drop_identity])
 
-    assert format_graph(after) == (
-        "graph(%x: f32[2,3,5]) {\n  %1 = Relu(%x) : f32[2,3,5]\n  return %1\n}\n"
-    )
+    assert format_graph(after) == ("graph(%x: f32[2,3,5]) {\n  %1 = Relu(%x) : f32[2,3,5]\n  return %1\n}\n")
 
 
 def test_a_graph_where_nothing_fires_is_returned_itself():

@@ -1,4 +1,4 @@
-"""The ONNX frontend: ``load`` and ``check``."""
+"""The ONNX frontend: ``load``, ``check`` and ``deciding_inputs``. One file an area of operators."""
 
 from gpucomp.frontend.onnx import (  # each registers its translators
     control,
@@ -13,11 +13,12 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     resize,
     scatter,
 )
-from gpucomp.frontend.onnx.loader import check, load
+from gpucomp.frontend.onnx.loader import check, deciding_inputs, load
 
 __all__ = [
     "check",
     "control",
+    "deciding_inputs",
     "elementwise",
     "generate",
     "load",

@@ -22,9 +22,7 @@ Steps = Generator[Any, list[Any], list[Any]]
 
 
 @translates("If")
-def if_then_else(
-    condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site
-) -> Steps:
+def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto, site: Site) -> Steps:
     """One branch for a constant condition; else both, and a choice between results of equal type."""
     if condition.type.size != 1:
         raise ValueError(f"a condition of one element expected, {condition.type} given")
@@ -38,7 +36,9 @@ def if_then_else(
     if UNKNOWN in yes or UNKNOWN in no:
         return [UNKNOWN] * len(site.outputs)
     if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
-        raise UnsupportedError("a condition computed at run time with branches of different result types", code="GPC4007")
+        raise UnsupportedError(
+            "a condition computed at run time with branches of different result types", code="GPC4007"
+        )
     choose = reshape(condition, ())
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
 

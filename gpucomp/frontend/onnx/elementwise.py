@@ -70,11 +70,40 @@ def mod(a: Value, b: Value, *, fmod: int) -> Value:
     return ops.Mod(a, b, fmod=bool(fmod))
 
 
+@translates("Mod", since=28)
+def mod_28(a: Value, b: Value, *, fmod: int) -> Value:
+    """Floats too may take the sign of the divisor: the truncated remainder plus b where the signs differ."""
+    if fmod or not a.type.dtype.is_float:
+        return ops.Mod(a, b, fmod=bool(fmod))
+    zero = like(a, 0)
+    rest = ops.Mod(a, b, fmod=True)
+    differs = ops.Or(
+        ops.And(ops.Less(rest, zero), ops.Less(zero, b)), ops.And(ops.Less(zero, rest), ops.Less(b, zero))
+    )
+    signed_zero = ops.Where(ops.Less(b, zero), like(a, -0.0), zero)
+    return ops.Where(differs, ops.Add(rest, b), ops.Where(ops.Equal(rest, zero), signed_zero, rest))
+
+
+UNSIGNED = {t.I8: t.U8, t.I16: t.U16, t.I32: t.U32, t.I64: t.U64}
+
+
 @translates("BitShift", since=11)
 def bit_shift(a: Value, b: Value, *, direction: str) -> Value:
+    """Signed numbers are shifted as unsigned ones: ~(~a >> b) where a < 0 shifts the sign in."""
     if direction not in ("LEFT", "RIGHT"):
         raise ValueError(f"direction={direction!r}: 'LEFT' or 'RIGHT' expected")
-    return ops.BitShift(a, b, direction=direction)
+    dtype = a.type.dtype
+    if dtype not in UNSIGNED:
+        return ops.BitShift(a, b, direction=direction)
+    carrier = UNSIGNED[dtype]
+    negative = ops.Less(a, like(a, 0))
+    flip = ops.And(negative, constant(np.bool_(direction == "RIGHT")))
+    pattern = cast(ops.Where(flip, ops.BitwiseNot(a), a), carrier)
+    amount = cast(ops.Max(b, like(b, 0)), carrier)
+    shifted = ops.BitShift(pattern, ops.Min(amount, like(amount, dtype.bits - 1)), direction=direction)
+    inside = ops.And(ops.LessOrEqual(like(b, 0), b), ops.Less(b, like(b, dtype.bits)))
+    result = cast(ops.Where(inside, shifted, like(shifted, 0)), dtype)
+    return ops.Where(flip, ops.BitwiseNot(result), result)
 
 
 @translates("Pow")
@@ -176,7 +205,7 @@ def bit_cast(x: Value, *, to: int) -> Value:
         raise ValueError(f"{x.type.dtype} and {dtype} differ in size")
     if dtype is x.type.dtype:
         return x
-    array = np.ascontiguousarray(static(x, "operand"))
+    array = np.array(static(x, "operand"), order="C")
     return constant(array.view(np.uint8) != 0 if dtype is t.BOOL else array.view(dtype.numpy))
 
 

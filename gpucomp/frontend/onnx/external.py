@@ -93,7 +93,11 @@ def _open_beneath(folder: Path, parts: list[str], what: str) -> int:
                 os.close(descriptor)
             descriptor = inner
     except OSError as error:
-        reason = "a symbolic link, or a path through one" if error.errno == errno.ELOOP else os.strerror(error.errno or 0).lower()
+        reason = (
+            "a symbolic link, or a path through one"
+            if error.errno == errno.ELOOP
+            else os.strerror(error.errno or 0).lower()
+        )
         raise ModelError(f"{what}: {reason}", code="GPC3025") from None
     return descriptor
 

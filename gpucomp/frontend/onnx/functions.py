@@ -135,7 +135,7 @@ def schema_body(
         return None
     function = onnx.FunctionProto()
     function.ParseFromString(data)
-    return _with_opset(function, schema, version)
+    return _with_opset(function, site.scope.opsets.get("", version))
 
 
 @lru_cache(maxsize=256)
@@ -147,10 +147,10 @@ def _plain_body(domain: str, op_type: str, opset: int) -> onnx.FunctionProto | N
         return None
     function = onnx.FunctionProto()
     function.ParseFromString(schema.get_function_with_opset_version(version))
-    return _with_opset(function, schema, version)
+    return _with_opset(function, version)
 
 
-def _with_opset(function: onnx.FunctionProto, schema: Any, version: int) -> onnx.FunctionProto:
+def _with_opset(function: onnx.FunctionProto, version: int) -> onnx.FunctionProto:
     if not any(o.domain in ("", "ai.onnx") for o in function.opset_import):
         function.opset_import.append(onnx.helper.make_opsetid("", version))
     return function

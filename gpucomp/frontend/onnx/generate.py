@@ -63,7 +63,7 @@ def constant_of_shape(extents: Value, *, value: np.ndarray | None = None) -> Val
 
 
 @translates("Range", since=11)
-def arange(start: Value, limit: Value, delta: Value) -> Value:
+def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     dtype = start.type.dtype
     first, last, step = (scalar(v, "bounds") for v in (start, limit, delta))
     if not step or not np.isfinite(np.asarray([first, last, step], np.float64)).all():
@@ -92,7 +92,9 @@ def eye_like(x: Value, *, dtype: int | None = None, k: int) -> Value:
 def non_zero(x: Value) -> Value:
     array = static(x, "operand")
     found = np.nonzero(array) if array.ndim else np.nonzero(array.reshape(1))
-    return constant(np.array(found, np.int64).reshape(array.ndim, -1) if array.ndim else np.zeros((0, len(found[0])), np.int64))
+    return constant(
+        np.array(found, np.int64).reshape(array.ndim, -1) if array.ndim else np.zeros((0, len(found[0])), np.int64)
+    )
 
 
 @translates("Unique", since=11)

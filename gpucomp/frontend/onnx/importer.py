@@ -27,7 +27,7 @@ from gpucomp.frontend.onnx.translate import (
     signature_of,
 )
 from gpucomp.interpreter import evaluate
-from gpucomp.ir import Constant, Graph, TensorType, Value, constant, input_value, origin, topological
+from gpucomp.ir import Constant, Graph, Input, Node, TensorType, Value, constant, input_value, origin, topological
 
 MAX_NODES = 1_000_000  # after inlining and unrolling
 MAX_NODE_BYTES = 16 << 30  # of one value
@@ -91,6 +91,7 @@ class Importer:
         self.problems: dict[str, tuple[str, ...]] = {}  # text -> the inputs that would have to be fixed
         self.nodes = 0
         self.folded_bytes = 0
+        self.variable: set[Node] = set()  # nodes known to depend on an input
         self.functions = functions.table(model)
 
     # --- the whole model
@@ -290,8 +291,7 @@ class Importer:
             if inspect.isgenerator(result):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
-            if all(v is None or v.op is Constant for v in known_operands):
-                results = self._folded(results)
+            results = self._folded(results)
         return results
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
@@ -302,7 +302,7 @@ class Importer:
                 with origin(site.name), located(site, operands):
                     request = generator.send(answer)
             except StopIteration as stop:
-                return list(stop.value)
+                return self._folded(stop.value)
             answer = yield request
 
     def _operand(self, name: str, site: Site, scope: Scope) -> Known | None:
@@ -370,17 +370,19 @@ class Importer:
                 inner.absent.add(name)
             else:
                 inner.values[name] = value
-        return self._call_body(function, len(node.output), inner)
+        return self._call_body(function, node, inner)
 
-    def _call_body(self, function: onnx.FunctionProto, count: int, scope: Scope) -> Body:
-        results = yield self.body(function.node, function.output[:count], scope)
-        return results
+    def _call_body(self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope) -> Body:
+        wanted = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
+        results = yield self.body(function.node, wanted, scope)
+        found = dict(zip(wanted, results, strict=True))
+        return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
 
     # --- constants
 
     def _folded(self, results: Sequence[Value | None]) -> list[Known]:
-        """``results`` of constant operands, computed if that stays inside the limit."""
-        values = [v for v in results if isinstance(v, Value)]
+        """``results``, those that depend on constants alone computed if that stays inside the limit."""
+        values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._varies(v.node)]
         order = [n for n in topological(v.node for v in values) if n.op is not Constant]
         if not order:
             return list(results)  # type: ignore[arg-type]
@@ -391,7 +393,21 @@ class Importer:
             return list(results)  # type: ignore[arg-type]
         self.folded_bytes += kept
         computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
-        return [v if v is None else computed[v] for v in results]  # type: ignore[misc]
+        return [computed.get(v, v) for v in results]  # type: ignore[misc,arg-type]
+
+    def _varies(self, node: Node) -> bool:
+        """Whether ``node`` depends on an input. What was asked before is remembered: the walks stay short."""
+        seen: set[Node] = set()
+        pending = [node]
+        while pending:
+            other = pending.pop()
+            if other.op is Input or other in self.variable:
+                self.variable.add(node)
+                return True
+            if other not in seen and other.op is not Constant:
+                seen.add(other)
+                pending.extend(v.node for v in other.inputs)
+        return False
 
 
 class located:

@@ -42,6 +42,23 @@ def load(
         raise ModelError("a name in the model is no UTF-8 text", code="GPC3003") from None
 
 
+def deciding_inputs(
+    model: ModelLike, *, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Those of ``values`` that decide shapes, to be given to ``load`` as ``constants``. Raises as ``load``."""
+    fixed: dict[str, np.ndarray] = {}
+    while True:
+        try:
+            load(model, shapes=shapes, constants=fixed)
+        except UnsupportedError as error:
+            wanted = [name for name in error.inputs if name in values and name not in fixed]
+            if not wanted:
+                raise
+            fixed |= {name: values[name] for name in wanted}
+        else:
+            return fixed
+
+
 def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None) -> list[str]:
     """Everything in ``model`` that gpucomp cannot compile, one line each; empty when it can. Raises as ``load``."""
     try:

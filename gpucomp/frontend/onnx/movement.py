@@ -165,9 +165,7 @@ def slice_attributes(
 
 
 @translates("Slice", since=10)
-def slice_inputs(
-    x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
-) -> Value:
+def slice_inputs(x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
     return _slice(
         x,
         ints(starts, "starts"),

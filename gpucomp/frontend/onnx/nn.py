@@ -44,9 +44,7 @@ def matmul(a: Value, b: Value) -> Value:
 
 
 @translates("Gemm")
-def gemm(
-    a: Value, b: Value, c: Value | None = None, *, alpha: float, beta: float, transA: int, transB: int
-) -> Value:
+def gemm(a: Value, b: Value, c: Value | None = None, *, alpha: float, beta: float, transA: int, transB: int) -> Value:
     """alpha a b + beta c"""
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError("matrices expected")
@@ -124,9 +122,7 @@ def conv_transpose(
         raise ValueError(f"attributes for {rank} spatial axes expected")
     if any(v < 1 for v in (*strides, *dilations)) or any(v < 0 for v in extra):
         raise ValueError("strides and dilations of at least 1 and output_padding of at least 0 expected")
-    full = [
-        strides[d] * (x.shape[2 + d] - 1) + (w.shape[2 + d] - 1) * dilations[d] + 1 + extra[d] for d in range(rank)
-    ]
+    full = [strides[d] * (x.shape[2 + d] - 1) + (w.shape[2 + d] - 1) * dilations[d] + 1 + extra[d] for d in range(rank)]
     wanted: list[int] | None = None
     if output_shape is not None:
         wanted = list(output_shape[-rank:])
@@ -167,9 +163,7 @@ def einsum(*operands: Value, equation: str) -> Value:
     batch = "".join(free[: max(widths, default=0)])
     if len(batch) < max(widths, default=0):
         raise ValueError(f"the equation {equation!r} has too many letters")
-    terms = [
-        term.replace("...", batch[len(batch) - width :]) for term, width in zip(terms, widths, strict=True)
-    ]
+    terms = [term.replace("...", batch[len(batch) - width :]) for term, width in zip(terms, widths, strict=True)]
     if not arrow:
         named = "".join(term.replace("...", "") for term in left.split(","))
         right = ("..." if "..." in left else "") + "".join(sorted(c for c in set(named) if named.count(c) == 1))
@@ -284,9 +278,7 @@ def batch_normalization_14(
     now = reshape(now, scale.shape)
     y = _batch_norm(x, cast(scale, wide), cast(bias, wide), now, now_variance, epsilon)
     running = [
-        ops.Add(
-            ops.Mul(old, like(old, momentum)), cast(ops.Mul(new, like(new, 1 - momentum)), old.type.dtype)
-        )
+        ops.Add(ops.Mul(old, like(old, momentum)), cast(ops.Mul(new, like(new, 1 - momentum)), old.type.dtype))
         for old, new in ((mean, now), (variance, now_variance))
     ]
     return y, *running

@@ -54,9 +54,7 @@ def max_pool(
     win = _windows(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     if site.wants(1):
         return _max_pool_with_indices(x, win, bool(storage_order))
-    y = ops.MaxPool(
-        x, kernel=win.kernel, strides=win.strides, pads=win.pads, dilations=win.dilations, out=win.out
-    )
+    y = ops.MaxPool(x, kernel=win.kernel, strides=win.strides, pads=win.pads, dilations=win.dilations, out=win.out)
     return (y,)
 
 
@@ -143,9 +141,7 @@ def lp_pool(
     n, c, *spatial = x.shape
     powers = ops.Mul(x, x) if p == 2 else ops.Pow(ops.Abs(x), like(x, p))
     rank = len(spatial)
-    ends = [
-        max(0, (win.out[d] - 1) * win.strides[d] + win.span(d) - spatial[d] - win.begin(d)) for d in range(rank)
-    ]
+    ends = [max(0, (win.out[d] - 1) * win.strides[d] + win.span(d) - spatial[d] - win.begin(d)) for d in range(rank)]
     ones = expand(scalar_of(x.type.dtype, 1), (1, 1, *win.kernel))
     total = ops.Conv(
         reshape(powers, (n * c, 1, *spatial)),
@@ -197,9 +193,7 @@ def max_unpool(
     strides, pads = strides or (1,) * rank, pads or (0,) * (2 * rank)
     if rank < 1 or not len(kernel_shape) == len(strides) == rank or len(pads) != 2 * rank:
         raise ValueError(f"attributes for {rank} spatial axes expected")
-    inferred = [
-        (x.shape[2 + d] - 1) * strides[d] + kernel_shape[d] - pads[d] - pads[rank + d] for d in range(rank)
-    ]
+    inferred = [(x.shape[2 + d] - 1) * strides[d] + kernel_shape[d] - pads[d] - pads[rank + d] for d in range(rank)]
     small = (*x.shape[:2], *inferred)
     shape = small if output_shape is None else ints(output_shape, "output_shape")
     if len(shape) != len(x.shape) or any(d < 0 for d in shape):

@@ -28,7 +28,9 @@ def spread(parameter: Value, x: Value, axis: int, block_size: int = 0) -> Value:
         full = list(blocks)
         full[place] *= block_size
         whole = reshape(wide, full)
-        return ops.Slice(whole, starts=(0,) * rank, steps=(1,) * rank, sizes=x.shape) if whole.shape != x.shape else whole
+        return (
+            ops.Slice(whole, starts=(0,) * rank, steps=(1,) * rank, sizes=x.shape) if whole.shape != x.shape else whole
+        )
     if parameter.shape != (x.shape[place],):
         raise ValueError(f"one or {x.shape[place]} elements expected, {parameter.type} given")
     return reshape(parameter, [x.shape[place] if a == place else 1 for a in range(rank)])

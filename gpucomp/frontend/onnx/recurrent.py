@@ -88,7 +88,15 @@ class Recurrence:
     """What the three operators share: operands checked and split by direction, unrolling, masking, stacking."""
 
     def __init__(
-        self, x: Value, w: Value, r: Value, lengths: Value | None, direction: str, hidden: int | None, gates: int, layout: int
+        self,
+        x: Value,
+        w: Value,
+        r: Value,
+        lengths: Value | None,
+        direction: str,
+        hidden: int | None,
+        gates: int,
+        layout: int,
     ) -> None:
         if direction not in DIRECTIONS:
             raise ValueError(f"direction {direction!r}: one of {', '.join(DIRECTIONS)} expected")
@@ -197,6 +205,8 @@ def rnn(
 ) -> tuple[Value, ...]:
     """h' = f(x w^T + h r^T + wb + rb)"""
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout)
+    if activations == ("Tanh", "Tanh"):  # the standard's default names both directions
+        activations = None
     functions = _activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)
     cells: list[Cell] = []
@@ -234,9 +244,7 @@ def gru(
 ) -> tuple[Value, ...]:
     """Gates z, r, h: h' = (1 - z) n + z h, with the reset gate before or after the product with the state."""
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout)
-    functions = _activations(
-        activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta
-    )
+    functions = _activations(activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)
     cells: list[Cell] = []
     inputs, states = [], []

@@ -194,9 +194,7 @@ def determinant(x: Value) -> Value:
     cells: dict[tuple[int, int], Value] = {}
     for i in range(n):
         for j in range(n):
-            cell = ops.Slice(
-                x, starts=(0,) * (rank - 2) + (i, j), steps=(1,) * rank, sizes=(*x.shape[:-2], 1, 1)
-            )
+            cell = ops.Slice(x, starts=(0,) * (rank - 2) + (i, j), steps=(1,) * rank, sizes=(*x.shape[:-2], 1, 1))
             cells[i, j] = reshape(cell, x.shape[:-2])
     return _cofactors(cells, list(range(n)), list(range(n)))
 

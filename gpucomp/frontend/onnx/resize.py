@@ -80,7 +80,9 @@ def resize(
     if len(given_scales or given_sizes) != len(places):
         raise ValueError(f"{len(places)} scales or sizes expected, got {len(given_scales or given_sizes)}")
     if keep_aspect_ratio_policy not in POLICIES:
-        raise ValueError(f"keep_aspect_ratio_policy {keep_aspect_ratio_policy!r}: one of {', '.join(POLICIES)} expected")
+        raise ValueError(
+            f"keep_aspect_ratio_policy {keep_aspect_ratio_policy!r}: one of {', '.join(POLICIES)} expected"
+        )
     full_scales, full_sizes = [1.0] * rank, list(x.shape)
     if given_scales:
         for axis, scale in zip(places, given_scales, strict=True):

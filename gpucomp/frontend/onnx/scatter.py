@@ -74,9 +74,7 @@ def scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str = "no
 
 
 @translates("TensorScatter", since=24)
-def tensor_scatter(
-    past: Value, update: Value, write_indices: Value | None = None, *, axis: int, mode: str
-) -> Value:
+def tensor_scatter(past: Value, update: Value, write_indices: Value | None = None, *, axis: int, mode: str) -> Value:
     """``update`` written into the cache ``past`` along ``axis``, from each batch's own position on."""
     rank = len(past.shape)
     place = axis_of(axis, rank)
@@ -113,8 +111,7 @@ def col2im(
         raise ValueError("extents, strides and dilations of at least 1 and pads of at least 0 expected")
     taps = math.prod(block)
     counts = [
-        (image[d] + pads[d] + pads[rank + d] - (block[d] - 1) * dilations[d] - 1) // strides[d] + 1
-        for d in range(rank)
+        (image[d] + pads[d] + pads[rank + d] - (block[d] - 1) * dilations[d] - 1) // strides[d] + 1 for d in range(rank)
     ]
     places = math.prod(counts)
     if len(x.shape) != 3 or any(c < 1 for c in counts) or x.shape[2] != places or x.shape[1] % taps:

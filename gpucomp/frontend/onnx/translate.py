@@ -48,7 +48,9 @@ class Site:
         return output < len(self.outputs) and bool(self.outputs[output])
 
 
-def translates(op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN) -> Callable[[Translator], Translator]:
+def translates(
+    op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN
+) -> Callable[[Translator], Translator]:
     """Decorator: the translator of ``op_type`` from opset ``since`` on, until a newer registration takes over.
 
     A translator gets the inputs as positional ``Value``s (``None`` for an absent optional one) and the attributes as
@@ -206,7 +208,9 @@ def checked_attributes(
         seen.add(name)
         expected = signature.attribute_types[name]
         if attribute.type != expected:
-            found = A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
+            found = (
+                A.AttributeType.Name(attribute.type) if attribute.type in A.AttributeType.values() else attribute.type
+            )
             raise ModelError(
                 f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
                 code="GPC3014",

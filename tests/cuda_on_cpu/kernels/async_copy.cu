@@ -1,6 +1,7 @@
 // y[i] = 2 x[i], i < n; 64 threads take 256 floats a step through two shared buffers filled by cp.async.
 // x has a length that is a multiple of 4; what lies past n in the last quad is written as 0.
-extern "C" __global__ void __launch_bounds__(64) k_async_copy(const float* __restrict__ x, float* __restrict__ y, int n) {
+extern "C" __global__ void __launch_bounds__(64)
+    k_async_copy(const float* __restrict__ x, float* __restrict__ y, int n) {
   __shared__ __align__(16) float buffer[2][256];
   const int steps = (n + 255) / 256, mine = threadIdx.x * 4;
   gc_cp_async16(&buffer[0][mine], mine < n ? x + mine : x, mine < n);

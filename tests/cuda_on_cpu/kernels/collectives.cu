@@ -50,14 +50,16 @@ extern "C" __global__ void k_turns(int* turns, int* counter, unsigned* histogram
   gc_atomic_add(total, 0.5f);
 }
 
-extern "C" __global__ void k_math(const float* __restrict__ x, float* __restrict__ y, double* __restrict__ z) {
+extern "C" __global__ void k_math(const float* __restrict__ x, float* __restrict__ y,
+                                  double* __restrict__ z) {
   const float a = x[threadIdx.x];
   const double d = a;
   float s = expf(a) + logf(fabsf(a) + 1.0f) + tanhf(a) + erff(a) + sqrtf(fabsf(a)) + rsqrtf(fabsf(a) + 1.0f);
-  s += powf(fabsf(a), 1.5f) + floorf(a) + ceilf(a) + rintf(a) + fmodf(a, 0.7f) + fminf(a, 0.25f) + fmaxf(a, -0.5f);
-  s += fmaf(a, a, 1.0f) + (isnan(a) ? 1.0f : 0.0f) + (isinf(a) ? 1.0f : 0.0f) + (float)min(3, (int)a) + max(a, 0.1f);
+  s += powf(fabsf(a), 1.5f) + floorf(a) + ceilf(a) + rintf(a) + fmodf(a, 0.7f) + fminf(a, 0.25f);
+  s += fmaxf(a, -0.5f) + fmaf(a, a, 1.0f) + (isnan(a) ? 1.0f : 0.0f) + (isinf(a) ? 1.0f : 0.0f);
+  s += (float)min(3, (int)a) + max(a, 0.1f);
   y[threadIdx.x] = s;
   z[threadIdx.x] = exp(d) + log(fabs(d) + 1.0) + tanh(d) + erf(d) + sqrt(fabs(d)) + rsqrt(fabs(d) + 1.0) +
-                   pow(fabs(d), 1.5) + floor(d) + ceil(d) + rint(d) + fmod(d, 0.7) + fmin(d, 0.25) + fmax(d, -0.5) +
-                   fma(d, d, 1.0);
+                   pow(fabs(d), 1.5) + floor(d) + ceil(d) + rint(d) + fmod(d, 0.7) + fmin(d, 0.25) +
+                   fmax(d, -0.5) + fma(d, d, 1.0);
 }

@@ -1,8 +1,9 @@
 // C[m,n] = A[m,k] @ B[k,n], row-major; 64 threads make a 16 x 32 tile of C, 2 x 4 each.
-extern "C" __global__ void __launch_bounds__(64) k_gemm(const float* __restrict__ a, const float* __restrict__ b,
-                                                        float* __restrict__ c, int m, int n, int k) {
+extern "C" __global__ void __launch_bounds__(64)
+    k_gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n,
+           int k) {
   __shared__ float tile_a[8][16];
-  __shared__ float tile_b[8][32];
+  __shared__ __align__(16) float tile_b[8][32];
   const int row0 = blockIdx.y * 16, col0 = blockIdx.x * 32;
   const int my_row = threadIdx.x / 8 * 2, my_col = threadIdx.x % 8 * 4;
   float sum[2][4] = {};

@@ -43,17 +43,7 @@ extern "C" __global__ void k_loops_forever(volatile int* flag) {
   }
 }
 
-extern "C" __global__ void k_write_at(float* y, int at) { y[at] = 1.0f; }
-
-extern "C" __global__ void k_read_at(const float* x, float* y, int at) { y[0] = x[at]; }
-
 extern "C" __global__ void k_divide(int* y) { y[0] = y[0] / y[1]; }
-
-extern "C" __global__ void k_shared_at(float* y, int at) {
-  __shared__ float tile[7];
-  for (int i = 0; i < 7; ++i) tile[i] = 1.0f;
-  y[0] = tile[at];
-}
 
 extern "C" __global__ void k_copies_misaligned(const float* x, float* y) {
   __shared__ __align__(16) float tile[8];
@@ -88,7 +78,8 @@ extern "C" __global__ void k_reads_a_lane_that_left(float* y) {
 }
 
 // block 0 writes the tile, and every block reads it
-extern "C" __global__ void k_reads_what_it_did_not_write(float* f32, gc_half* f16, double* f64, float* dynamic) {
+extern "C" __global__ void k_reads_what_it_did_not_write(float* f32, gc_half* f16, double* f64,
+                                                         float* dynamic) {
   __shared__ float tile_f32[2];
   __shared__ gc_half tile_f16[2];
   __shared__ double tile_f64[2];

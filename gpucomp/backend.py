@@ -1,0 +1,87 @@
+"""gpucomp as an ONNX backend, so that ONNX's own conformance suite runs on it. Nothing is compiled here itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.base import Backend as OnnxBackend
+from onnx.backend.base import BackendRep
+
+from gpucomp.errors import UsageError
+from gpucomp.frontend.onnx import deciding_inputs
+
+Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+TARGETS = {"CPU": "cpu", "CUDA": "cuda", "OPENCL": "opencl"}
+
+
+def compiled(
+    model: onnx.ModelProto, target: str, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]
+) -> Run:
+    """``model`` compiled for ``target`` with these input shapes; the inputs in ``constants`` are fixed."""
+    from gpucomp import compiler  # the compiler and its targets load only when something is compiled
+
+    return compiler.compile(model, target=target, shapes=shapes, constants=constants).run
+
+
+class Prepared(BackendRep):
+    """A model to be run. ONNX models leave shapes open, so it is compiled for the shapes of each run, and once a shape."""
+
+    def __init__(self, model: onnx.ModelProto, target: str, compile: Callable[..., Run]) -> None:
+        self.model = model
+        self.target = target
+        self.compile = compile
+        initialised = {t.name for t in model.graph.initializer}
+        self.input_names = [i.name for i in model.graph.input if i.name not in initialised]
+        self.output_names = [o.name for o in model.graph.output]
+        self._compiled: dict[Any, tuple[Run, frozenset[str]]] = {}
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[np.ndarray, ...]:
+        """The outputs, in the model's order. ``inputs`` is a mapping, one array, or arrays in the model's order."""
+        feed = self._named(inputs)
+        shapes = {name: a.shape for name, a in feed.items()}
+        fixed = deciding_inputs(self.model, shapes=shapes, values=feed)
+        key = (
+            tuple(sorted(shapes.items())),
+            tuple((name, fixed[name].dtype.str, fixed[name].tobytes()) for name in sorted(fixed)),
+        )
+        if key not in self._compiled:
+            self._compiled[key] = self.compile(self.model, self.target, shapes, fixed), frozenset(fixed)
+        run, left_out = self._compiled[key]
+        outputs = run({name: a for name, a in feed.items() if name not in left_out})
+        return tuple(outputs[name] for name in self.output_names)
+
+    def _named(self, inputs: Any) -> dict[str, np.ndarray]:
+        if isinstance(inputs, Mapping):
+            return {name: np.asarray(a) for name, a in inputs.items()}
+        arrays = list(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, np.ndarray) else [inputs]
+        if len(arrays) > len(self.input_names):
+            raise UsageError(f"{len(arrays)} inputs given, the model has {len(self.input_names)}", code="GPC2101")
+        return {name: np.asarray(a) for name, a in zip(self.input_names, arrays, strict=False)}
+
+
+class Backend(OnnxBackend):
+    """``prepare`` and ``run_model`` as ``onnx.backend.base`` describes them; devices are CPU, CUDA and OPENCL."""
+
+    compile = staticmethod(compiled)
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
+        if not cls.supports_device(device):
+            raise UsageError(f"device {device!r}: one of {', '.join(TARGETS)} expected", code="GPC2103")
+        return Prepared(model, TARGETS[device.partition(":")[0].upper()], cls.compile)
+
+    @classmethod
+    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device.partition(":")[0].upper() in TARGETS
+
+
+prepare = Backend.prepare
+run_model = Backend.run_model
+supports_device = Backend.supports_device

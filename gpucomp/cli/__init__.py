@@ -1,0 +1,84 @@
+"""The ``gpucomp`` command: exit codes and the one line an error is. The commands are in ``commands``.
+
+    0 ok   1 other   2 usage   3 bad model or artefact   4 unsupported   5 device   6 accuracy   130 interrupted
+
+Results go to stdout, everything else to stderr. A traceback is printed only with ``GPUCOMP_DEBUG=1``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+
+from gpucomp.errors import GpucompError, UnsupportedError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    sys.excepthook = report_crash
+    import click  # what costs time to import is imported when it is used
+
+    from gpucomp.cli.commands import gpucomp
+
+    try:
+        gpucomp.main(args=None if arguments is None else list(arguments), prog_name="gpucomp", standalone_mode=False)
+        sys.stdout.flush()
+    except GpucompError as error:
+        return report(error)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
+        return 2
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f"; see {context.command_path} --help" if context else ""
+        print_error("GPC2000", f"{error.format_message()}{hint}")
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of stdout has gone: `gpucomp inspect ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except MemoryError as error:
+        print_error("GPC1001", f"out of memory: {error}" if str(error) else "out of memory")
+        return 1
+    return 0
+
+
+def print_error(code: str, message: str) -> None:
+    print(f"error {code}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def report(error: GpucompError) -> int:
+    """Print ``error`` and return its exit code; of unsupported cases every one has its line."""
+    print_error(error.code, error.message)
+    if isinstance(error, UnsupportedError) and error.problems != (error.message,):
+        for problem in error.problems:
+            print(f"  {' '.join(problem.split())}", file=sys.stderr)
+    if _debugging():
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return error.exit_code
+
+
+def report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The interpreter's hook for what nothing caught: a bug in gpucomp, told in one line."""
+    text = str(error)
+    print_error("GPC1000", f"internal error, {kind.__name__}: {text[:300]}; for a traceback set GPUCOMP_DEBUG=1")
+    if _debugging():
+        sys.__excepthook__(kind, error, trace)
+
+
+def _debugging() -> bool:
+    from gpucomp import config
+
+    try:
+        return config.current().debug > 0
+    except GpucompError:  # the variables themselves are what is wrong
+        return False

@@ -1,0 +1,276 @@
+"""The commands of ``gpucomp``: options in, one call of the library, text out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import gpucomp as package
+from gpucomp import config
+from gpucomp.cli import compare, measure, show, tensors
+from gpucomp.cli.progress import progress
+from gpucomp.errors import UnsupportedError, UsageError, quote
+
+if TYPE_CHECKING:
+    from gpucomp.runtime.executable import Executable
+
+TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
+
+
+def _model(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")(
+        function
+    )
+    function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
+    return click.argument("model", type=click.Path(path_type=Path))(function)
+
+
+def _inputs(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option(
+        "--preprocess",
+        type=click.Choice(["imagenet", "none"]),
+        default="imagenet",
+        show_default=True,
+        help="What is done to a photo once it is resized.",
+    )(function)
+    return click.option(
+        "--input", "files", multiple=True, metavar="NAME=FILE", help="An input from .npy, .npz, .pb or a photo."
+    )(function)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package.__version__, prog_name="gpucomp", message="%(prog)s %(version)s")
+def gpucomp() -> None:
+    """Compile ONNX models to kernels for the CPU, OpenCL and CUDA, and run them."""
+    config.current()  # a wrong GPUCOMP_ variable is an error of every command
+
+
+def open_model(path: Path, target: str | None, shapes: tuple[str, ...]) -> Executable:
+    """A compiled model as it is, an ONNX model compiled."""
+    sizes = tensors.parse_shapes(shapes)
+    if path.suffix == ".gpuc":
+        from gpucomp.runtime.executable import load
+
+        exe = load(path)
+        if sizes:
+            raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
+        if target and target != exe.target and target != exe.plan.kind:
+            raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {target}", code="GPC2007")
+        return exe
+    with progress(f"compiling {path.name}") as report:
+        return package.compile(path, target=target or config.current().target, shapes=sizes, progress=report)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
+
+
+@gpucomp.command()
+@_model
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
+def compile(model: Path, target: str | None, shapes: tuple[str, ...], output: Path) -> None:
+    """Compile MODEL (.onnx) for one target and write it as one file."""
+    if output.suffix != ".gpuc":
+        raise UsageError(f"--output {quote(output)}: a name that ends in .gpuc expected", code="GPC2008")
+    if model.suffix == ".gpuc":
+        raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
+    start = time.perf_counter()
+    exe = open_model(model, target, shapes)
+    seconds = time.perf_counter() - start
+    exe.save(output)
+    click.echo("\n".join(show.summary(exe)))
+    click.echo(f"compiled  in {seconds:.2f} s")
+    click.echo(f"written   {output} ({show.size(output.stat().st_size)})")
+
+
+@gpucomp.command()
+@_model
+@_inputs
+@click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
+@click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
+@click.option(
+    "--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True, help="Largest relative L2 error."
+)
+def run(
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    preprocess: str,
+    output_dir: Path | None,
+    reference: str | None,
+    tolerance: float,
+) -> None:
+    """Run MODEL (.onnx or .gpuc) once and print what it gives."""
+    if reference and model.suffix == ".gpuc":
+        raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
+    exe = open_model(model, target, shapes)
+    given = tensors.read_inputs(files, exe.inputs, preprocess)
+    with progress("running"):
+        outputs = exe.run(given)
+    click.echo("\n".join(show.tensor(name, array) for name, array in outputs.items()))
+    if output_dir is not None:
+        for name, path in tensors.write_outputs(output_dir, outputs).items():
+            click.echo(f"{quote(name)} -> {path}")
+    if reference:
+        with progress("running onnxruntime"):
+            errors = compare.compare(outputs, compare.onnxruntime_outputs(model, given))
+        click.echo("\n".join(show.errors(errors, tolerance)))
+        compare.require(errors, tolerance, reference)
+
+
+@gpucomp.command()
+@_model
+@_inputs
+@click.option("--warmup", "warmup_ms", type=click.FloatRange(0), default=200, show_default=True, metavar="MS")
+@click.option("--duration", "duration_s", type=click.FloatRange(0), default=3, show_default=True, metavar="S")
+@click.option("--iterations", type=click.IntRange(1), default=10, show_default=True, help="At least this many samples.")
+@click.option("--percentile", default="90,95,99", show_default=True, metavar="P,P", help="Percentiles to print.")
+@click.option(
+    "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write all samples there."
+)
+def bench(
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    preprocess: str,
+    warmup_ms: float,
+    duration_s: float,
+    iterations: int,
+    percentile: str,
+    report: Path | None,
+) -> None:
+    """Measure MODEL's latency. Inputs that are not given are random."""
+    percentiles = _percentiles(percentile)
+    start = time.perf_counter()
+    exe = open_model(model, target, shapes)
+    compile_s = time.perf_counter() - start
+    given = tensors.read_inputs(files, exe.inputs, preprocess)
+    missing = [spec for spec in exe.inputs if spec.name not in given]
+    given |= tensors.random_inputs(missing)
+    inputs = "inputs from files" if not missing else f"{len(missing)} of {len(exe.inputs)} inputs random (seed 0)"
+    with progress("measuring"):
+        latency = measure.measure(
+            lambda: exe.run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations
+        )
+    method = measure.method(latency, exe.target, inputs)
+    data = {
+        "model": str(model),
+        "target": exe.target,
+        "gpucomp": package.__version__,
+        "method": method,
+        "machine": measure.machine(),
+        "kernels": len(exe.kernels),
+        "compile_s": compile_s,
+        "arena_bytes": exe.plan.arena_bytes,
+        "peak_bytes": exe.peak_bytes,
+        **measure.as_json(latency, percentiles),
+    }
+    text = json.dumps(data, indent=1)
+    if str(report) == "-":
+        click.echo(text)
+        return
+    click.echo("=== Performance summary ===")
+    click.echo("\n".join([*measure.summary(latency, percentiles), method]))
+    if report is not None:
+        _write(report, text + "\n")
+
+
+def _percentiles(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        found = (-1.0,)
+    if not all(0 < p <= 100 for p in found):
+        raise UsageError(f"--percentile {quote(text)}: numbers above 0 and up to 100 expected", code="GPC2002")
+    return found
+
+
+@gpucomp.command()
+@_model
+def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
+    """Name everything in MODEL (.onnx) that cannot be compiled; exit 4 if there is anything."""
+    from gpucomp.compiler import check as problems_of
+
+    with progress(f"checking {model.name}"):
+        problems = problems_of(model, target=target or config.current().target, shapes=tensors.parse_shapes(shapes))
+    if problems:
+        click.echo("\n".join(" ".join(problem.split()) for problem in problems))
+        cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
+        raise UnsupportedError(f"{quote(model)}: {cases} of what gpucomp cannot compile", code="GPC4001")
+    click.echo(f"{quote(model)}: everything can be compiled for {target or config.current().target}")
+
+
+@gpucomp.command()
+@_model
+@click.option("--kernels", is_flag=True, help="Every kernel: what it swallowed, its schedule, why it ends there.")
+@click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
+@click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")
+@click.option("--passes", is_flag=True, help="What every pass did.")
+def inspect(
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    kernels: bool,
+    sources: Path | None,
+    graph: str | None,
+    passes: bool,
+) -> None:
+    """Show what MODEL (.onnx or .gpuc) is compiled to."""
+    if graph or passes:
+        if model.suffix == ".gpuc":
+            raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
+        _show_graph(model, target or config.current().target, shapes, graph, passes)
+        if not kernels and sources is None:
+            return
+    exe = open_model(model, target, shapes)
+    if kernels:
+        click.echo("\n".join(show.kernels(exe.kernels)))
+        click.echo("\n".join(show.memory(exe)))
+    elif sources is None:
+        click.echo("\n".join(show.summary(exe)))
+    if sources is not None:
+        try:
+            sources.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write to {quote(sources)}: {error.strerror}", code="GPC2005") from None
+        for name, text in sorted(exe.sources.items()):  # generated names: no path can be among them
+            _write(sources / name, text)
+        click.echo(f"{len(exe.sources)} sources -> {sources}")
+
+
+def _show_graph(model: Path, target: str, shapes: tuple[str, ...], graph: str | None, passes: bool) -> None:
+    from gpucomp import targets
+    from gpucomp.frontend import onnx as frontend
+    from gpucomp.ir.printer import format_graph
+    from gpucomp.passes import PassRecord, run_pipeline
+
+    records: list[PassRecord] = []
+    with progress(f"rewriting {model.name}"):
+        before = frontend.load(model, shapes=tensors.parse_shapes(shapes))
+        after = before
+        if graph != "before" or passes:
+            after = run_pipeline(before, target=targets.resolve(target), observer=records.append)
+    if graph:
+        click.echo(format_graph(before if graph == "before" else after), nl=False)
+    if passes:
+        click.echo("\n".join(show.passes(records)))
+
+
+@gpucomp.command()
+def doctor() -> None:
+    """What gpucomp finds on this machine, what is missing and how to get it."""
+    from gpucomp.cli.doctor import findings
+
+    with progress("looking around"):
+        lines = findings()
+    click.echo("\n".join(lines))

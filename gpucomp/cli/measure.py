@@ -1,0 +1,136 @@
+"""Latency: samples, their statistics and a line that says how they were taken. No target is named here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+UNSTABLE = 0.025
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Samples in milliseconds, in the order they were taken, after ``warmup_runs`` runs that do not count.
+
+    ``busy`` is the CPU time of this process over the wall time: well below the threads it has, others had the machine.
+    """
+
+    samples_ms: tuple[float, ...]
+    warmup_runs: int
+    warmup_ms: float
+    busy: float
+
+    @property
+    def median_ms(self) -> float:
+        return statistics.median(self.samples_ms)
+
+    @property
+    def mean_ms(self) -> float:
+        return statistics.fmean(self.samples_ms)
+
+    @property
+    def noise(self) -> float:
+        """Interquartile range over median."""
+        return (self.percentile_ms(75) - self.percentile_ms(25)) / self.median_ms if self.median_ms else 0.0
+
+    def percentile_ms(self, percent: float) -> float:
+        """The smallest sample that at least ``percent`` per cent of the samples do not exceed."""
+        ordered = sorted(self.samples_ms)
+        rank = -(-percent * len(ordered) // 100)
+        return ordered[max(int(rank), 1) - 1]
+
+
+def measure(
+    run: Callable[[], object],
+    *,
+    warmup_ms: float,
+    duration_s: float,
+    iterations: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Latency:
+    """Time ``run`` from call to return: at least one warm-up run and ``iterations`` samples, both times used up."""
+    start, warmups = clock(), 0
+    while warmups == 0 or clock() - start < warmup_ms / 1e3:
+        run()
+        warmups += 1
+    warm_ms = 1e3 * (clock() - start)
+    samples: list[float] = []
+    cpu, start = time.process_time(), clock()
+    while len(samples) < iterations or clock() - start < duration_s:
+        begin = clock()
+        run()
+        samples.append(1e3 * (clock() - begin))
+    wall = clock() - start
+    return Latency(tuple(samples), warmups, warm_ms, (time.process_time() - cpu) / wall if wall else 0.0)
+
+
+def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> list[str]:
+    """The lines of trtexec's performance summary, and a diagnosis where the samples call for one."""
+    at = ", ".join(f"percentile({p:g}%) = {latency.percentile_ms(p):.4g} ms" for p in percentiles)
+    lines = [
+        f"Throughput: {1e3 / latency.mean_ms:.6g} qps",
+        f"Latency: min = {min(latency.samples_ms):.4g} ms, max = {max(latency.samples_ms):.4g} ms, "
+        f"mean = {latency.mean_ms:.4g} ms, median = {latency.median_ms:.4g} ms, {at}",
+        f"Noise: {100 * latency.noise:.1f} % (interquartile range over median of {len(latency.samples_ms)} samples)",
+    ]
+    if latency.noise > UNSTABLE:
+        lines.append(
+            f"Diagnosis: unstable, noise is above {100 * UNSTABLE:.1f} %: "
+            "other programs share the machine, or clocks vary; compare medians of several runs"
+        )
+    return lines
+
+
+def method(latency: Latency, target: str, inputs: str) -> str:
+    """How the samples were taken, in one line."""
+    return (
+        f"Method: {target}, {len(latency.samples_ms)} samples after {latency.warmup_runs} warm-up runs "
+        f"({latency.warmup_ms:.0f} ms), each one run() from numpy arrays to numpy arrays, copies included; "
+        f"{inputs}; {latency.busy:.2f} CPU seconds a second"
+    )
+
+
+def as_json(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> dict[str, object]:
+    """Every number with its unit in its name; all samples."""
+    return {
+        "latency_ms": {
+            "min": min(latency.samples_ms),
+            "max": max(latency.samples_ms),
+            "mean": latency.mean_ms,
+            "median": latency.median_ms,
+            **{f"p{p:g}": latency.percentile_ms(p) for p in percentiles},
+        },
+        "throughput_qps": 1e3 / latency.mean_ms,
+        "noise_iqr_over_median": latency.noise,
+        "samples_ms": list(latency.samples_ms),
+        "warmup_runs": latency.warmup_runs,
+        "warmup_ms": latency.warmup_ms,
+        "cpu_s_per_s": latency.busy,
+    }
+
+
+def machine() -> dict[str, object]:
+    """What the figures belong to."""
+    return {
+        "processor": processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def processor() -> str:
+    """The CPU's name as the kernel gives it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,136 @@
+"""Text for people: kernels, passes, memory, outputs. Everything here returns lines; nothing prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpucomp.errors import quote
+from gpucomp.ir.types import type_of
+from gpucomp.runtime.executable import Executable, KernelInfo
+from gpucomp.runtime.plan import WEIGHT
+
+if TYPE_CHECKING:
+    from gpucomp.passes import PassRecord
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Columns as wide as their widest cell, two spaces apart; numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(header))]
+    right = [all(_is_number(row[k]) for row in cells[1:]) and len(cells) > 1 for k in range(len(header))]
+    lines = []
+    for row in cells:
+        parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+def size(nbytes: int) -> str:
+    """``12.3 MiB``."""
+    value, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+
+
+def counted(names: Iterable[str]) -> str:
+    """``Conv Relu*2``: in order of first appearance."""
+    return " ".join(f"{n}*{c}" if c > 1 else n for n, c in Counter(names).items())
+
+
+def kernels(infos: Sequence[KernelInfo]) -> list[str]:
+    """One row a launch: what it is, what it swallowed, its schedule and who chose it, and why it ends there."""
+    rows = [
+        (
+            number,
+            info.label or info.entry or info.name,
+            info.family,
+            counted(info.ops) or "-",
+            " ".join(f"{name}={value}" for name, value in info.schedule.items()) or "-",
+            info.tier or "-",
+            " ".join(info.why.split()) or "-",
+        )
+        for number, info in enumerate(infos, start=1)
+    ]
+    return table(("#", "kernel", "family", "operators", "schedule", "tier", "why it ends there"), rows)
+
+
+def passes(records: Sequence[PassRecord]) -> list[str]:
+    """One row a pass: its time, what it left of the graph, the rules that fired."""
+    rows = [
+        (
+            number,
+            record.name,
+            f"{record.ms:.2f}",
+            record.nodes_before,
+            record.nodes_after,
+            " ".join(f"{name}*{count}" for name, count in sorted(record.fired.items())) or "-",
+        )
+        for number, record in enumerate(records, start=1)
+    ]
+    return table(("#", "pass", "ms", "nodes", "after", "rules that fired"), rows)
+
+
+def memory(exe: Executable) -> list[str]:
+    """The arena beside its lower bound, the weights, the peak."""
+    plan = exe.plan
+    weights = sum(b.nbytes for b in plan.buffers if b.kind == WEIGHT)
+    ratio = f"{plan.arena_bytes / plan.live_bytes:.3f} of it" if plan.live_bytes else "no temporaries"
+    return [
+        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes; the largest live set is {plan.live_bytes}: {ratio})",
+        f"weights   {size(weights)} ({weights} bytes)",
+        f"peak      {size(exe.peak_bytes)} (arena, weights, inputs, outputs)",
+    ]
+
+
+def summary(exe: Executable) -> list[str]:
+    """What was compiled, in a dozen lines."""
+    infos = exe.kernels
+    families = counted(info.family for info in infos)
+    host = [info for info in infos if info.family == "host"]
+    lines = [
+        f"model     {quote(exe.plan.model)}",
+        f"target    {exe.target} ({exe.plan.arch})",
+        *(f"input     {spec}" for spec in _quoted(exe.inputs)),
+        *(f"output    {spec}" for spec in _quoted(exe.outputs)),
+        f"kernels   {len(infos)}: {families}" if infos else "kernels   0",
+        *memory(exe),
+    ]
+    if host:
+        lines.append(f"host      {len(host)} operators run on the host: {counted(info.label for info in host)}")
+    return lines
+
+
+def _quoted(specs: Iterable[object]) -> list[str]:
+    return [" ".join(str(spec).split()) for spec in specs]
+
+
+def tensor(name: str, array: np.ndarray) -> str:
+    """An output in one line: its type, its range and, for one row of scores, the five largest."""
+    line = f"{quote(name)} {type_of(array)}"
+    if not array.size or array.dtype.kind == "b":
+        return line
+    wide = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        line += f" min {wide.min():.6g} mean {wide.mean():.6g} max {wide.max():.6g}"
+    if wide.ndim >= 1 and wide.shape[-1] == wide.size >= 5:
+        scores = wide.reshape(-1)
+        best = np.argsort(-scores, kind="stable")[:5]
+        line += ", largest " + " ".join(f"[{k}]={scores[k]:.4g}" for k in best)
+    return line
+
+
+def errors(found: Mapping[str, float], tolerance: float) -> list[str]:
+    """One row an output: the relative L2 error, and whether it is within the tolerance."""
+    rows = [(quote(name), f"{error:.3e}", "ok" if error <= tolerance else "TOO LARGE") for name, error in found.items()]
+    return table(("output", "relative L2 error", f"tolerance {tolerance:g}"), rows)

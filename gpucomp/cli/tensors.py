@@ -1,0 +1,187 @@
+"""Tensors from and to files: .npy, .npz, ONNX's .pb, photos. Which input they are for is decided here too."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gpucomp.errors import DeviceError, InputError, UsageError, quote
+from gpucomp.runtime.inputs import TensorSpec
+
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
+MAX_PIXELS = 100_000_000
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """``["x:1x3x224x224"]`` to ``{"x": (1, 3, 224, 224)}``. A name may hold colons; ``x:`` is a scalar."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, colon, sizes = text.rpartition(":")
+        if not colon or not name or not re.fullmatch(r"(\d{1,18}(x\d{1,18})*)?", sizes):
+            raise UsageError(f"--shapes {quote(text)}: NAME:1x3x224x224 expected", code="GPC2002")
+        if name in shapes:
+            raise UsageError(f"--shapes: input {quote(name)} is given twice", code="GPC2002")
+        shapes[name] = tuple(int(size) for size in sizes.split("x")) if sizes else ()
+    return shapes
+
+
+def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: str) -> dict[str, np.ndarray]:
+    """Arrays of ``NAME=FILE`` arguments. A model of one input needs no name, nor does an .npz with all of them."""
+    given: dict[str, np.ndarray] = {}
+
+    def add(name: str, array: np.ndarray) -> None:
+        if name in given:
+            raise UsageError(f"--input: {quote(name)} is given twice", code="GPC2003")
+        given[name] = array
+
+    for text in texts:
+        named = [spec for spec in specs if text.startswith(f"{spec.name}=")]
+        if named:
+            spec = max(named, key=lambda s: len(s.name))  # a name may itself hold "="
+            add(spec.name, read_tensor(Path(text[len(spec.name) + 1 :]), spec, preprocess))
+        elif "=" not in text and text.lower().endswith(".npz"):
+            for name, array in _archive(Path(text)).items():
+                add(name, array)
+        elif "=" not in text and len(specs) == 1:
+            add(specs[0].name, read_tensor(Path(text), specs[0], preprocess))
+        else:
+            names = ", ".join(quote(spec.name) for spec in specs)
+            code, what = ("GPC2101", "no such input") if "=" in text else ("GPC2003", "NAME=FILE expected")
+            raise InputError(f"--input {quote(text)}: {what}; the model's inputs are {names}", code=code)
+    return given
+
+
+def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
+    """The array in ``path`` for the input ``spec``. A photo is fitted to it, anything else is taken as it is."""
+    match path.suffix.lower():
+        case ".npy":
+            return _array(path)
+        case ".npz":
+            arrays = _archive(path)
+            if spec.name not in arrays and len(arrays) != 1:
+                raise UsageError(f"{quote(path)} has no array {quote(spec.name)}", code="GPC2003")
+            return arrays[spec.name] if spec.name in arrays else next(iter(arrays.values()))
+        case ".pb":
+            return _protobuf(path)
+        case suffix if suffix in IMAGES:
+            return photo(path, spec, preprocess)
+    kinds = ", ".join((".npy", ".npz", ".pb", *IMAGES))
+    raise UsageError(f"{quote(path)}: the kinds of file that can be read are {kinds}", code="GPC2003")
+
+
+def _unreadable(path: Path, error: BaseException) -> UsageError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return UsageError(f"cannot read {quote(path)}: {reason}", code="GPC2004")
+
+
+def _array(path: Path) -> np.ndarray:
+    try:
+        found = np.load(path, allow_pickle=False, mmap_mode="r")
+    except (OSError, ValueError, EOFError, OverflowError) as error:
+        raise _unreadable(path, error) from None
+    if not isinstance(found, np.ndarray):
+        raise UsageError(f"cannot read {quote(path)}: it is no .npy file", code="GPC2004")
+    return np.asarray(found)
+
+
+def _archive(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, OverflowError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _protobuf(path: Path) -> np.ndarray:
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx import numpy_helper
+
+    tensor = onnx.TensorProto()
+    try:
+        tensor.ParseFromString(path.read_bytes())
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise UsageError(f"cannot read {quote(path)}: its data are in another file", code="GPC2004")
+        return numpy_helper.to_array(tensor)
+    except (OSError, DecodeError, ValueError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
+    """A photo as the input ``spec``: RGB (grey for one channel), resized to its height and width, batch 1.
+
+    ``imagenet`` divides by 255, subtracts ImageNet's mean and divides by its deviation; a grey photo is only divided.
+    ``none`` keeps 0 to 255. Channels come first, or last where the input's last axis has 1 or 3.
+    """
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise DeviceError("photos need Pillow: pip install 'gpucomp[image]'", code="GPC5003") from None
+    shape = spec.shape
+    first = len(shape) == 4 and shape[1] in (1, 3)
+    if len(shape) != 4 or shape[0] != 1 or not (first or shape[3] in (1, 3)):
+        raise UsageError(f"input {quote(spec.name)} is {spec.type}, which is no photo's shape", code="GPC2003")
+    channels, height, width = shape[1:] if first else (shape[3], shape[1], shape[2])
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise UsageError(f"{quote(path)} has more than {MAX_PIXELS} pixels", code="GPC2004")
+            image = image.convert("RGB" if channels == 3 else "L")
+            pixels = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR), np.float32)
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _unreadable(path, error) from None
+    pixels = pixels.reshape(height, width, channels)
+    if preprocess == "imagenet":
+        pixels = pixels / np.float32(255)
+        if channels == 3:
+            pixels = (pixels - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_DEVIATION)
+    if first:
+        pixels = pixels.transpose(2, 0, 1)
+    return pixels[None].astype(spec.type.dtype.numpy)
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
+    """Standard normal floats; integers 0 or 1, which are indices into anything; the same every time."""
+    rng = np.random.default_rng(seed)
+    return {
+        spec.name: (
+            rng.standard_normal(spec.shape) if spec.type.dtype.is_float else rng.integers(0, 2, spec.shape)
+        ).astype(spec.type.dtype.numpy)
+        for spec in specs
+    }
+
+
+def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, Path]:
+    """One .npy an output. Types that .npy has no name for (bf16, f8, i4) are widened to f32 or i8.
+
+    A file's name is the output's with everything but letters, digits, ``_``, ``.`` and ``-`` replaced: a model's names
+    are no paths.
+    """
+    written: dict[str, Path] = {}
+    taken: set[str] = set()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in outputs.items():
+            stem = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100].strip(".") or "output"
+            base, number = stem, 1
+            while stem.lower() in taken:
+                number += 1
+                stem = f"{base}-{number}"
+            taken.add(stem.lower())
+            written[name] = folder / f"{stem}.npy"
+            np.save(written[name], _plain(array), allow_pickle=False)
+    except OSError as error:
+        raise UsageError(f"cannot write to {quote(folder)}: {error.strerror}", code="GPC2005") from None
+    return written
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind in "biufc":
+        return array
+    return array.astype(np.int8 if "int" in array.dtype.name else np.float32)

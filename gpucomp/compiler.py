@@ -1,0 +1,76 @@
+"""``compile``: the whole way of a model on one screen. Start reading here; every step is one call into its own room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpucomp import targets
+from gpucomp.codegen import back_end
+from gpucomp.frontend import onnx as frontend
+from gpucomp.kernel import Step
+from gpucomp.partition import Policy, partition
+from gpucomp.passes import PassRecord, run_pipeline
+from gpucomp.planning import Rendered, make_plan, report
+from gpucomp.runtime.executable import Executable
+from gpucomp.schedule.choose import choose
+from gpucomp.targets.target import Target
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Progress = Callable[[str, int, int], None]
+
+
+def compile(
+    model: str | Path | bytes | ModelProto,
+    *,
+    target: str = "auto",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    progress: Progress | None = None,
+    observer: Callable[[PassRecord], None] | None = None,
+) -> Executable:
+    """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
+
+    target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is what GPUCOMP_TARGET says, else cpu
+    shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``
+    progress  called with (stage, done, total) as the work goes on
+    observer  called with the record of each rewrite pass
+
+    Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
+    where the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape.
+    """
+    tell = progress or (lambda stage, done, total: None)
+    device = targets.resolve(target)
+
+    tell("read", 0, 1)
+    graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()})
+    tell("rewrite", 0, 1)
+    graph = run_pipeline(graph, target=device, observer=observer)
+    tell("partition", 0, 1)
+    steps = partition(graph, Policy(prologues=device.prologues))
+    rendered = render(steps, device, tell)
+    plan, weights = make_plan(graph, steps, rendered, device)
+    sources = {item.source.name: item.source for item in rendered.values()}
+    binaries = targets.build(plan, list(sources.values()), device, tell)
+    report(plan, steps, rendered, device)
+    texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
+    return Executable(plan, texts, binaries, weights)
+
+
+def render(steps: Sequence[Step], target: Target, tell: Progress) -> dict[Step, Rendered]:
+    """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one."""
+    family_of, render_one = back_end(target.language)
+    done: dict[str, Rendered] = {}
+    rendered: dict[Step, Rendered] = {}
+    for number, step in enumerate(steps):
+        tell("render", number, len(steps))
+        if step.kernel is None:
+            continue
+        if step.kernel.digest not in done:
+            choice = choose(step.kernel, family_of(step.kernel), target.limits)
+            source = render_one(step.kernel, choice.schedule, target, step.name)
+            done[step.kernel.digest] = Rendered(source, choice)
+        rendered[step] = done[step.kernel.digest]
+    return rendered

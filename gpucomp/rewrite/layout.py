@@ -1,0 +1,49 @@
+"""Channels last: convolutions and the pools after them run in NHWC, between Transposes that ``movement`` sinks.
+
+Weights become [*kernel, C/group, OC] (ConvTranspose: [*kernel, C, OC/group]), a constant. A Transpose that reaches the
+next convolution meets its inverse; what is left stands at the graph's ends, where it is an index map.
+"""
+
+from __future__ import annotations
+
+from gpucomp import ops
+from gpucomp.ir.graph import Node, Value
+from gpucomp.rewrite.match import is_constant
+from gpucomp.rewrite.rule import rule
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """The permutation NC... -> N...C."""
+    return (0, *range(2, rank), 1)
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """The permutation N...C -> NC..."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+@rule(ops.Conv, ops.ConvTranspose)
+def convolve_channels_last(node: Node) -> Value | None:
+    """conv(x, w)  ->  transpose(conv_nhwc(transpose(x), transpose(w))), w a constant"""
+    x, w = node.inputs
+    rank = x.type.rank
+    if node.attrs.get("layout", "NCHW") == "NHWC" or not is_constant(w):
+        return None
+    kernel_axes = tuple(range(2, rank))
+    w_last = ops.Transpose(w, perm=(*kernel_axes, 1, 0) if node.op is ops.Conv else (*kernel_axes, 0, 1))
+    last = node.op(ops.Transpose(x, perm=to_last(rank)), w_last, name=node.name, **{**node.attrs, "layout": "NHWC"})
+    return ops.Transpose(last, perm=to_first(rank))
+
+
+@rule(ops.MaxPool, ops.AveragePool)
+def pool_channels_last(node: Node) -> Value | None:
+    """pool(transpose(x, NHWC to NCHW))  ->  transpose(pool_nhwc(x))"""
+    match node.inputs[0]:
+        case Value(ops.Transpose, (x,), {"perm": perm}) if node.attrs.get("layout", "NCHW") == "NCHW":
+            if perm == to_first(x.type.rank):
+                last = node.op(x, name=node.name, **{**node.attrs, "layout": "NHWC"})
+                return ops.Transpose(last, perm=perm)
+    return None
+
+
+RULES = (convolve_channels_last, pool_channels_last)

@@ -1,0 +1,437 @@
+"""Moves Transposes towards the outputs, where they meet their inverses, and removes slices, parts and repetitions.
+
+Every rule here is exact. Merging and dropping of single nodes is in ``canonicalize``; which way convolutions want
+their channels is in ``layout``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.rewrite.layout import to_first
+from gpucomp.rewrite.match import (
+    BINARY,
+    REDUCTIONS,
+    UNARY,
+    broadcast_rank,
+    inverse,
+    is_constant,
+    moves_nothing,
+)
+from gpucomp.rewrite.rule import rule
+
+Perm = tuple[int, ...]
+
+# transposes through elementwise operators --------------------------------------------------------------------
+
+
+@rule(*UNARY)
+def transpose_after_unary(node: Node) -> Value | None:
+    """f(transpose(x, p))  ->  transpose(f(x), p)"""
+    match node.inputs[0]:
+        case Value(ops.Transpose, (x,), {"perm": perm}):
+            return ops.Transpose(node.op(x, name=node.name, **node.attrs), perm=perm)
+    return None
+
+
+@rule(*BINARY, ops.Where)
+def transpose_after_broadcast(node: Node) -> Value | None:
+    """f(transpose(x, p), y)  ->  transpose(f(x, y'), p), y' being y in x's order at no cost
+
+    That is the case of a transpose by p too, of a constant, and of a y of which p moves only axes of extent 1.
+    """
+    rank = node.types[0].rank
+    for operand in node.inputs:
+        if operand.op is ops.Transpose and operand.type.rank == rank:
+            perm = operand.attrs["perm"]
+            undone = _undone(node.inputs, perm)
+            if undone is not None:
+                return ops.Transpose(node.op(*undone, name=node.name, **node.attrs), perm=perm)
+    return None
+
+
+def _undone(values: Sequence[Value], perm: Perm, *, broadcasts: bool = True) -> list[Value] | None:
+    """What ``values`` are before a transpose by ``perm``; ``None`` unless all of them are free to have.
+
+    With ``broadcasts`` a single element may keep its shape.
+    """
+    undone = []
+    back = inverse(perm)
+    for value in values:
+        full = (1,) * (len(perm) - value.type.rank) + value.shape
+        if value.op is ops.Transpose and value.attrs["perm"] == perm:
+            undone.append(value.inputs[0])
+        elif value.type.size == 1 and broadcasts:
+            undone.append(value)
+        elif is_constant(value):
+            undone.append(ops.Transpose(broadcast_rank(value, len(perm)), perm=back))
+        elif moves_nothing(full, back):
+            undone.append(ops.Reshape(value, shape=tuple(full[axis] for axis in back)))
+        else:
+            return None
+    return undone
+
+
+# transposes through operators along axes ---------------------------------------------------------------------
+
+
+@rule(ops.Concat)
+def transpose_after_concat(node: Node) -> Value | None:
+    """concat(transpose(x, p), transpose(y, p))  ->  transpose(concat(x, y), p); constants go along"""
+    for part in node.inputs:
+        if part.op is ops.Transpose:
+            perm = part.attrs["perm"]
+            parts = _undone(node.inputs, perm, broadcasts=False)
+            if parts is not None:
+                return ops.Transpose(ops.Concat(*parts, axis=perm[node.attrs["axis"]], name=node.name), perm=perm)
+    return None
+
+
+@rule(*REDUCTIONS)
+def transpose_after_reduction(node: Node) -> Value | None:
+    """reduce(transpose(x, p), axes)  ->  transpose(reduce(x, p[axes]), p without them)"""
+    match node.inputs[0]:
+        case Value(ops.Transpose, (x,), {"perm": perm}):
+            axes = tuple(sorted(perm[axis] for axis in node.attrs["axes"]))
+            keepdims = node.attrs.get("keepdims", True)
+            reduced = node.op(x, axes=axes, keepdims=keepdims, name=node.name)
+            return ops.Transpose(reduced, perm=perm if keepdims else _without(perm, axes))
+    return None
+
+
+def _without(perm: Perm, axes: Sequence[int]) -> Perm:
+    """The permutation of what is left when ``axes`` of the operand are gone."""
+    left = [p for p in perm if p not in axes]
+    return tuple(sorted(left).index(p) for p in left)
+
+
+@rule(ops.ArgMax, ops.ArgMin)
+def transpose_after_arg(node: Node) -> Value | None:
+    """argmax(transpose(x, p), axis)  ->  transpose(argmax(x, p[axis]), p without it)"""
+    match node.inputs[0]:
+        case Value(ops.Transpose, (x,), {"perm": perm}):
+            axis = perm[node.attrs["axis"]]
+            found = node.op(x, name=node.name, **{**node.attrs, "axis": axis})
+            keepdims = node.attrs.get("keepdims", True)
+            return ops.Transpose(found, perm=perm if keepdims else _without(perm, (axis,)))
+    return None
+
+
+@rule(ops.Softmax, ops.LogSoftmax, ops.CumSum)
+def transpose_after_axis(node: Node) -> Value | None:
+    """softmax(transpose(x, p), axis)  ->  transpose(softmax(x, p[axis]), p); also log_softmax and cumsum"""
+    match node.inputs[0]:
+        case Value(ops.Transpose, (x,), {"perm": perm}):
+            moved = node.op(x, name=node.name, **{**node.attrs, "axis": perm[node.attrs["axis"]]})
+            return ops.Transpose(moved, perm=perm)
+    return None
+
+
+@rule(ops.LayerNorm, ops.RMSNorm)
+def transpose_after_norm(node: Node) -> Value | None:
+    """norm(transpose(x, p), axis)  ->  transpose(norm(x, axis), p), where p keeps the normalised axes last"""
+    match node.inputs[0]:
+        case Value(ops.Transpose, (x,), {"perm": perm}) if min(perm[node.attrs["axis"] :]) == node.attrs["axis"]:
+            return ops.Transpose(node.op(x, name=node.name, **node.attrs), perm=perm)
+    return None
+
+
+@rule(ops.Pad, ops.Slice, ops.Expand, ops.Tile, ops.Resize)
+def transpose_after_extents(node: Node) -> Value | None:
+    """pad, slice, expand, tile or resize of transpose(x, p)  ->  transpose of the same on x's axes"""
+    match node.inputs[0]:
+        case Value(ops.Transpose, (x,), {"perm": perm}) if node.types[0].rank == len(perm):
+            back = inverse(perm)
+            attrs = {name: _reordered(name, value, back) for name, value in node.attrs.items()}
+            return ops.Transpose(node.op(x, name=node.name, **attrs), perm=perm)
+    return None
+
+
+def _reordered(name: str, value: object, order: Perm) -> object:
+    """An attribute with an entry an axis in another order of axes; ``pads`` and ``roi`` have two."""
+    if name in {"starts", "steps", "sizes", "scales", "shape", "repeats"}:
+        assert isinstance(value, tuple)
+        return tuple(value[axis] for axis in order)
+    if name in {"pads", "roi"} and value:
+        assert isinstance(value, tuple)
+        rank = len(order)
+        return tuple(value[axis] for axis in order) + tuple(value[rank + axis] for axis in order)
+    return value
+
+
+@rule(ops.Gather)
+def transpose_after_gather(node: Node) -> Value | None:
+    """gather(transpose(x, p), i, axis)  ->  transpose(gather(x, i, p[axis]), p), i of one axis"""
+    match node:
+        case Node(_, (Value(ops.Transpose, (x,), {"perm": perm}), i), {"axis": axis}) if i.type.rank == 1:
+            return ops.Transpose(ops.Gather(x, i, axis=perm[axis], name=node.name), perm=perm)
+    return None
+
+
+# transposes through reshapes ---------------------------------------------------------------------------------
+
+Groups = list[tuple[list[int], list[int]]]
+
+
+def reshape_groups(before: Sequence[int], after: Sequence[int]) -> Groups | None:
+    """Which axes of ``before`` become which of ``after``: the finest split, axes of extent 1 left out."""
+    if 0 in before:
+        return None
+    left, right = [d for d, n in enumerate(before) if n != 1], [d for d, n in enumerate(after) if n != 1]
+    groups: Groups = []
+    i = j = 0
+    while i < len(left):
+        ins, outs, size, made = [left[i]], [right[j]], before[left[i]], after[right[j]]
+        i, j = i + 1, j + 1
+        while size != made:
+            if size < made:
+                ins.append(left[i])
+                size, i = size * before[left[i]], i + 1
+            else:
+                outs.append(right[j])
+                made, j = made * after[right[j]], j + 1
+        groups.append((ins, outs))
+    return groups
+
+
+@rule(ops.Reshape)
+def transpose_after_reshape(node: Node) -> Value | None:
+    """reshape(transpose(x, p), s)  ->  transpose(reshape(x, s'), q), where axes that merge are neighbours in x"""
+    match node:
+        case Node(_, (Value(ops.Transpose, (x,), {"perm": perm}) as moved,), {"shape": shape}):
+            groups = reshape_groups(moved.shape, shape)
+            if groups is None:
+                return None
+            for ins, _ in groups:
+                places = _places(ins, perm, x.shape)
+                if any(b - a != 1 for a, b in pairwise(places)):
+                    return None
+            order = sorted(groups, key=lambda group: perm[group[0][0]])
+            return _reshaped(x, [axis for _, outs in order for axis in outs], shape)
+    return None
+
+
+def _places(axes: Sequence[int], perm: Perm, shape: Sequence[int]) -> list[int]:
+    """Where axes of a transpose's result are among the operand's axes that are not of extent 1."""
+    solid = [d for d, n in enumerate(shape) if n != 1]
+    return [solid.index(perm[axis]) for axis in axes]
+
+
+def _reshaped(x: Value, solid: Sequence[int], shape: tuple[int, ...]) -> Value:
+    """``shape`` made of ``x``, in which the axes ``solid`` of the shape lie in that order; the others are of extent 1.
+
+    Leading axes of extent 1 stay in front (the batch), others follow the axis before them.
+    """
+    order: list[int] = []
+    for axis, extent in enumerate(shape):
+        if extent == 1 and all(n == 1 for n in shape[:axis]):
+            order.append(axis)
+    for axis in solid:
+        order.append(axis)
+        while axis + 1 < len(shape) and shape[axis + 1] == 1:
+            axis += 1
+            order.append(axis)
+    return ops.Transpose(ops.Reshape(x, shape=tuple(shape[axis] for axis in order)), perm=inverse(order))
+
+
+@rule(ops.Reshape)
+def shuffle_channels_last(node: Node) -> Value | None:
+    """reshape(transpose(x, p), NCHW)  ->  transpose(reshape(transpose(x, p'), NHWC)), where the axes that merge are no
+    neighbours in x and bringing them together leaves the channels last: channel shuffles, pixel shuffles"""
+    match node:
+        case Node(_, (Value(ops.Transpose, (x,), {"perm": perm}) as moved,), {"shape": shape}) if len(shape) >= 4:
+            groups = reshape_groups(moved.shape, shape)
+            if groups is None or all(len(ins) == 1 for ins, _ in groups):
+                return None
+            for slot in (0, -1):
+                order = sorted(groups, key=lambda group: sorted(perm[axis] for axis in group[0])[slot])
+                result = _reshaped_in(x, moved, perm, order, shape)
+                if result.attrs["perm"] == to_first(len(shape)) and result.inputs[0].inputs[0].attrs["perm"] != perm:
+                    return result
+    return None
+
+
+def _reshaped_in(x: Value, moved: Value, perm: Perm, order: Groups, shape: tuple[int, ...]) -> Value:
+    units = [axis for axis, extent in enumerate(moved.shape) if extent == 1]
+    axes = units + [axis for ins, _ in order for axis in ins]
+    together = ops.Transpose(x, perm=tuple(perm[axis] for axis in axes))
+    return _reshaped(together, [axis for _, outs in order for axis in outs], shape)
+
+
+@rule(ops.MatMul)
+def flatten_into_rows(node: Node) -> Value | None:
+    """matmul(reshape(transpose(x, p), [n, k]), w)  ->  matmul(reshape(x, [n, k]), w's rows in x's order)"""
+    match node.inputs:
+        case (Value(ops.Reshape, (Value(ops.Transpose, (x,), {"perm": perm}) as moved,)) as flat, w):
+            if not is_constant(w) or w.type.rank != 2:
+                return None
+            groups = reshape_groups(moved.shape, flat.shape)
+            if not groups or groups[-1][1] != [flat.type.rank - 1]:
+                return None
+            merged = groups[-1][0]
+            others = [axis for ins, _ in groups[:-1] for axis in ins]
+            physical = sorted(merged, key=lambda axis: perm[axis])
+            order = [perm[axis] for axis in (*others, *physical)]
+            if order != sorted(order) or physical == merged:
+                return None
+            extents = [moved.shape[axis] for axis in merged]
+            rows = w.attrs["value"].reshape(*extents, w.shape[1])
+            rows = rows.transpose(*(merged.index(axis) for axis in physical), len(merged))
+            return ops.MatMul(ops.Reshape(x, shape=flat.shape), constant(rows.reshape(w.shape)), name=node.name)
+    return None
+
+
+# reshapes ----------------------------------------------------------------------------------------------------
+
+
+def _keeps_last(x: Value, shape: Sequence[int]) -> bool:
+    return bool(x.shape) and bool(shape) and x.shape[-1] == shape[-1] and x.shape[-1] != 1
+
+
+@rule(ops.MatMul)
+def reshape_after_matmul(node: Node) -> Value | None:
+    """matmul(reshape(x, [rows, k]), w)  ->  reshape(matmul(x, w)), x [..., k], w a matrix"""
+    match node.inputs:
+        case (Value(ops.Reshape, (x,), {"shape": shape}), w) if w.type.rank == 2 and len(shape) == 2:
+            if x.type.rank > 2 and _keeps_last(x, shape):
+                return ops.Reshape(ops.MatMul(x, w, name=node.name), shape=node.types[0].shape)
+    return None
+
+
+@rule(*BINARY)
+def reshape_after_constant(node: Node) -> Value | None:
+    """f(reshape(x), c)  ->  reshape(f(x, c)), c a number or a vector along the last axis, which the reshape keeps"""
+    match node.inputs:
+        case (Value(ops.Reshape, (x,), {"shape": shape}), c) if is_constant(c) and node.types[0].shape == shape:
+            along_last = c.type.size == c.shape[-1] if c.shape else True
+            if x.type.rank == 0 or not (c.type.size == 1 or (along_last and _keeps_last(x, shape))):
+                return None
+            vector = constant(c.attrs["value"].reshape(-1)) if c.type.size > 1 else ops.Reshape(c, shape=())
+            return ops.Reshape(node.op(x, vector, name=node.name, **node.attrs), shape=shape)
+    return None
+
+
+@rule(*UNARY)
+def reshape_after_unary(node: Node) -> Value | None:
+    """f(reshape(x))  ->  reshape(f(x))"""
+    match node.inputs[0]:
+        case Value(ops.Reshape, (x,), {"shape": shape}):
+            return ops.Reshape(node.op(x, name=node.name, **node.attrs), shape=shape)
+    return None
+
+
+# parts -------------------------------------------------------------------------------------------------------
+
+
+@rule(ops.Slice)
+def slice_of_concat(node: Node) -> Value | None:
+    """slice(concat(a, b, ...)) that lies within one part  ->  slice(that part)"""
+    match node:
+        case Node(_, (Value(ops.Concat, parts, {"axis": axis}),), {"starts": starts, "steps": steps, "sizes": sizes}):
+            last = starts[axis] + (sizes[axis] - 1) * steps[axis]
+            begin = 0
+            for part in parts:
+                end = begin + part.shape[axis]
+                if sizes[axis] and begin <= min(starts[axis], last) and max(starts[axis], last) < end:
+                    moved = tuple(s - begin if d == axis else s for d, s in enumerate(starts))
+                    return ops.Slice(part, starts=moved, steps=steps, sizes=sizes)
+                begin = end
+    return None
+
+
+@rule(ops.Concat)
+def concat_of_slices(node: Node) -> Value | None:
+    """concat(x[a:b], x[b:c])  ->  x[a:c]"""
+    axis = node.attrs["axis"]
+    parts: list[Value] = [node.inputs[0]]
+    for part in node.inputs[1:]:
+        joined = _joined(parts[-1], part, axis)
+        if joined is None:
+            parts.append(part)
+        else:
+            parts[-1] = joined
+    if len(parts) == len(node.inputs):
+        return None
+    return parts[0] if len(parts) == 1 else ops.Concat(*parts, axis=axis)
+
+
+def _joined(left: Value, right: Value, axis: int) -> Value | None:
+    if left.op is not ops.Slice or right.op is not ops.Slice or left.inputs[0] is not right.inputs[0]:
+        return None
+    first, second = left.attrs, right.attrs
+    if first["steps"] != second["steps"] or first["steps"][axis] != 1:
+        return None
+    begins = tuple(s + first["sizes"][axis] if d == axis else s for d, s in enumerate(first["starts"]))
+    if begins != second["starts"]:
+        return None
+    return ops.Slice(left.inputs[0], starts=first["starts"], steps=first["steps"], sizes=tuple(
+        n + second["sizes"][axis] if d == axis else n for d, n in enumerate(first["sizes"])
+    ))  # fmt: skip
+
+
+@rule(ops.Gather)
+def gather_of_progression(node: Node) -> Value | None:
+    """gather(x, i)  ->  slice(x), i a constant number or constants at even distances; a number drops the axis"""
+    match node:
+        case Node(_, (x, Value(ops.Constant, (), {"value": i})), {"axis": axis}) if i.ndim <= 1 and i.size:
+            extent = x.shape[axis]
+            places = np.where(i < 0, i + extent, i).astype(np.int64).reshape(-1)
+            steps = np.diff(places)
+            if places.min() < 0 or places.max() >= extent or (steps.size and (steps != steps[0]).any()):
+                return None
+            step = int(steps[0]) if steps.size else 1
+            if step == 0:
+                return None
+            rank = range(x.type.rank)
+            part = ops.Slice(
+                x,
+                starts=tuple(int(places[0]) if d == axis else 0 for d in rank),
+                steps=tuple(step if d == axis else 1 for d in rank),
+                sizes=tuple(len(places) if d == axis else x.shape[d] for d in rank),
+            )
+            return part if i.ndim else ops.Reshape(part, shape=node.types[0].shape)
+    return None
+
+
+@rule(*BINARY, ops.Where)
+def broadcast_without_expand(node: Node) -> Value | None:
+    """f(expand(x), y)  ->  f(x, y), where y alone gives the result its shape"""
+    for position, operand in enumerate(node.inputs):
+        if operand.op is not ops.Expand:
+            continue
+        plain = [v.inputs[0] if k == position else v for k, v in enumerate(node.inputs)]
+        if np.broadcast_shapes(*(v.shape for v in plain)) == node.types[0].shape:
+            return node.op(*plain, **node.attrs)
+    return None
+
+
+TRANSPOSES = (
+    transpose_after_unary,
+    transpose_after_broadcast,
+    transpose_after_concat,
+    transpose_after_reduction,
+    transpose_after_arg,
+    transpose_after_axis,
+    transpose_after_norm,
+    transpose_after_extents,
+    transpose_after_gather,
+    transpose_after_reshape,
+    shuffle_channels_last,
+    flatten_into_rows,
+)
+
+RULES = (
+    *TRANSPOSES,
+    reshape_after_matmul,
+    reshape_after_constant,
+    reshape_after_unary,
+    slice_of_concat,
+    concat_of_slices,
+    gather_of_progression,
+    broadcast_without_expand,
+)

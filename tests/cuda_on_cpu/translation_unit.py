@@ -1,0 +1,59 @@
+"""Puts CUDA sources together into one C++ text for g++. Nothing is compiled here."""
+
+import re
+from collections.abc import Sequence
+
+from cuda_on_cpu.errors import CudaOnCpuError
+
+KERNEL = re.compile(
+    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
+)  # its name
+SHARED_TYPE = re.compile(r"__shared__\s+(?!__align__)((?:(?:unsigned|signed|long|short)\s+)*\w+)")
+# g++ may emit the variables of a section first to last or last to first; either way four bytes come first, so
+# that nothing is better aligned than it asked for
+SHARED_OFFSET = "__shared__ __attribute__((used, aligned(128))) char gc_shared_{}[4];"
+
+
+def translation_unit(kernels: Sequence[tuple[str, str]]) -> str:
+    """All sources, each in a namespace with its own section for shared memory, and the table of kernels."""
+    units = {source: i for i, source in enumerate(dict.fromkeys(source for source, _ in kernels))}
+    text, table = [], []
+    for source, i in units.items():
+        _refuse_shared_in_templates(source)
+        names = KERNEL.findall(source)
+        # the rename keeps extern "C" kernels of one name in two sources apart
+        text += [f"#define {name} gc_unit_{i}_{name}" for name in names]
+        text += [f'#define GC_SHARED_SECTION "gc_shared_{i}"', f"namespace gc_unit_{i} {{ namespace {{"]
+        text += [SHARED_OFFSET.format("first")]
+        text += [f'#line 1 "{names[0] if names else "source"}.cu"', _with_natural_alignment(source)]
+        text += ['#line 1 "harness"', SHARED_OFFSET.format("last"), "}}"]
+        weak = '__attribute__((weak, visibility("hidden")))'  # a source may have no shared memory at all
+        text += [f'extern "C" unsigned char __{end}_gc_shared_{i}[] {weak};' for end in ("start", "stop")]
+        text += [f"#undef {name}" for name in (*names, "GC_SHARED_SECTION")]
+    for source, name in kernels:
+        i = units[source]
+        if name not in KERNEL.findall(source):
+            raise CudaOnCpuError(f"the source has no kernel {name}")
+        function, section = f"gc_unit_{i}::gc_unit_{i}_{name}", f"__start_gc_shared_{i}, __stop_gc_shared_{i}"
+        table.append(f'{{"{name}", gc_call<{function}>, gc_arity({function}), {section}}},')
+    return "\n".join([*text, "const GcEntry gc_entries[] = {", *table, "};", ""])
+
+
+def _with_natural_alignment(source: str) -> str:
+    """``__shared__ float a[8]``  ->  ``__shared__ __align__(alignof(float)) float a[8]``
+
+    A device aligns shared memory as its type asks and no better, g++ would give arrays 16 bytes or more:
+    a float4 read from it, which traps on the device where the place is unlucky, would pass.
+    """
+    return SHARED_TYPE.sub(r"__shared__ __align__(alignof(\1)) \1", source)
+
+
+def _refuse_shared_in_templates(source: str) -> None:
+    """g++ silently drops the section of a template's static variable, and with it the poison of a block."""
+    for match in re.finditer(r"\btemplate\s*<[^{;]*\{", source):
+        depth, end = 1, match.end()
+        while depth and end < len(source):
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            end += 1
+        if "__shared__" in source[match.end() : end]:
+            raise CudaOnCpuError("__shared__ in a C++ template: declare it in the kernel and pass a pointer")

@@ -1,0 +1,47 @@
+"""Runs a compiled CUDA model through the CUDA-on-CPU harness, launch by launch, on the plan's own arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from cuda_on_cpu.harness import CudaOnCpu, Order, Sanitizer, compile_many
+from gpucomp.ir.types import DTYPES
+from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.plan import COUNTER, INPUT, TEMP, WEIGHT
+
+POISON = 0x7FFD  # as the harness fills what nobody wrote: NaN in every float type
+
+
+class ModelOnCpu:
+    """All kernels of a model, compiled in one run of g++. Host operators are refused: these models have none."""
+
+    def __init__(self, executable: Executable, *, sanitizer: Sanitizer = None) -> None:
+        self.plan, self.weights = executable.plan, executable.weights
+        assert all(launch.kernel >= 0 for launch in self.plan.launches)
+        pairs = [(executable.sources[k.source], k.name) for k in self.plan.kernels]
+        self.kernels: list[CudaOnCpu] = compile_many(pairs, sanitizer=sanitizer)
+
+    def run(self, inputs: Mapping[str, np.ndarray], *, order: Order = "forward", seed: int = 0) -> dict[str, np.ndarray]:
+        plan = self.plan
+        arena = np.full(plan.arena_bytes // 2 + 1, POISON, np.uint16).view(np.uint8)
+        memory: list[np.ndarray] = []
+        for buffer in plan.buffers:
+            dtype = DTYPES[buffer.dtype].numpy
+            if buffer.kind == TEMP:
+                memory.append(arena[buffer.offset : buffer.offset + buffer.nbytes].view(dtype).reshape(buffer.shape))
+            elif buffer.kind == WEIGHT:
+                memory.append(np.ascontiguousarray(self.weights[buffer.name]))
+            elif buffer.kind == INPUT:
+                memory.append(np.ascontiguousarray(inputs[buffer.name]))
+            elif buffer.kind == COUNTER:
+                memory.append(np.zeros(buffer.shape, dtype))
+            else:
+                memory.append(np.zeros(buffer.shape, dtype))
+        for launch in plan.launches:
+            kernel = plan.kernels[launch.kernel]
+            args = [memory[a] for a in launch.args]
+            self.kernels[launch.kernel].run(
+                kernel.groups, kernel.items, args, order=order, seed=seed, dynamic_shared=kernel.shared
+            )
+        return {name: memory[o] for name, o in zip(plan.output_names, plan.outputs, strict=True)}

@@ -1,0 +1,87 @@
+"""ONNX's own node tests, and how one is judged: it matches within ONNX's tolerance, or is refused; never wrong."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from gpucomp.backend import Backend
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx import load
+from gpucomp.interpreter import interpret
+from gpucomp.ir import verify
+
+PASSING = Path(__file__).parent / "frontend" / "onnx_passing.txt"
+BF16_ROUNDING = 2.0**-6  # what ONNX's own runner allows for bfloat16: two units in the last place
+
+
+@functools.cache
+def cases() -> dict[str, object]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # making the expected values overflows on purpose here and there
+        from onnx.backend.test.loader import load_model_tests
+
+        return {case.name: case for case in load_model_tests(kind="node")}
+
+
+def passing() -> set[str]:
+    return {line.split("#")[0].strip() for line in PASSING.read_text().splitlines()} - {""}
+
+
+def interpreted(
+    model: onnx.ModelProto, target: str, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]
+):
+    """Stands in for the compiler: the graph run by its operators' references."""
+    graph = load(model, shapes=shapes, constants=constants)
+    verify(graph)
+    return lambda feed: dict(zip(graph.output_names, interpret(graph, feed), strict=True))
+
+
+class InterpreterBackend(Backend):
+    compile = staticmethod(interpreted)
+
+
+def as_array(value: object) -> object:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def verdict(case: object, backend: type[Backend] = InterpreterBackend) -> str:
+    """"" when every data set matches, "unsupported: why", or "wrong: how"."""
+    for inputs, outputs in case.data_sets:
+        given = [as_array(v) for v in inputs]
+        expected = [as_array(v) for v in outputs]
+        if not all(isinstance(v, np.ndarray) and v.dtype != object for v in given):
+            return "unsupported: a sequence, an optional or strings"
+        try:
+            actual = backend.prepare(case.model).run(given)
+        except UnsupportedError as error:
+            return f"unsupported: {'; '.join(error.problems)}"
+        for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
+            if difference := mismatch(a, e, case.rtol, case.atol):
+                return f"wrong: output {position}: {difference}"
+    return ""
+
+
+def mismatch(actual: np.ndarray, expected: object, rtol: float, atol: float) -> str:
+    """"" when equal within the tolerances."""
+    if not isinstance(expected, np.ndarray):
+        return f"{type(expected).__name__} expected"
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return f"{actual.dtype}{actual.shape}, {expected.dtype}{expected.shape} expected"
+    if actual.dtype.kind in "iub":
+        return "" if np.array_equal(actual, expected) else f"{actual} expected {expected}"
+    if actual.dtype.name == "bfloat16":
+        rtol = max(rtol, BF16_ROUNDING)
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    close = np.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+    return "" if close.all() else f"{a[~close][:4]}, {e[~close][:4]} expected"
+
+
