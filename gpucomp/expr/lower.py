@@ -186,24 +186,20 @@ class Lowering:
             return identity
         result = self._fresh(expr.dtype)
         start = Start(result, identity)
-        loops: list[Statement] = []
-        block, inner = Block(loops), scope
-        points = 1
+        points, inner = 1, scope
+        loops: list[Loop] = []
         for axis in expr.axes:
             points *= axis.extent
-        outermost = block
-        for axis in expr.axes:
             name = f"{self._prefix}{self._counter}"
             self._counter += 1
-            body = Block()
-            block.statements.append(Loop(axis, name, body, unroll=points <= self._unroll_limit))
-            inner = _Scope(inner, frozenset({axis}), body)
+            loops.append(Loop(axis, name, Block(), unroll=points <= self._unroll_limit))
+            inner = _Scope(inner, frozenset({axis}), loops[-1].body)
             inner.names[axis] = Ref(name, axis.dtype)
-            block = body
         value = self._lower(expr.body, inner)
-        block.statements.append(Accumulate(result, expr.op, value))
-        scope.block.statements.append(start)
-        scope.block.statements.extend(outermost.statements)
+        loops[-1].body.statements.append(Accumulate(result, expr.op, value))
+        for outer, nested in reversed(list(zip(loops, loops[1:], strict=False))):
+            outer.body.statements.append(nested)  # after all that leaves the nested loop and stays in this one
+        scope.block.statements += [start, loops[0]]
         return result
 
 
