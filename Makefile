@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 MODELS ?=
 TARGETS ?= cpu
+EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
 .PHONY: help demo test quick lint format bench clean
 
@@ -40,7 +41,7 @@ clean:
 # The environment with a dependency group of pyproject.toml. The stamps are in it, so that they go when it goes.
 $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group $*
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".$(EXTRAS)" --group $*
 	@touch $@
 
 $(BIN)/python:

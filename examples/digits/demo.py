@@ -61,9 +61,14 @@ def compiled(target: str, batch: int) -> tuple[gpucomp.Executable, float]:
 def main(targets: Sequence[str] | None = None) -> int:
     images, labels = data.held_back()
     rows: list[tuple[object, ...]] = []
+    failures: list[str] = []
     for target in targets or targets_found():
-        many, seconds = compiled(target, len(images))
-        predicted = many.run({"image": images})["logits"].argmax(axis=1)
+        try:
+            many, seconds = compiled(target, len(images))
+            predicted = many.run({"image": images})["logits"].argmax(axis=1)
+        except gpucomp.DeviceError as error:  # a device that is there and cannot be used must not end the demo
+            failures.append(f"{target} could not be used: {error}")
+            continue
         right = int((predicted == labels).sum())
         one, _ = compiled(target, 1)
         with progress(f"measuring on {target}"):
@@ -88,11 +93,15 @@ def main(targets: Sequence[str] | None = None) -> int:
                 f"{100 * latency.noise:.0f}",
             )
         )
+    if not rows:
+        print("\n".join(failures), file=sys.stderr)
+        return gpucomp.DeviceError.exit_code
     print("\n".join(show.table(("target", "read right", "%", "kernels", "compile s", "latency ms", "noise %"), rows)))
     print(
         "\nLatency: one image, run() from numpy to numpy, median; compile: first use of the target, with "
         f"what it caches if anything. {measure.processor()}"
     )
+    print("\n".join(failures), end="\n" if failures else "")
     return 0
 
 
