@@ -1,4 +1,4 @@
-"""What is on this machine: packages, devices, drivers, tools. What is missing is named with the command that gets it."""
+"""What is on this machine: packages, devices, drivers, tools; and for what is missing, the command that gets it."""
 
 from __future__ import annotations
 

@@ -123,6 +123,10 @@ class Lowering:
         self._root = _Scope(None, frozenset(e for e in bindings if isinstance(e, Var)), self.block)
         self._root.names.update({e: Ref(name, e.dtype) for e, name in bindings.items()})
 
+    def bind(self, expr: Expr, name: str) -> None:
+        """From here on ``expr`` is what the surrounding code holds as ``name``."""
+        self._root.names[expr] = Ref(name, expr.dtype)
+
     def lower(self, expr: Expr) -> Operand:
         """The operand that holds ``expr``; the statements it needs are appended to ``self.block``."""
         return self._lower(expr, self._root)

@@ -48,7 +48,7 @@ def size(x: Value) -> Value:
 def checked_size(count: int, itemsize: int) -> None:
     """Refuse a constant that would not fit in the limit on folding, before it is made."""
     if count * itemsize > config.current().fold_limit:
-        raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4006")
+        raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4008")
 
 
 @translates("ConstantOfShape", since=9)

@@ -170,7 +170,7 @@ def non_max_suppression(
     if corners.ndim != 3 or corners.shape[2] != 4 or points.ndim != 3 or points.shape[::2] != corners.shape[:2]:
         raise ValueError(f"boxes {corners.shape} and scores {points.shape}")
     if points.size > 1 << 20:
-        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4006")
+        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4008")
     if center_point_box:
         centre, half = corners[..., :2], corners[..., 2:] / 2
         corners = np.concatenate([centre - half, centre + half], axis=2)
