@@ -7,6 +7,7 @@ not taken is never read. No target is known here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -185,11 +186,9 @@ class Lowering:
         if any(axis.extent == 0 for axis in expr.axes):
             return identity
         result = self._fresh(expr.dtype)
-        start = Start(result, identity)
-        points, inner = 1, scope
-        loops: list[Loop] = []
+        points = math.prod(axis.extent for axis in expr.axes)
+        inner, loops = scope, []
         for axis in expr.axes:
-            points *= axis.extent
             name = f"{self._prefix}{self._counter}"
             self._counter += 1
             loops.append(Loop(axis, name, Block(), unroll=points <= self._unroll_limit))
@@ -197,9 +196,10 @@ class Lowering:
             inner.names[axis] = Ref(name, axis.dtype)
         value = self._lower(expr.body, inner)
         loops[-1].body.statements.append(Accumulate(result, expr.op, value))
-        for outer, nested in reversed(list(zip(loops, loops[1:], strict=False))):
-            outer.body.statements.append(nested)  # after all that leaves the nested loop and stays in this one
-        scope.block.statements += [start, loops[0]]
+        # a loop goes into the one around it last: what left it and stayed there has to come first
+        for outer, nested in zip(loops[-2::-1], loops[:0:-1], strict=True):
+            outer.body.statements.append(nested)
+        scope.block.statements += [Start(result, identity), loops[0]]
         return result
 
 
