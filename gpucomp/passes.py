@@ -81,7 +81,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),
-    rules_pass("clean", BASICS),
+    rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )
 
 
