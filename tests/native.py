@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernel_oracle import UNWRITTEN
+
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.space import family_of
 from gpucomp.kernel import Kernel
@@ -31,7 +33,7 @@ def run_kernel(
     source = emit(kernel, schedule or default_schedule(kernel, target), target, "k")
     image = Image(cpu.build([source], target))
     arrays = [np.ascontiguousarray(a) for a in inputs]
-    outputs = [np.zeros(t.shape, t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(kernel.params), ctypes.c_int64, ctypes.c_int64)(
         image.address("k")
     )

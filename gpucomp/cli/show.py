@@ -85,9 +85,9 @@ def memory(exe: Executable) -> list[str]:
     """The arena beside its lower bound, the weights, the peak."""
     plan = exe.plan
     weights = sum(b.nbytes for b in plan.buffers if b.kind == WEIGHT)
-    ratio = f"{plan.arena_bytes / plan.live_bytes:.3f} of it" if plan.live_bytes else "no temporaries"
+    ratio = f", {plan.arena_bytes / plan.live_bytes:.3f} of the largest live set" if plan.live_bytes else ""
     return [
-        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes; the largest live set is {plan.live_bytes}: {ratio})",
+        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes{ratio})",
         f"weights   {size(weights)} ({weights} bytes)",
         f"peak      {size(exe.peak_bytes)} (arena, weights, inputs, outputs)",
     ]

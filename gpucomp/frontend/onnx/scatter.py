@@ -131,8 +131,8 @@ def col2im(
     columns = ops.Where(constant(inside), reshape(x, (n, c, taps, places)), like(x, 0))
     size = math.prod(image)
     zeros = expand(scalar_of(x.type.dtype, 0), (n, c, size))
-    at = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
-    summed = ops.ScatterElements(zeros, at, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
+    where = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
+    summed = ops.ScatterElements(zeros, where, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
     return reshape(summed, (n, c, *image))
 
 
@@ -170,7 +170,7 @@ def non_max_suppression(
     if corners.ndim != 3 or corners.shape[2] != 4 or points.ndim != 3 or points.shape[::2] != corners.shape[:2]:
         raise ValueError(f"boxes {corners.shape} and scores {points.shape}")
     if points.size > 1 << 20:
-        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4006")
+        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4008")
     if center_point_box:
         centre, half = corners[..., :2], corners[..., 2:] / 2
         corners = np.concatenate([centre - half, centre + half], axis=2)

@@ -77,7 +77,7 @@ def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, 
 
 
 @cache
-def find_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
+def find_schema(domain: str, op_type: str, opset: int) -> Any:  # an OpSchema, whose stubs miss half of it, or None
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except SchemaError:
@@ -219,6 +219,26 @@ def checked_attributes(
     for name in signature.required:
         if name not in seen:
             raise ModelError(f"{site}: attribute {name!r} is required", code="GPC3014")
+    return result
+
+
+def unchecked_attributes(
+    attributes: Iterable[onnx.AttributeProto], translator: Translator, operands: int, files: ExternalFiles, site: Site
+) -> dict[str, Any]:
+    """The attributes of an operator that has no schema, checked against what its translator takes."""
+    result: dict[str, Any] = {}
+    for attribute in attributes:
+        if attribute.name in result:
+            raise ModelError(f"{site}: attribute {quote(attribute.name)} is given twice", code="GPC3014")
+        result[attribute.name] = attribute_value(attribute, files, str(site))
+    known = inspect.signature(translator)
+    names = {name for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    if unknown := sorted(set(result) - names):
+        raise ModelError(f"{site}: unknown attribute {quote(unknown[0])}", code="GPC3014")
+    try:
+        known.bind(*[None] * operands, **result)
+    except TypeError:
+        raise ModelError(f"{site}: {operands} inputs and these attributes do not go with it", code="GPC3013") from None
     return result
 
 

@@ -1,0 +1,143 @@
+"""How a kernel's expressions walk through memory: flat offsets, regrouping for loops, vector loads. Prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucomp.expr.core import Call, Const, Expr, Hole, Load, Reduce, Select, Var, call, literal, load, transform, walk
+from gpucomp.expr.simplify import Simplifier, coefficient, flatten, from_linear, linear
+from gpucomp.ir.types import I64, TensorType
+
+
+class Rewriter:
+    """Brings a kernel's expressions onto a template's own variables, with one flat offset a load."""
+
+    def __init__(self, params: Sequence[TensorType], replacements: Mapping[Expr, Expr]) -> None:
+        self._params, self._replacements, self._simplify = params, replacements, Simplifier()
+
+    def __call__(self, expr: Expr) -> Expr:
+        return self._simplify(transform(transform(expr, self._replacements.get), self._flat))
+
+    def offset(self, target: int, indices: Iterable[Expr]) -> Expr:
+        """The flat offset of ``params[target][indices]``."""
+        return self(flatten(tuple(indices), self._params[target].shape))
+
+    def _flat(self, node: Expr) -> Expr | None:
+        if not isinstance(node, Load):
+            return None
+        if self._params[node.source].size == 0:
+            return literal(0, node.dtype)  # nothing is there to be read; an empty source reads as 0
+        return load(node.source, (flatten(node.index, self._params[node.source].shape),), node.dtype)
+
+
+def split(offset: Expr, groups: Sequence[frozenset[Var]]) -> Expr:
+    """A linear form regrouped: the terms of each group of variables together, so that each part leaves its loop."""
+    constant, terms = linear(offset)
+    parts: list[dict[Expr, int]] = [{} for _ in range(len(groups) + 1)]
+    for term, factor in terms.items():
+        home = next((i for i, g in enumerate(groups) if term.free <= g), len(groups))
+        parts[home][term] = factor
+    if sum(map(bool, parts)) < 2:
+        return offset
+    result: Expr | None = None
+    for part in filter(None, parts):
+        piece = from_linear(constant if result is None else 0, part)
+        result = piece if result is None else call("add", result, piece)
+    assert result is not None
+    return result
+
+
+def regroup(expr: Expr, groups: Sequence[frozenset[Var]]) -> Expr:
+    """Every outermost sum of ``expr`` regrouped by ``split``, in offsets and in guards alike."""
+
+    def change(node: Expr) -> Expr | None:
+        if isinstance(node, Load):
+            return load(node.source, [split(i, groups) for i in node.index], node.dtype)
+        if isinstance(node, Call) and node.fn in {"lt", "le", "eq", "ne"} and node.args[0].dtype is I64:
+            a, b = node.args
+            return call(node.fn, split(a, groups), split(b, groups))
+        return None
+
+    return transform(expr, change)
+
+
+def reads_memory(expr: Expr) -> bool:
+    return any(isinstance(node, (Load, Reduce)) for node in walk(expr))
+
+
+def parts_within(exprs: Iterable[Expr], inside: frozenset[Var], *, loads: bool = True) -> list[Expr]:
+    """The largest sub-expressions that need only variables of ``inside`` and are safe to compute early.
+
+    A load under a ``Select`` stays where its guard is. Variables and constants are left out: they cost nothing.
+    """
+    found: dict[Expr, None] = {}
+    seen: set[tuple[Expr, bool]] = set()
+    stack = [(e, False) for e in exprs]
+    while stack:
+        node, guarded = stack.pop()
+        if (node, guarded) in seen or isinstance(node, (Const, Var, Hole)):
+            continue
+        seen.add((node, guarded))
+        holes = any(isinstance(n, Hole) for n in walk(node))
+        if node.free <= inside and not holes and not (reads_memory(node) and (guarded or not loads)):
+            found[node] = None
+        elif isinstance(node, Select) and reads_memory(node):
+            stack += [(node.otherwise, True), (node.then, True), (node.condition, guarded)]
+        elif isinstance(node, Reduce):
+            continue  # its body is its own loop's business
+        else:
+            stack += [(child, guarded) for child in reversed(node.operands)]
+    return list(found)
+
+
+@dataclass(frozen=True)
+class VectorLoad:
+    """A load whose ``width`` lanes lie side by side; ``guards`` are the conditions under which it may be read."""
+
+    load: Load
+    guards: tuple[Expr, ...]
+
+
+def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoad]:
+    """The loads of ``exprs`` that one access of ``width`` elements serves.
+
+    Contiguous in ``lane``, aligned to the width, and read under the same lane-free conditions wherever it is used.
+    """
+    paths: dict[Load, set[tuple[Expr, ...]]] = {}
+    stack: list[tuple[Expr, tuple[Expr, ...]]] = [(e, ()) for e in exprs]
+    seen: set[tuple[Expr, tuple[Expr, ...]]] = set()
+    while stack:
+        node, guards = stack.pop()
+        if (node, guards) in seen or isinstance(node, Reduce):
+            continue
+        seen.add((node, guards))
+        if isinstance(node, Load):
+            paths.setdefault(node, set()).add(guards)
+        if isinstance(node, Select):
+            negated = call("not", node.condition)
+            stack += [(node.condition, guards), (node.then, (*guards, node.condition)), (node.otherwise, (*guards, negated))]
+        else:
+            stack += [(child, guards) for child in node.operands]
+    found = []
+    for node, ways in paths.items():
+        (offset,) = node.index
+        first = next(iter(ways))
+        ways_agree = len(ways) == 1 and not any(lane in g.free or reads_memory(g) for g in first)
+        if ways_agree and is_aligned(offset, lane, width) and not (first and reads_memory(offset)):
+            found.append(VectorLoad(node, first))
+    return found
+
+
+def is_aligned(offset: Expr, lane: Var, width: int) -> bool:
+    """Whether ``offset`` is ``lane`` plus a multiple of ``width``."""
+    if coefficient(offset, lane) != 1:
+        return False
+    constant, terms = linear(offset)
+    return constant % width == 0 and all(factor % width == 0 for term, factor in terms.items() if term is not lane)
+
+
+def innermost(exprs: Iterable[Expr], variable: Var) -> bool:
+    """Whether some load of ``exprs`` moves by one element with ``variable``."""
+    loads = (node for e in exprs for node in walk(e) if isinstance(node, Load))
+    return any(coefficient(node.index[0], variable) == 1 for node in loads)

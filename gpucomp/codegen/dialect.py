@@ -1,0 +1,170 @@
+"""What CUDA C++ and OpenCL C spell differently, as data: types, literals, conversions. Macros live in the templates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+
+INT32 = (-(1 << 31), (1 << 31) - 1)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One C dialect.
+
+    values      type of an element in registers; f16 and the like are computed in float
+    storage     type of an element in memory, where it differs
+    unsigned    the unsigned twin of an integer type, for arithmetic that wraps
+    widen       function from storage to register, where they differ
+    narrow      function from register to storage
+    suffix      of 64-bit literals
+    qualifier   in front of a helper function
+    """
+
+    name: str
+    template: str
+    values: Mapping[DType, str]
+    storage: Mapping[DType, str]
+    widen: Mapping[DType, str]
+    narrow: Mapping[DType, str]
+    long_suffix: str
+    qualifier: str
+    infinity: str
+    nan: str
+    float_bits: str
+    bits_float: str
+    zeros: str
+
+    def value_type(self, dtype: DType) -> str:
+        """The C type that holds a value of ``dtype`` while it is computed with."""
+        return self.values[computed_in(dtype)]
+
+    def storage_type(self, dtype: DType) -> str:
+        """The C type of an element of ``dtype`` in memory."""
+        return self.storage.get(dtype) or self.values[dtype]
+
+    def function(self, name: str, dtype: DType) -> str:
+        """The C library's function for ``dtype``: CUDA has ``expf`` beside ``exp``, OpenCL overloads."""
+        return f"{name}f" if self.name == "cuda" and dtype is not F64 else name
+
+    def index_type(self, extent: int) -> str:
+        """The type of an index below ``extent``."""
+        return "int" if extent <= INT32[1] else self.values[I64]
+
+    def copy(self, target: str, source: str, dtype: DType, width: int) -> list[str]:
+        """Statements that move ``width`` stored elements at once, between memory and an array of the work-item."""
+        if self.name == "opencl":
+            return [f"vstore{width}(vload{width}(0, {source}), 0, {target});"]
+        words = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
+        size = min(16, width * dtype.nbytes)
+        lines = []
+        for start in range(0, width, size // dtype.nbytes):
+            at = f" + {start}" if start else ""
+            to, of = f"reinterpret_cast<{words[size]}*>({target}{at})", f"reinterpret_cast<const {words[size]}*>({source}{at})"
+            lines.append(f"*{to} = *{of};")
+        return lines
+
+    def aligned_array(self, ctype: str, name: str, width: int, initial: str = "") -> str:
+        """An array of the work-item that ``copy`` may move."""
+        align = "__align__(16) " if self.name == "cuda" else ""
+        return f"{align}{ctype} {name}[{width}]{initial};"
+
+    def literal(self, value: float | int | bool, dtype: DType) -> str:
+        """``value`` exactly as ``dtype`` holds it: shortest decimal that reads back the same."""
+        if dtype is BOOL:
+            return "true" if value else "false"
+        if dtype.is_float:
+            return self._float(float(value), dtype)
+        return self._integer(int(value), dtype)
+
+    def _float(self, value: float, dtype: DType) -> str:
+        with np.errstate(over="ignore"):
+            held = float(np.asarray(value).astype(dtype.numpy))
+        is_double = dtype is F64
+        if math.isnan(held) or math.isinf(held):
+            text = self.nan if math.isnan(held) else self.infinity
+            text = f"(double){text}" if is_double else text
+            return f"(-{text})" if math.copysign(1.0, held) < 0 and not math.isnan(held) else text
+        text = repr(held) if is_double else str(np.float32(held))
+        text = text if any(c in text for c in ".e") else f"{text}.0"
+        text = text if is_double else f"{text}f"
+        return f"({text})" if text.startswith("-") else text
+
+    def _integer(self, value: int, dtype: DType) -> str:
+        if dtype is U64:
+            return f"{value}U{self.long_suffix}"
+        if dtype is U32:
+            return f"{value}U"
+        if dtype is I64 and not INT32[0] < value <= INT32[1]:
+            lowest = -(1 << 63)
+            text = f"({lowest + 1}{self.long_suffix} - 1)" if value == lowest else f"{value}{self.long_suffix}"
+            return f"({text})" if value < 0 and value != lowest else text
+        if value == INT32[0]:
+            return "(-2147483647 - 1)"
+        return f"({value})" if value < 0 else str(value)
+
+
+def computed_in(dtype: DType) -> DType:
+    """The type whose C type holds a value of ``dtype`` in a register, exactly."""
+    if dtype.is_float and dtype.bits < 32:
+        return F32
+    if dtype.storage_only:
+        return I8 if dtype.kind == "i" else U8
+    return dtype
+
+
+_F8 = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
+
+
+def _eight_bit(kind: str) -> dict[DType, str]:
+    from gpucomp.ir.types import DTYPES
+
+    if kind == "storage":
+        return {DTYPES[n]: "unsigned char" for n in _F8} | {DTYPES["i4"]: "signed char", DTYPES["u4"]: "unsigned char"}
+    pattern = "{}_to_float" if kind == "widen" else "float_to_{}"
+    return {DTYPES[n]: pattern.format(n) for n in _F8}
+
+
+_COMMON = {F64: "double", F32: "float", I32: "int", I16: "short", I8: "signed char", U8: "unsigned char", BOOL: "bool"}
+
+CUDA = Dialect(
+    name="cuda",
+    template="dialect/cuda.j2",
+    values=_COMMON
+    | {I64: "long long", U64: "unsigned long long", U32: "unsigned int", U16: "unsigned short"},
+    storage={F16: "gc_half", BF16: "gc_bf16", BOOL: "unsigned char"} | _eight_bit("storage"),
+    widen={F16: "gc_half_to_float", BF16: "gc_bf16_to_float"} | _eight_bit("widen"),
+    narrow={F16: "gc_float_to_half", BF16: "gc_float_to_bf16"} | _eight_bit("narrow"),
+    long_suffix="LL",
+    qualifier="__device__ __forceinline__ ",
+    infinity="__int_as_float(0x7f800000)",
+    nan="__int_as_float(0x7fc00000)",
+    float_bits="__float_as_uint",
+    bits_float="__uint_as_float",
+    zeros=" = {}",
+)
+
+OPENCL = Dialect(
+    name="opencl",
+    template="dialect/opencl.j2",
+    values=_COMMON
+    | {I64: "long", U64: "ulong", U32: "uint", U16: "ushort", I8: "char", U8: "uchar"},
+    storage={F16: "ushort", BF16: "ushort", BOOL: "uchar"}
+    | {d: t.replace("unsigned char", "uchar").replace("signed char", "char") for d, t in _eight_bit("storage").items()},
+    widen={F16: "half_to_float", BF16: "bf16_to_float"} | _eight_bit("widen"),
+    narrow={F16: "float_to_half", BF16: "float_to_bf16"} | _eight_bit("narrow"),
+    long_suffix="L",
+    qualifier="",
+    infinity="INFINITY",
+    nan="NAN",
+    float_bits="as_uint",
+    bits_float="as_float",
+    zeros=" = {0}",
+)
+
+DIALECTS = {"cuda": CUDA, "opencl": OPENCL}

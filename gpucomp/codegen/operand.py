@@ -1,0 +1,70 @@
+"""How a contraction's operands and result run through memory: which axis is contiguous, and how wide an access is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpucomp.codegen.access import Rewriter, innermost, is_aligned, vector_loads
+from gpucomp.codegen.emit import lanes_of
+from gpucomp.expr.core import Expr, Load, Var, substitute, var, walk
+from gpucomp.expr.simplify import simplify, unflatten
+from gpucomp.kernel import Contraction, Kernel
+
+WIDTHS = (8, 4, 2)
+ACCESS_BYTES = 16
+
+
+def places(axes: Sequence[Var], flat: Expr) -> dict[Expr, Expr]:
+    """The axes as digits of one flat index."""
+    return dict(zip(axes, unflatten(flat, tuple(a.extent for a in axes)), strict=True)) if axes else {}
+
+
+def count(axes: Sequence[Var]) -> int:
+    return math.prod(a.extent for a in axes)
+
+
+def fast_axis(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[Var]) -> tuple[int, int]:
+    """(1 when depth, not the span, is contiguous in memory; elements that one access may take along it).
+
+    An access is as wide as every load that moves with the axis allows: aligned, unguarded by the axis, 16 bytes.
+    """
+    by_depth = 1
+    best = 1
+    for depth_first, axes, others in ((1, depth, span), (0, span, depth)):
+        flat, other = var("flat", max(1, count(axes))), var("other", max(1, count(others)))
+        rewritten = Rewriter(kernel.params, places(axes, flat) | places(others, other))(value)
+        if not innermost([rewritten], flat):
+            continue
+        by_depth = depth_first
+        best = max((w for w in WIDTHS if _is_wide(rewritten, flat, w)), default=1)
+        break
+    return by_depth, best
+
+
+def _is_wide(value: Expr, flat: Var, width: int) -> bool:
+    if flat.extent % width:
+        return False
+    quotient, lane = var("quotient", flat.extent // width), var("lane", width)
+    changed = simplify(substitute(value, lanes_of(flat, quotient, lane, width)))
+    moving = [n for n in walk(changed) if isinstance(n, Load) and lane in n.free]
+    found = {f.load for f in vector_loads([changed], lane, width)}
+    fits = all(width * n.dtype.nbytes <= ACCESS_BYTES for n in moving)
+    return bool(moving) and fits and all(n in found for n in moving)
+
+
+def output_width(kernel: Kernel) -> int:
+    """Columns that every store of the result may take at once."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    columns = count(body.n)
+    for width in (4, 2):
+        if columns % width:
+            continue
+        quotient, lane = var("quotient", columns // width), var("lane", width)
+        flat = var("flat", columns)
+        at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(body.n, flat).items()}
+        rewrite = Rewriter(kernel.params, at)
+        if all(is_aligned(rewrite.offset(s.target, s.index), lane, width) for s in kernel.stores):
+            return width
+    return 1

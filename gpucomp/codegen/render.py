@@ -1,0 +1,75 @@
+"""(kernel, schedule, target) to source text, through one jinja2 environment. A pure function: equal in, equal out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.dialect import DIALECTS, Dialect
+from gpucomp.codegen.families import family_of
+from gpucomp.codegen.hooks import HOOKS
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import UsageError
+from gpucomp.kernel import Kernel
+from gpucomp.schedule.space import Family, Schedule
+from gpucomp.targets.target import Target
+
+
+@cache
+def environment() -> Environment:
+    """The only environment: a misspelt variable in a template is an error, never an empty string."""
+    return Environment(
+        loader=PackageLoader("gpucomp", "kernels_templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> KernelSource:
+    """The source of ``kernel`` with ``schedule`` in the target's language; its entry is called ``name``.
+
+    Raises ``ScheduleError`` for a schedule that cannot run, ``UnsupportedError`` for arithmetic that the device lacks.
+    """
+    if target.language not in DIALECTS:
+        raise UsageError(f"templates speak {', '.join(DIALECTS)}, not {target.language}", code="GPC2003")
+    family, dialect = family_of(kernel), DIALECTS[target.language]
+    problem = family.problem(kernel)
+    family.require(schedule, problem, target.limits)
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
+    params = [(f"x{i}", t.dtype) for i, t in enumerate(kernel.params)]
+    printer = CPrinter(dialect, params, target.features)
+    derived = family.derive(s, p)
+    hooks = HOOKS[family.name](kernel, printer, s, p, SimpleNamespace(**derived))
+    text = environment().get_template(family.template).render(
+        dialect=dialect.template,
+        name=name,
+        params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
+        helpers=list(printer.helpers.values()),
+        **{**problem, **schedule, **derived, **hooks},
+    )
+    geometry = family.geometry(s, p)
+    header = _header(kernel, family, problem, schedule)
+    return KernelSource(name, target.language, header + text, geometry, dict(schedule), family.template)
+
+
+def _parameters(kernel: Kernel, dialect: Dialect) -> list[dict[str, Any]]:
+    return [
+        {"name": f"x{i}", "type": dialect.storage_type(t.dtype), "access": "read" if i < kernel.inputs else "written"}
+        for i, t in enumerate(kernel.params)
+    ]
+
+
+def _header(kernel: Kernel, family: Family, problem: Mapping[str, int], schedule: Schedule) -> str:
+    """What this is, for a reader. A label is cut down to letters that cannot end the comment."""
+    label = re.sub(r"[^A-Za-z0-9 .,:+<>=_x\[\]()-]", "?", kernel.label) or kernel.family
+    numbers = [" ".join(f"{k}={v}" for k, v in group.items()) for group in (problem, schedule)]
+    return f"// {label}\n// problem   {numbers[0]}\n// schedule  {numbers[1]}\n// template  {family.template}\n\n"

@@ -1,0 +1,80 @@
+"""The cache of compiled kernels: content-addressed files that many processes share. It never fails a compilation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpucomp import config
+from gpucomp.codegen.source import KernelSource
+
+FORMAT = 1
+log = logging.getLogger(__name__)
+
+
+class KernelCache:
+    """One file an entry: a JSON header line with the payload's length and sha256, then the payload.
+
+    What is read is verified; a damaged entry is a miss and is replaced. Files appear whole or not at all. When the
+    folder cannot be written (read-only, full), compilation goes on without it and says so once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._warned = False
+
+    @staticmethod
+    def key(source: KernelSource, *, target: str, compiler: str, flags: Sequence[str]) -> str:
+        """Names everything that decides the binary."""
+        parts = [str(FORMAT), source.digest, target, compiler, *flags]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.bin"
+
+    def get(self, key: str) -> bytes | None:
+        """The payload, or ``None`` when it is absent or not what was written."""
+        try:
+            content = self.path(key).read_bytes()
+        except OSError:
+            return None
+        head, newline, payload = content.partition(b"\n")
+        try:
+            header = json.loads(head)
+        except ValueError:
+            return None
+        if not newline or not isinstance(header, dict) or header.get("key") != key:
+            return None
+        same = header.get("bytes") == len(payload) and header.get("sha256") == hashlib.sha256(payload).hexdigest()
+        return payload if same else None
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Store ``payload``; the last of several writers wins, and all of them write the same."""
+        header = {"format": FORMAT, "key": key, "bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+        path = self.path(key)
+        temporary = ""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json.dumps(header).encode() + b"\n" + payload)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+            if not self._warned:
+                log.warning("compiled kernels are not cached: %s: %s", self.folder, error.strerror or error)
+                self._warned = True
+
+
+def open_cache() -> KernelCache | None:
+    """The cache that the configuration asks for; ``None`` when it is switched off."""
+    folder = config.current().cache
+    return KernelCache(folder / "kernels") if folder is not None else None

@@ -1,0 +1,28 @@
+"""The message for a kernel that a compiler refused, and where its source was put for a look at it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from gpucomp import config
+from gpucomp.codegen.source import KernelSource
+
+SUFFIXES = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
+
+
+def build_failed(source: KernelSource, error: str) -> str:
+    """One line: kernel, compiler's first error, and the path of the dumped source."""
+    return f"kernel {source.name}: {error}; its source is at {dump(source)}"
+
+
+def dump(source: KernelSource) -> str:
+    """Write the source under ``GPUCOMP_DUMP`` (the temporary folder otherwise); the path, or why there is none."""
+    folder = config.current().dump or Path(tempfile.gettempdir()) / "gpucomp-failed"
+    path = folder / f"{source.name}-{source.digest[:12]}{SUFFIXES.get(source.language, '.txt')}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(source.text)
+    except OSError as error:
+        return f"(not written: {error.strerror or error})"
+    return str(path)

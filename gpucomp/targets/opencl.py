@@ -1,0 +1,185 @@
+"""OpenCL targets: what the compiler may assume of each flavour, and building for a device. Running is elsewhere."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.schedule.space import Limits
+from gpucomp.targets.cache import KernelCache
+from gpucomp.targets.failure import build_failed
+from gpucomp.targets.target import Target
+
+FLAVOURS = {
+    "generic": Limits(threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False),
+    # one work-item at a time on each core; vectors are as wide as the CPU's
+    "pocl": Limits(
+        threads=4096, shared_bytes=1 << 19, warp=1, registers=255, units=2, vector_bytes=64, subgroups=False
+    ),
+    # Valhall: 16 threads a warp, 64 registers each; local memory is plain memory
+    "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=True),
+    "amd": Limits(threads=256, shared_bytes=65536, warp=64, registers=255, units=60, subgroups=True),
+}
+FEATURES = {
+    "generic": frozenset[str](),
+    "pocl": frozenset({"fp64"}),
+    "mali": frozenset({"fp16"}),
+    "amd": frozenset({"fp16", "fp64"}),
+}
+FLAGS = ("-cl-std=CL1.2",)
+
+
+def flavours() -> tuple[str, ...]:
+    return tuple(FLAVOURS)
+
+
+def manifest(flavour: str) -> Target:
+    """The target ``opencl:<flavour>``, without a device."""
+    return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", FLAVOURS[flavour], features=FEATURES[flavour])
+
+
+def resolve(which: str) -> Target:
+    """The target of a flavour, or of the device whose name holds ``which``; of the first device when it is empty.
+
+    Raises ``UsageError`` when there is neither, with what exists, and ``DeviceError`` when there is no device at all.
+    """
+    if which in FLAVOURS:
+        return manifest(which)
+    found = [d for d in devices() if which.lower() in d.name.lower()]
+    if not found:
+        have = ", ".join(repr(d.name.strip()) for d in devices()) or "none"
+        known = ", ".join(FLAVOURS)
+        if not which:
+            raise DeviceError(
+                "no OpenCL device was found; install a driver (or `pip install gpucomp[pocl]` for the CPU)", code="GPC5001"
+            )
+        raise UsageError(f"no OpenCL device {which!r}: flavours are {known}; devices here are {have}", code="GPC2002")
+    return of_device(found[0], f"opencl:{which}" if which else "opencl")
+
+
+def of_device(device: Any, name: str) -> Target:
+    """A target with the limits that ``device`` reports, on top of its flavour's."""
+    flavour = flavour_of(device)
+    base = manifest(flavour)
+    limits = replace(
+        base.limits,
+        threads=min(base.limits.threads, int(device.max_work_group_size)),
+        shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
+        units=int(device.max_compute_units),
+    )
+    extensions = set(device.extensions.split())
+    names = {"cl_khr_fp16": "fp16", "cl_khr_fp64": "fp64"}
+    features = frozenset(short for long, short in names.items() if long in extensions)
+    return replace(base, name=name, limits=limits, features=features)
+
+
+def flavour_of(device: Any) -> str:
+    """Which manifest fits a device, by what it says of itself."""
+    text = f"{device.platform.name} {device.vendor} {device.name}".lower()
+    marks = {"pocl": r"pocl|portable computing", "mali": r"mali|\barm\b", "amd": r"amd|advanced micro|gfx\d"}
+    return next((flavour for flavour, mark in marks.items() if re.search(mark, text)), "generic")
+
+
+def pyopencl() -> Any:
+    """The module, or ``DeviceError`` naming the extra that brings it."""
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise DeviceError("pyopencl is not installed: pip install gpucomp[opencl]", code="GPC5002") from error
+    return pyopencl
+
+
+@cache
+def devices() -> tuple[Any, ...]:
+    """Every OpenCL device here, in the platforms' order; none when there is no driver."""
+    cl = pyopencl()
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:
+        return ()
+    found: list[Any] = []
+    for platform in platforms:
+        try:
+            found += platform.get_devices()
+        except cl.Error:  # a platform whose driver has no device
+            continue
+    return tuple(found)
+
+
+def device_of(target: Target) -> Any:
+    """The device that runs ``target``'s kernels. Raises ``DeviceError`` when none here does."""
+    which = target.name.partition(":")[2]
+    if which in FLAVOURS:
+        fitting = [d for d in devices() if which == "generic" or flavour_of(d) == which]
+    else:
+        fitting = [d for d in devices() if which.lower() in d.name.lower()]
+    if not fitting:
+        have = ", ".join(repr(d.name.strip()) for d in devices()) or "none"
+        raise DeviceError(f"no device for {target.name} here; devices are {have}", code="GPC5001")
+    return fitting[0]
+
+
+def build(source: KernelSource, target: Target, cache: KernelCache | None = None) -> bytes:
+    """The device's binary, or the source itself where no device is here to build for it."""
+    try:
+        device = device_of(target)
+    except DeviceError:
+        return source.text.encode()
+    cl = pyopencl()
+    return program(cl.Context([device]), device, source, cache)[1]
+
+
+def compiler_version(device: Any) -> str:
+    return f"{device.platform.version} | {device.name} | {device.driver_version}"
+
+
+def program(context: Any, device: Any, source: KernelSource, cache: KernelCache | None = None) -> tuple[Any, bytes]:
+    """A built program and its binary, from the cache where that has it.
+
+    Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
+    """
+    cl = pyopencl()
+    flags = list(FLAGS)
+    if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+        flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
+    binary = cache.get(key) if cache else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # compilers here print notes on success
+        if binary is not None:
+            try:
+                return cl.Program(context, [device], [binary]).build(flags), binary
+            except cl.Error:  # a driver update: the binary is no longer welcome, the source is
+                pass
+        try:
+            built = cl.Program(context, source.text).build(flags, cache_dir=False)
+        except cl.RuntimeError as error:
+            raise KernelBuildError(build_failed(source, _first_error(str(error)))) from error
+    binary = bytes(built.get_info(cl.program_info.BINARIES)[0])
+    if cache:
+        cache.put(key, binary)
+    return built, binary
+
+
+def load(context: Any, device: Any, source: KernelSource, binary: bytes, cache: KernelCache | None) -> Any:
+    """A built program from ``binary``, or from the source where the binary is another device's or no binary at all."""
+    cl = pyopencl()
+    if binary and binary != source.text.encode():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return cl.Program(context, [device], [binary]).build()
+            except cl.Error:
+                pass
+    return program(context, device, source, cache)[0]
+
+
+def _first_error(log: str) -> str:
+    lines: Sequence[str] = [line.strip() for line in log.splitlines()]
+    return next((line for line in lines if "error:" in line), next((line for line in lines if line), "no message"))

@@ -1,0 +1,222 @@
+"""The parameters of the contraction family's `simt` engine: shared-memory tiles, register tiles, split-K."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.operand import fast_axis, output_width
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+
+PARAMS = (
+    Param("tile_m", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the result per work-group"),
+    Param("tile_n", (4, 8, 16, 32, 64, 128, 256), "columns of the result per work-group"),
+    Param("tile_k", (4, 8, 16, 32, 64, 128), "depth of one shared-memory stage"),
+    Param("reg_m", (1, 2, 4, 8, 16), "rows of the result per work-item"),
+    Param("reg_n", (1, 2, 4, 8, 16, 32, 64), "columns of the result per work-item"),
+    Param("stages", (1, 2), "2: the next tile is loaded while this one is computed with"),
+    Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile"),
+    Param("lanes", (1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors"),
+)
+STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
+MAX_GROUPS = (1 << 31) - 1
+PAD = 4  # elements behind a shared row, where its writes would meet in one bank
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes, and how memory runs: ``a_wide`` and ``b_wide`` are the elements an access may take at once.
+
+    ``a_by_depth``: the left operand's neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``.
+    ``out_wide``: columns that a store may take at once.
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)
+    b_by_depth, b_wide = fast_axis(kernel, body.b, body.n, body.k)
+    sizes = {
+        name: math.prod(v.extent for v in axes)
+        for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
+    }
+    wide = {"a_by_depth": a_by_depth, "a_wide": a_wide, "b_by_depth": b_by_depth, "b_wide": b_wide}
+    return {**sizes, **wide, "out_wide": output_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
+
+
+def threads_of(s: SimpleNamespace) -> int:
+    return (s.tile_m // s.reg_m) * (s.tile_n // s.reg_n)
+
+
+def width_of(wide: int, *tiles: int) -> int:
+    """The widest access that the tile allows too."""
+    while any(t % wide for t in tiles):
+        wide //= 2
+    return wide
+
+
+def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int) -> dict[str, int]:
+    """How a tile's load is dealt out. A row of the fast axis is ``chunks`` accesses of ``wide`` elements.
+
+    fast_steps, slow_steps   accesses per work-item along each axis
+    fast_items               work-items side by side along the fast axis
+    slow_items               work-items along the slow axis
+    """
+    fast, slow = (tile_k, tile) if by_depth else (tile, tile_k)
+    chunks = fast // wide
+    fast_items = math.gcd(chunks, threads)
+    slow_items = threads // fast_items
+    return {
+        "fast_items": fast_items,
+        "fast_steps": chunks // fast_items,
+        "slow_items": slow_items,
+        "slow_steps": -(-slow // slow_items),
+        "slow_guard": int(slow % slow_items != 0),
+        "pad": PAD if by_depth and threads > 1 else 0,
+    }
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    threads = threads_of(s)
+    a_wide = width_of(p.a_wide, s.tile_k if p.a_by_depth else s.tile_m)
+    b_wide = width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
+    a = operand_sizes(s.tile_m, s.tile_k, p.a_by_depth, a_wide, threads)
+    b = operand_sizes(s.tile_n, s.tile_k, p.b_by_depth, b_wide, threads)
+    run_m = min(s.reg_m, 4)
+    run_n = s.lanes if s.lanes > 1 else min(s.reg_n, 4)
+    tiles_m, tiles_n, tiles_k = -(-p.m // s.tile_m), -(-p.n // s.tile_n), -(-p.k // s.tile_k)
+    return {
+        "threads": threads,
+        "rows": s.tile_m // s.reg_m,
+        "columns": s.tile_n // s.reg_n,
+        "a_vector": a_wide,
+        "b_vector": b_wide,
+        **{f"a_{k}": v for k, v in a.items()},
+        **{f"b_{k}": v for k, v in b.items()},
+        "run_m": run_m,
+        "run_n": run_n,
+        "out_vector": width_of(p.out_wide, run_n),
+        "tiles_m": max(1, tiles_m),  # a result of no elements has no launch, but its source still compiles
+        "tiles_n": max(1, tiles_n),
+        "tiles_k": tiles_k,
+        "tiles_per_split": -(-tiles_k // s.splits),
+        "tiles": tiles_m * tiles_n * p.batch,
+        "buffers": s.stages,
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """kernels.md 1.2: both tiles, once a stage, and the flag of the last to arrive."""
+    d = SimpleNamespace(**derive(s, p))
+    return s.stages * s.tile_k * (s.tile_m + d.a_pad + s.tile_n + d.b_pad) * p.acc_bytes + (16 if s.splits > 1 else 0)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """kernels.md 1.2: accumulators, fragments, the staged tile, row addresses and 26 for the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    words = p.acc_bytes // 4
+    staged = words * s.tile_k * (s.tile_m + s.tile_n) // d.threads if s.stages == 2 else 0
+    spans = sum(
+        getattr(d, f"{o}_slow_steps" if by_depth else f"{o}_fast_steps")
+        for o, by_depth in (("a", p.a_by_depth), ("b", p.b_by_depth))
+    )
+    return words * (s.reg_m * s.reg_n + s.reg_m + s.reg_n) + staged + 2 * spans + 26
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if s.tile_m % s.reg_m or s.tile_n % s.reg_n:
+        yield "reg_m, reg_n must divide tile_m, tile_n"
+        return
+    threads = threads_of(s)
+    if threads > limits.threads:
+        yield f"{threads} work-items per work-group, the device allows {limits.threads}"
+    if s.reg_n % s.lanes:
+        yield f"lanes={s.lanes} does not divide reg_n={s.reg_n}"
+    if s.lanes > 1 and limits.warp > 1:
+        yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
+    if s.lanes > 1 and s.splits > 1:
+        yield "split-K adds scalar accumulators"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if limits.warp > 1 and shared > STATIC_SHARED:
+        yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
+    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
+        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    d = SimpleNamespace(**derive(s, p))
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if s.splits > 1 and d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes > MAX_GROUPS:
+        yield "the partial sums of split-K need more than 2 GiB"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    split = s.splits > 1 and d.tiles > 0
+    return Geometry(
+        (d.tiles, s.splits if d.tiles else 1, 1),
+        (d.threads, 1, 1),
+        workspace_bytes=d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes if split else 0,
+        counter_bytes=4 * d.tiles if split else 0,
+    )
+
+
+TILES = (  # tile_m, tile_n, tile_k, reg_m, reg_n: from large to small
+    (128, 128, 8, 8, 8),
+    (128, 64, 16, 8, 4),
+    (64, 128, 16, 4, 8),
+    (64, 64, 16, 4, 4),
+    (32, 64, 16, 4, 4),
+    (64, 32, 16, 4, 4),
+    (32, 32, 16, 4, 2),
+    (16, 64, 16, 2, 4),
+    (16, 32, 16, 2, 2),
+    (16, 16, 16, 2, 2),
+    (4, 64, 16, 1, 4),
+    (1, 64, 32, 1, 1),
+    (8, 8, 8, 1, 1),
+)
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The largest tile that fills the device and wastes little; split-K where no tile fills it."""
+    if limits.warp == 1:
+        return _one_at_a_time(p, limits)
+    legal = [s for s in map(_tile, TILES) if not list(objections(SimpleNamespace(**s), p, limits))]
+
+    def cost(s: dict[str, int]) -> float:
+        """Multiply-adds of the busiest unit, tile overhang included, and what small register tiles pay in loads."""
+        groups = -(-p.m // s["tile_m"]) * -(-p.n // s["tile_n"]) * p.batch
+        waves = max(1, -(-groups // limits.units))
+        loads = 1 / s["reg_m"] + 1 / s["reg_n"]
+        resident = 0.5 if groups < 2 * limits.units else 1.0  # little to hide latency with
+        return waves * s["tile_m"] * s["tile_n"] * (1 + loads) * (1 / resident)
+
+    best = min(legal, key=cost)
+    groups = -(-p.m // best["tile_m"]) * -(-p.n // best["tile_n"]) * p.batch
+    wanted = min(2 * limits.units // max(1, groups), -(-p.k // best["tile_k"]) // 4)
+    for splits in (s for s in PARAMS[6].choices if s <= max(1, wanted)):
+        trial = best | {"splits": splits}
+        if not list(objections(SimpleNamespace(**trial), p, limits)):
+            chosen = trial
+    return chosen
+
+
+def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:
+    names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
+    return dict(zip(names, sizes, strict=True)) | {"stages": stages, "splits": 1, "lanes": lanes}
+
+
+def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """A CPU behind OpenCL: one work-item a group, its tile in vector registers, shared memory as a packed panel."""
+    lanes = max(w for w in (1, 4, 8, 16) if w * p.acc_bytes <= max(p.acc_bytes, limits.vector_bytes))
+    while lanes > 4 and lanes >= 2 * p.n:
+        lanes //= 2
+    reg_n = lanes * (2 if p.n > lanes else 1)
+    reg_m = next((r for r in (1, 2, 4) if p.m <= r), 8)
+    tile_k = 64
+    schedule = _tile((reg_m, max(4, reg_n), tile_k, reg_m, reg_n), stages=1, lanes=lanes)
+    while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule["tile_k"] > 4:
+        schedule["tile_k"] //= 2
+    return schedule
+
+
+FAMILY = Family("contraction", "contraction/kernel.j2", PARAMS, problem, objections, derive, geometry, default)

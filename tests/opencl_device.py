@@ -1,0 +1,53 @@
+"""Runs one rendered kernel on the OpenCL device of the tests (PoCL)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel import Kernel
+from gpucomp.targets import opencl
+from gpucomp.targets.target import Target
+
+
+@cache
+def queue() -> Any:
+    device = opencl.device_of(opencl.manifest("pocl"))
+    return cl.CommandQueue(cl.Context([device]))
+
+
+def target() -> Target:
+    return opencl.manifest("pocl")
+
+
+def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], fill: int = 0) -> list[np.ndarray]:
+    """The outputs of one launch. Memory that the kernel does not write holds bytes of ``fill``."""
+    q = queue()
+    built, _ = opencl.program(q.context, q.device, source)
+    flags = cl.mem_flags
+    buffers = [cl.Buffer(q.context, flags.READ_WRITE, max(1, t.nbytes)) for t in kernel.params]
+    for buffer, array in zip(buffers, inputs, strict=False):
+        if array.nbytes:
+            cl.enqueue_copy(q, buffer, np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+    outputs = [np.full(max(1, t.nbytes), fill, np.uint8) for t in kernel.params[kernel.inputs :]]
+    for buffer, array in zip(buffers[kernel.inputs :], outputs, strict=True):
+        cl.enqueue_copy(q, buffer, array)
+    geometry = source.geometry
+    if geometry.workspace_bytes:
+        buffers.append(cl.Buffer(q.context, flags.READ_WRITE, geometry.workspace_bytes))
+        counters = np.zeros(geometry.counter_bytes, np.uint8)
+        buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=counters))
+    if 0 not in geometry.groups:
+        size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
+        getattr(built, source.name)(q, size, geometry.items, *buffers)
+    results = []
+    for t, buffer, array in zip(kernel.params[kernel.inputs :], buffers[kernel.inputs :], outputs, strict=False):
+        cl.enqueue_copy(q, array, buffer)
+        results.append(array[: t.nbytes].view(t.dtype.numpy).reshape(t.shape))
+    q.finish()
+    return results
