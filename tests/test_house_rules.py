@@ -29,6 +29,7 @@ LAYERS = (
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.targets",),
+    ("gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),  # they build what a cache lacks
     ("gpucomp.planning",),
     ("gpucomp.compiler",),
     ("gpucomp.backend",),

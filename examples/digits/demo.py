@@ -36,9 +36,7 @@ def drawings(images: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> l
     for start in range(0, len(images), ACROSS):
         group = range(start, min(start + ACROSS, len(images)))
         lines += ["  ".join(row).rstrip() for row in zip(*(drawing(images[k, 0]) for k in group), strict=True)]
-        says = [
-            f"reads {predicted[k]}" + ("" if predicted[k] == labels[k] else f", meant {labels[k]}") for k in group
-        ]
+        says = [f"reads {predicted[k]}" + ("" if predicted[k] == labels[k] else f", meant {labels[k]}") for k in group]
         lines += ["  ".join(text.center(16) for text in says).rstrip(), ""]
     return lines
 
