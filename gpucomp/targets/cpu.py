@@ -96,10 +96,16 @@ def _wrapper(source: KernelSource) -> str:
 
 RUNNER = """
 ; launch l of the table is { ptr entry, ptr arguments, i64 tasks }
-; context: 0 arrived, 64 generation, 128 what to call when waiting takes long, 136 how many spins that is
+; context: 0 arrived, 64 generation, 128 what to call when waiting takes long, 136 how many spins that is,
+; 144 null, or where thread 0 notes the cycle counter at the start of each launch and after the last one
 define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads) #1 {
 entry:
   %alone = icmp eq i64 %threads, 1
+  %clockat = getelementptr i8, ptr %context, i64 144
+  %clock = load ptr, ptr %clockat
+  %timed = icmp ne ptr %clock, null
+  %leader = icmp eq i64 %thread, 0
+  %note = and i1 %timed, %leader
   %any = icmp slt i64 %first, %last
   br i1 %any, label %next, label %end
 next:
@@ -122,6 +128,13 @@ meeting:
   call void @gc_barrier(ptr %context, i64 %threads)
   br label %work
 work:
+  br i1 %note, label %noting, label %sharing
+noting:
+  %now = call i64 @llvm.readcyclecounter()
+  %nowat = getelementptr i64, ptr %clock, i64 %l
+  store i64 %now, ptr %nowat
+  br label %sharing
+sharing:
   %low = mul i64 %tasks, %thread
   %t1 = add i64 %thread, 1
   %high = mul i64 %tasks, %t1
@@ -141,9 +154,16 @@ done:
   %more = icmp slt i64 %following, %last
   br i1 %more, label %next, label %last.meet
 last.meet:
-  br i1 %alone, label %end, label %last.meeting
+  br i1 %alone, label %ending, label %last.meeting
 last.meeting:
   call void @gc_barrier(ptr %context, i64 %threads)
+  br label %ending
+ending:
+  br i1 %note, label %last.note, label %end
+last.note:
+  %finish = call i64 @llvm.readcyclecounter()
+  %finishat = getelementptr i64, ptr %clock, i64 %last
+  store i64 %finish, ptr %finishat
   br label %end
 end:
   ret void

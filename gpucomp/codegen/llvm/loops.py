@@ -19,6 +19,7 @@ from gpucomp.codegen.llvm.nest import (
 )
 from gpucomp.codegen.llvm.printer import LaneValue
 from gpucomp.expr.core import Expr, Var, substitute
+from gpucomp.expr.simplify import flatten
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
@@ -29,8 +30,8 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
     """The function's text and its number of tasks. ``values`` replaces holes by what they stand for."""
     flat = Flattener(kernel.params)
     stores = [
-        FlatStore(s.target, s.offset, flat(substitute(s.value, values)) if values else s.value)
-        for s in flat.stores(kernel)
+        FlatStore(s.target, flat(flatten(s.index, kernel.params[s.target].shape)), flat(substitute(s.value, values)))
+        for s in kernel.stores
     ]
     count = len(stores)
     axes, exprs = merge_axes(domain, [s.offset for s in stores] + [s.value for s in stores], flat.simplify)
