@@ -25,11 +25,13 @@ LAYERS = (
     ("gpucomp.passes",),
     ("gpucomp.recognise",),
     ("gpucomp.partition",),
+    ("gpucomp.codegen.emit", "gpucomp.codegen.access", "gpucomp.codegen.operand"),  # how kernels run through memory
     ("gpucomp.kernels_templates",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.targets",),
-    ("gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),  # they build what a cache lacks
+    # the devices, opened by a run: they build what a cache lacks, and run operators' numpy references on the host
+    ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
     ("gpucomp.planning",),
     ("gpucomp.compiler",),
     ("gpucomp.backend",),

@@ -19,7 +19,7 @@ def test_a_digit_is_drawn_darker_where_there_is_more_ink():
 
 
 def test_digits_stand_side_by_side_over_what_is_read():
-    images, labels = data.held_back()
+    images, _ = data.held_back()
 
     lines = demo.drawings(images[:5], np.array([1, 2, 3, 4, 5]), np.array([1, 2, 8, 4, 5]))
 
