@@ -25,7 +25,8 @@ LAYERS = (
     ("gpucomp.passes",),
     ("gpucomp.recognise",),
     ("gpucomp.partition",),
-    ("gpucomp.codegen.emit", "gpucomp.codegen.access", "gpucomp.codegen.operand"),  # how kernels run through memory
+    # expressions as C, and how a kernel runs through memory
+    ("gpucomp.codegen.c_printer", "gpucomp.codegen.emit", "gpucomp.codegen.access", "gpucomp.codegen.operand"),
     ("gpucomp.kernels_templates",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
@@ -148,7 +149,7 @@ RULES = {
     missing_docstring: ("gpucomp.cli", "x = 1"),
 }
 MORE_FAULTS = [
-    (upward_imports, "gpucomp.runtime.cpu", "from gpucomp.targets import cache"),
+    (upward_imports, "gpucomp.runtime.executable", "from gpucomp.targets import cache"),
     (upward_imports, "gpucomp.schedule.choose", "from gpucomp import tuning"),
     (upward_imports, "gpucomp.passes", "from gpucomp.targets import resolve"),
     (environment_reads, "gpucomp.ir", "import os\nos.getenv('X')"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import DTYPES, TensorType
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
 _CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
 
 
@@ -28,7 +30,7 @@ class TensorSpec:
         return TensorType(DTYPES[self.dtype], self.shape)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
+        return f"{self.name if _PLAIN_NAME.fullmatch(self.name) else quote(self.name)}: {self.type}"
 
 
 def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, on_gpu: bool = False) -> dict[str, Any]:

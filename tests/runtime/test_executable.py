@@ -10,7 +10,7 @@ import pytest
 
 from gpucomp.errors import InputError
 from gpucomp.runtime.executable import load
-from gpucomp.runtime.inputs import checked_inputs
+from gpucomp.runtime.inputs import TensorSpec, checked_inputs
 from gpucomp.runtime.plan import Launch
 from tests.runtime.samples import PLAN, NumpyProgram, executable, use_numpy
 
@@ -215,6 +215,14 @@ def test_specs_print_as_types():
 
     assert [str(spec) for spec in exe.inputs] == ["x: f32[3,5]"]
     assert [str(spec) for spec in exe.outputs] == ["y: f32[3,5]", "z: f32[3,5]"]
+
+
+def test_a_name_that_is_no_word_is_quoted_in_its_spec():
+    names = ["a/b.c:0", "", "a b", "\x1b[31m", "{{7*7}}\n"]
+
+    shown = [str(TensorSpec(name, "f32", ())) for name in names]
+
+    assert shown == ["a/b.c:0: f32[]", "'': f32[]", "'a b': f32[]", r"'\x1b[31m': f32[]", r"'{{7*7}}\n': f32[]"]
 
 
 def test_kernels_say_what_they_swallowed():
