@@ -25,11 +25,11 @@ LAYERS = (
     ("gpucomp.passes",),
     ("gpucomp.recognise",),
     ("gpucomp.partition",),
-    # expressions as C, and how a kernel runs through memory
-    ("gpucomp.codegen.c_printer", "gpucomp.codegen.emit", "gpucomp.codegen.access", "gpucomp.codegen.operand"),
-    ("gpucomp.kernels_templates",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
+    ("gpucomp.kernels_templates",),
+    ("gpucomp.codegen.families",),  # the table of the templates' families, and what needs it
+    ("gpucomp.codegen.render",),
     ("gpucomp.targets",),
     # the devices, opened by a run: they build what a cache lacks, and run operators' numpy references on the host
     ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
@@ -68,8 +68,8 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def upward_imports(tree: ast.AST, module: str) -> Iterator[str]:
     for name, line in imported(tree):
-        known = name.split(".")[0] == "gpucomp" and name not in ("gpucomp.__version__",)
-        if known and layer(name) > layer(module):
+        own = name.startswith(f"{module}.")  # a package's front may import what is in it
+        if name.split(".")[0] == "gpucomp" and not own and layer(name) > layer(module):
             yield f"line {line}: {name} is above {module}"
 
 
