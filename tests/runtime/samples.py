@@ -58,6 +58,7 @@ PLAN = Plan(
     arena_bytes=128,
     live_bytes=128,
     model="sample",
+    features=("avx2", "fma"),
 )
 
 
