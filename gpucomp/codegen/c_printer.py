@@ -454,7 +454,7 @@ def _count(block: Block, uses: Counter[str]) -> None:
 
 
 def _indent(lines: Sequence[str]) -> list[str]:
-    return [line if line.startswith("#pragma") else f"  {line}" for line in lines]
+    return [f"  {line}" for line in lines]
 
 
 def _parenthesised(text: Text, above: int) -> str:

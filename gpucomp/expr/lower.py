@@ -7,6 +7,7 @@ not taken is never read. No target is known here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -185,25 +186,20 @@ class Lowering:
         if any(axis.extent == 0 for axis in expr.axes):
             return identity
         result = self._fresh(expr.dtype)
-        start = Start(result, identity)
-        loops: list[Statement] = []
-        block, inner = Block(loops), scope
-        points = 1
-        for axis in expr.axes:
-            points *= axis.extent
-        outermost = block
+        points = math.prod(axis.extent for axis in expr.axes)
+        inner, loops = scope, []
         for axis in expr.axes:
             name = f"{self._prefix}{self._counter}"
             self._counter += 1
-            body = Block()
-            block.statements.append(Loop(axis, name, body, unroll=points <= self._unroll_limit))
-            inner = _Scope(inner, frozenset({axis}), body)
+            loops.append(Loop(axis, name, Block(), unroll=points <= self._unroll_limit))
+            inner = _Scope(inner, frozenset({axis}), loops[-1].body)
             inner.names[axis] = Ref(name, axis.dtype)
-            block = body
         value = self._lower(expr.body, inner)
-        block.statements.append(Accumulate(result, expr.op, value))
-        scope.block.statements.append(start)
-        scope.block.statements.extend(outermost.statements)
+        loops[-1].body.statements.append(Accumulate(result, expr.op, value))
+        # a loop goes into the one around it last: what left it and stayed there has to come first
+        for outer, nested in zip(loops[-2::-1], loops[:0:-1], strict=True):
+            outer.body.statements.append(nested)
+        scope.block.statements += [Start(result, identity), loops[0]]
         return result
 
 

@@ -1,0 +1,29 @@
+// elementwise
+// problem   size=48 inner=8 width=4
+// schedule  threads=128 vector=4 items=1
+// template  loops/kernel.j2
+
+__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
+    __global const float* restrict x0,
+    __global const float* restrict x1,
+    __global float* restrict x2,
+    __global float* restrict x3) {
+
+  const int point = (int)get_group_id(0) * 128 + (int)get_local_id(0);
+  if (point >= 12) return;
+  const int e0 = point * 4;
+  float ev0[4];
+  vstore4(vload4(0, x0 + e0), 0, ev0);
+  float ew0[4];
+  float ew1[4];
+  #pragma unroll
+  for (int lane = 0; lane < 4; ++lane) {
+    const float e3 = x1[(e0 + lane) % 8];
+    const float e4 = ev0[lane] + e3;
+    const float e5 = e4 < 0.0f ? 0.0f : e4;
+    ew0[lane] = e5;
+    ew1[lane] = e4;
+  }
+  vstore4(vload4(0, ew0), 0, x2 + e0);
+  vstore4(vload4(0, ew1), 0, x3 + e0);
+}
