@@ -1,5 +1,5 @@
 // conv 3x3 16->32
-// problem   batch=1 m=81 n=32 k=144 a_by_depth=1 a_wide=1 b_by_depth=0 b_wide=4 out_wide=4 acc_bytes=4
+// problem   batch=1 m=81 n=32 k=144 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 out_wide=4 acc_bytes=4
 // schedule  tile_m=32 tile_n=32 tile_k=16 reg_m=4 reg_n=4 stages=1 splits=1 lanes=1
 // template  contraction/kernel.j2
 
@@ -20,17 +20,15 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   const int first_row = (tile / 1 % 3) * 32;
   const int batch = tile / 3;
 
-  const int a_fast = id % 16;
-  const int a_slow = id / 16;
-  int a_at0[8];
-  int a_at1[8];
-  int a_at2[8];
-  int a_spans[8];
+  const int a_fast = id % 4;
+  const int a_slow = id / 4;
+  int a_at0[2];
+  int a_at1[2];
+  int a_at2[2];
   #pragma unroll
-  for (int a_i = 0; a_i < 8; ++a_i) {
-    int a_span = first_row + a_slow + a_i * 4;
+  for (int a_i = 0; a_i < 2; ++a_i) {
+    int a_span = first_row + a_slow + a_i * 16;
     if (a_span > 80) a_span = 80;
-    a_spans[a_i] = a_span;
     const int as1 = a_span / 9 - 1;
     const int as3 = a_span % 9 - 1;
     const int as5 = a_span * 16 - 160;
@@ -55,16 +53,25 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     __syncthreads();
     #pragma unroll
     for (int a_t = 0; a_t < 1; ++a_t) {
-      const int a_depth = depth0 + a_fast + a_t * 16;
-      const int ad0 = a_depth / 48;
-      const int ad2 = a_depth / 16 % 3;
-      const int ad7 = ad0 * 144 + ad2 * 16 + a_depth % 16;
+      const int a_depth = depth0 / 4 + a_fast + a_t * 4;
+      const int ad0 = a_depth / 12;
+      const int ad2 = a_depth / 4 % 3;
+      const int ad8 = ad0 * 144 + ad2 * 16 + a_depth % 4 * 4;
       #pragma unroll
-      for (int a_i = 0; a_i < 8; ++a_i) {
+      for (int a_i = 0; a_i < 2; ++a_i) {
         const int ae0 = a_at0[a_i] + ad0;
         const int ae4 = a_at1[a_i] + ad2;
-        const float ae11 = 0 <= ae0 && ae0 < 9 && 0 <= ae4 && ae4 < 9 ? x0[a_at2[a_i] + ad7] : 0.0f;
-        tile_a[a_fast + a_t * 16][a_slow + a_i * 4] = ae11;
+        const bool ae8 = 0 <= ae0 && ae0 < 9 && 0 <= ae4 && ae4 < 9;
+        const int ae9 = a_at2[a_i] + ad8;
+        __align__(16) float aev0[4] = {};
+        if (ae8) {
+          *reinterpret_cast<uint4*>(aev0) = *reinterpret_cast<const uint4*>(x0 + ae9);
+        }
+        #pragma unroll
+        for (int lane = 0; lane < 4; ++lane) {
+          const float ae10 = ae8 ? aev0[lane] : 0.0f;
+          tile_a[(a_fast + a_t * 4) * 4 + lane][a_slow + a_i * 16] = ae10;
+        }
       }
     }
     #pragma unroll

@@ -13,21 +13,22 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
 
   const int point = (int)get_group_id(0) * 64 + (int)get_local_id(0);
   if (point >= 16) return;
-  const int e0 = point * 4;
-  const int e1 = point % 4;
-  const int e2 = e1 * 4;
-  const int e3 = e1 * 8;
+  const int e5 = point / 4 * 64 + point % 4 * 8;
+  float ev0[4];
+  vstore4(vload4(0, x0 + e5 + 36), 0, ev0);
+  float ev1[4];
+  vstore4(vload4(0, x0 + e5 + 32), 0, ev1);
+  float ev2[4];
+  vstore4(vload4(0, x0 + e5 + 4), 0, ev2);
+  float ev3[4];
+  vstore4(vload4(0, x0 + e5), 0, ev3);
+  float ew0[4];
   #pragma unroll
   for (int lane = 0; lane < 4; ++lane) {
-    const int e5 = (e0 + lane) / 16;
-    const int e8 = e5 * 64 + e3 + lane;
-    const float e9 = x0[e8];
-    const float e11 = x0[e8 + 4];
-    const float e12 = max_f32(e9, e11);
-    const float e14 = x0[e8 + 32];
-    const float e15 = max_f32(e12, e14);
-    const float e17 = x0[e8 + 36];
-    const float e18 = max_f32(e15, e17);
-    x1[e5 * 16 + e2 + lane] = e18;
+    const float e9 = max_f32(ev3[lane], ev2[lane]);
+    const float e10 = max_f32(e9, ev1[lane]);
+    const float e11 = max_f32(e10, ev0[lane]);
+    ew0[lane] = e11;
   }
+  vstore4(vload4(0, ew0), 0, x1 + point * 4);
 }

@@ -53,7 +53,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     const int col = lane_id + step * 32;
     if (col < 100) {
       const float e0 = kept0[step] - s0;
-      const float e1 = exp(r0 + col);
+      const float e1 = exp(e0);
       const float term = e1;
       s1 = s1 + term;
     }

@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
     const int col = lane_id + step * 32;
     if (col < 100) {
       const float e0 = kept0[step] - s0;
-      const float e1 = expf(r0 + col);
+      const float e1 = expf(e0);
       const float term = e1;
       s1 = s1 + term;
     }

@@ -9,7 +9,7 @@ import opencl_device
 import pytest
 from kernel_oracle import expected
 from kernels import random_inputs
-from kernels_templates.cases import CASES, default, is_empty, spread
+from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
 from gpucomp.codegen.render import render
