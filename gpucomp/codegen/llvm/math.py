@@ -224,7 +224,8 @@ def asinh(x: Value) -> Value:
 def acosh(x: Value) -> Value:
     t = x - 1.0
     near = log1p(t + (t * (t + 2.0)).intrinsic("sqrt"))
-    return x.code.select(x < 1e9, near, log(x) + math.log(2))
+    result = x.code.select(x < 1e9, near, log(x) + math.log(2))
+    return x.code.select(x < 1.0, math.nan, result)
 
 
 def atanh(x: Value) -> Value:

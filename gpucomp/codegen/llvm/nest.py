@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,9 +41,14 @@ class Flattener:
             return load(node.source, (flatten(node.index, self._params[node.source].shape),), node.dtype)
         return None
 
-    def stores(self, kernel: Kernel) -> list[FlatStore]:
+    def stores(self, kernel: Kernel, values: Mapping[Expr, Expr] | None = None) -> list[FlatStore]:
+        """The kernel's stores, with ``values`` in place of its holes. Offsets of a scalar result are 0."""
         return [
-            FlatStore(s.target, self(flatten(s.index, kernel.params[s.target].shape)), self(s.value))
+            FlatStore(
+                s.target,
+                self(flatten(s.index, kernel.params[s.target].shape)),
+                self(substitute(s.value, values or {})),
+            )
             for s in kernel.stores
         ]
 
