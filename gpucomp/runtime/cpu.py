@@ -193,7 +193,9 @@ class CpuProgram:
         if buffer.kind == WEIGHT:
             weight = weights[buffer.name]
             if weight.dtype != dtype or weight.shape != buffer.shape:
-                raise ArtifactError(f"weight {buffer.name!r}: {buffer.dtype}{list(buffer.shape)} expected", code="GPC7020")
+                raise ArtifactError(
+                    f"weight {buffer.name!r}: {buffer.dtype}{list(buffer.shape)} expected", code="GPC7020"
+                )
             if weight.flags.c_contiguous and weight.ctypes.data % ALIGNMENT == 0:
                 return weight
             copy = aligned(buffer.shape, dtype)

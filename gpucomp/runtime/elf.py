@@ -242,7 +242,10 @@ class Image:
 
     def _protect(self, text_size: int, total: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        regions = [(0, text_size, READ_PROTECTION | EXECUTE_PROTECTION), (text_size, total - text_size, READ_PROTECTION)]
+        regions = [
+            (0, text_size, READ_PROTECTION | EXECUTE_PROTECTION),
+            (text_size, total - text_size, READ_PROTECTION),
+        ]
         for start, size, protection in regions:
             if not size:
                 continue

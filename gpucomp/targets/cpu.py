@@ -21,9 +21,7 @@ KNOWN = frozenset({"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
 GENERIC = {
     "x86-64-v2": frozenset({"sse4.1"}),
     "x86-64-v3": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma"}),
-    "x86-64-v4": frozenset(
-        {"sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
-    ),
+    "x86-64-v4": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
 }
 WITH_AVX512 = frozenset({"skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "znver4", "znver5"})
 WITH_AVX2 = frozenset({"haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"})
@@ -213,8 +211,8 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
     parts = [part for source in unique for part in (source.text, _wrapper(source))]
     if runner:
         parts.append(RUNNER.replace("PAUSE", "call void @llvm.x86.sse2.pause()"))
-    parts.append(f"attributes #0 = {{ nounwind noinline \"no-builtins\" {width} }}")
-    parts.append(f"attributes #1 = {{ nounwind \"no-builtins\" {width} }}")
+    parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
+    parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
     return "\n".join(parts)
 
 
@@ -259,7 +257,10 @@ def build(sources: Sequence[KernelSource], target: Target) -> bytes:
     texts = [module_text(group, target, runner=i == 0) for i, group in enumerate(groups)]
     helpers = [
         subprocess.Popen(
-            [sys.executable, "-m", "gpucomp.targets.cpu", target.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "gpucomp.targets.cpu", target.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         for _ in texts[1:]
     ]

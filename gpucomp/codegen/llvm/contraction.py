@@ -105,7 +105,7 @@ def in_place(expr: Expr, dtype: DType, ops: Operands, axis: Var) -> tuple[int, i
 def k_contiguous(expr: Expr, ops: Operands, other: Var) -> bool:
     """Whether loads run along k rather than along ``other``."""
     along_k = sum(coefficient(o, ops.ki) == 1 for o in offsets([expr]))
-    along_other = sum(coefficient(o, other) in (0, 1) for o in offsets([expr]))
+    along_other = sum(coefficient(o, other) == 1 for o in offsets([expr]))
     return along_k > along_other
 
 
@@ -521,10 +521,6 @@ def transpose(rows: Sequence[Value]) -> list[Value]:
     return rows
 
 
-def emit_contraction(
-    kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target
-) -> tuple[str, int]:
+def emit_contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     return _Emitter(kernel, c, schedule, name, target).emit()
-
-

@@ -2,7 +2,8 @@
 
 Every function takes and returns f32 or f64 values, of any number of lanes, and covers the whole range: NaN, infinities,
 denormals and huge arguments included. The coefficients are Chebyshev interpolants of the functions that their names
-say, computed with 50 digits. f32 results are good to 2 to 4 ulp, f64 results to about 1e-13.
+say, computed with 50 digits. f32 results are good to 2 to 4 ulp, f64 results to 1e-13 (``pow`` to 1e-12; the angles of
+sine, cosine and tangent to an absolute 1e-15).
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ COS = (
     0.0416666666666666667, -0.00138888888888888877, 0.000024801587301584369, -2.75573192211891042e-7,
     2.08767557175844037e-9, -1.14704493544667715e-11, 4.74519880720282148e-14,
 )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class _Format:
@@ -305,12 +307,12 @@ def _scaled_pi(bits: int) -> int:
 
 @cache
 def _turns_table(entries: int) -> tuple[float, ...]:
-    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 26 bits."""
+    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 25 bits: sums of two products stay exact."""
     precision = entries + 256  # pi to as many digits as the largest power has
     turn, table = 2 * _scaled_pi(precision), []
     for k in range(TABLE_START, TABLE_START + entries):
         power = 1 << (precision + k)
-        table += _parts(Fraction(power % turn, 1 << precision), 26, 4)
+        table += _parts(Fraction(power % turn, 1 << precision), 25, 4)
     return tuple(table)
 
 

@@ -160,7 +160,12 @@ class Entry:
         return self.code.vector([lane < lanes for lane in range(width)], "i1")
 
     def chunks(
-        self, start: Value | int, stop: Value | int, width: int, body: Callable[[Value, Value | None], None], extent: int
+        self,
+        start: Value | int,
+        stop: Value | int,
+        width: int,
+        body: Callable[[Value, Value | None], None],
+        extent: int,
     ) -> None:
         """``body(position, mask)`` for each chunk of ``width`` of ``start .. stop``, where only ``extent`` may cut one.
 
