@@ -112,7 +112,7 @@ class _Object:
             if table.size % SYMBOL.size:
                 raise _damaged("symbol table of a broken size")
             for name, info, _, section, value, _ in SYMBOL.iter_unpack(self.content(table)):
-                if SPECIAL <= section and section not in (ABSOLUTE, COMMON):
+                if section >= SPECIAL and section not in (ABSOLUTE, COMMON):
                     raise _damaged(f"symbol in special section {section}")
                 yield _Symbol(self._string(table.link, name), section, value, info & 15, info >> 4)
 

@@ -255,15 +255,9 @@ def build(sources: Sequence[KernelSource], target: Target) -> bytes:
     for source in sorted(unique, key=lambda s: -len(s.text)):
         min(groups, key=lambda g: sum(len(s.text) for s in g)).append(source)
     texts = [module_text(group, target, runner=i == 0) for i, group in enumerate(groups)]
-    helpers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "gpucomp.targets.cpu", target.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        for _ in texts[1:]
-    ]
+    command = [sys.executable, "-m", "gpucomp.targets.cpu", target.name]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    helpers = [subprocess.Popen(command, **pipes) for _ in texts[1:]]
     try:
         for helper, text in zip(helpers, texts[1:], strict=True):
             assert helper.stdin is not None

@@ -128,7 +128,7 @@ def block_k(ko: int, ki: int, kc: int, width: int) -> Blocks:
         return Blocks(1, ko, ki, 1)
     if ki > kc:
         chunks = -(-ki // kc)
-        chunk = -(-(-(-ki // chunks)) // width) * width
+        chunk = math.ceil(ki / chunks / width) * width
         chunks = -(-ki // chunk)
         return Blocks(ko * chunks, 1, chunk, chunks)
     group = max(1, kc // ki)

@@ -352,8 +352,8 @@ def _reduce_angle(x: Value, largest_exponent: int) -> tuple[Value, Value]:
             parts.append(high * code.gather(table, here + 26 * 4, "double") + low * code.gather(table, here, "double"))
         n, count = quarters(parts[0] + parts[1])
         r = parts[0] - count * half_pi[0]
-        r = (r - count * half_pi[1]) + (parts[1] - count * tail[0])
-        r = r + (parts[2] - count * tail[1]) + parts[3]
+        r = ((r - count * half_pi[1]) + parts[1]) - count * tail[0]
+        r = r + ((parts[2] - count * tail[1]) + parts[3])
         negative = x < 0.0
         zero = code.const(0, n.type)
         index_slot.set(code.select(large, code.select(negative, zero - n, n), index_slot.get()))

@@ -196,10 +196,8 @@ class Printer:
         if isinstance(offset, Affine) and offset.stride == 1:
             address = code.gep(base, offset.base, scalar)
             type = Type(scalar, self.width)
-            if self.mask is None:
-                raw = code.load(address, type, dtype.nbytes)
-            else:
-                raw = code.masked_load(address, type, self.mask)
+            mask = self.mask
+            raw = code.load(address, type, dtype.nbytes) if mask is None else code.masked_load(address, type, mask)
         elif isinstance(offset, Affine) and offset.stride == 0:
             raw = self._shared(base, offset.base, scalar)
         elif isinstance(offset, Value) and not offset.type.lanes:

@@ -219,11 +219,11 @@ def convolution(n: int, size: tuple[int, int], c: int, oc: int, taps: int, strid
 
 
 def matmul(batch: int, m: int, n: int, k: int, *, ta: bool = False, tb: bool = False, dtype: DType = F32) -> Kernel:
-    b, i, j, l = var("b", batch), var("i", m), var("j", n), var("l", k)
-    left, right = ((b, l, i) if ta else (b, i, l)), ((b, j, l) if tb else (b, l, j))
+    b, i, j, r = var("b", batch), var("i", m), var("j", n), var("r", k)
+    left, right = ((b, r, i) if ta else (b, i, r)), ((b, j, r) if tb else (b, r, j))
     acc_type = accumulated(dtype)
     acc = hole("acc", acc_type)
-    body = Contraction((b,), (i,), (j,), (l,), cast(load(0, left, dtype), acc_type),
+    body = Contraction((b,), (i,), (j,), (r,), cast(load(0, left, dtype), acc_type),
                        cast(load(1, right, dtype), acc_type), acc)  # fmt: skip
     params = tuple(
         TensorType(t, tuple(v.extent for v in index))
