@@ -574,7 +574,11 @@ CASES: dict[str, list[Case]] = {
     "LayerNorm": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
     "RMSNorm": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
     "MaxPool": pools((*FLOATS, I8, U8)),
-    "MaxPoolIndices": pools((F64, F16, I8), {"storage_order": 0}, {"storage_order": 1}, layouts=False),
+    "MaxPoolIndices": [
+        Case((np.array([[[1, np.nan, 3, -np.inf, 2]]], np.float32),), window((2,), (1,), (2, 1), (1,), (7,))),
+        Case((np.full((1, 1, 3), -np.inf, np.float32),), window((2,), (1,), (0, 0), (1,), (2,))),
+        *pools((F64, F16, I8), {"storage_order": 0}, {"storage_order": 1}, layouts=False),
+    ],
     "AveragePool": pools(FLOATS, {"count_include_pad": False}, {"count_include_pad": True}),
     "MatMul": [
         *(Case((sample(t, 5, 7), sample(t, 7, 3, seed=1)), terms=7) for t in (*FLOATS, I32, I8, U8)),

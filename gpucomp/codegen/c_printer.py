@@ -49,9 +49,7 @@ LIBRARY = {
     "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "pow": "pow",
     "fmod": "fmod",
 }  # fmt: skip
-EXACT = frozenset(
-    {"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"}
-)  # of 16-bit floats: no rounding
+EXACT = frozenset({"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"})  # of 16-bit floats: no rounding
 WHOLE = frozenset({"floor", "ceil", "round"})  # the identity on integers
 
 
@@ -192,14 +190,7 @@ class CPrinter:
             start = f"{ctype} {target.name} = {self.operand(statement.otherwise_value)};"
             return [start, f"if ({condition}) {{", *_indent(then), "}"]
         otherwise = [*otherwise, f"{target.name} = {self.operand(statement.otherwise_value)};"]
-        lines = [
-            f"{ctype} {target.name};",
-            f"if ({condition}) {{",
-            *_indent(then),
-            "} else {",
-            *_indent(otherwise),
-            "}",
-        ]
+        lines = [f"{ctype} {target.name};", f"if ({condition}) {{", *_indent(then), "} else {", *_indent(otherwise), "}"]
         return lines
 
     def _single_load(self, statement: If, then: list[str], otherwise: list[str]) -> str | None:
@@ -420,11 +411,7 @@ class CPrinter:
         wide = self.dialect.values[U64 if dtype.bits == 64 and not narrow else U32]
         a = self.operand(operands[0], UNARY)
         if fn == "neg":
-            return (
-                (f"-{self.operand(operands[0], PRIMARY)}", UNARY)
-                if narrow
-                else (f"({t})(({wide})0 - ({wide}){a})", UNARY)
-            )
+            return (f"-{self.operand(operands[0], PRIMARY)}", UNARY) if narrow else (f"({t})(({wide})0 - ({wide}){a})", UNARY)
         if fn == "bitnot":
             return f"({t})~{a}", UNARY
         if fn == "abs":

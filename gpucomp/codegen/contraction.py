@@ -152,3 +152,4 @@ def _epilogue(
         known[lane] = LANE
     store = Emitter(printer, known).store(stores, lane, width)
     return {"row_lines": row_lines, "store": store}
+

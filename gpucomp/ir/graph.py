@@ -180,7 +180,7 @@ def input_value(label: str, type: TensorType) -> Value:
     return Input(type=type, label=label)
 
 
-def constant(array: np.ndarray | float | int | bool, name: str = "") -> Value:
+def constant(array: np.ndarray | np.generic | float | int | bool, name: str = "") -> Value:
     """A constant. The array is taken as it is and made read-only: copy it first if you go on writing to it."""
     array = np.asarray(array)
     array.flags.writeable = False

@@ -145,7 +145,7 @@ class CpuProgram:
         self._context[:] = 0
         words = self._context.view(np.uint64)
         rest = ctypes.CDLL(None).sched_yield
-        words[REST // 8] = ctypes.cast(rest, ctypes.c_void_p).value
+        words[REST // 8] = ctypes.cast(rest, ctypes.c_void_p).value or 0
         words[LIMIT // 8] = SPINS
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

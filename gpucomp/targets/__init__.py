@@ -1,0 +1,84 @@
+"""Targets by name, and building a model's kernels for one. Each kind of target is a module, imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gpucomp import config
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import UsageError, quote
+from gpucomp.runtime.plan import Plan
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets.target import Target
+
+MODULES = {
+    "cpu": "gpucomp.targets.cpu",
+    "opencl": "gpucomp.targets.opencl",
+    "cuda": "gpucomp.targets.cuda",
+}
+Progress = Callable[[str, int, int], None]
+
+
+def _module(kind: str) -> Any:
+    return importlib.import_module(MODULES[kind])
+
+
+def resolve(text: str) -> Target:
+    """The target that a user wrote: ``auto``, ``cpu[:NAME]``, ``opencl[:FLAVOUR or device]``, ``cuda[:sm_XX]``.
+
+    Raises ``UsageError`` with what exists for a name that none has, ``DeviceError`` when the kind has no device here.
+    """
+    if text == "auto":
+        text = config.current().target
+        text = "cpu" if text == "auto" else text
+    kind, colon, which = text.partition(":")
+    if kind not in MODULES or (colon and not which):
+        raise UsageError(
+            f"unknown target {quote(text)}; targets are auto, cpu, opencl, opencl:FLAVOUR or device name, cuda, "
+            "cuda:ARCHITECTURE (opencl flavours: pocl, generic, mali, amd; architectures: sm_75 to sm_120)",
+            code="GPC2002",
+        )
+    module = _module(kind)
+    return module.named(text) if kind == "cpu" else module.resolve(which)
+
+
+def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress) -> dict[str, bytes]:
+    """The machine code of ``sources``, by the names the plan's kernels have for it (``CompiledKernel.binary``).
+
+    Raises ``KernelBuildError`` when a compiler refuses a kernel.
+    """
+    if not sources:
+        return {}
+    module = _module(target.kind)
+    if target.kind == "cpu":
+        tell("compile", 0, 1)
+        return {plan.kernels[0].binary: module.build(sources, target)}
+    from gpucomp.targets.cache import open_cache
+
+    cache = open_cache()
+    members = {kernel.name: kernel.binary for kernel in plan.kernels}
+    wanted = [source for source in sources if source.name in members]
+    with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), len(os.sched_getaffinity(0)), 16))) as pool:
+        waiting = [pool.submit(module.build, source, target, cache) for source in wanted]
+        binaries = {}
+        try:
+            for number, (source, future) in enumerate(zip(wanted, waiting, strict=True)):
+                tell("compile", number, len(wanted))
+                binaries[members[source.name]] = future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+    return binaries
+
+
+def rebuild(plan: Plan, sources: Mapping[str, str]) -> dict[str, bytes]:
+    """The binaries of a plan from the texts of its sources alone, for who trusts no binary. See ``build`` for errors."""
+    made = [
+        KernelSource(k.name, k.language, sources[k.source], Geometry(k.groups, k.items, k.shared), k.schedule)
+        for k in plan.kernels
+    ]
+    return build(plan, made, resolve(plan.target), lambda stage, done, total: None)

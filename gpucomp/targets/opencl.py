@@ -47,7 +47,7 @@ def manifest(flavour: str) -> Target:
 def resolve(which: str) -> Target:
     """The target of a flavour, or of the device whose name holds ``which``; of the first device when it is empty.
 
-    Raises ``UsageError`` when there is neither, with what exists.
+    Raises ``UsageError`` when there is neither, with what exists, and ``DeviceError`` when there is no device at all.
     """
     if which in FLAVOURS:
         return manifest(which)
@@ -165,6 +165,19 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     if cache:
         cache.put(key, binary)
     return built, binary
+
+
+def load(context: Any, device: Any, source: KernelSource, binary: bytes, cache: KernelCache | None) -> Any:
+    """A built program from ``binary``, or from the source where the binary is another device's or no binary at all."""
+    cl = pyopencl()
+    if binary and binary != source.text.encode():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return cl.Program(context, [device], [binary]).build()
+            except cl.Error:
+                pass
+    return program(context, device, source, cache)[0]
 
 
 def _first_error(log: str) -> str:

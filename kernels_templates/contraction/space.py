@@ -20,6 +20,7 @@ PARAMS = (
     Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile"),
     Param("lanes", (1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors"),
 )
+STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 
@@ -136,6 +137,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "split-K adds scalar accumulators"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if limits.warp > 1 and shared > STATIC_SHARED:
+        yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
     if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
     d = SimpleNamespace(**derive(s, p))

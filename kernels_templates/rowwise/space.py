@@ -15,6 +15,7 @@ PARAMS = (
     Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows per work-group"),
     Param("keep", (0, 1), "whether a row's elements stay in registers between the statistics"),
 )
+STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
 MAX_KEPT = 32  # elements of a row that a work-item holds
 
@@ -42,6 +43,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     shared = threads * p.shared_per_item if s.lanes > 1 else 0
     if shared > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if limits.warp > 1 and shared > STATIC_SHARED:
+        yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
     if s.keep and -(-p.cols // s.lanes) > MAX_KEPT:
         yield f"{-(-p.cols // s.lanes)} elements of a row per work-item, {MAX_KEPT} can be kept"
     if -(-p.rows // s.rows_per_group) > MAX_GROUPS:

@@ -1,13 +1,13 @@
 """Every rule fires on its example and keeps what the graph computes."""
 
 import pytest
+from rewrite.examples import EXAMPLES, RULES, UNKNOWN, draw
 from tolerance import assert_matches
 
 from gpucomp.interpreter import interpret
 from gpucomp.ir import verify
 from gpucomp.passes import PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
-from rewrite.examples import EXAMPLES, RULES, UNKNOWN, draw
 
 
 def test_every_rule_has_an_example():

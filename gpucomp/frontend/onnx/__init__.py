@@ -11,6 +11,7 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     recurrent,
     reduction,
     resize,
+    sampling,
     scatter,
 )
 from gpucomp.frontend.onnx.loader import check, deciding_inputs, load
@@ -29,5 +30,6 @@ __all__ = [
     "recurrent",
     "reduction",
     "resize",
+    "sampling",
     "scatter",
 ]

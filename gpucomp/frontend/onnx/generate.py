@@ -68,10 +68,7 @@ def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> 
     first, last, step = (scalar(v, "bounds") for v in (start, limit, delta))
     if not step or not np.isfinite(np.asarray([first, last, step], np.float64)).all():
         raise ValueError("a finite range with a step other than 0 expected")
-    if dtype.is_integer:
-        count = max(0, -((first - last) // step))
-    else:
-        count = max(0, int(np.ceil((last - first) / step)))
+    count = max(0, -((first - last) // step)) if dtype.is_integer else max(0, int(np.ceil((last - first) / step)))
     checked_size(int(count), dtype.nbytes)
     steps = np.arange(int(count))
     wide = steps * step + first if dtype.is_float else steps * int(step) + int(first)

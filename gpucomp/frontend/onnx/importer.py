@@ -294,12 +294,11 @@ class Importer:
             return self._call(body, operands, node, site, scope)
         translator, takes_site = found
         with origin(site.name), located(site, known_operands):
-            result = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
+            result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
             if inspect.isgenerator(result):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
-            results = self._folded(results)
-        return results
+            return self._folded(results)
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
         """``generator`` with the site's name on its nodes and its complaints, step by step."""
@@ -499,8 +498,9 @@ class Symbols:
         if info.name in self.given:
             return self.given[info.name]
         if not info.type.tensor_type.HasField("shape"):
+            example = _argument(info.name, ["D0", "D1", "..."])
             raise UsageError(
-                f"input {quote(info.name)} has no shape in the model; give it with --shapes {_argument(info.name, ['D0', 'D1', '...'])}",
+                f"input {quote(info.name)} has no shape in the model; give it with --shapes {example}",
                 code="GPC2102",
             )
         sizes: list[int | None] = []

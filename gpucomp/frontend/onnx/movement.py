@@ -56,7 +56,7 @@ def reshape_to(x: Value, shape: Value, *, allowzero: int = 0) -> Value:
 
 @translates("Transpose")
 def transpose_to(x: Value, *, perm: tuple[int, ...] | None = None) -> Value:
-    return transpose(x, reversed(range(len(x.shape))) if perm is None else perm)
+    return transpose(x, tuple(reversed(range(len(x.shape)))) if perm is None else perm)
 
 
 @translates("Flatten")
@@ -228,7 +228,8 @@ def tile(x: Value, repeats: Value) -> Value:
 def _blocks(x: Value, blocksize: int) -> tuple[int, int, int, int]:
     if len(x.shape) != 4 or blocksize < 1:
         raise ValueError(f"[N, C, H, W] and a blocksize of at least 1 expected, {x.type} and {blocksize} given")
-    return x.shape  # type: ignore[return-value]
+    n, c, h, w = x.shape
+    return n, c, h, w
 
 
 @translates("DepthToSpace")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import axis_of, cast, channels, expand, reshape, scalar_of
 from gpucomp.frontend.onnx.nn import conv, matmul
@@ -166,11 +168,11 @@ def _weight_parameter(parameter: Value, w: Value) -> Value:
 
 @translates("ConvInteger", since=10)
 def conv_integer(
-    x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, **attributes: object
+    x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, **attributes: Any
 ) -> Value:
     left = _centred(x, None if x_zero is None else reshape(x_zero, ()))
     right = _centred(w, None if w_zero is None else _weight_parameter(w_zero, w))
-    return conv(left, right, **attributes)  # type: ignore[arg-type]
+    return conv(left, right, **attributes)
 
 
 @translates("QLinearConv", since=10)
@@ -184,7 +186,7 @@ def qlinear_conv(
     y_scale: Value,
     y_zero: Value,
     bias: Value | None = None,
-    **attributes: object,
+    **attributes: Any,
 ) -> Value:
     """The bias is i32, of scale x_scale w_scale."""
     total = conv_integer(x, w, x_zero, w_zero, **attributes)
@@ -210,7 +212,9 @@ def qlinear_add(
     y_scale: Value,
     y_zero: Value | None = None,
 ) -> Value:
-    total = ops.Add(dequantized(a, _one(a_scale), _one_or_none(a_zero)), dequantized(b, _one(b_scale), _one_or_none(b_zero)))
+    total = ops.Add(
+        dequantized(a, _one(a_scale), _one_or_none(a_zero)), dequantized(b, _one(b_scale), _one_or_none(b_zero))
+    )
     return quantized(total, _one(y_scale), _one_or_none(y_zero), a.type.dtype)
 
 

@@ -131,8 +131,8 @@ def col2im(
     columns = ops.Where(constant(inside), reshape(x, (n, c, taps, places)), like(x, 0))
     size = math.prod(image)
     zeros = expand(scalar_of(x.type.dtype, 0), (n, c, size))
-    at = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
-    summed = ops.ScatterElements(zeros, at, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
+    where = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
+    summed = ops.ScatterElements(zeros, where, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
     return reshape(summed, (n, c, *image))
 
 

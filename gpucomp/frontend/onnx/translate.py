@@ -77,7 +77,7 @@ def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, 
 
 
 @cache
-def find_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
+def find_schema(domain: str, op_type: str, opset: int) -> Any:  # an OpSchema, whose stubs miss half of it, or None
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except SchemaError:

@@ -1,0 +1,197 @@
+"""A plan on a CUDA device, through cupy: cubins loaded as they are, one stream, the second run captured and replayed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError
+from gpucomp.ir.types import DTYPES
+from gpucomp.runtime.host import run_host
+from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.schedule.space import Geometry
+
+DEFAULT_SHARED_BYTES = 48 << 10  # more has to be asked for, function by function
+FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
+
+
+class CudaProgram:
+    """Loads the plan's cubins and uploads its weights; ``run`` launches, and from the second time on replays a graph.
+
+    ``cupy`` is the module, for tests that have no GPU. Raises ``DeviceError`` when it, a GPU or memory is missing.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sources: Mapping[str, str],
+        binaries: Mapping[str, bytes],
+        weights: Mapping[str, np.ndarray],
+        *,
+        cupy: Any = None,
+    ) -> None:
+        cp = self._cupy = cupy if cupy is not None else import_cupy()
+        self.plan = plan
+        self._runs = 0
+        self._graph: Any = None
+        try:
+            self._stream = cp.cuda.Stream(non_blocking=True)
+            self._arena = cp.cuda.alloc(max(1, plan.arena_bytes))
+            with self._stream:
+                self._memory = [self._buffer(b, weights) for b in plan.buffers]
+            self._calls = self._prepare(sources, binaries)
+            self._stream.synchronize()
+        except self._failures() as error:
+            raise DeviceError(f"CUDA: {error}", code="GPC5005") from error
+
+    def _failures(self) -> tuple[type[BaseException], ...]:
+        cuda = self._cupy.cuda
+        return (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError)
+
+    # ---- opening ----
+
+    def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> Any:
+        """The buffer's bytes as a device array; temporaries are views of the arena."""
+        cp = self._cupy
+        if buffer.kind == TEMP and buffer.nbytes:
+            return cp.ndarray((buffer.nbytes,), np.uint8, memptr=self._arena + buffer.offset)
+        memory = cp.zeros((max(1, buffer.nbytes),), np.uint8) if buffer.kind == COUNTER else cp.empty(
+            (max(1, buffer.nbytes),), np.uint8)  # fmt: skip
+        if buffer.kind == WEIGHT and buffer.nbytes:
+            memory.set(_bytes(weights[buffer.name]), stream=self._stream)
+        return memory
+
+    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Any]:
+        """(function, groups, items, arguments, shared bytes) a launch; ``None`` for a host operator."""
+        functions = []
+        for kernel in self.plan.kernels:
+            binary = bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source])
+            module = self._cupy.cuda.function.Module()
+            module.load(binary)
+            function = module.get_function(kernel.name)
+            if kernel.shared > DEFAULT_SHARED_BYTES:
+                function.max_dynamic_shared_size_bytes = kernel.shared
+            functions.append(function)
+        calls: list[Any] = []
+        for launch in self.plan.launches:
+            if launch.kernel < 0:
+                calls.append(None)
+                continue
+            kernel = self.plan.kernels[launch.kernel]
+            arguments = tuple(self._memory[a] for a in launch.args)
+            calls.append((functions[launch.kernel], kernel.groups, kernel.items, arguments, kernel.shared))
+        return calls
+
+    def _compiled(self, name: str, text: str) -> bytes:
+        from gpucomp.targets import cuda  # only without binaries: running needs no compiler
+        from gpucomp.targets.cache import open_cache
+
+        source = KernelSource(name, "cuda", text, Geometry((1, 1, 1)))
+        return cuda.build(source, cuda.manifest(self.plan.arch), open_cache())
+
+    # ---- running ----
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous.
+
+        Device arrays (``__cuda_array_interface__``) are copied on the device; a graph has its own input buffers.
+        """
+        try:
+            with self._stream:
+                self._send(inputs)
+                self._execute()
+                outputs = self._receive()
+            self._stream.synchronize()
+        except self._failures() as error:
+            raise DeviceError(f"CUDA: the run failed: {error}", code="GPC5006") from error
+        return outputs
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[float]:
+        """Seconds of each launch in one run, by events around it; 0 for host operators."""
+        cp = self._cupy
+        marks: list[Any] = []
+        try:
+            with self._stream:
+                self._send(inputs)
+                for launch, call in zip(self.plan.launches, self._calls, strict=True):
+                    start, end = cp.cuda.Event(), cp.cuda.Event()
+                    start.record(self._stream)
+                    self._launch(launch, call)
+                    end.record(self._stream)
+                    marks.append((start, end) if call is not None else None)
+            self._stream.synchronize()
+        except self._failures() as error:
+            raise DeviceError(f"CUDA: the run failed: {error}", code="GPC5006") from error
+        return [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
+
+    def _send(self, inputs: Mapping[str, Any]) -> None:
+        for position in self.plan.inputs:
+            buffer = self.plan.buffers[position]
+            if not buffer.nbytes:
+                continue
+            given, memory = inputs[buffer.name], self._memory[position]
+            if isinstance(given, np.ndarray):
+                memory.set(_bytes(given), stream=self._stream)
+            else:
+                memory[...] = self._cupy.asarray(given).reshape(-1).view(np.uint8)
+
+    def _execute(self) -> None:
+        """The launches: one by one at first and where the host takes part, as one captured graph afterwards."""
+        self._runs += 1
+        if None in self._calls or self._runs < FIRST_CAPTURED_RUN:
+            self._launch_all()
+            return
+        if self._graph is None:
+            self._stream.begin_capture()
+            try:
+                self._launch_all()
+            finally:
+                graph = self._stream.end_capture()
+            self._graph = graph
+        self._graph.launch(self._stream)
+
+    def _launch_all(self) -> None:
+        for launch, call in zip(self.plan.launches, self._calls, strict=True):
+            self._launch(launch, call)
+
+    def _launch(self, launch: Launch, call: Any) -> None:
+        if call is None:
+            self._run_host(launch)
+            return
+        function, groups, items, arguments, shared = call
+        function(groups, items, arguments, shared_mem=shared, stream=self._stream)
+
+    def _run_host(self, launch: Launch) -> None:
+        self._stream.synchronize()
+        operands = [self._read(a) for a in launch.args[: launch.inputs]]
+        results = run_host(self.plan, launch, operands)
+        for position, array in zip(launch.args[launch.inputs :], results, strict=True):
+            if array.nbytes:
+                self._memory[position].set(_bytes(array), stream=self._stream)
+        self._stream.synchronize()  # the results are in memory that numpy may take back
+
+    def _read(self, position: int) -> np.ndarray:
+        buffer = self.plan.buffers[position]
+        raw = self._memory[position].get(stream=self._stream)
+        self._stream.synchronize()
+        return raw[: buffer.nbytes].view(DTYPES[buffer.dtype].numpy).reshape(buffer.shape)
+
+    def _receive(self) -> dict[str, np.ndarray]:
+        outputs: Sequence[tuple[str, int]] = list(zip(self.plan.output_names, self.plan.outputs, strict=True))
+        return {name: self._read(position).copy() for name, position in outputs}
+
+
+def import_cupy() -> Any:
+    """The module, or ``DeviceError`` naming the extra that brings it."""
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceError("cupy is not installed: pip install gpucomp[cuda13]", code="GPC5002") from error
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

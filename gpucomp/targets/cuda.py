@@ -1,0 +1,198 @@
+"""CUDA targets: seven architectures, compiled by NVRTC to cubins with neither a GPU nor a driver. Nothing runs here."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import hashlib
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources as files
+from pathlib import Path
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.schedule.space import Limits
+from gpucomp.targets.cache import KernelCache
+from gpucomp.targets.failure import build_failed
+from gpucomp.targets.target import Target
+
+# shared memory a work-group may ask for; SMs of a common device of the architecture
+ARCHITECTURES = {
+    "sm_75": (65536, 40),
+    "sm_80": (166912, 108),
+    "sm_86": (101376, 82),
+    "sm_89": (101376, 128),
+    "sm_90a": (232448, 132),
+    "sm_100": (232448, 148),
+    "sm_120": (101376, 170),
+}
+OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
+
+
+def manifest(arch: str) -> Target:
+    """The target ``cuda:<arch>``."""
+    shared, units = ARCHITECTURES[arch]
+    limits = Limits(
+        threads=1024, shared_bytes=shared, warp=32, registers=255, units=units, vector_bytes=16, async_copy=arch != "sm_75"
+    )
+    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=frozenset({"fp16", "fp64"}))
+
+
+def resolve(which: str) -> Target:
+    """The target of an architecture, or of the GPU here when ``which`` is empty.
+
+    Raises ``UsageError`` for an architecture that is not known, ``DeviceError`` when there is no GPU to ask.
+    """
+    if not which:
+        return manifest(architecture_here())
+    if which == "sm_90":
+        which = "sm_90a"  # every sm_90 device runs it
+    if which not in ARCHITECTURES:
+        raise UsageError(f"no CUDA architecture {which!r}; known are {', '.join(ARCHITECTURES)}", code="GPC2002")
+    return manifest(which)
+
+
+def architecture_here() -> str:
+    """The newest known architecture that the first GPU runs."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceError(
+            "no CUDA driver was found; name an architecture to compile for one that is elsewhere (cuda:sm_90a)",
+            code="GPC5001",
+        ) from error
+    major, minor, device = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    queries = (
+        lambda: driver.cuInit(0),
+        lambda: driver.cuDeviceGet(ctypes.byref(device), 0),
+        lambda: driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device),  # COMPUTE_CAPABILITY_MAJOR
+        lambda: driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device),
+    )
+    for query in queries:
+        if status := query():
+            raise DeviceError(f"the CUDA driver finds no device (error {status})", code="GPC5001")
+    return architecture_for(major.value, minor.value)
+
+
+def architecture_for(major: int, minor: int) -> str:
+    """The architecture that a device of this compute capability runs: its own, or the newest of its generation."""
+    fitting = []
+    for arch in ARCHITECTURES:
+        number = int(arch.removeprefix("sm_").rstrip("a"))
+        own, low = divmod(number, 10)
+        if (own, low) == (major, minor) or (own == major and low <= minor and not arch.endswith("a")):
+            fitting.append((low, arch))
+    if not fitting:
+        known = ", ".join(ARCHITECTURES)
+        raise DeviceError(f"no binaries for compute capability {major}.{minor}; known are {known}", code="GPC5001")
+    return max(fitting)[1]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas spent on a kernel: registers and stack per thread, shared memory per block, in bytes."""
+
+    registers: int
+    stack_bytes: int
+    spill_stores: int
+    spill_loads: int
+    shared_bytes: int
+
+
+def resources(log: str) -> dict[str, Resources]:
+    """What ``-Xptxas -v`` printed, by kernel."""
+    found: dict[str, Resources] = {}
+    pattern = r"Compiling entry function '(\w+)'.*?\n(.*?)(?=Compiling entry function|\Z)"
+    for name, text in re.findall(pattern, log, re.DOTALL):
+        numbers = [
+            re.search(p, text)
+            for p in (
+                r"Used (\d+) registers",
+                r"(\d+) bytes stack frame",
+                r"(\d+) bytes spill stores",
+                r"(\d+) bytes spill loads",
+                r"(\d+) bytes smem",
+            )
+        ]
+        found[name] = Resources(*(int(m[1]) if m else 0 for m in numbers))
+    return found
+
+
+@cache
+def prelude() -> str:
+    """The ``gc_*`` device functions, which stand in front of every kernel."""
+    return files.files("gpucomp.kernels_templates").joinpath("dialect/prelude_cuda.h").read_text(encoding="utf-8")
+
+
+@cache
+def nvrtc() -> ctypes.CDLL:
+    """libnvrtc, from NVIDIA's wheel or the system. Raises ``DeviceError`` naming the extra that brings it."""
+    candidates: list[str] = []
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        candidates += [str(p) for p in sorted(Path(folder).glob("*/lib/libnvrtc.so.*[0-9]"), reverse=True)]
+    system = ctypes.util.find_library("nvrtc")
+    for path in [*candidates, *([system] if system else [])]:
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    raise DeviceError("libnvrtc was not found: pip install gpucomp[nvrtc] (or gpucomp[cuda13])", code="GPC5003")
+
+
+@cache
+def compiler_version() -> str:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return f"nvrtc {major.value}.{minor.value}"
+
+
+def build(source: KernelSource, target: Target, cache: KernelCache | None = None) -> bytes:
+    """The cubin of ``source`` for ``target.arch``, from the cache where that has it.
+
+    Raises ``KernelBuildError`` with the compiler's first error.
+    """
+    flags = [f"-arch={target.arch}", *OPTIONS]
+    compiler = f"{compiler_version()} prelude {hashlib.sha256(prelude().encode()).hexdigest()}"
+    key = cache.key(source, target=target.arch, compiler=compiler, flags=flags) if cache else ""
+    if cache and (found := cache.get(key)) is not None:
+        return found
+    cubin, _ = compile_source(source, target)
+    if cache:
+        cache.put(key, cubin)
+    return cubin
+
+
+def compile_source(source: KernelSource, target: Target) -> tuple[bytes, str]:
+    """The cubin and the compiler's log. Raises ``KernelBuildError`` with its first error."""
+    lib = nvrtc()
+    program = ctypes.c_void_p()
+    text = f"{prelude()}\n{source.text}".encode()
+    _check(lib.nvrtcCreateProgram(ctypes.byref(program), text, f"{source.name}.cu".encode(), 0, None, None))
+    try:
+        options = [o.encode() for o in (f"-arch={target.arch}", *OPTIONS)]
+        status = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        log = _output(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        if status != 0:
+            first = next((line for line in log.splitlines() if "error" in line), log[:200] or f"NVRTC status {status}")
+            raise KernelBuildError(build_failed(source, first))
+        return _output(program, "CUBIN"), log
+    finally:
+        lib.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _output(program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(getattr(nvrtc(), f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(getattr(nvrtc(), f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
+
+
+def _check(status: int) -> None:
+    if status != 0:
+        nvrtc().nvrtcGetErrorString.restype = ctypes.c_char_p
+        raise KernelBuildError(f"NVRTC: {nvrtc().nvrtcGetErrorString(status).decode()}", code="GPC5103")
