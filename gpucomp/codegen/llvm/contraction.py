@@ -469,14 +469,14 @@ class _Emitter:
             for v, slot in enumerate(line):
                 code.store(slot.get(), code.gep(self.tile, i * self.nr + v * self.width, self.scalar), 64)
         whole = columns // self.width
-        with code.loop(0, len(sums)) as i:
-            base = i * self.nr
-            with code.loop(0, whole) as v:
-                at = v * self.width
-                self._store(m + i, n + at, self._tile_load(base + at), self.width)
+        with code.loop(0, len(sums)) as row:
+            base = row * self.nr
+            with code.loop(0, whole) as vector:
+                at = vector * self.width
+                self._store(m + row, n + at, self._tile_load(base + at), self.width)
             if columns % self.width:
                 at = code.integer(whole * self.width)
-                self._store(m + i, n + at, self._tile_load(base + at), columns % self.width)
+                self._store(m + row, n + at, self._tile_load(base + at), columns % self.width)
 
     def _tile_load(self, at: Value) -> Value:
         return self.code.load(self.code.gep(self.tile, at, self.scalar), self.vector, 64)

@@ -71,7 +71,7 @@ def merge_axes(
     ``only_offsets``: divisions outside the offsets of loads (in guards) are accepted.
     """
     axes, exprs = list(axes), list(exprs)
-    ones = {axis: index(0) for axis in axes if axis.extent == 1}
+    ones: dict[Expr, Expr] = {axis: index(0) for axis in axes if axis.extent == 1}
     if ones:
         exprs = [simplify(substitute(e, ones)) for e in exprs]
         axes = [a for a in axes if a not in ones]
