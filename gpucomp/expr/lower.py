@@ -21,7 +21,6 @@ from gpucomp.expr.core import (
     Var,
     identity_of,
     literal,
-    walk,
 )
 from gpucomp.ir.types import DType
 
@@ -160,7 +159,7 @@ class Lowering:
             raise KeyError(f"{expr.name} is not bound here")
         home = self._home(expr, scope)
         result: Operand
-        if isinstance(expr, Select) and _touches_memory(expr):
+        if isinstance(expr, Select) and self._reads_more(expr, home):
             result = self._if(expr, home)
         elif isinstance(expr, Reduce):
             result = self._reduce(expr, home)
@@ -171,6 +170,20 @@ class Lowering:
             result = target
         home.names[expr] = result
         return result
+
+    def _reads_more(self, expr: Select, scope: _Scope) -> bool:
+        """Whether a branch reads memory that its condition and the code so far have not read anyway."""
+        self._lower(expr.condition, scope)
+        stack, seen = [expr.then, expr.otherwise], set()
+        while stack:
+            node = stack.pop()
+            if node in seen or scope.find(node) is not None:
+                continue
+            if isinstance(node, (Load, Reduce)):
+                return True
+            seen.add(node)
+            stack.extend(node.operands)
+        return False
 
     def _if(self, expr: Select, scope: _Scope) -> Ref:
         condition = self._lower(expr.condition, scope)
@@ -201,10 +214,6 @@ class Lowering:
             outer.body.statements.append(nested)
         scope.block.statements += [Start(result, identity), loops[0]]
         return result
-
-
-def _touches_memory(expr: Expr) -> bool:
-    return any(isinstance(node, (Load, Reduce)) for node in walk(expr))
 
 
 def lower_all(

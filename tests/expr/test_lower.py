@@ -152,6 +152,16 @@ def test_lowering_agrees_with_the_evaluator(i):
     assert value == evaluate(outer, [X], {I: np.asarray(i)})
 
 
+def test_a_branch_that_reads_what_its_condition_read_is_no_branch():
+    x = load(0, (I, literal(0, I64)), F32)
+
+    (value,), machine, block = run([select(x + 1.0 < 0.0, 0.0, x + 1.0)], {I: "i"}, [X], {"i": np.int64(6)})
+
+    assert value == X[6, 0] + 1
+    assert machine.reads == 1
+    assert all(isinstance(s, Let) for s in block)
+
+
 def test_both_branches_keep_their_own_statements():
     x = load(0, (I, literal(0, I64)), F32)
     expr = select(call("lt", I, 3), x + 1.0, load(0, (I, literal(1, I64)), F32))
