@@ -5,7 +5,7 @@ use Python's stack. What each operator means is in the translators beside this f
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,9 @@ from gpucomp import config
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import functions, tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
+from gpucomp.frontend.onnx.symbols import Symbols, element_type_of
 from gpucomp.frontend.onnx.translate import (
-    OLDEST_OPSET,
     Site,
     check_arity,
     check_operand_types,
@@ -106,7 +107,7 @@ class Importer:
         if not names:
             raise ModelError("the model has no outputs", code="GPC3010")
         if len(set(names)) != len(names):
-            raise ModelError(f"output {quote(_repeated(names))} is listed twice", code="GPC3011")
+            raise ModelError(f"output {quote(repeated(names))} is listed twice", code="GPC3011")
         outputs = drive(self.body(graph.node, names, scope))
         if self.problems:
             raise self._unsupported()
@@ -136,7 +137,7 @@ class Importer:
     def _inputs(self, graph: onnx.GraphProto, scope: Scope) -> tuple[Value, ...]:
         declared = [i.name for i in graph.input]
         if len(set(declared)) != len(declared):
-            raise ModelError(f"input {quote(_repeated(declared))} is declared twice", code="GPC3011")
+            raise ModelError(f"input {quote(repeated(declared))} is declared twice", code="GPC3011")
         for what, given in (("shapes", self.shapes), ("constants", self.constants)):
             if unknown := [name for name in given if name not in declared]:
                 known = ", ".join(map(quote, declared[:20])) or "none"
@@ -196,7 +197,7 @@ class Importer:
 
     def body(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], scope: Scope) -> Body:
         """Translate ``nodes`` in ``scope``; the generator's result is the values of ``outputs``."""
-        for node in in_order(nodes, scope):
+        for node in in_order(nodes, scope.values, scope.path):
             self.nodes += 1
             if self.nodes > MAX_NODES:
                 raise UnsupportedError(f"more than {MAX_NODES} nodes after inlining and unrolling", code="GPC4006")
@@ -463,147 +464,3 @@ def drive(generator: Body) -> list[Known]:
     if failure is not None:
         raise failure
     return answer
-
-
-class Symbols:
-    """The sizes of symbolic dimensions, learnt from the shapes the user gave."""
-
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]) -> None:
-        self.given = {name: tuple(a.shape) for name, a in constants.items()}
-        self.given |= {name: tuple(int(d) for d in shape) for name, shape in shapes.items()}
-        self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that said so
-
-    def note(self, info: onnx.ValueInfoProto) -> None:
-        """Check the shape given for this input against the declared one, and learn its symbols."""
-        given = self.given.get(info.name)
-        if given is None:
-            return
-        where = f"shapes: input {quote(info.name)}"
-        if any(d < 0 for d in given):
-            raise UsageError(f"{where}: {_text(given)} has a negative dimension", code="GPC2102")
-        if not info.type.tensor_type.HasField("shape"):
-            return
-        dims = info.type.tensor_type.shape.dim
-        if len(dims) != len(given):
-            raise UsageError(f"{where}: {len(dims)} dimensions expected, {_text(given)} given", code="GPC2102")
-        for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
-            if dim.HasField("dim_value") and dim.dim_value != size:
-                raise UsageError(
-                    f"{where}: dimension {axis} is {dim.dim_value} in the model, {size} was given", code="GPC2102"
-                )
-            if dim.dim_param:
-                before, source = self.sizes.setdefault(dim.dim_param, (size, info.name))
-                if before != size:
-                    raise UsageError(
-                        f"{where}: dimension {quote(dim.dim_param)} is {size} here and {before} in input {quote(source)}",
-                        code="GPC2102",
-                    )
-
-    def shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
-        """The concrete shape of an input. Raises ``UsageError`` that shows the argument to write."""
-        if info.name in self.given:
-            return self.given[info.name]
-        if not info.type.tensor_type.HasField("shape"):
-            example = _argument(info.name, ["D0", "D1", "..."])
-            raise UsageError(
-                f"input {quote(info.name)} has no shape in the model; give it with --shapes {example}",
-                code="GPC2102",
-            )
-        sizes: list[int | None] = []
-        missing = []
-        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value"):
-                sizes.append(dim.dim_value)
-                if dim.dim_value < 0:
-                    raise ModelError(f"input {quote(info.name)}: dimension {axis} is {dim.dim_value}", code="GPC3033")
-            elif dim.dim_param in self.sizes:
-                sizes.append(self.sizes[dim.dim_param][0])
-            else:
-                sizes.append(None)
-                missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
-        if missing:
-            dims = ["N" if d is None else str(d) for d in sizes]
-            raise UsageError(
-                f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model; give it with "
-                f"--shapes {_argument(info.name, dims)} (a number for each N)",
-                code="GPC2102",
-            )
-        return tuple(d for d in sizes if d is not None)
-
-
-def _argument(name: str, dims: Sequence[str]) -> str:
-    plain = name if name.replace("_", "").replace(".", "").replace("/", "").isalnum() else quote(name)
-    return f"{plain}:{'x'.join(dims)}"
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "a scalar"
-
-
-def element_type_of(info: onnx.ValueInfoProto, where: str) -> Any:
-    kind = info.type.WhichOneof("value")
-    if kind == "tensor_type":
-        return tensors.element_type(info.type.tensor_type.elem_type, where)
-    if kind is None:
-        raise ModelError(f"{where} has no type", code="GPC3015")
-    raise UnsupportedError(f"{where}: {kind.removesuffix('_type')} values are not supported", code="GPC4003")
-
-
-def opsets_of(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """Domain -> version. Raises for a version that is absurd or not supported."""
-    opsets: dict[str, int] = {}
-    newest = onnx.defs.onnx_opset_version()
-    for entry in imports:
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
-        if domain in opsets and opsets[domain] != entry.version:
-            raise ModelError(f"{where} imports opset domain {quote(domain)} twice", code="GPC3016")
-        if entry.version < 1:
-            raise ModelError(f"{where} imports opset {entry.version} of domain {quote(domain)}", code="GPC3016")
-        if domain == "" and not OLDEST_OPSET <= entry.version <= newest:
-            raise UnsupportedError(
-                f"{where} uses opset {entry.version}; supported are {OLDEST_OPSET} to {newest}", code="GPC4004"
-            )
-        opsets[domain] = min(entry.version, 1 << 30)
-    if not opsets:
-        raise ModelError(f"{where} imports no opset", code="GPC3016")
-    return opsets
-
-
-def in_order(nodes: Sequence[onnx.NodeProto], scope: Scope) -> Iterator[onnx.NodeProto]:
-    """The nodes, operands first. Raises ``ModelError`` for a name defined twice and for a cycle."""
-    producer: dict[str, int] = {}
-    for position, node in enumerate(nodes):
-        for name in node.output:
-            if name and (name in producer or name in scope.values):
-                raise ModelError(f"{quote(scope.path + name)} is defined twice", code="GPC3011")
-            if name:
-                producer[name] = position
-    needs = [{producer[name] for name in functions.reads(node) if name in producer} for node in nodes]
-    if all(not before or max(before) < position for position, before in enumerate(needs)):
-        yield from nodes
-        return
-    users: dict[int, list[int]] = {}
-    for position, before in enumerate(needs):
-        for other in before:
-            users.setdefault(other, []).append(position)
-    waiting = [len(before) for before in needs]
-    ready = [position for position, count in enumerate(waiting) if not count]
-    done = 0
-    order = []
-    while done < len(ready):
-        position = ready[done]
-        done += 1
-        order.append(nodes[position])
-        for user in users.get(position, ()):
-            waiting[user] -= 1
-            if not waiting[user]:
-                ready.append(user)
-    if len(order) < len(nodes):
-        stuck = next(node for node, count in zip(nodes, waiting, strict=True) if count)
-        name = stuck.name or next((o for o in stuck.output if o), "")
-        raise ModelError(f"the graph has a cycle through node {quote(scope.path + name)}", code="GPC3018")
-    yield from order
-
-
-def _repeated(names: Sequence[str]) -> str:
-    return next(name for position, name in enumerate(names) if name in names[:position])

@@ -1,0 +1,96 @@
+"""Input types: symbolic dimensions get their sizes from the shapes that the user gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
+from gpucomp.frontend.onnx import tensors
+from gpucomp.ir import DType
+
+
+class Symbols:
+    """The sizes of symbolic dimensions, learnt from the shapes the user gave."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]) -> None:
+        self.given = {name: tuple(a.shape) for name, a in constants.items()}
+        self.given |= {name: tuple(int(d) for d in shape) for name, shape in shapes.items()}
+        self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that said so
+
+    def note(self, info: onnx.ValueInfoProto) -> None:
+        """Check the shape given for this input against the declared one, and learn its symbols."""
+        given = self.given.get(info.name)
+        if given is None:
+            return
+        where = f"shapes: input {quote(info.name)}"
+        if any(d < 0 for d in given):
+            raise UsageError(f"{where}: {_text(given)} has a negative dimension", code="GPC2102")
+        if not info.type.tensor_type.HasField("shape"):
+            return
+        dims = info.type.tensor_type.shape.dim
+        if len(dims) != len(given):
+            raise UsageError(f"{where}: {len(dims)} dimensions expected, {_text(given)} given", code="GPC2102")
+        for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
+            if dim.HasField("dim_value") and dim.dim_value != size:
+                raise UsageError(
+                    f"{where}: dimension {axis} is {dim.dim_value} in the model, {size} was given", code="GPC2102"
+                )
+            if dim.dim_param:
+                before, source = self.sizes.setdefault(dim.dim_param, (size, info.name))
+                if before != size:
+                    raise UsageError(
+                        f"{where}: dimension {quote(dim.dim_param)} is {size} here and {before} in input {quote(source)}",
+                        code="GPC2102",
+                    )
+
+    def shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
+        """The concrete shape of an input. Raises ``UsageError`` that shows the argument to write."""
+        if info.name in self.given:
+            return self.given[info.name]
+        if not info.type.tensor_type.HasField("shape"):
+            example = _argument(info.name, ["D0", "D1", "..."])
+            raise UsageError(
+                f"input {quote(info.name)} has no shape in the model; give it with --shapes {example}",
+                code="GPC2102",
+            )
+        sizes: list[int | None] = []
+        missing = []
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value"):
+                sizes.append(dim.dim_value)
+                if dim.dim_value < 0:
+                    raise ModelError(f"input {quote(info.name)}: dimension {axis} is {dim.dim_value}", code="GPC3033")
+            elif dim.dim_param in self.sizes:
+                sizes.append(self.sizes[dim.dim_param][0])
+            else:
+                sizes.append(None)
+                missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
+        if missing:
+            dims = ["N" if d is None else str(d) for d in sizes]
+            raise UsageError(
+                f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model; give it with "
+                f"--shapes {_argument(info.name, dims)} (a number for each N)",
+                code="GPC2102",
+            )
+        return tuple(d for d in sizes if d is not None)
+
+
+def _argument(name: str, dims: Sequence[str]) -> str:
+    plain = name if name.replace("_", "").replace(".", "").replace("/", "").isalnum() else quote(name)
+    return f"{plain}:{'x'.join(dims)}"
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"
+
+
+def element_type_of(info: onnx.ValueInfoProto, where: str) -> DType:
+    kind = info.type.WhichOneof("value")
+    if kind == "tensor_type":
+        return tensors.element_type(info.type.tensor_type.elem_type, where)
+    if kind is None:
+        raise ModelError(f"{where} has no type", code="GPC3015")
+    raise UnsupportedError(f"{where}: {kind.removesuffix('_type')} values are not supported", code="GPC4003")
