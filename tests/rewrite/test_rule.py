@@ -148,3 +148,21 @@ def test_a_rule_without_roots_is_tried_on_every_operator():
     after = apply_rules(graph_of(ops.Relu(constant([1.0])), ops.Neg(constant([2.0]))), [to_zero])
 
     assert ops_of(after) == []
+
+
+def test_a_replaced_reader_does_not_count_as_a_use():
+    seen = []
+
+    @rule(ops.Neg)
+    def rebuild(node):
+        """-x -> |x|"""
+        return ops.Abs(node.inputs[0])
+
+    @rule(ops.Exp)
+    def look(node, uses):
+        """exp(f(x)) -> nothing; notes how often x is read"""
+        seen.append(uses(node.inputs[0].inputs[0]))
+
+    apply_rules(graph_of(ops.Exp(ops.Neg(ops.Relu(tensor("x", 3))))), [rebuild, look])
+
+    assert set(seen) == {1}
