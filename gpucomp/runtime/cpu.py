@@ -14,12 +14,13 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
 
 from gpucomp import config
-from gpucomp.errors import ArtifactError
+from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime import processor
 from gpucomp.runtime.elf import Image
@@ -147,7 +148,7 @@ class CpuProgram:
         self._context[:] = 0
         words = self._context.view(np.uint64)
         rest = ctypes.CDLL(None).sched_yield
-        words[REST // 8] = ctypes.cast(rest, ctypes.c_void_p).value
+        words[REST // 8] = ctypes.cast(rest, ctypes.c_void_p).value or 0
         words[LIMIT // 8] = SPINS
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -195,7 +196,9 @@ class CpuProgram:
         if buffer.kind == WEIGHT:
             weight = weights[buffer.name]
             if weight.dtype != dtype or weight.shape != buffer.shape:
-                raise ArtifactError(f"weight {buffer.name!r}: {buffer.dtype}{list(buffer.shape)} expected", code="GPC7020")
+                raise ArtifactError(
+                    f"weight {buffer.name!r}: {buffer.dtype}{list(buffer.shape)} expected", code="GPC7020"
+                )
             if weight.flags.c_contiguous and weight.ctypes.data % ALIGNMENT == 0:
                 return weight
             copy = aligned(buffer.shape, dtype)
@@ -218,6 +221,7 @@ class CpuProgram:
             if launch.kernel < 0:
                 self._segments.append(_Segment(0, 0, launch))
                 continue
+            assert self._runner is not None
             kernel = plan.kernels[launch.kernel]
             entries.append((self._runner.image.address(f"{kernel.name}.call"), len(arguments), kernel.groups[0]))
             arguments += launch.args
@@ -274,6 +278,7 @@ class CpuProgram:
         if segment.host is not None:
             self._run_host(segment.host)
             return
+        assert self._runner is not None
         base = self._table.ctypes.data
         busy = any(self._table[segment.first : segment.last, 2] > 1)
         pool = _pool
@@ -300,8 +305,31 @@ class CpuProgram:
             array[...] = value
 
 
-def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner:
-    members = {kernel.binary for kernel in plan.kernels} or set(binaries)
+def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
+    """``None`` for a plan without kernels, which has nothing to load."""
+    members = {kernel.binary for kernel in plan.kernels}
+    if not members:
+        return None
     if len(members) != 1 or not members <= set(binaries):
         raise ArtifactError(f"one member of machine code expected, found {sorted(binaries)}", code="GPC7021")
-    return _Runner(Image(binaries[members.pop()]))
+    image = Image(binaries[members.pop()])
+    _require_features(image.data("gc_features").decode("ascii", "replace"), plan.target)
+    return _Runner(image)
+
+
+def _require_features(needed: str, target: str) -> None:
+    """Refuse code that this processor would fault on."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return  # no way to tell: the compiler and the runner are usually one machine
+    flags = {word for line in text.splitlines() if line.startswith("flags") for word in line.split()}
+    spelling = {"sse4.1": "sse4_1", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+                "avx512fp16": "avx512_fp16"}  # fmt: skip
+    missing = sorted(f for f in needed.split(",") if f and spelling.get(f, f) not in flags)
+    if flags and missing:
+        raise DeviceError(
+            f"the model was compiled for {target} with {', '.join(missing)}, which this processor lacks; "
+            "compile it here, or for cpu:x86-64-v3",
+            code="GPC5012",
+        )

@@ -37,9 +37,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> Kerne
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
 
 
-def _contraction(
-    kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target
-) -> tuple[str, int]:
+def _contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     form = contraction_form(kernel)
     if form == "gemm" and schedule["lanes"]:
         return emit_contraction(kernel, c, schedule, name, target)

@@ -105,7 +105,7 @@ def in_place(expr: Expr, dtype: DType, ops: Operands, axis: Var) -> tuple[int, i
 def k_contiguous(expr: Expr, ops: Operands, other: Var) -> bool:
     """Whether loads run along k rather than along ``other``."""
     along_k = sum(coefficient(o, ops.ki) == 1 for o in offsets([expr]))
-    along_other = sum(coefficient(o, other) in (0, 1) for o in offsets([expr]))
+    along_other = sum(coefficient(o, other) == 1 for o in offsets([expr]))
     return along_k > along_other
 
 
@@ -128,7 +128,7 @@ def block_k(ko: int, ki: int, kc: int, width: int) -> Blocks:
         return Blocks(1, ko, ki, 1)
     if ki > kc:
         chunks = -(-ki // kc)
-        chunk = -(-(-(-ki // chunks)) // width) * width
+        chunk = math.ceil(ki / chunks / width) * width
         chunks = -(-ki // chunk)
         return Blocks(ko * chunks, 1, chunk, chunks)
     group = max(1, kc // ki)
@@ -469,14 +469,14 @@ class _Emitter:
             for v, slot in enumerate(line):
                 code.store(slot.get(), code.gep(self.tile, i * self.nr + v * self.width, self.scalar), 64)
         whole = columns // self.width
-        with code.loop(0, len(sums)) as i:
-            base = i * self.nr
-            with code.loop(0, whole) as v:
-                at = v * self.width
-                self._store(m + i, n + at, self._tile_load(base + at), self.width)
+        with code.loop(0, len(sums)) as row:
+            base = row * self.nr
+            with code.loop(0, whole) as vector:
+                at = vector * self.width
+                self._store(m + row, n + at, self._tile_load(base + at), self.width)
             if columns % self.width:
                 at = code.integer(whole * self.width)
-                self._store(m + i, n + at, self._tile_load(base + at), columns % self.width)
+                self._store(m + row, n + at, self._tile_load(base + at), columns % self.width)
 
     def _tile_load(self, at: Value) -> Value:
         return self.code.load(self.code.gep(self.tile, at, self.scalar), self.vector, 64)
@@ -521,10 +521,6 @@ def transpose(rows: Sequence[Value]) -> list[Value]:
     return rows
 
 
-def emit_contraction(
-    kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target
-) -> tuple[str, int]:
+def emit_contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     return _Emitter(kernel, c, schedule, name, target).emit()
-
-

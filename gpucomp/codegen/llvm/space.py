@@ -98,7 +98,14 @@ def _contraction_problem(kernel: Kernel) -> Problem:
         for name, axes in (("batch", c.batch), ("m", c.m), ("n", c.n), ("k", c.k))
     }
     form = contraction_form(kernel)
-    problem = {**sizes, "nbytes": c.acc.dtype.nbytes, "form": FORMS.index(form), "a_step": 0, "b_step": 0, "b_along_k": 0}
+    problem = {
+        **sizes,
+        "nbytes": c.acc.dtype.nbytes,
+        "form": FORMS.index(form),
+        "a_step": 0,
+        "b_step": 0,
+        "b_along_k": 0,
+    }
     if form != "gemm":
         return problem
     ops = operands_of(kernel, c, 4)
