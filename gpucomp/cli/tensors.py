@@ -140,7 +140,8 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
     if preprocess == "imagenet":
         pixels = pixels / np.float32(255)
         if channels == 3:
-            pixels = (pixels - np.array(IMAGENET_MEAN, np.float32)) / np.array(IMAGENET_DEVIATION, np.float32)
+            mean, deviation = np.array([IMAGENET_MEAN, IMAGENET_DEVIATION], np.float32)
+            pixels = (pixels - mean) / deviation
     if first:
         pixels = pixels.transpose(2, 0, 1)
     return pixels[None].astype(spec.type.dtype.numpy)

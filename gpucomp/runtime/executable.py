@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,17 @@ PROGRAMS = {
     "opencl": ("gpucomp.runtime.opencl", "OpenCLProgram"),
     "cuda": ("gpucomp.runtime.cuda", "CudaProgram"),
 }
+
+
+_executables: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for executable in _executables:  # the thread that held a lock exists in the parent only
+        executable._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Program(Protocol):
@@ -76,6 +89,7 @@ class Executable:
         self.weights = weights
         self._program: Program | None = None
         self._lock = threading.Lock()  # one arena: runs take turns
+        _executables.add(self)
 
     def __repr__(self) -> str:
         model = f"{self.plan.model!r} " if self.plan.model else ""

@@ -1,8 +1,10 @@
 """An executable: what it says of itself, and every input it refuses."""
 
+import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +16,7 @@ from gpucomp.runtime.inputs import TensorSpec, checked_inputs
 from gpucomp.runtime.plan import Launch
 from tests.runtime.samples import PLAN, NumpyProgram, executable, use_numpy
 
+ROOT = Path(__file__).parent.parent.parent
 X = np.arange(15, dtype=np.float32).reshape(3, 5)
 
 
@@ -276,6 +279,26 @@ def test_runs_from_several_threads_take_turns(monkeypatch):
         thread.join()
 
     assert Exclusive.clashes == 0
+
+
+def test_a_process_forked_in_the_middle_of_a_run_can_run():
+    script = (
+        "import os, numpy as np\n"
+        "from gpucomp.runtime.executable import PROGRAMS\n"
+        "from tests.runtime.samples import executable, NumpyProgram\n"
+        "PROGRAMS['cpu'] = (NumpyProgram.__module__, 'NumpyProgram')\n"
+        "exe = executable()\n"
+        "exe._lock.acquire()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    exe.run({'x': np.zeros((3, 5), np.float32)})\n"
+        "    os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, cwd=ROOT)
+
+    assert ran.stdout == "7\n", ran.stderr
 
 
 def test_a_saved_executable_gives_the_same_answer(tmp_path):
