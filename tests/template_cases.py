@@ -86,14 +86,20 @@ def default(kernel: Kernel, limits: Limits) -> dict[str, int]:
     return dict(family.default(SimpleNamespace(**family.problem(kernel)), limits))
 
 
+MAX_UNROLLED = 512  # multiply-adds written out: CPU compilers take minutes over more
+
+
 def spread(kernel: Kernel, limits: Limits, count: int, seed: int = 0) -> list[dict[str, int]]:
-    """``count`` legal schedules drawn over the whole space, the same ones every time."""
+    """``count`` legal schedules drawn over the whole space, the same ones every time; none with endless code."""
     family = family_of(kernel)
     problem = family.problem(kernel)
     draw = random.Random(seed)
     found: list[dict[str, int]] = []
     while len(found) < count:
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
+        unrolled = schedule.get("tile_k", 1) * schedule.get("reg_m", 1) * schedule.get("reg_n", 1)
+        if unrolled > MAX_UNROLLED:
+            continue
         if schedule not in found and not family.reasons(schedule, problem, limits):
             found.append(schedule)
     return found
