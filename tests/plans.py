@@ -35,10 +35,9 @@ def two_layers(target: Target, *, host: bool = False) -> tuple[Plan, dict[str, s
     if host:
         launches.insert(1, Launch(-1, (3, 7), "between", inputs=1, host="Relu"))
         launches[2] = Launch(0, (7, 1, 4, 5), "second", inputs=2)
-    plan = Plan(
-        target.name, target.kind, target.arch, buffers, (kernel,), tuple(launches), (0,), (4, 5, 8, 0), ("y", "z", "nothing", "x"),
-        3 * step,
-    )  # fmt: skip
+    names = ("y", "z", "nothing", "x")
+    ends = (0,), (4, 5, 8, 0), names
+    plan = Plan(target.name, target.kind, target.arch, buffers, (kernel,), tuple(launches), *ends, 3 * step)
     return plan, {"k0.src": source.text}, {"w0": BIAS}
 
 

@@ -49,13 +49,17 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> Ker
     printer = CPrinter(dialect, params, target.features)
     derived = family.derive(s, p)
     hooks = HOOKS[family.name](kernel, printer, s, p, SimpleNamespace(**derived))
-    text = environment().get_template(family.template).render(
-        dialect=dialect.template,
-        name=name,
-        params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
-        wide="" if hooks["index"] == "int" else f"({hooks['index']})",
-        helpers=list(printer.helpers.values()),
-        **{**problem, **schedule, **derived, **hooks},
+    text = (
+        environment()
+        .get_template(family.template)
+        .render(
+            dialect=dialect.template,
+            name=name,
+            params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
+            wide="" if hooks["index"] == "int" else f"({hooks['index']})",
+            helpers=list(printer.helpers.values()),
+            **{**problem, **schedule, **derived, **hooks},
+        )
     )
     geometry = family.geometry(s, p)
     header = _header(kernel, family, problem, schedule)

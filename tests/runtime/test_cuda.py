@@ -137,7 +137,9 @@ def test_missing_cupy_names_the_extra(monkeypatch):
 
 def test_a_plan_without_binaries_is_compiled_from_its_sources(monkeypatch):
     built = []
-    monkeypatch.setattr(cuda, "build", lambda source, target, cache: built.append((source.name, target.arch)) or b"cubin")
+    monkeypatch.setattr(
+        cuda, "build", lambda source, target, cache: built.append((source.name, target.arch)) or b"cubin"
+    )
 
     opened(binary=b"")
 
