@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gpucomp import targets
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
@@ -28,6 +30,7 @@ def compile(
     *,
     target: str = "auto",
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
@@ -35,6 +38,7 @@ def compile(
 
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is what GPUCOMP_TARGET says, else cpu
     shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``
+    constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
     progress  called with (stage, done, total) as the work goes on
     observer  called with the record of each rewrite pass
 
@@ -45,7 +49,7 @@ def compile(
     device = targets.resolve(target)
 
     tell("read", 0, 1)
-    graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()})
+    graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()}, constants=constants)
     tell("rewrite", 0, 1)
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)

@@ -74,14 +74,14 @@ PIPELINE: tuple[Pass, ...] = (
     rules_pass("fuse-norms", fuse_norms.RULES, BASICS),
     rules_pass("move", movement.RULES, BASICS),
     rules_pass("scale", scale.RULES, pads.RULES, BASICS),
+    rules_pass("layout", layout.RULES, movement.RULES, scale.RULES, pads.RULES, BASICS),
     Pass("siblings", siblings.merge_siblings),
-    rules_pass("layout", layout.RULES, movement.RULES, BASICS),
     Pass("attention", rules_pass("", attention.RULES, BASICS).run, _has_attention_engine),
     Pass("decompose", rules_pass("", attention.DECOMPOSITION).run, lambda target: not _has_attention_engine(target)),
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),
-    rules_pass("clean", BASICS),
+    rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )
 
 

@@ -1,14 +1,17 @@
-"""Compiles kernels for this processor and calls them, one task range at a time."""
+"""Compiles kernels for this processor and calls them, task by task."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 import numpy as np
+from kernel_oracle import UNWRITTEN
 
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.space import family_of
+from gpucomp.codegen.source import KernelSource
 from gpucomp.kernel import Kernel
 from gpucomp.runtime.elf import Image
 from gpucomp.schedule.space import Schedule
@@ -17,25 +20,42 @@ from gpucomp.targets.target import Target
 
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:
-    from types import SimpleNamespace
-
     family = family_of(kernel)
     return family.default(SimpleNamespace(**family.problem(kernel)), (target or cpu.host()).limits)
+
+
+class Library:
+    """Several kernels compiled together."""
+
+    def __init__(
+        self,
+        kernels: Mapping[str, Kernel],
+        schedules: Mapping[str, Schedule] | None = None,
+        target: Target | None = None,
+    ) -> None:
+        target = target or cpu.host()
+        self.kernels = kernels
+        self.sources: dict[str, KernelSource] = {
+            name: emit(kernel, (schedules or {}).get(name) or default_schedule(kernel, target), target, name)
+            for name, kernel in kernels.items()
+        }
+        self.image = Image(cpu.build(list(self.sources.values()), target))
+
+    def run(self, name: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs of a kernel, its tasks run one by one from the last to the first."""
+        kernel = self.kernels[name]
+        arrays = [np.ascontiguousarray(a) for a in inputs]
+        outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+        pointers = [a.ctypes.data for a in (*arrays, *outputs)]
+        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64, ctypes.c_int64)
+        function = prototype(self.image.address(name))
+        for task in range(self.sources[name].geometry.groups[0] - 1, -1, -1):
+            function(*pointers, task, task + 1)
+        return outputs
 
 
 def run_kernel(
     kernel: Kernel, inputs: Sequence[np.ndarray], schedule: Schedule | None = None, target: Target | None = None
 ) -> list[np.ndarray]:
-    """The outputs of ``kernel``, its tasks run one by one from the last to the first."""
-    target = target or cpu.host()
-    source = emit(kernel, schedule or default_schedule(kernel, target), target, "k")
-    image = Image(cpu.build([source], target))
-    arrays = [np.ascontiguousarray(a) for a in inputs]
-    outputs = [np.zeros(t.shape, t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(kernel.params), ctypes.c_int64, ctypes.c_int64)(
-        image.address("k")
-    )
-    pointers = [a.ctypes.data for a in (*arrays, *outputs)]
-    for task in range(source.geometry.groups[0] - 1, -1, -1):
-        function(*pointers, task, task + 1)
-    return outputs
+    """One kernel compiled and run."""
+    return Library({"k": kernel}, {"k": schedule} if schedule else None, target).run("k", inputs)

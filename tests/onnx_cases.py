@@ -54,7 +54,7 @@ def as_array(value: object) -> object:
 
 
 def verdict(case: object, backend: type[Backend] = InterpreterBackend) -> str:
-    """"" when every data set matches, "unsupported: why", or "wrong: how"."""
+    """ "" when every data set matches, "unsupported: why", or "wrong: how"."""
     for inputs, outputs in case.data_sets:
         given = [as_array(v) for v in inputs]
         expected = [as_array(v) for v in outputs]
@@ -71,7 +71,7 @@ def verdict(case: object, backend: type[Backend] = InterpreterBackend) -> str:
 
 
 def mismatch(actual: np.ndarray, expected: object, rtol: float, atol: float) -> str:
-    """"" when equal within the tolerances."""
+    """ "" when equal within the tolerances."""
     if not isinstance(expected, np.ndarray):
         return f"{type(expected).__name__} expected"
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
@@ -83,5 +83,3 @@ def mismatch(actual: np.ndarray, expected: object, rtol: float, atol: float) -> 
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     close = np.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
     return "" if close.all() else f"{a[~close][:4]}, {e[~close][:4]} expected"
-
-

@@ -231,6 +231,77 @@ def resizes() -> list[Case]:
     return made
 
 
+def grid_samples() -> list[Case]:
+    """Places that the computation to elements does not round: multiples of 1/8 from -1.5 to 1.5, and two far away."""
+    made = []
+    places = np.random.default_rng(3).integers(-12, 13, (2, 4, 3, 2)) / 8
+    places[0, 0, 0], places[1, 3, 2] = (-9.25, 7.5), (9.25, -3.0)
+    far = np.where(np.abs(places) > 5, places * 1e6, places)
+    for mode in ("nearest", "linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (False, True):
+                attrs = {"mode": mode, "padding_mode": padding, "align_corners": align}
+                grid = (places if padding == "reflection" else far).astype(np.float32)
+                made.append(Case((sample(F32, 2, 3, 5, 7), grid), attrs, terms=16))
+                made.append(Case((sample(F32, 1, 1, 1, 4), grid[:1]), attrs, terms=16))
+        made.append(Case((sample(F64, 2, 2, 6, 4), places), {"mode": mode}, terms=16))
+        made.append(Case((sample(F16, 2, 2, 6, 4), places.astype(np.float16)), {"mode": mode}, terms=16))
+    volume = (np.random.default_rng(4).integers(-10, 11, (1, 2, 3, 2, 3)) / 8).astype(np.float32)
+    made += [Case((sample(F32, 1, 2, 3, 4, 5), volume), {"mode": m}, terms=64) for m in ("linear", "nearest")]
+    made.append(Case((sample(I32, 1, 2, 3, 4, 5), volume), {"mode": "nearest"}))
+    made.append(Case((sample(F32, 1, 2, 3), np.zeros((1, 0, 1), np.float32))))
+    return made
+
+
+def roi_aligns() -> list[Case]:
+    boxes = np.array([[0, 0, 4, 3], [1, 0.5, 6.5, 4.25], [-3, -2, 2, 9], [2, 2, 2.25, 2.5]], np.float32)
+    made = []
+    for mode in ("avg", "max"):
+        for how in ("half_pixel", "output_half_pixel"):
+            attrs = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.75}
+            attrs |= {"mode": mode, "coordinate_transformation_mode": how}
+            made += [
+                Case((sample(t, 2, 3, 7, 5), boxes.astype(t.numpy), ints(1, 0, 1, 1)), attrs, terms=16)
+                for t in (F32, F64)
+            ]
+    attrs = {"output_height": 1, "output_width": 4, "sampling_ratio": 1}
+    made.append(Case((sample(F16, 1, 2, 5, 4), boxes.astype(np.float16), ints(0, 0, 0, 0)), attrs, terms=4))
+    made.append(Case((sample(F32, 1, 2, 5, 4), np.zeros((0, 4), np.float32), np.zeros((0,), np.int64)), attrs))
+    return made
+
+
+def deform_convs() -> list[Case]:
+    made = []
+    for t in FLOATS:
+        attrs = {"strides": (1, 2), "pads": (1, 0, 1, 1), "dilations": (1, 2)}
+        moves = (sample(F32, 2, 12, 6, 2, low=-12, high=12, seed=2).round() / 4).astype(t.numpy)
+        x, w, mask = sample(t, 2, 3, 6, 5), sample(t, 4, 3, 3, 2, seed=1), sample(t, 2, 6, 6, 2, seed=3)
+        made.append(Case((x, w, moves, mask), attrs, terms=72))
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 2, "offset_group": 4}
+    moves, mask = (sample(F32, 1, 32, 3, 2, low=-9, high=9).round() / 2), sample(F32, 1, 16, 3, 2, seed=3)
+    made.append(Case((sample(F32, 1, 4, 4, 3), sample(F32, 6, 2, 2, 2, seed=1), moves, mask), attrs, terms=32))
+    attrs = {"strides": (2,), "pads": (1, 1), "dilations": (1,)}
+    moves, mask = sample(F32, 1, 3, 3, seed=2), sample(F32, 1, 3, 3, seed=3)
+    made.append(Case((sample(F32, 1, 2, 5), sample(F32, 3, 2, 3, seed=1), moves, mask), attrs, terms=12))
+    return made
+
+
+def attentions() -> list[Case]:
+    made = []
+    for t in FLOATS:
+        q, k, v = sample(t, 2, 3, 5, 4), sample(t, 2, 3, 7, 4, seed=1), sample(t, 2, 3, 7, 6, seed=2)
+        mask, chosen = sample(t, 5, 7, seed=3), sample(BOOL, 2, 1, 5, 7)
+        chosen[..., 0] = True  # a row with nothing chosen has no softmax
+        made += [
+            Case((q, k, v), {"scale": 0.5}, terms=7),
+            Case((q, k, v, mask), {"scale": 1.5}, terms=7),
+            Case((q, k, v, chosen), {"scale": 0.5, "masked": -np.inf}, terms=7),
+        ]
+    made.append(Case((sample(F32, 5, 4), sample(F32, 3, 4), sample(F32, 3, 2)), {"scale": 0.5}, terms=3))
+    made.append(Case((sample(F32, 5, 4), sample(F32, 3, 4), sample(F32, 3, 2), sample(BOOL, 5, 3)), terms=3))
+    return made
+
+
 def ints(*values: Any, dtype: Any = np.int64) -> np.ndarray:
     return np.array(values[0] if len(values) == 1 else values, dtype)
 
@@ -488,12 +559,26 @@ CASES: dict[str, list[Case]] = {
         for big in (True, False)
     ]
     + [Case((sample(F32, 3, 5),), {"k": 0, "axis": 1})],
+    "Rank": [
+        Case((sample(t, 3, 7, 2, low=-4, high=4),), {"axis": 1, "largest": largest})
+        for t in (*FLOATS, I64, U8)
+        for largest in (True, False)
+    ]
+    + [
+        Case((np.array([2.0, np.nan, 2, -np.inf, np.nan, np.inf], np.float32),), {"axis": 0, "largest": big})
+        for big in (True, False)
+    ]
+    + [Case((sample(F32, 3, 0),), {"axis": 1}), Case((sample(F32, 1),), {"axis": 0})],
     "Softmax": rows(),
     "LogSoftmax": rows(),
     "LayerNorm": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
     "RMSNorm": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
     "MaxPool": pools((*FLOATS, I8, U8)),
-    "MaxPoolIndices": pools((F64, F16, I8), {"storage_order": 0}, {"storage_order": 1}, layouts=False),
+    "MaxPoolIndices": [
+        Case((np.array([[[1, np.nan, 3, -np.inf, 2]]], np.float32),), window((2,), (1,), (2, 1), (1,), (7,))),
+        Case((np.full((1, 1, 3), -np.inf, np.float32),), window((2,), (1,), (0, 0), (1,), (2,))),
+        *pools((F64, F16, I8), {"storage_order": 0}, {"storage_order": 1}, layouts=False),
+    ],
     "AveragePool": pools(FLOATS, {"count_include_pad": False}, {"count_include_pad": True}),
     "MatMul": [
         *(Case((sample(t, 5, 7), sample(t, 7, 3, seed=1)), terms=7) for t in (*FLOATS, I32, I8, U8)),
@@ -537,7 +622,11 @@ CASES: dict[str, list[Case]] = {
         ),
         Case((sample(F32, 3, 0), sample(F32, 0, 2)), {"equation": "ij,jk->ik"}),
     ],
+    "Attention": attentions(),
+    "DeformConv": deform_convs(),
     "Resize": resizes(),
+    "GridSample": grid_samples(),
+    "RoiAlign": roi_aligns(),
 }
 
 for _name in ("ArgMax", "ArgMin"):

@@ -7,7 +7,6 @@ Results go to stdout, everything else to stderr. A traceback is printed only wit
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,7 +14,6 @@ from types import TracebackType
 from gpucomp.errors import GpucompError, UnsupportedError
 
 INTERRUPTED = 130
-BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,34 +24,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from gpucomp.cli.commands import gpucomp
 
     try:
-        gpucomp.main(args=None if arguments is None else list(arguments), prog_name="gpucomp", standalone_mode=False)
-        sys.stdout.flush()
+        given = None if arguments is None else list(arguments)
+        ended = gpucomp.main(args=given, prog_name="gpucomp", standalone_mode=False)
     except GpucompError as error:
         return report(error)
-    except click.exceptions.Exit as end:
-        return end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else error.format_message(), file=sys.stderr)
         return 2
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""
-        print_error("GPC2000", f"{error.format_message()}{hint}")
+        print_error("GPC2000", f"{error.format_message().rstrip('.')}{hint}")
         return 2
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of stdout has gone: `gpucomp inspect ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     except MemoryError as error:
         print_error("GPC1001", f"out of memory: {error}" if str(error) else "out of memory")
         return 1
-    return 0
+    return ended if isinstance(ended, int) else 0  # --help and --version end with a number
 
 
 def print_error(code: str, message: str) -> None:
-    print(f"error {code}: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error {code}: {one_line(message)}", file=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks and without what a terminal would obey instead of showing."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
 
 
 def report(error: GpucompError) -> int:
@@ -61,7 +59,7 @@ def report(error: GpucompError) -> int:
     print_error(error.code, error.message)
     if isinstance(error, UnsupportedError) and error.problems != (error.message,):
         for problem in error.problems:
-            print(f"  {' '.join(problem.split())}", file=sys.stderr)
+            print(f"  {one_line(problem)}", file=sys.stderr)
     if _debugging():
         sys.__excepthook__(type(error), error, error.__traceback__)
     return error.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,11 +53,11 @@ def compare(actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 
 def require(errors: Mapping[str, float], tolerance: float, reference: str) -> None:
     """Raise ``AccuracyError`` for the worst output if it is further off than ``tolerance``."""
-    worst = max(errors, key=lambda name: errors[name], default=None)
-    if worst is not None and not errors[worst] <= tolerance:
-        count = sum(not error <= tolerance for error in errors.values())
+    wrong = {name: error for name, error in errors.items() if not error <= tolerance}  # so is NaN
+    if wrong:
+        worst = max(wrong, key=lambda name: float("inf") if math.isnan(wrong[name]) else wrong[name])
         raise AccuracyError(
             f"output {quote(worst)}: relative L2 error {errors[worst]:.3e} against {reference} is above {tolerance:g}"
-            f" ({count} of {len(errors)} outputs are)",
+            f" ({len(wrong)} of {len(errors)} outputs are)",
             code="GPC6001",
         )

@@ -1,4 +1,4 @@
-"""What is on this machine: packages, devices, drivers, tools. What is missing is named with the command that gets it."""
+"""What is on this machine: packages, devices, drivers, tools; and for what is missing, the command that gets it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,31 @@ CPU_FEATURES = (
 def findings() -> list[str]:
     """Every line of the report."""
     return [*_python(), "", *_packages(), "", *_cpu(), "", *_opencl(), "", *_cuda(), "", *_tools(), "", *_settings()]
+
+
+def targets_found() -> list[str]:
+    """The targets that something can run on here: the CPU always, OpenCL and CUDA where there is a device."""
+    return ["cpu", *(["opencl"] if _has_opencl_device() else []), *(["cuda"] if _has_gpu() else [])]
+
+
+def _has_opencl_device() -> bool:
+    try:
+        cl = importlib.import_module("pyopencl")
+    except (ImportError, OSError):
+        return False
+    try:
+        return any(place.get_devices() for place in cl.get_platforms())
+    except cl.Error:
+        return False
+
+
+def _has_gpu() -> bool:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
 def _row(name: str, found: str) -> str:

@@ -71,11 +71,16 @@ def measure(
 
 def summary(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> list[str]:
     """The lines of trtexec's performance summary, and a diagnosis where the samples call for one."""
-    at = ", ".join(f"percentile({p:g}%) = {latency.percentile_ms(p):.4g} ms" for p in percentiles)
+    figures = {
+        "min": min(latency.samples_ms),
+        "max": max(latency.samples_ms),
+        "mean": latency.mean_ms,
+        "median": latency.median_ms,
+        **{f"percentile({p:g}%)": latency.percentile_ms(p) for p in percentiles},
+    }
     lines = [
         f"Throughput: {1e3 / latency.mean_ms:.6g} qps",
-        f"Latency: min = {min(latency.samples_ms):.4g} ms, max = {max(latency.samples_ms):.4g} ms, "
-        f"mean = {latency.mean_ms:.4g} ms, median = {latency.median_ms:.4g} ms, {at}",
+        "Latency: " + ", ".join(f"{name} = {value:.4g} ms" for name, value in figures.items()),
         f"Noise: {100 * latency.noise:.1f} % (interquartile range over median of {len(latency.samples_ms)} samples)",
     ]
     if latency.noise > UNSTABLE:

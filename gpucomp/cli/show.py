@@ -85,9 +85,9 @@ def memory(exe: Executable) -> list[str]:
     """The arena beside its lower bound, the weights, the peak."""
     plan = exe.plan
     weights = sum(b.nbytes for b in plan.buffers if b.kind == WEIGHT)
-    ratio = f"{plan.arena_bytes / plan.live_bytes:.3f} of it" if plan.live_bytes else "no temporaries"
+    ratio = f", {plan.arena_bytes / plan.live_bytes:.3f} of the largest live set" if plan.live_bytes else ""
     return [
-        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes; the largest live set is {plan.live_bytes}: {ratio})",
+        f"arena     {size(plan.arena_bytes)} ({plan.arena_bytes} bytes{ratio})",
         f"weights   {size(weights)} ({weights} bytes)",
         f"peak      {size(exe.peak_bytes)} (arena, weights, inputs, outputs)",
     ]
@@ -101,18 +101,14 @@ def summary(exe: Executable) -> list[str]:
     lines = [
         f"model     {quote(exe.plan.model)}",
         f"target    {exe.target} ({exe.plan.arch})",
-        *(f"input     {spec}" for spec in _quoted(exe.inputs)),
-        *(f"output    {spec}" for spec in _quoted(exe.outputs)),
+        *(f"input     {spec}" for spec in exe.inputs),
+        *(f"output    {spec}" for spec in exe.outputs),
         f"kernels   {len(infos)}: {families}" if infos else "kernels   0",
         *memory(exe),
     ]
     if host:
         lines.append(f"host      {len(host)} operators run on the host: {counted(info.label for info in host)}")
     return lines
-
-
-def _quoted(specs: Iterable[object]) -> list[str]:
-    return [" ".join(str(spec).split()) for spec in specs]
 
 
 def tensor(name: str, array: np.ndarray) -> str:

@@ -132,15 +132,15 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
         with Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise UsageError(f"{quote(path)} has more than {MAX_PIXELS} pixels", code="GPC2004")
-            image = image.convert("RGB" if channels == 3 else "L")
-            pixels = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR), np.float32)
+            coloured = image.convert("RGB" if channels == 3 else "L")
+            pixels = np.asarray(coloured.resize((width, height), Image.Resampling.BILINEAR), np.float32)
     except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise _unreadable(path, error) from None
     pixels = pixels.reshape(height, width, channels)
     if preprocess == "imagenet":
         pixels = pixels / np.float32(255)
         if channels == 3:
-            pixels = (pixels - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_DEVIATION)
+            pixels = (pixels - np.array(IMAGENET_MEAN, np.float32)) / np.array(IMAGENET_DEVIATION, np.float32)
     if first:
         pixels = pixels.transpose(2, 0, 1)
     return pixels[None].astype(spec.type.dtype.numpy)

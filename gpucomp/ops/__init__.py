@@ -93,6 +93,7 @@ from gpucomp.ops.reduction import (
     ArgMax,
     ArgMin,
     CumSum,
+    Rank,
     ReduceMax,
     ReduceMean,
     ReduceMin,
@@ -103,6 +104,7 @@ from gpucomp.ops.reduction import (
 from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
+from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
 
 __all__ = [
     "OPS",
@@ -135,6 +137,7 @@ __all__ = [
     "Cos",
     "Cosh",
     "CumSum",
+    "DeformConv",
     "Div",
     "Einsum",
     "Elu",
@@ -147,6 +150,7 @@ __all__ = [
     "GatherElements",
     "GatherND",
     "Gelu",
+    "GridSample",
     "HardSigmoid",
     "HardSwish",
     "Input",
@@ -173,6 +177,7 @@ __all__ = [
     "Pad",
     "Pow",
     "RMSNorm",
+    "Rank",
     "Reciprocal",
     "ReduceMax",
     "ReduceMean",
@@ -183,6 +188,7 @@ __all__ = [
     "Reshape",
     "Resize",
     "ReverseSequence",
+    "RoiAlign",
     "Round",
     "ScatterElements",
     "ScatterND",

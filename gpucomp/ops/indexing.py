@@ -37,11 +37,13 @@ def _wrapped(value: Expr, extent: int) -> Expr:
     return place if value.dtype.kind == "u" else select(place < 0, place + extent, place)
 
 
-def _clamped(value: Expr, extent: int) -> Expr:
+def clamped(value: Expr, extent: int) -> Expr:
+    """A stored index as one that is inside: wrapped when negative, then clamped."""
     return call("min", call("max", _wrapped(value, extent), 0), extent - 1)
 
 
-def _clamp(indices: np.ndarray, extent: int) -> np.ndarray:
+def clamped_array(indices: np.ndarray, extent: int) -> np.ndarray:
+    """``clamped`` for references."""
     indices = indices.astype(np.int64)
     return np.clip(np.where(indices < 0, indices + extent, indices), 0, extent - 1)
 
@@ -62,14 +64,14 @@ def Gather(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
 
 @Gather.define("reference")
 def _gather_reference(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
-    return np.take(x, _clamp(indices, x.shape[axis]), axis=axis)
+    return np.take(x, clamped_array(indices, x.shape[axis]), axis=axis)
 
 
 @Gather.define("algorithm")
 def _gather_algorithm(x: TensorType, indices: TensorType, *, axis: int) -> Algorithm:
     axes = axes_of((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
     end = axis + indices.rank
-    place = _clamped(load(1, axes[axis:end], indices.dtype), x.shape[axis])
+    place = clamped(load(1, axes[axis:end], indices.dtype), x.shape[axis])
     return Algorithm(axes, load(0, (*axes[:axis], place, *axes[end:]), x.dtype))
 
 
@@ -89,13 +91,13 @@ def GatherElements(x: TensorType, indices: TensorType, *, axis: int) -> TensorTy
 @GatherElements.define("reference")
 def _gather_elements_reference(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
     part = x[tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(indices.shape))]
-    return np.take_along_axis(part, _clamp(indices, x.shape[axis]), axis)
+    return np.take_along_axis(part, clamped_array(indices, x.shape[axis]), axis)
 
 
 @GatherElements.define("algorithm")
 def _gather_elements_algorithm(x: TensorType, indices: TensorType, *, axis: int) -> Algorithm:
     axes = axes_of(indices.shape)
-    place = _clamped(load(1, axes, indices.dtype), x.shape[axis])
+    place = clamped(load(1, axes, indices.dtype), x.shape[axis])
     return Algorithm(axes, load(0, (*axes[:axis], place, *axes[axis + 1 :]), x.dtype))
 
 
@@ -118,7 +120,7 @@ def GatherND(x: TensorType, indices: TensorType, *, batch_dims: int = 0) -> Tens
 @GatherND.define("reference")
 def _gather_nd_reference(x: np.ndarray, indices: np.ndarray, *, batch_dims: int = 0) -> np.ndarray:
     length = indices.shape[-1]
-    places = [_clamp(indices[..., k], x.shape[batch_dims + k]) for k in range(length)]
+    places = [clamped_array(indices[..., k], x.shape[batch_dims + k]) for k in range(length)]
     outer = indices.shape[:-1]
     batch = [np.arange(n).reshape((-1,) + (1,) * (len(outer) - 1 - d)) for d, n in enumerate(outer[:batch_dims])]
     at = [np.broadcast_to(a, outer) for a in (*batch, *places)]
@@ -130,7 +132,7 @@ def _gather_nd_algorithm(x: TensorType, indices: TensorType, *, batch_dims: int 
     length = indices.shape[-1]
     axes = axes_of((*indices.shape[:-1], *x.shape[batch_dims + length :]))
     outer = axes[: indices.rank - 1]
-    places = [_clamped(load(1, (*outer, index(k)), indices.dtype), x.shape[batch_dims + k]) for k in range(length)]
+    places = [clamped(load(1, (*outer, index(k)), indices.dtype), x.shape[batch_dims + k]) for k in range(length)]
     return Algorithm(axes, load(0, (*axes[:batch_dims], *places, *axes[len(outer) :]), x.dtype))
 
 

@@ -128,7 +128,7 @@ def MaxPoolIndices(
     out: Ints,
     storage_order: int = 0,
 ) -> TensorType:
-    """Where MaxPool's element is found: its offset in ``x`` (NCHW), the first of equals, as i64.
+    """Where MaxPool's element is found: its offset in ``x`` (NCHW), the first of equals, as i64. A NaN wins.
 
     ``storage_order`` 1 counts the spatial axes column-major, as ONNX's MaxPool has it. A window that holds nothing
     gives -1.
@@ -156,7 +156,8 @@ def _max_pool_indices_reference(
     numbers = plane + np.arange(math.prod(x.shape[:2])).reshape((*x.shape[:2], *(1,) * rank)) * plane.size
     offsets = _windows(numbers, kernel, strides, pads, dilations, "NCHW", out, -1).reshape(values.shape)
     values = np.where(offsets < 0, -np.inf, values)
-    first = np.argmax(np.where(offsets < 0, -2, np.where(values == values.max(-1, keepdims=True), 1, 0)), axis=-1)
+    hits = (values == values.max(-1, keepdims=True)) | np.isnan(values)
+    first = np.argmax(hits & (offsets >= 0), axis=-1)
     return np.take_along_axis(offsets, first[..., None], -1)[..., 0].astype(np.int64)
 
 
@@ -175,7 +176,10 @@ def _max_pool_indices_algorithm(
     lowest = identity_of("max", x.dtype)
     best = reduce("max", window.taps, select(window.inside, load(0, window.source, x.dtype), lowest))
     again = _Window(x, kernel, strides, pads, dilations, "NCHW", out, window.axes)
-    hit = call("eq", load(0, again.source, x.dtype), best)
+    element = load(0, again.source, x.dtype)
+    hit = call("eq", element, best)
+    if x.dtype.is_float:
+        hit = call("or", hit, call("isnan", element))
     nowhere = x.size
     offset = select(again.inside, select(hit, flatten(again.source, x.shape), nowhere), nowhere)
     first = reduce("min", again.taps, offset)

@@ -187,12 +187,61 @@ def _cumsum_algorithm(x: TensorType, *, axis: int, exclusive: bool = False, reve
     return Algorithm(axes, cast(reduce("sum", (k,), select(counted, element, 0)), x.dtype))
 
 
+def _before(a: Expr, a_place: Expr, b: Expr, b_place: Expr, largest: bool) -> Expr:
+    """Whether element ``a`` comes before ``b`` in the order of Rank and TopK, a total one."""
+    ahead = b < a if largest else a < b
+    equal = call("eq", a, b)
+    if a.dtype.is_float:
+        a_nan, b_nan = call("isnan", a), call("isnan", b)
+        nan_ahead = call("and", a_nan, call("not", b_nan)) if largest else call("and", b_nan, call("not", a_nan))
+        ahead = call("or", ahead, nan_ahead)
+        equal = call("or", equal, call("and", a_nan, b_nan))
+    return call("or", ahead, call("and", equal, a_place < b_place))
+
+
+def _order(x: np.ndarray, axis: int, largest: bool) -> np.ndarray:
+    """The indices of the elements along ``axis`` in the order of Rank and TopK."""
+    if not largest:
+        return np.argsort(_wide(x), axis=axis, kind="stable")
+    # numpy sorts upwards and stably: reversed twice, the first of equals is first again
+    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(_wide(x), axis), axis=axis, kind="stable"), axis)
+
+
+def _rank_of(x: TensorType, at: tuple[Expr, ...], axis: int, largest: bool) -> Expr:
+    """How many elements along ``axis`` come before the one at ``at``."""
+    other = var("k", x.shape[axis])
+    there = load(0, [other if d == axis else a for d, a in enumerate(at)], x.dtype)
+    return reduce("sum", (other,), select(_before(there, other, load(0, at, x.dtype), at[axis], largest), index(1), 0))
+
+
+@op("Rank")
+def Rank(x: TensorType, *, axis: int, largest: bool = True) -> TensorType:
+    """The place of each element among those along ``axis``, the greatest (least) being 0; as i64.
+
+    Of equals the first comes first; NaN counts as greater than every number.
+    """
+    expect(x, "fiu")
+    expect_axis(axis, x.rank)
+    return x.with_dtype(I64)
+
+
+@Rank.define("reference")
+def _rank_reference(x: np.ndarray, *, axis: int, largest: bool = True) -> np.ndarray:
+    return np.argsort(_order(x, axis, largest), axis=axis).astype(np.int64)  # a permutation's inverse
+
+
+@Rank.define("algorithm")
+def _rank_algorithm(x: TensorType, *, axis: int, largest: bool = True) -> Algorithm:
+    axes = axes_of(x.shape)
+    return Algorithm(axes, _rank_of(x, axes, axis, largest))
+
+
 @op("TopK")
 def TopK(x: TensorType, *, k: int, axis: int, largest: bool = True) -> tuple[TensorType, TensorType]:
     """The ``k`` greatest (least) elements along ``axis`` in order, and their indices; of equals the first comes first.
 
-    NaN counts as greater than every number. The algorithm counts, for each element, how many come before it:
-    it reads the axis ``k * n`` times.
+    NaN counts as greater than every number. One kernel that reads ``k * n * n`` elements; ``compose.top_k`` says the
+    same in ``n * (n + k)``.
     """
     expect(x, "fiu")
     expect_axis(axis, x.rank)
@@ -204,38 +253,24 @@ def TopK(x: TensorType, *, k: int, axis: int, largest: bool = True) -> tuple[Ten
 
 @TopK.define("reference")
 def _topk_reference(x: np.ndarray, *, k: int, axis: int, largest: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    if largest:  # numpy sorts upwards and stably: reversed twice, the first of equals is first again
-        n = x.shape[axis]
-        order = n - 1 - np.flip(np.argsort(np.flip(_wide(x), axis), axis=axis, kind="stable"), axis)
-    else:
-        order = np.argsort(_wide(x), axis=axis, kind="stable")
-    indices = np.take(order, range(k), axis=axis).astype(np.int64)
+    indices = np.take(_order(x, axis, largest), range(k), axis=axis).astype(np.int64)
     return np.take_along_axis(x, indices, axis), indices
 
 
 @TopK.define("algorithm")
 def _topk_algorithm(x: TensorType, *, k: int, axis: int, largest: bool = True) -> tuple[Algorithm, Algorithm]:
-    n = x.shape[axis]
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
 
-    def along(axes: tuple[Var, ...], place: Expr) -> Expr:
-        return load(0, [place if d == axis else a for d, a in enumerate(axes)], x.dtype)
-
-    def before(a: Expr, a_place: Expr, b: Expr, b_place: Expr) -> Expr:
-        ahead = b < a if largest else a < b
-        equal = call("eq", a, b)
-        if x.dtype.is_float:
-            a_nan, b_nan = call("isnan", a), call("isnan", b)
-            nan_ahead = call("and", a_nan, call("not", b_nan)) if largest else call("and", b_nan, call("not", a_nan))
-            ahead = call("or", ahead, nan_ahead)
-            equal = call("or", equal, call("and", a_nan, b_nan))
-        return call("or", ahead, call("and", equal, a_place < b_place))
+    def along(axes: tuple[Var, ...], place: Expr) -> tuple[Expr, ...]:
+        return tuple(place if d == axis else a for d, a in enumerate(axes))
 
     def place_of(axes: tuple[Var, ...]) -> Expr:
-        j, other = var("j", n), var("k", n)
-        ahead = before(along(axes, other), other, along(axes, j), j)
-        rank = reduce("sum", (other,), select(ahead, index(1), 0))
-        return reduce("max", (j,), select(call("eq", rank, axes[axis]), j, 0))
+        j = var("j", x.shape[axis])
+        found = call("eq", _rank_of(x, along(axes, j), axis, largest), axes[axis])
+        return reduce("max", (j,), select(found, j, 0))
 
-    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     values, indices = axes_of(shape), axes_of(shape)
-    return Algorithm(values, along(values, place_of(values))), Algorithm(indices, place_of(indices))
+    return (
+        Algorithm(values, load(0, along(values, place_of(values)), x.dtype)),
+        Algorithm(indices, place_of(indices)),
+    )

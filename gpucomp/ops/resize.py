@@ -161,7 +161,7 @@ def _inside(at: Expr, extent: int) -> Expr:
     return call("min", call("max", at, 0), extent - 1)
 
 
-def _cubic_weight(distance: Expr, a: float) -> Expr:
+def cubic_weight(distance: Expr, a: float) -> Expr:
     """Keys 1981, cubic convolution: pieces for distances up to 1 and up to 2."""
     near = ((distance * (a + 2)) - (a + 3)) * distance * distance + 1
     far = ((distance * a - 5 * a) * distance + 8 * a) * distance - 4 * a
@@ -260,7 +260,7 @@ def _weighted(
         def tap_weight(tap: Expr, place: _Place = place, n: Expr = n, first: int = first, scale: float = scale) -> Expr:
             offset = cast(tap + first, kind) - cast(n % place.d, kind) * (1 / place.d)
             distance = call("abs", offset if scale == 1 else offset * scale)
-            value = _cubic_weight(distance, a) if mode == "cubic" else call("max", 1 - distance, 0)
+            value = cubic_weight(distance, a) if mode == "cubic" else call("max", 1 - distance, 0)
             if not exclude_outside:
                 return value
             position = n // place.d + tap + first

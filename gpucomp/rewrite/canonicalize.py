@@ -10,6 +10,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
 from gpucomp.ir.types import BOOL, DType
+from gpucomp.rewrite.concat import WIDEST
 from gpucomp.rewrite.match import (
     COMMUTATIVE,
     REDUCTIONS,
@@ -233,13 +234,13 @@ def merge_expands(node: Node) -> Value | None:
 
 @rule(ops.Concat)
 def merge_concats(node: Node, uses: Uses) -> Value | None:
-    """concat(concat(a, b), c)  ->  concat(a, b, c), where only this node reads the inner one"""
+    """concat(concat(a, b), c)  ->  concat(a, b, c), where only this node reads the inner one and few parts result"""
     axis = node.attrs["axis"]
     parts: list[Value] = []
     for part in node.inputs:
         inner = part.op is ops.Concat and part.attrs["axis"] == axis and uses(part) == 1
         parts += part.inputs if inner else (part,)
-    return ops.Concat(*parts, axis=axis) if len(parts) > len(node.inputs) else None
+    return ops.Concat(*parts, axis=axis) if len(node.inputs) < len(parts) <= WIDEST else None
 
 
 @rule(ops.Concat)
@@ -276,7 +277,6 @@ RULES = (
     reduce_nothing,
     merge_reshapes,
     merge_transposes,
-    transpose_unit_axes,
     merge_casts,
     merge_slices,
     merge_pads,
@@ -285,3 +285,6 @@ RULES = (
     drop_empty_parts,
     drop_kept_axes,
 )
+
+# after the Transposes have settled: one that only moves axes of extent 1 would no longer meet its inverse
+LATE_RULES = (transpose_unit_axes,)

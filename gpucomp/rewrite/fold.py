@@ -11,6 +11,7 @@ import numpy as np
 
 from gpucomp import config, ops
 from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.rewrite.match import row_major
 from gpucomp.rewrite.rule import Uses, rule
 
 WORK_LIMIT = 1 << 32
@@ -60,7 +61,7 @@ def _is_wasteful(node: Node, size: int, uses: Uses) -> bool:
 def _owned(array: np.ndarray, node: Node) -> np.ndarray:
     """``array`` in row-major order. Only a Reshape shares the memory of its operand."""
     if array.base is not None and node.op is not ops.Reshape:
-        return array.copy(order="C")
+        return row_major(array)
     return np.asarray(array, order="C")
 
 

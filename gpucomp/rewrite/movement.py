@@ -22,6 +22,7 @@ from gpucomp.rewrite.match import (
     inverse,
     is_constant,
     moves_nothing,
+    row_major,
 )
 from gpucomp.rewrite.rule import rule
 
@@ -282,7 +283,9 @@ def flatten_into_rows(node: Node) -> Value | None:
             extents = [moved.shape[axis] for axis in merged]
             rows = w.attrs["value"].reshape(*extents, w.shape[1])
             rows = rows.transpose(*(merged.index(axis) for axis in physical), len(merged))
-            return ops.MatMul(ops.Reshape(x, shape=flat.shape), constant(rows.reshape(w.shape)), name=node.name)
+            return ops.MatMul(
+                ops.Reshape(x, shape=flat.shape), constant(row_major(rows).reshape(w.shape)), name=node.name
+            )
     return None
 
 

@@ -13,6 +13,7 @@ from gpucomp.rewrite.match import along_axis, is_constant, keeps_type, splat
 from gpucomp.rewrite.rule import Uses, rule
 
 CONTRACTIONS: tuple[Op, ...] = (ops.Conv, ops.ConvTranspose, ops.MatMul)
+BLOCK = 256  # rows of weights that are widened to f64 at a time
 SHARED = 1 << 20  # bytes above which weights that others read too are not scaled into a second copy
 
 
@@ -25,13 +26,13 @@ def _may_copy(weight: Value, uses: Uses) -> bool:
     return uses(weight) == 1 or weight.type.nbytes <= SHARED
 
 
-def _is_first_channels_last(value: Value) -> bool:
+def _is_channels_last(value: Value | Node) -> bool:
     return value.attrs.get("layout", "NCHW") == "NHWC"
 
 
 def _result_channel(contraction: Value) -> int:
     """The axis of a contraction's result that runs over columns of its weights."""
-    if contraction.op is ops.MatMul or _is_first_channels_last(contraction):
+    if contraction.op is ops.MatMul or _is_channels_last(contraction):
         return contraction.type.rank - 1
     return 1
 
@@ -43,42 +44,47 @@ def _operand_channel(contraction: Node) -> int:
     return 1
 
 
-def _with_weights(contraction: Value | Node, weights: np.ndarray, x: Value | None = None) -> Value | None:
-    """The contraction with other weights; ``None`` where they are no finite numbers of its type."""
-    dtype = contraction.inputs[1].type.dtype
-    with np.errstate(all="ignore"):
-        rounded = weights.astype(dtype.numpy)
-    if not np.all(np.isfinite(rounded.astype(np.float64))):
-        return None
-    return contraction.op(x or contraction.inputs[0], constant(rounded), **contraction.attrs)
-
-
-def _scaled_columns(contraction: Value, scale: np.ndarray) -> np.ndarray | None:
-    """The weights whose contraction is the old one times ``scale``, a number a result channel."""
-    w = contraction.inputs[1].attrs["value"].astype(np.float64)
-    last = _is_first_channels_last(contraction)
-    if contraction.op is ops.MatMul or (contraction.op is ops.Conv and last):
-        return w * scale
-    if contraction.op is ops.Conv:
-        return w * scale.reshape(-1, *[1] * (w.ndim - 1))
-    if last:
-        return None
-    group = contraction.attrs.get("group", 1)
-    split = w.reshape(group, w.shape[0] // group, *w.shape[1:])  # [group, C/group, OC/group, *kernel]
-    return (split * scale.reshape(group, 1, -1, *[1] * (w.ndim - 2))).reshape(w.shape)
-
-
-def _rows(contraction: Node, per_channel: np.ndarray) -> np.ndarray | None:
-    """A number an operand channel, shaped to broadcast against the weights."""
+def _scaled(contraction: Value | Node, factor: np.ndarray, x: Value | None = None) -> Value | None:
+    """The contraction with its weights times ``factor``; ``None`` where they would be no finite numbers."""
     w = contraction.inputs[1].attrs["value"]
-    last = contraction.attrs.get("layout", "NCHW") == "NHWC"
+    weights = np.empty_like(w)  # in the same order of axes in memory
+    with np.errstate(all="ignore"):
+        if w.dtype.kind == "f":
+            np.multiply(w, factor, out=weights, casting="same_kind")  # in f64, a buffer at a time
+        else:
+            weights[...] = w.astype(np.float64) * factor
+    if not _all_finite(weights):
+        return None
+    return contraction.op(x or contraction.inputs[0], constant(weights), **contraction.attrs)
+
+
+def _all_finite(array: np.ndarray) -> bool:
+    return bool(np.isfinite(array).all())
+
+
+def _columns(contraction: Value, scale: np.ndarray) -> np.ndarray:
+    """``scale``, an f64 number a result channel, shaped to broadcast against the weights."""
+    w = contraction.inputs[1].attrs["value"]
+    last = _is_channels_last(contraction)
+    if contraction.op is ops.MatMul or (contraction.op is ops.Conv and last):
+        return scale
+    if contraction.op is ops.Conv:
+        return scale.reshape(-1, *[1] * (w.ndim - 1))
     group = contraction.attrs.get("group", 1)
-    if contraction.op is ops.MatMul:
+    rows = w.shape[-2] if last else w.shape[0]
+    each = np.repeat(scale.reshape(group, -1), rows // group, axis=0)  # [C, OC/group]
+    return each if last else each.reshape(*each.shape, *[1] * (w.ndim - 2))
+
+
+def _rows(contraction: Node, per_channel: np.ndarray) -> np.ndarray:
+    """``per_channel``, an f64 number an operand channel, shaped to broadcast against the weights."""
+    w = contraction.inputs[1].attrs["value"]
+    last = _is_channels_last(contraction)
+    if contraction.op is ops.MatMul or (contraction.op is ops.ConvTranspose and last):
         return per_channel.reshape(-1, 1)
     if contraction.op is ops.ConvTranspose:
-        return None if last else per_channel.reshape(-1, *[1] * (w.ndim - 1))
-    if group == 1:
-        return per_channel.reshape(-1, 1) if last else per_channel.reshape(1, -1, *[1] * (w.ndim - 2))
+        return per_channel.reshape(-1, *[1] * (w.ndim - 1))
+    group = contraction.attrs.get("group", 1)
     out_channels = w.shape[-1] if last else w.shape[0]
     each = np.repeat(per_channel.reshape(group, -1), out_channels // group, axis=0)  # [OC, C/group]
     return each.T if last else each.reshape(*each.shape, *[1] * (w.ndim - 2))
@@ -99,8 +105,7 @@ def scale_into_columns(node: Node, uses: Uses) -> Value | None:
     if scale is None:
         return None
     with np.errstate(all="ignore"):
-        weights = _scaled_columns(product, 1 / scale if node.op is ops.Div else scale)
-    return None if weights is None else _with_weights(product, weights)
+        return _scaled(product, _columns(product, 1 / scale if node.op is ops.Div else scale))
 
 
 @rule(ops.Mul)
@@ -115,7 +120,7 @@ def scale_before_shift(node: Node, uses: Uses) -> Value | None:
                 return None
             with np.errstate(all="ignore"):
                 shift = (b.astype(np.float64) * factor.astype(np.float64)).astype(b.dtype)
-            if np.all(np.isfinite(shift.astype(np.float64))):
+            if _all_finite(shift):
                 return ops.Add(ops.Mul(y, c), constant(shift))
     return None
 
@@ -131,9 +136,8 @@ def scale_into_rows(node: Node, uses: Uses) -> Value | None:
             if not _is_weighted(node[0]) or uses(product) != 1 or not _may_copy(node.inputs[1], uses):
                 return None
             scale = along_axis(c.astype(np.float64), x.shape, _operand_channel(node))
-            rows = None if scale is None else _rows(node, scale)
-            if rows is not None:
-                return _with_weights(node, node.inputs[1].attrs["value"].astype(np.float64) * rows, x)
+            if scale is not None and _all_finite(scale):
+                return _scaled(node, _rows(node, scale), x)
     return None
 
 
@@ -147,29 +151,29 @@ def shift_through(node: Node, uses: Uses) -> Value | None:
             if splat(node.inputs[0].inputs[1]) == 0:
                 return None
             shift = along_axis(d.astype(np.float64), x.shape, _operand_channel(node))
-            rows = None if shift is None else _rows(node, shift)
-            if rows is None:
-                return None
-            contraction = node.op(x, node.inputs[1], **node.attrs)
-            return _shifted(contraction, node.inputs[1].attrs["value"].astype(np.float64) * rows)
+            if shift is not None and _all_finite(shift):
+                return _shifted(node.op(x, node.inputs[1], **node.attrs), shift)
     return None
 
 
-def _shifted(contraction: Value, terms: np.ndarray) -> Value | None:
-    """The contraction plus, in each result channel, the sum of ``terms`` over everything else."""
+def _shifted(contraction: Value, shift: np.ndarray) -> Value | None:
+    """The contraction plus what it makes of ``shift``, an f64 number an operand channel."""
+    w = contraction.inputs[1].attrs["value"]
     rank = contraction.type.rank
-    if contraction.op is ops.MatMul:
-        bias = terms.sum(axis=-2)
-        if bias.ndim > 1:
-            bias = bias[..., None, :]  # batched weights: one bias a matrix
-    elif _is_first_channels_last(contraction):
-        bias = terms.reshape(-1, terms.shape[-1]).sum(axis=0)
-    else:
-        bias = terms.reshape(terms.shape[0], -1).sum(axis=1).reshape(-1, *[1] * (rank - 2))
-    rounded = bias.astype(contraction.type.dtype.numpy)
-    if not np.all(np.isfinite(rounded.astype(np.float64))):
-        return None
-    return ops.Add(contraction, constant(rounded))
+    with np.errstate(all="ignore"):
+        if contraction.op is ops.MatMul:
+            bias = sum(  # a block at a time: an f64 copy of the weights may be large
+                np.matmul(shift[k : k + BLOCK], w[..., k : k + BLOCK, :].astype(np.float64))
+                for k in range(0, w.shape[-2], BLOCK)
+            )
+            bias = np.asarray(bias)[..., None, :] if w.ndim > 2 else np.asarray(bias)
+        elif _is_channels_last(contraction):
+            bias = (w * _rows(contraction.node, shift)).reshape(-1, w.shape[-1]).sum(axis=0)
+        else:
+            terms = w * _rows(contraction.node, shift)
+            bias = terms.reshape(terms.shape[0], -1).sum(axis=1).reshape(-1, *[1] * (rank - 2))
+        rounded = bias.astype(contraction.type.dtype.numpy)
+    return ops.Add(contraction, constant(rounded)) if _all_finite(rounded) else None
 
 
 RULES = (scale_into_columns, scale_before_shift, scale_into_rows, shift_through)

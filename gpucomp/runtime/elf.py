@@ -29,6 +29,7 @@ GOT_RELOCATIONS = frozenset({R_GOTPCREL, R_GOTPCRELX, R_REX_GOTPCRELX})
 PAGE = mmap.PAGESIZE
 LARGEST = 1 << 30
 READ_PROTECTION, EXECUTE_PROTECTION = 1, 4
+GLOBAL = 1
 
 
 def _damaged(what: str) -> ArtifactError:
@@ -55,6 +56,7 @@ class _Symbol:
     value: int
     kind: int
     binding: int
+    size: int
 
 
 class _Object:
@@ -65,7 +67,8 @@ class _Object:
         if len(data) < HEADER.size or len(data) > LARGEST:
             raise _damaged(f"{len(data)} bytes are no object file")
         fields = HEADER.unpack_from(data)
-        identity, kind, machine, sections_at, entry, count, names = (*fields[:3], fields[6], *fields[11:])
+        identity, kind, machine, sections_at = fields[0], fields[1], fields[2], fields[6]
+        entry, count, names = fields[11:]
         if identity[:6] != b"\x7fELF\x02\x01":
             raise _damaged("not a 64-bit little-endian ELF file")
         if kind != RELOCATABLE or machine != X86_64:
@@ -111,10 +114,10 @@ class _Object:
         for table in tables:
             if table.size % SYMBOL.size:
                 raise _damaged("symbol table of a broken size")
-            for name, info, _, section, value, _ in SYMBOL.iter_unpack(self.content(table)):
-                if SPECIAL <= section and section not in (ABSOLUTE, COMMON):
+            for name, info, _, section, value, size in SYMBOL.iter_unpack(self.content(table)):
+                if section >= SPECIAL and section not in (ABSOLUTE, COMMON):
                     raise _damaged(f"symbol in special section {section}")
-                yield _Symbol(self._string(table.link, name), section, value, info & 15, info >> 4)
+                yield _Symbol(self._string(table.link, name), section, value, info & 15, info >> 4, size)
 
 
 def undefined_symbols(data: bytes) -> list[str]:
@@ -155,6 +158,7 @@ class Image:
         self._memory = mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._symbols: dict[str, int] = {}
+        self._data: dict[str, tuple[int, int]] = {}
         self._got_next = got_at
         for o, at in zip(objects, places, strict=True):
             for index, place in at.items():
@@ -170,6 +174,13 @@ class Image:
         if name not in self._symbols:
             raise _damaged(f"no function {name!r}")
         return self._base + self._symbols[name]
+
+    def data(self, name: str) -> bytes:
+        """The bytes of a constant. Raises ``ArtifactError`` when no object defines it."""
+        if name not in self._data:
+            raise _damaged(f"no constant {name!r}")
+        at, size = self._data[name]
+        return self._memory[at : at + size]
 
     def _layout(self, objects: list[_Object]) -> tuple[list[dict[int, int]], int, int]:
         """Offsets of the sections that stay in memory: code first, then, on pages of its own, everything else."""
@@ -232,17 +243,22 @@ class Image:
 
     def _export(self, o: _Object, at: dict[int, int], text_size: int) -> None:
         for symbol in o.symbols:
-            if symbol.binding == 1 and symbol.name and symbol.section in at:
-                offset = self._value(o, at, symbol) - self._base
-                if offset >= text_size:
-                    continue
-                if symbol.name in self._symbols:
-                    raise _damaged(f"two functions named {symbol.name!r}")
+            if symbol.binding != GLOBAL or not symbol.name or symbol.section not in at:
+                continue
+            offset = self._value(o, at, symbol) - self._base
+            if symbol.name in self._symbols or symbol.name in self._data:
+                raise _damaged(f"two definitions of {symbol.name!r}")
+            if offset < text_size:
                 self._symbols[symbol.name] = offset
+            elif symbol.value + symbol.size <= o.sections[symbol.section].size:
+                self._data[symbol.name] = (offset, symbol.size)
 
     def _protect(self, text_size: int, total: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        regions = [(0, text_size, READ_PROTECTION | EXECUTE_PROTECTION), (text_size, total - text_size, READ_PROTECTION)]
+        regions = [
+            (0, text_size, READ_PROTECTION | EXECUTE_PROTECTION),
+            (text_size, total - text_size, READ_PROTECTION),
+        ]
         for start, size, protection in regions:
             if not size:
                 continue

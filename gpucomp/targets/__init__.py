@@ -53,13 +53,12 @@ def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Pro
     """
     if not sources:
         return {}
-    module = _module(target.kind)
-    if target.kind == "cpu":
-        tell("compile", 0, 1)
-        return {plan.kernels[0].binary: module.build(sources, target)}
     from gpucomp.targets.cache import open_cache
 
-    cache = open_cache()
+    module, cache = _module(target.kind), open_cache()
+    if target.kind == "cpu":
+        tell("compile", 0, 1)
+        return {plan.kernels[0].binary: module.build(sources, target, cache)}
     members = {kernel.name: kernel.binary for kernel in plan.kernels}
     wanted = [source for source in sources if source.name in members]
     with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), len(os.sched_getaffinity(0)), 16))) as pool:

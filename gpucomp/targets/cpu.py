@@ -13,7 +13,8 @@ import llvmlite.binding as llvm
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.runtime.elf import undefined_symbols
-from gpucomp.schedule.space import Limits
+from gpucomp.schedule.space import Geometry, Limits
+from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.target import Target
 
 KNOWN = frozenset({"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16", "avx512fp16",
@@ -21,9 +22,7 @@ KNOWN = frozenset({"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
 GENERIC = {
     "x86-64-v2": frozenset({"sse4.1"}),
     "x86-64-v3": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma"}),
-    "x86-64-v4": frozenset(
-        {"sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
-    ),
+    "x86-64-v4": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
 }
 WITH_AVX512 = frozenset({"skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "znver4", "znver5"})
 WITH_AVX2 = frozenset({"haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"})
@@ -96,10 +95,16 @@ def _wrapper(source: KernelSource) -> str:
 
 RUNNER = """
 ; launch l of the table is { ptr entry, ptr arguments, i64 tasks }
-; context: 0 arrived, 64 generation, 128 what to call when waiting takes long, 136 how many spins that is
+; context: 0 arrived, 64 generation, 128 what to call when waiting takes long, 136 how many spins that is,
+; 144 null, or where thread 0 notes the cycle counter at the start of each launch and after the last one
 define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads) #1 {
 entry:
   %alone = icmp eq i64 %threads, 1
+  %clockat = getelementptr i8, ptr %context, i64 144
+  %clock = load ptr, ptr %clockat
+  %timed = icmp ne ptr %clock, null
+  %leader = icmp eq i64 %thread, 0
+  %note = and i1 %timed, %leader
   %any = icmp slt i64 %first, %last
   br i1 %any, label %next, label %end
 next:
@@ -122,6 +127,13 @@ meeting:
   call void @gc_barrier(ptr %context, i64 %threads)
   br label %work
 work:
+  br i1 %note, label %noting, label %sharing
+noting:
+  %now = call i64 @llvm.readcyclecounter()
+  %nowat = getelementptr i64, ptr %clock, i64 %l
+  store i64 %now, ptr %nowat
+  br label %sharing
+sharing:
   %low = mul i64 %tasks, %thread
   %t1 = add i64 %thread, 1
   %high = mul i64 %tasks, %t1
@@ -141,9 +153,16 @@ done:
   %more = icmp slt i64 %following, %last
   br i1 %more, label %next, label %last.meet
 last.meet:
-  br i1 %alone, label %end, label %last.meeting
+  br i1 %alone, label %ending, label %last.meeting
 last.meeting:
   call void @gc_barrier(ptr %context, i64 %threads)
+  br label %ending
+ending:
+  br i1 %note, label %last.note, label %end
+last.note:
+  %finish = call i64 @llvm.readcyclecounter()
+  %finishat = getelementptr i64, ptr %clock, i64 %last
+  store i64 %finish, ptr %finishat
   br label %end
 end:
   ret void
@@ -192,9 +211,11 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
     unique = list({s.name: s for s in sources}.values())
     parts = [part for source in unique for part in (source.text, _wrapper(source))]
     if runner:
+        needed = ",".join(sorted(target.features)).encode()
+        parts.append(f'@gc_features = constant [{len(needed)} x i8] c"{needed.decode()}"')
         parts.append(RUNNER.replace("PAUSE", "call void @llvm.x86.sse2.pause()"))
-    parts.append(f"attributes #0 = {{ nounwind noinline \"no-builtins\" {width} }}")
-    parts.append(f"attributes #1 = {{ nounwind \"no-builtins\" {width} }}")
+    parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
+    parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
     return "\n".join(parts)
 
 
@@ -207,7 +228,8 @@ def compile_text(text: str, target: Target) -> bytes:
         module.triple = triple
         module.verify()
     except RuntimeError as error:
-        raise KernelBuildError(f"LLVM refuses a kernel: {str(error).splitlines()[0]}", code="GPC5101") from error
+        lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
+        raise KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101") from error
     # one machine a module: engines that share one crash
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=target.arch, features=_feature_string(target), opt=OPTIMIZATION, reloc="pic", codemodel="small"
@@ -224,12 +246,26 @@ def compile_text(text: str, target: Target) -> bytes:
     return binary
 
 
-def build(sources: Sequence[KernelSource], target: Target) -> bytes:
-    """All kernels of a model as one blob of one or more objects, compiled in parallel where that pays.
+def build(sources: Sequence[KernelSource], target: Target, cache: KernelCache | None = None) -> bytes:
+    """All kernels of a model as one blob of one or more objects, from ``cache`` where it has them.
 
     Raises ``KernelBuildError`` when LLVM refuses a kernel.
     """
     unique = list({s.name: s for s in sources}.values())
+    if cache is None:
+        return _compile(unique, target)
+    whole = KernelSource("model", "llvm", module_text(unique, target), Geometry((1, 1, 1)))
+    version = "llvm " + ".".join(map(str, llvm.llvm_version_info))
+    key = cache.key(whole, target=target.arch, compiler=version, flags=(_feature_string(target), str(OPTIMIZATION)))
+    binary = cache.get(key)
+    if binary is None:
+        binary = _compile(unique, target)
+        cache.put(key, binary)
+    return binary
+
+
+def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
+    """In parallel where that pays: LLVM keeps one processor busy, so the others get processes of their own."""
     workers = min(len(os.sched_getaffinity(0)), len(unique), 16)
     if sum(len(s.text) for s in unique) < PARALLEL_BYTES or workers < 2:
         return _pack([compile_text(module_text(unique, target), target)])
@@ -237,10 +273,9 @@ def build(sources: Sequence[KernelSource], target: Target) -> bytes:
     for source in sorted(unique, key=lambda s: -len(s.text)):
         min(groups, key=lambda g: sum(len(s.text) for s in g)).append(source)
     texts = [module_text(group, target, runner=i == 0) for i, group in enumerate(groups)]
+    command = [sys.executable, "-m", "gpucomp.targets.cpu", target.name]
     helpers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "gpucomp.targets.cpu", target.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for _ in texts[1:]
     ]
     try:

@@ -104,6 +104,16 @@ def test_a_reduction_inside_a_reduction_leaves_the_loop_it_does_not_depend_on():
     assert [type(s) for s in block].count(Loop) == 2
 
 
+def test_nested_axes_keep_what_only_the_outer_one_needs_in_front_of_the_inner_loop():
+    j, k = var("j", 5), var("k", 3)
+    total = reduce("sum", (j, k), load(0, (I, j), F32) * cast(j + k, F32))
+
+    (value,), machine, _ = run([total], {I: "i"}, [X], {"i": np.int64(2)})
+
+    assert value == sum(X[2, a] * (a + b) for a in range(5) for b in range(3))
+    assert machine.reads == 5
+
+
 def test_a_guarded_reduction_reads_nothing_when_it_is_not_taken():
     j = var("j", 5)
     expr = select(call("eq", I, 0), reduce("sum", (j,), load(0, (I, j), F32)), 0.0)

@@ -21,6 +21,7 @@ def i64(*shape):
 
 WINDOW = {"kernel": (3, 3), "strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "out": (2, 2)}
 CONV = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+ROI = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
 RESIZE = {"sizes": (4, 6), "scales": (2.0, 2.0)}
 
 REFUSED = [
@@ -97,6 +98,18 @@ REFUSED = [
     ("Einsum", [f32(2, 3), f32(4, 5)], {"equation": "ij,jk"}, "equal extents for each label of 'ij,jk' expected"),
     ("Einsum", [f32(2, 3)], {"equation": "ij->ii"}, "distinct labels of the operands expected after the arrow"),
     ("Einsum", [f32(2, 3)], {"equation": "i1->i"}, "letters and one ellipsis expected in 'i1'"),
+    ("GridSample", [f32(2, 3, 4, 5), f32(2, 6, 7, 3)], {}, "a grid [2, ..., 2] of rank 4 expected, got f32[2,6,7,3]"),
+    ("GridSample", [f32(2, 3, 4), f32(2, 6, 1)], {"mode": "bilinear"}, "linear or cubic expected, got 'bilinear'"),
+    ("GridSample", [i64(2, 3, 4), f32(2, 6, 1)], {}, "float elements expected, got i64"),
+    ("RoiAlign", [f32(1, 2, 3, 3), f32(5, 3), i64(5)], ROI, "rois [R, 4] and batch_indices [R] expected, got f32[5,3]"),
+    ("RoiAlign", [f32(1, 2, 3, 3), f32(5, 4), i64(5)], {**ROI, "sampling_ratio": 0}, "of at least 1 expected, got 0"),
+    (
+        "DeformConv",
+        [f32(1, 2, 5, 5), f32(3, 2, 3, 3), f32(1, 9, 3, 3), f32(1, 9, 3, 3)],
+        CONV,
+        "offset [1, 18, 3, 3] and mask [1, 9, 3, 3] expected, got f32[1,9,3,3] and f32[1,9,3,3]",
+    ),
+    ("Rank", [f32(3)], {"axis": 2}, "axis of 0 to 0 expected, got 2"),
     ("Resize", [f32(2, 3)], {**RESIZE, "sizes": (4,)}, "2 sizes and scales expected, got 1 and 2"),
     ("Resize", [f32(2, 3)], {**RESIZE, "mode": "lanczos"}, "mode nearest or linear or cubic expected, got 'lanczos'"),
     ("Resize", [f32(2, 3)], {**RESIZE, "scales": (0.0, 2.0)}, "scales above 0"),

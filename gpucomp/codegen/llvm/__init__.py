@@ -5,10 +5,10 @@ from __future__ import annotations
 from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
-from gpucomp.codegen.llvm.space import family_of
+from gpucomp.codegen.llvm.space import contraction_form, family_of
 from gpucomp.codegen.source import KernelSource
-from gpucomp.expr.core import Expr, reduce
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.expr.core import Expr, cast, reduce
+from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Window
 from gpucomp.schedule.space import Geometry, Schedule
 from gpucomp.targets.target import Target
 
@@ -33,5 +33,18 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> Kerne
         case Rowwise() as rowwise:
             text, tasks = emit_rowwise(kernel, rowwise, schedule, name, target)
         case Contraction() as contraction:
-            text, tasks = emit_contraction(kernel, contraction, schedule, name, target)
+            text, tasks = _contraction(kernel, contraction, schedule, name, target)
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
+
+
+def _contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    form = contraction_form(kernel)
+    if form == "gemm" and schedule["lanes"]:
+        return emit_contraction(kernel, c, schedule, name, target)
+    product = cast(c.a, c.acc.dtype) * cast(c.b, c.acc.dtype)
+    rest = {"lanes": schedule["lanes"], "tasks": 64, "unroll": 0, "copies": 4}
+    if form == "rows" and schedule["lanes"]:
+        rows = (*c.batch, *c.m, *c.n)
+        body = Rowwise(rows, c.k, (Statistic(c.acc, "sum", product),), frozenset(range(len(kernel.stores))))
+        return emit_rowwise(kernel, body, rest, name, target)
+    return emit_loops(kernel, c.domain, {c.acc: reduce("sum", c.k, product)}, rest, name, target)

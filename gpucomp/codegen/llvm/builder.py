@@ -400,9 +400,7 @@ class Code:
         self.emit(f"%{name}.next = add nuw nsw i64 {counter.text}, {step}")
         following = Value(self, f"%{name}.next", I64)
         again = following < last
-        self._lines[place] = (
-            f"  {counter.text} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{latch} ]"
-        )
+        self._lines[place] = f"  {counter.text} = phi i64 [ {first.text}, %{before} ], [ {following.text}, %{latch} ]"
         self.branch(again, f"{name}.body", f"{name}.end")
         self.label(f"{name}.end")
 

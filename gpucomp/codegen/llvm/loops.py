@@ -18,7 +18,7 @@ from gpucomp.codegen.llvm.nest import (
     vector_score,
 )
 from gpucomp.codegen.llvm.printer import LaneValue
-from gpucomp.expr.core import Expr, Var, substitute
+from gpucomp.expr.core import Expr, Var
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
@@ -28,10 +28,7 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
                target: Target) -> tuple[str, int]:  # fmt: skip
     """The function's text and its number of tasks. ``values`` replaces holes by what they stand for."""
     flat = Flattener(kernel.params)
-    stores = [
-        FlatStore(s.target, s.offset, flat(substitute(s.value, values)) if values else s.value)
-        for s in flat.stores(kernel)
-    ]
+    stores = flat.stores(kernel, values)
     count = len(stores)
     axes, exprs = merge_axes(domain, [s.offset for s in stores] + [s.value for s in stores], flat.simplify)
     stores = [FlatStore(s.target, exprs[i], exprs[count + i]) for i, s in enumerate(stores)]

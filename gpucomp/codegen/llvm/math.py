@@ -2,7 +2,8 @@
 
 Every function takes and returns f32 or f64 values, of any number of lanes, and covers the whole range: NaN, infinities,
 denormals and huge arguments included. The coefficients are Chebyshev interpolants of the functions that their names
-say, computed with 50 digits. f32 results are good to 2 to 4 ulp, f64 results to about 1e-13.
+say, computed with 50 digits. f32 results are good to 2 to 4 ulp, f64 results to 1e-13 (``pow`` to 1e-12; the angles of
+sine, cosine and tangent to an absolute 1e-15).
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ COS = (
     0.0416666666666666667, -0.00138888888888888877, 0.000024801587301584369, -2.75573192211891042e-7,
     2.08767557175844037e-9, -1.14704493544667715e-11, 4.74519880720282148e-14,
 )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class _Format:
@@ -224,7 +226,8 @@ def asinh(x: Value) -> Value:
 def acosh(x: Value) -> Value:
     t = x - 1.0
     near = log1p(t + (t * (t + 2.0)).intrinsic("sqrt"))
-    return x.code.select(x < 1e9, near, log(x) + math.log(2))
+    result = x.code.select(x < 1e9, near, log(x) + math.log(2))
+    return x.code.select(x < 1.0, math.nan, result)
 
 
 def atanh(x: Value) -> Value:
@@ -304,12 +307,12 @@ def _scaled_pi(bits: int) -> int:
 
 @cache
 def _turns_table(entries: int) -> tuple[float, ...]:
-    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 26 bits."""
+    """``2**k mod 2*pi`` for k from ``TABLE_START``, each in four parts of 25 bits: sums of two products stay exact."""
     precision = entries + 256  # pi to as many digits as the largest power has
     turn, table = 2 * _scaled_pi(precision), []
     for k in range(TABLE_START, TABLE_START + entries):
         power = 1 << (precision + k)
-        table += _parts(Fraction(power % turn, 1 << precision), 26, 4)
+        table += _parts(Fraction(power % turn, 1 << precision), 25, 4)
     return tuple(table)
 
 
@@ -349,8 +352,8 @@ def _reduce_angle(x: Value, largest_exponent: int) -> tuple[Value, Value]:
             parts.append(high * code.gather(table, here + 26 * 4, "double") + low * code.gather(table, here, "double"))
         n, count = quarters(parts[0] + parts[1])
         r = parts[0] - count * half_pi[0]
-        r = (r - count * half_pi[1]) + (parts[1] - count * tail[0])
-        r = r + (parts[2] - count * tail[1]) + parts[3]
+        r = ((r - count * half_pi[1]) + parts[1]) - count * tail[0]
+        r = r + ((parts[2] - count * tail[1]) + parts[3])
         negative = x < 0.0
         zero = code.const(0, n.type)
         index_slot.set(code.select(large, code.select(negative, zero - n, n), index_slot.get()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,9 +41,14 @@ class Flattener:
             return load(node.source, (flatten(node.index, self._params[node.source].shape),), node.dtype)
         return None
 
-    def stores(self, kernel: Kernel) -> list[FlatStore]:
+    def stores(self, kernel: Kernel, values: Mapping[Expr, Expr] | None = None) -> list[FlatStore]:
+        """The kernel's stores, with ``values`` in place of its holes. Offsets of a scalar result are 0."""
         return [
-            FlatStore(s.target, self(flatten(s.index, kernel.params[s.target].shape)), self(s.value))
+            FlatStore(
+                s.target,
+                self(flatten(s.index, kernel.params[s.target].shape)),
+                self(substitute(s.value, values or {})),
+            )
             for s in kernel.stores
         ]
 
@@ -66,7 +71,7 @@ def merge_axes(
     ``only_offsets``: divisions outside the offsets of loads (in guards) are accepted.
     """
     axes, exprs = list(axes), list(exprs)
-    ones = {axis: index(0) for axis in axes if axis.extent == 1}
+    ones: dict[Expr, Expr] = {axis: index(0) for axis in axes if axis.extent == 1}
     if ones:
         exprs = [simplify(substitute(e, ones)) for e in exprs]
         axes = [a for a in axes if a not in ones]
@@ -155,7 +160,12 @@ class Entry:
         return self.code.vector([lane < lanes for lane in range(width)], "i1")
 
     def chunks(
-        self, start: Value | int, stop: Value | int, width: int, body: Callable[[Value, Value | None], None], extent: int
+        self,
+        start: Value | int,
+        stop: Value | int,
+        width: int,
+        body: Callable[[Value, Value | None], None],
+        extent: int,
     ) -> None:
         """``body(position, mask)`` for each chunk of ``width`` of ``start .. stop``, where only ``extent`` may cut one.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpucomp.codegen.llvm import arithmetic
 from gpucomp.codegen.llvm.builder import I64 as I64_TYPE
-from gpucomp.codegen.llvm.builder import Code, Slot, Type, Value
+from gpucomp.codegen.llvm.builder import Captured, Code, Slot, Type, Value
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Operand, Start
 from gpucomp.expr.simplify import Interval, bounds
@@ -196,10 +196,8 @@ class Printer:
         if isinstance(offset, Affine) and offset.stride == 1:
             address = code.gep(base, offset.base, scalar)
             type = Type(scalar, self.width)
-            if self.mask is None:
-                raw = code.load(address, type, dtype.nbytes)
-            else:
-                raw = code.masked_load(address, type, self.mask)
+            mask = self.mask
+            raw = code.load(address, type, dtype.nbytes) if mask is None else code.masked_load(address, type, mask)
         elif isinstance(offset, Affine) and offset.stride == 0:
             raw = self._shared(base, offset.base, scalar)
         elif isinstance(offset, Value) and not offset.type.lanes:
@@ -213,7 +211,7 @@ class Printer:
         self._shared_loads += 1
         return self.code.load(self.code.gep(base, offset, scalar), Type(scalar))
 
-    def _branch(self, block: Block, result: Operand, mask: Value | None) -> tuple[Value, object, int]:
+    def _branch(self, block: Block, result: Operand, mask: Value | None) -> tuple[Value, Captured, int]:
         """A branch written aside under ``mask``: its value, its code, and how many loads all its lanes share."""
         outer, loads = self.mask, self._shared_loads
         if mask is not None:
@@ -273,8 +271,8 @@ class Printer:
 
     def _loop(self, loop: Loop) -> None:
         if loop.unroll:
-            for i in range(loop.axis.extent):
-                self.values[loop.axis_name] = self.code.integer(i)
+            for point in range(loop.axis.extent):
+                self.values[loop.axis_name] = self.code.integer(point)
                 self.run(loop.body)
             return
         with self.code.loop(0, loop.axis.extent) as i:

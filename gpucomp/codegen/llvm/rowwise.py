@@ -217,5 +217,3 @@ def emit_rowwise(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, t
     else:
         count = _over_rows(work, work.rows[-1] if rows > 0 else None, width)
     return work.entry.text(), count
-
-

@@ -11,7 +11,9 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     recurrent,
     reduction,
     resize,
+    sampling,
     scatter,
+    signal,
 )
 from gpucomp.frontend.onnx.loader import check, deciding_inputs, load
 
@@ -29,5 +31,7 @@ __all__ = [
     "recurrent",
     "reduction",
     "resize",
+    "sampling",
     "scatter",
+    "signal",
 ]

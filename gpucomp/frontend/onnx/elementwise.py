@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ SAME = (
 
 
 def _same(op: Op) -> Callable[..., Value]:
-    def translate(*operands: Value, **attributes: float) -> Value:
+    def translate(*operands: Value, **attributes: Any) -> Value:
         return op(*operands, **attributes)
 
     return translate
@@ -77,9 +78,7 @@ def mod_28(a: Value, b: Value, *, fmod: int) -> Value:
         return ops.Mod(a, b, fmod=bool(fmod))
     zero = like(a, 0)
     rest = ops.Mod(a, b, fmod=True)
-    differs = ops.Or(
-        ops.And(ops.Less(rest, zero), ops.Less(zero, b)), ops.And(ops.Less(zero, rest), ops.Less(b, zero))
-    )
+    differs = ops.Or(ops.And(ops.Less(rest, zero), ops.Less(zero, b)), ops.And(ops.Less(zero, rest), ops.Less(b, zero)))
     signed_zero = ops.Where(ops.Less(b, zero), like(a, -0.0), zero)
     return ops.Where(differs, ops.Add(rest, b), ops.Where(ops.Equal(rest, zero), signed_zero, rest))
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpucomp import config, ops
+from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, expand, int64, ints, iota, reshape, scalar, static
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    cast,
+    checked_size,
+    expand,
+    int64,
+    ints,
+    iota,
+    reshape,
+    scalar,
+    static,
+)
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant
@@ -45,12 +56,6 @@ def size(x: Value) -> Value:
     return constant(np.int64(x.type.size))
 
 
-def checked_size(count: int, itemsize: int) -> None:
-    """Refuse a constant that would not fit in the limit on folding, before it is made."""
-    if count * itemsize > config.current().fold_limit:
-        raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4006")
-
-
 @translates("ConstantOfShape", since=9)
 def constant_of_shape(extents: Value, *, value: np.ndarray | None = None) -> Value:
     result = ints(extents, "shape")
@@ -68,10 +73,7 @@ def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> 
     first, last, step = (scalar(v, "bounds") for v in (start, limit, delta))
     if not step or not np.isfinite(np.asarray([first, last, step], np.float64)).all():
         raise ValueError("a finite range with a step other than 0 expected")
-    if dtype.is_integer:
-        count = max(0, -((first - last) // step))
-    else:
-        count = max(0, int(np.ceil((last - first) / step)))
+    count = max(0, -((first - last) // step)) if dtype.is_integer else max(0, int(np.ceil((last - first) / step)))
     checked_size(int(count), dtype.nbytes)
     steps = np.arange(int(count))
     wide = steps * step + first if dtype.is_float else steps * int(step) + int(first)

@@ -25,6 +25,7 @@ from gpucomp.frontend.onnx.translate import (
     find_schema,
     find_translator,
     signature_of,
+    unchecked_attributes,
 )
 from gpucomp.interpreter import evaluate
 from gpucomp.ir import Constant, Graph, Input, Node, TensorType, Value, constant, input_value, origin, topological
@@ -154,7 +155,7 @@ class Importer:
                 continue
             where = f"input {quote(info.name)}"
             try:
-                type = TensorType(element_type_of(info, where), symbols.shape(info))
+                type = TensorType(element_type_of(info, where), tensors.checked_shape(symbols.shape(info), where))
                 value = input_value(info.name, type)
             except UnsupportedError as error:
                 self._problem(error)
@@ -259,6 +260,8 @@ class Importer:
     def _node(self, node: onnx.NodeProto, site: Site, scope: Scope) -> list[Known] | Body:
         """The values of the node's outputs, or a generator that yields them in the end."""
         names = ["" if scope.is_absent(name) else name for name in node.input]
+        while names and not names[-1]:
+            del names[-1]
         operands = [self._operand(name, site, scope) for name in names]
         local = self.functions.get((node.domain, node.op_type, node.overload))
         if local is not None:
@@ -267,32 +270,36 @@ class Importer:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
         found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None:
+        if signature is None and (found is None or site.domain in functions.standard_domains()):
             raise self._unknown_operator(site)
-        if signature.deprecated:
-            raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
-        check_arity(names, node.output, signature, site)
-        body = None if found else functions.schema_body(node, site, operands, self._resolved(node, scope))
-        if found is None and body is None:
-            known = next((v for v in operands if isinstance(v, Value)), None)
-            dtype = known.type.dtype if known is not None else "unknown element type"
-            raise UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
+        if signature is not None:
+            if signature.deprecated:
+                raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
+            check_arity(names, node.output, signature, site)
+        if found is None and not functions.may_have_body(site):
+            raise self._untranslated(operands)
         if any(isinstance(v, Unknown) for v in operands):
             return [UNKNOWN] * len(node.output)
         known_operands: list[Value | None] = operands  # type: ignore[assignment]
-        check_operand_types(known_operands, signature, site)
-        attributes = checked_attributes(self._resolved(node, scope), signature, self.files, site)
+        given = self._resolved(node, scope)
+        if signature is None:
+            assert found is not None
+            attributes = unchecked_attributes(given, found[0], len(operands), self.files, site)
+        else:
+            check_operand_types(known_operands, signature, site)
+            attributes = checked_attributes(given, signature, self.files, site)
         if found is None:
-            assert body is not None
+            body = functions.schema_body(node, site, known_operands, given)
+            if body is None:
+                raise self._untranslated(operands)
             return self._call(body, operands, node, site, scope)
         translator, takes_site = found
         with origin(site.name), located(site, known_operands):
-            result = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
-            if inspect.isgenerator(result):
+            result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
+            if isinstance(result, Generator):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
-            results = self._folded(results)
-        return results
+            return self._folded(results)
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
         """``generator`` with the site's name on its nodes and its complaints, step by step."""
@@ -312,6 +319,11 @@ class Importer:
         if value is None:
             raise ModelError(f"{site}: its input {quote(name)} is not defined", code="GPC3012")
         return value
+
+    def _untranslated(self, operands: Sequence[Known | None]) -> UnsupportedError:
+        known = next((v for v in operands if isinstance(v, Value)), None)
+        dtype = known.type.dtype if known is not None else "unknown element type"
+        return UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
 
     def _unknown_operator(self, site: Site) -> GpucompError:
         if site.domain == "" and site.op_type in functions.all_operator_names():
@@ -492,8 +504,9 @@ class Symbols:
         if info.name in self.given:
             return self.given[info.name]
         if not info.type.tensor_type.HasField("shape"):
+            example = _argument(info.name, ["D0", "D1", "..."])
             raise UsageError(
-                f"input {quote(info.name)} has no shape in the model; give it with --shapes {_argument(info.name, ['D0', 'D1', '...'])}",
+                f"input {quote(info.name)} has no shape in the model; give it with --shapes {example}",
                 code="GPC2102",
             )
         sizes: list[int | None] = []
@@ -509,10 +522,10 @@ class Symbols:
                 sizes.append(None)
                 missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
         if missing:
-            example = ["N" if d is None else str(d) for d in sizes]
+            dims = ["N" if d is None else str(d) for d in sizes]
             raise UsageError(
                 f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model; give it with "
-                f"--shapes {_argument(info.name, example)} (a number for each N)",
+                f"--shapes {_argument(info.name, dims)} (a number for each N)",
                 code="GPC2102",
             )
         return tuple(d for d in sizes if d is not None)

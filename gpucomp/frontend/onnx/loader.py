@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from gpucomp.errors import ModelError, UnsupportedError, quote
 from gpucomp.frontend.onnx.external import ExternalFiles
@@ -35,11 +36,10 @@ def load(
     ``UsageError`` (an open dimension without an answer).
     """
     proto, folder = read(model)
-    importer = Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {}))
     try:
-        return importer.run()
-    except UnicodeDecodeError:
-        raise ModelError("a name in the model is no UTF-8 text", code="GPC3003") from None
+        return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
+    except MemoryError:
+        raise UnsupportedError("the model needs more memory than there is", code="GPC4009") from None
 
 
 def deciding_inputs(
@@ -111,4 +111,25 @@ def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:
         raise ModelError(f"{what} has no graph: it is no ONNX model, or is truncated", code="GPC3002")
     if proto.ir_version < 1 or proto.ir_version > onnx.IR_VERSION + 100:
         raise ModelError(f"{what}: IR version {proto.ir_version} does not exist", code="GPC3002")
+    _check_text(proto, what)
     return proto
+
+
+def _check_text(proto: Message, what: str) -> None:
+    """Every string is text: protobuf hands out invalid UTF-8 as ``bytes``."""
+    pending = [proto]
+    while pending:
+        message = pending.pop()
+        if isinstance(message, onnx.TensorProto):  # listing its fields would copy the weights
+            strings: list[object] = [message.name]
+            pending.extend(message.external_data)
+        else:
+            strings = []
+            for field, value in message.ListFields():
+                values = value if field.is_repeated else [value]
+                if field.type == FieldDescriptor.TYPE_MESSAGE:
+                    pending.extend(values)
+                elif field.type == FieldDescriptor.TYPE_STRING:
+                    strings.extend(values)
+        if not all(isinstance(text, str) for text in strings):
+            raise ModelError(f"{what}: a name in it is no UTF-8 text", code="GPC3003")

@@ -15,6 +15,7 @@ from gpucomp.frontend.onnx.compose import (
     expand,
     int64,
     ints,
+    iota,
     like,
     pad,
     part,
@@ -56,7 +57,7 @@ def reshape_to(x: Value, shape: Value, *, allowzero: int = 0) -> Value:
 
 @translates("Transpose")
 def transpose_to(x: Value, *, perm: tuple[int, ...] | None = None) -> Value:
-    return transpose(x, reversed(range(len(x.shape))) if perm is None else perm)
+    return transpose(x, tuple(reversed(range(len(x.shape)))) if perm is None else perm)
 
 
 @translates("Flatten")
@@ -228,7 +229,8 @@ def tile(x: Value, repeats: Value) -> Value:
 def _blocks(x: Value, blocksize: int) -> tuple[int, int, int, int]:
     if len(x.shape) != 4 or blocksize < 1:
         raise ValueError(f"[N, C, H, W] and a blocksize of at least 1 expected, {x.type} and {blocksize} given")
-    return x.shape  # type: ignore[return-value]
+    n, c, h, w = x.shape
+    return n, c, h, w
 
 
 @translates("DepthToSpace")
@@ -265,8 +267,8 @@ def trilu(x: Value, k: Value | None = None, *, upper: int) -> Value:
         raise ValueError(f"a matrix expected, {x.type} given")
     diagonal = 0 if k is None else int(scalar(k, "diagonal"))
     rows, columns = x.shape[-2:]
-    row = constant(np.arange(rows, dtype=np.int64).reshape(-1, 1))
-    column = constant(np.arange(columns, dtype=np.int64))
+    row = reshape(iota(rows), (rows, 1))
+    column = iota(columns)
     edge = ops.Add(row, constant(np.int64(max(-rows, min(diagonal, columns)))))
     kept = ops.LessOrEqual(edge, column) if upper else ops.LessOrEqual(column, edge)
     return ops.Where(kept, x, like(x, 0))

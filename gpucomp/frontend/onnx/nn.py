@@ -221,10 +221,10 @@ def _batch_norm(x: Value, scale: Value, bias: Value, mean: Value, variance: Valu
     rank, dtype = len(x.shape), x.type.dtype
     arrays = [constant_value(v) for v in (scale, bias, mean, variance)]
     if all(a is not None for a in arrays):
-        s, b, m, v = (np.asarray(a, np.float64) for a in arrays)
+        gamma, beta, mu, sigma2 = (np.asarray(a, np.float64) for a in arrays)
         with np.errstate(all="ignore"):
-            c = s / np.sqrt(v + epsilon)
-            d = b - m * c
+            c = gamma / np.sqrt(sigma2 + epsilon)
+            d = beta - mu * c
             factor, offset = (constant(a.astype(dtype.numpy)) for a in (c, d))
         return ops.Add(ops.Mul(x, channels(factor, rank)), channels(offset, rank))
     wide = accumulation(mean.type.dtype)

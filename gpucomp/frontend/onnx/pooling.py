@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from typing import Any
 
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import cast, expand, ints, like, reshape, scalar_of
-from gpucomp.frontend.onnx.generate import checked_size
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.frontend.onnx.windows import Windows, windows
-from gpucomp.ir import Value, constant
+from gpucomp.ir import Value
 from gpucomp.ir import types as t
-from gpucomp.ir.types import DType
 
 
 def _windows(
@@ -33,11 +30,6 @@ def _windows(
     return win
 
 
-def lowest(dtype: DType) -> float | int:
-    """The identity of max."""
-    return -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
-
-
 @translates("MaxPool")
 def max_pool(
     x: Value,
@@ -52,50 +44,10 @@ def max_pool(
     site: Site,
 ) -> tuple[Value, ...]:
     win = _windows(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    if site.wants(1):
-        return _max_pool_with_indices(x, win, bool(storage_order))
-    y = ops.MaxPool(x, kernel=win.kernel, strides=win.strides, pads=win.pads, dilations=win.dilations, out=win.out)
-    return (y,)
-
-
-def _max_pool_with_indices(x: Value, win: Windows, column_major: bool) -> tuple[Value, Value]:
-    """Every window gathered into a row, its maximum and where that came from."""
-    n, c, *spatial = x.shape
-    outputs, taps = math.prod(win.out), math.prod(win.kernel)
-    checked_size(outputs * taps, 16)
-    source = np.zeros((outputs, taps), np.int64)
-    inside = np.ones((outputs, taps), np.bool_)
-    for axis, size in enumerate(spatial):
-        place = np.arange(win.out[axis]) * win.strides[axis] - win.begin(axis)
-        tap = np.arange(win.kernel[axis]) * win.dilations[axis]
-        at = np.add.outer(place, tap)  # [out, kernel] of this axis
-        shape = [1] * (2 * len(spatial))
-        shape[axis], shape[len(spatial) + axis] = at.shape
-        full = np.broadcast_to(at.reshape(shape), (*win.out, *win.kernel)).reshape(outputs, taps)
-        inside &= (full >= 0) & (full < size)
-        source = source * size + np.clip(full, 0, max(size - 1, 0))
-    rows = ops.Gather(reshape(x, (n, c, math.prod(spatial))), constant(source), axis=2)  # [n, c, outputs, taps]
-    rows = ops.Where(constant(inside), rows, like(x, lowest(x.type.dtype)))
-    best = ops.ArgMax(rows, axis=3, keepdims=False, select_last_index=False)
-    where = ops.Gather(
-        constant(source.reshape(-1)),
-        ops.Add(best, constant(np.arange(outputs, dtype=np.int64) * taps)),
-        axis=0,
-    )
-    if column_major:
-        order = np.arange(math.prod(spatial), dtype=np.int64).reshape(spatial)
-        where = ops.Gather(constant(_column_major(order)), where, axis=0)
-    planes = constant((np.arange(n * c, dtype=np.int64) * math.prod(spatial)).reshape(n, c, 1))
-    shape_out = (n, c, *win.out)
-    values = ops.ReduceMax(rows, axes=(3,), keepdims=False)
-    return reshape(values, shape_out), reshape(ops.Add(where, planes), shape_out)
-
-
-def _column_major(order: np.ndarray) -> np.ndarray:
-    """For each row-major position of a plane, its column-major one."""
-    result = np.empty(order.size, np.int64)
-    result[order.reshape(-1, order="F")] = np.arange(order.size)
-    return result
+    place: dict[str, Any] = {"kernel": win.kernel, "strides": win.strides, "pads": win.pads}
+    place |= {"dilations": win.dilations, "out": win.out}
+    y = ops.MaxPool(x, **place)
+    return (y, ops.MaxPoolIndices(x, **place, storage_order=storage_order)) if site.wants(1) else (y,)
 
 
 @translates("AveragePool")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import axis_of, cast, channels, expand, reshape, scalar_of
 from gpucomp.frontend.onnx.nn import conv, matmul
@@ -166,11 +168,11 @@ def _weight_parameter(parameter: Value, w: Value) -> Value:
 
 @translates("ConvInteger", since=10)
 def conv_integer(
-    x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, **attributes: object
+    x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, **attributes: Any
 ) -> Value:
     left = _centred(x, None if x_zero is None else reshape(x_zero, ()))
     right = _centred(w, None if w_zero is None else _weight_parameter(w_zero, w))
-    return conv(left, right, **attributes)  # type: ignore[arg-type]
+    return conv(left, right, **attributes)
 
 
 @translates("QLinearConv", since=10)
@@ -184,7 +186,7 @@ def qlinear_conv(
     y_scale: Value,
     y_zero: Value,
     bias: Value | None = None,
-    **attributes: object,
+    **attributes: Any,
 ) -> Value:
     """The bias is i32, of scale x_scale w_scale."""
     total = conv_integer(x, w, x_zero, w_zero, **attributes)
@@ -194,3 +196,50 @@ def qlinear_conv(
     factor = reshape(factor, ()) if factor.type.size == 1 else channels(factor, len(total.shape))
     real = ops.Mul(cast(total, t.F32), factor)
     return quantized(real, cast(reshape(y_scale, ()), t.F32), reshape(y_zero, ()), y_zero.type.dtype)
+
+
+MICROSOFT = "com.microsoft"  # onnxruntime's own operators: its quantiser writes them into every int8 model
+
+
+@translates("QLinearAdd", since=1, domain=MICROSOFT)
+def qlinear_add(
+    a: Value,
+    a_scale: Value,
+    a_zero: Value | None,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+) -> Value:
+    total = ops.Add(
+        dequantized(a, _one(a_scale), _one_or_none(a_zero)), dequantized(b, _one(b_scale), _one_or_none(b_zero))
+    )
+    return quantized(total, _one(y_scale), _one_or_none(y_zero), a.type.dtype)
+
+
+@translates("QLinearGlobalAveragePool", since=1, domain=MICROSOFT)
+def qlinear_global_average_pool(
+    x: Value,
+    x_scale: Value,
+    x_zero: Value | None,
+    y_scale: Value,
+    y_zero: Value | None = None,
+    *,
+    channels_last: int = 0,
+) -> Value:
+    rank = len(x.shape)
+    if rank < 3:
+        raise ValueError(f"[N, C, spatial...] expected, {x.type} given")
+    axes = tuple(range(1, rank - 1)) if channels_last else tuple(range(2, rank))
+    mean = ops.ReduceMean(dequantized(x, _one(x_scale), _one_or_none(x_zero)), axes=axes, keepdims=True)
+    return quantized(mean, _one(y_scale), _one_or_none(y_zero), x.type.dtype)
+
+
+def _one(parameter: Value) -> Value:
+    """A scale or zero point of one element as a scalar."""
+    return reshape(parameter, ())
+
+
+def _one_or_none(parameter: Value | None) -> Value | None:
+    return None if parameter is None else _one(parameter)

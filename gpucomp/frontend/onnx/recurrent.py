@@ -315,7 +315,8 @@ def lstm(
         both = it.vector(bias, d, 8 * it.hidden)
         inputs.append(it.projected(d, None if both is None else ops.Add(*_gates(both, 2))))
         states.append((it.initial(initial_h, d), it.initial(initial_c, d)))
-        peep = it.vector(peepholes, d, 3 * it.hidden)
+        diagonals = it.vector(peepholes, d, 3 * it.hidden)
+        peep = None if diagonals is None else _gates(diagonals, 3)
         weights = it.weights(r, d)
 
         def cell(
@@ -325,7 +326,7 @@ def lstm(
             g: Activation = g,
             h: Activation = h,
             weights: Value = weights,
-            peep: list[Value] | None = None if peep is None else _gates(peep, 3),
+            peep: list[Value] | None = peep,
         ) -> State:
             before, memory = state
             si, so, sf, sc = _gates(ops.Add(now, ops.MatMul(before, weights)), 4)

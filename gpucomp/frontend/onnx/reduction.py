@@ -13,6 +13,9 @@ from gpucomp.frontend.onnx.compose import axes_of, axis_of, cast, ints, like, re
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
+from gpucomp.ops.compose import top_k as ranked_top_k
+
+TOP_K_WORK = 1 << 18  # elements one row may read before ranking it first is better
 
 Reduction = Callable[[Value, tuple[int, ...], bool], Value]
 
@@ -145,6 +148,8 @@ def _top_k(x: Value, k: int, axis: int, *, largest: bool) -> tuple[Value, Value]
     place = axis_of(axis, len(x.shape))
     if not 0 <= k <= x.shape[place]:
         raise ValueError(f"k={k} of {x.shape[place]} elements")
+    if k * x.shape[place] ** 2 > TOP_K_WORK:
+        return ranked_top_k(x, k=k, axis=place, largest=largest)
     node = ops.TopK.node(x, k=k, axis=place, largest=largest)
     return node[0], node[1]
 

@@ -8,8 +8,18 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, expand, ints, like, reshape, scalar_of, static
-from gpucomp.frontend.onnx.generate import checked_size
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    cast,
+    checked_size,
+    expand,
+    ints,
+    iota,
+    like,
+    reshape,
+    scalar_of,
+    static,
+)
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant, constant_value
 from gpucomp.ir import types as t
@@ -81,8 +91,7 @@ def tensor_scatter(past: Value, update: Value, write_indices: Value | None = Non
     if place == 0 or mode not in ("linear", "circular"):
         raise ValueError(f"axis {axis}, mode {mode!r}")
     length = update.shape[place]
-    steps = np.arange(length, dtype=np.int64).reshape([length if a == place else 1 for a in range(rank)])
-    at = constant(steps)
+    at = reshape(iota(length), [length if a == place else 1 for a in range(rank)])
     if write_indices is not None:
         at = ops.Add(at, reshape(cast(write_indices, t.I64), (past.shape[0], *[1] * (rank - 1))))
     if mode == "circular":
@@ -131,8 +140,8 @@ def col2im(
     columns = ops.Where(constant(inside), reshape(x, (n, c, taps, places)), like(x, 0))
     size = math.prod(image)
     zeros = expand(scalar_of(x.type.dtype, 0), (n, c, size))
-    at = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
-    summed = ops.ScatterElements(zeros, at, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
+    where = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
+    summed = ops.ScatterElements(zeros, where, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
     return reshape(summed, (n, c, *image))
 
 
@@ -170,7 +179,7 @@ def non_max_suppression(
     if corners.ndim != 3 or corners.shape[2] != 4 or points.ndim != 3 or points.shape[::2] != corners.shape[:2]:
         raise ValueError(f"boxes {corners.shape} and scores {points.shape}")
     if points.size > 1 << 20:
-        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4006")
+        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4008")
     if center_point_box:
         centre, half = corners[..., :2], corners[..., 2:] / 2
         corners = np.concatenate([centre - half, centre + half], axis=2)

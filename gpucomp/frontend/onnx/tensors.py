@@ -83,7 +83,7 @@ def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
     shape = tuple(int(d) for d in dims)
     if len(shape) > 64:
         raise ModelError(f"{where}: rank {len(shape)}, at most 64 is possible", code="GPC3033")
-    if any(d < 0 for d in shape) or math.prod(shape) > 1 << 48:
+    if any(d < 0 for d in shape) or math.prod(max(d, 1) for d in shape) > 1 << 48:
         raise ModelError(f"{where}: the shape {list(shape)} has no sensible size", code="GPC3033")
     return shape
 
@@ -139,7 +139,7 @@ def sparse_to_array(sparse: onnx.SparseTensorProto, files: ExternalFiles, where:
     indices = to_array(sparse.indices, files, where)
     size = math.prod(shape)
     if size * values.itemsize > config.current().fold_limit:
-        raise UnsupportedError(f"{where}: too large to be made dense: {list(shape)}", code="GPC4005")
+        raise UnsupportedError(f"{where}: too large to be made dense: {list(shape)}", code="GPC4008")
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
         raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")
     if indices.ndim == 2:

@@ -77,7 +77,7 @@ def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, 
 
 
 @cache
-def find_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
+def find_schema(domain: str, op_type: str, opset: int) -> Any:  # an OpSchema, whose stubs miss half of it, or None
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except SchemaError:
@@ -222,6 +222,26 @@ def checked_attributes(
     return result
 
 
+def unchecked_attributes(
+    attributes: Iterable[onnx.AttributeProto], translator: Translator, operands: int, files: ExternalFiles, site: Site
+) -> dict[str, Any]:
+    """The attributes of an operator that has no schema, checked against what its translator takes."""
+    result: dict[str, Any] = {}
+    for attribute in attributes:
+        if attribute.name in result:
+            raise ModelError(f"{site}: attribute {quote(attribute.name)} is given twice", code="GPC3014")
+        result[attribute.name] = attribute_value(attribute, files, str(site))
+    known = inspect.signature(translator)
+    names = {name for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    if unknown := sorted(set(result) - names):
+        raise ModelError(f"{site}: unknown attribute {quote(unknown[0])}", code="GPC3014")
+    try:
+        known.bind(*[None] * operands, **result)
+    except TypeError:
+        raise ModelError(f"{site}: {operands} inputs and these attributes do not go with it", code="GPC3013") from None
+    return result
+
+
 # --- operands
 
 ONNX_NAMES = {
@@ -247,17 +267,17 @@ ONNX_NAMES = {
 }
 
 
-def check_arity(inputs: Sequence[str], outputs: Sequence[str], signature: Signature, site: Site) -> None:
+def check_arity(  # `inputs` without absent ones at the end
+    inputs: Sequence[str], outputs: Sequence[str], signature: Signature, site: Site
+) -> None:
     given = len(inputs)
-    while given and not inputs[given - 1]:
-        given -= 1
     if not signature.min_inputs <= given <= signature.max_inputs:
         expected = _range(signature.min_inputs, signature.max_inputs)
         raise ModelError(f"{site}: {expected} inputs expected, {given} given", code="GPC3013")
     if not signature.min_outputs <= len(outputs) <= signature.max_outputs:
         expected = _range(signature.min_outputs, signature.max_outputs)
         raise ModelError(f"{site}: {expected} outputs expected, {len(outputs)} given", code="GPC3013")
-    for position, name in enumerate(inputs[:given]):
+    for position, name in enumerate(inputs):
         formal = signature.inputs[min(position, len(signature.inputs) - 1)]
         if not name and not formal.optional:
             raise ModelError(f"{site}: input {position} is required", code="GPC3013")

@@ -1,0 +1,51 @@
+# Everything a person or a CI machine calls. Nothing needs root; Python 3.11 or newer does (make PYTHON=python3.12 ...).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+MODELS ?=
+TARGETS ?= cpu
+EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
+
+.PHONY: help demo test quick lint format bench clean
+
+help:
+	@echo "make demo    compile a trained network for every device here and let it read handwriting"
+	@echo "make test    the whole test suite        make quick   without the slow tests"
+	@echo "make lint    ruff and mypy               make format  ruff format"
+	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
+	@echo "make clean   remove the virtual environment and caches"
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m examples.digits.demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench.suite $(addprefix --target ,$(TARGETS)) $(MODELS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The environment with a dependency group of pyproject.toml. The stamps are in it, so that they go when it goes.
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".$(EXTRAS)" --group $*
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+		{ echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "python3 -m venv does not work here: apt-get install python3-venv" >&2; exit 2; }

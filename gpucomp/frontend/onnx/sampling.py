@@ -1,0 +1,88 @@
+"""Translators of operators that sample at positions given as data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.nn import with_bias
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.frontend.onnx.windows import windows
+from gpucomp.ir import Value, constant
+
+
+@translates("GridSample", since=16)
+def grid_sample_2d(x: Value, grid: Value, *, align_corners: int, mode: str, padding_mode: str) -> Value:
+    names = {"bilinear": "linear", "bicubic": "cubic"}
+    return grid_sample(x, grid, align_corners=align_corners, mode=names.get(mode, mode), padding_mode=padding_mode)
+
+
+@translates("GridSample", since=20)
+def grid_sample(x: Value, grid: Value, *, align_corners: int, mode: str, padding_mode: str) -> Value:
+    return ops.GridSample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners))
+
+
+@translates("RoiAlign", since=10)
+def roi_align(
+    x: Value,
+    rois: Value,
+    batch_indices: Value,
+    *,
+    coordinate_transformation_mode: str = "output_half_pixel",  # until opset 16 there was no other
+    mode: str,
+    output_height: int,
+    output_width: int,
+    sampling_ratio: int,
+    spatial_scale: float,
+) -> Value:
+    if sampling_ratio == 0:
+        raise UnsupportedError("sampling_ratio=0: as many samples as a region's size asks for", code="GPC4007")
+    return ops.RoiAlign(
+        x,
+        rois,
+        batch_indices,
+        output_height=output_height,
+        output_width=output_width,
+        sampling_ratio=sampling_ratio,
+        spatial_scale=spatial_scale,
+        mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+    )
+
+
+@translates("DeformConv", since=19)
+def deform_conv(
+    x: Value,
+    w: Value,
+    offset: Value,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    *,
+    dilations: tuple[int, ...] | None = None,
+    group: int,
+    kernel_shape: tuple[int, ...] | None = None,
+    offset_group: int,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Value:
+    kernel = w.shape[2:]
+    if kernel_shape is not None and tuple(kernel_shape) != kernel:
+        raise ValueError(f"kernel_shape {list(kernel_shape)} differs from the weights' {list(kernel)}")
+    win = windows(x.shape[2:], kernel, strides, pads, dilations, "NOTSET")
+    if mask is None:
+        shape = (x.shape[0], offset.shape[1] // max(len(kernel), 1), *offset.shape[2:])
+        ones = np.ones((1,) * len(shape), x.type.dtype.numpy)
+        mask = ops.Expand(constant(ones), shape=shape)
+    y = ops.DeformConv(
+        x,
+        w,
+        offset,
+        mask,
+        strides=win.strides,
+        pads=win.pads,
+        dilations=win.dilations,
+        group=group,
+        offset_group=offset_group,
+    )
+    return with_bias(y, bias)

@@ -1,0 +1,335 @@
+"""Runs a plan on this machine's processor: one native call a run, shared by threads that persist. Nothing is compiled.
+
+The threads are Python threads that enter the native code through ctypes, which lets go of the interpreter's lock. In
+there they meet at a barrier between kernels: they spin, and yield to the system when that takes long.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+
+from gpucomp import config
+from gpucomp.errors import ArtifactError, DeviceError
+from gpucomp.ir.types import DTYPES
+from gpucomp.runtime import processor
+from gpucomp.runtime.elf import Image
+from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
+
+ALIGNMENT = 64
+SPINS = 20_000  # of a pause instruction each: about a millisecond
+CONTEXT_BYTES = 192
+GENERATION, REST, LIMIT, CLOCK = 64, 128, 136, 144  # byte offsets in the context, as the runner has them
+LARGEST_POOL = 256
+
+Call = tuple[int, int, int, int, int]  # table, first launch, last launch, context, threads
+
+
+def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A fresh array, uninitialised, at an address that vectors like."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes].view(dtype).reshape(tuple(shape))
+
+
+def available_threads() -> int:
+    """What the configuration asks for, else as many as the process may use."""
+    return min(config.current().threads or len(os.sched_getaffinity(0)), LARGEST_POOL)
+
+
+class _Pool:
+    """Worker threads of the process, started when first needed. One run at a time has them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._queues: list[SimpleQueue[tuple[_Runner, Call, int]]] = []
+
+    def start(self, runner: _Runner, call: Call) -> None:
+        """Threads 1, 2 ... of ``call`` enter the native code; the caller is thread 0. Needs ``lock``."""
+        threads = call[-1]
+        while len(self._queues) < threads - 1:
+            jobs: SimpleQueue[tuple[_Runner, Call, int]] = SimpleQueue()
+            self._queues.append(jobs)
+            name = f"gpucomp-{len(self._queues)}"
+            threading.Thread(target=_work, args=(jobs,), name=name, daemon=True).start()
+        for thread in range(1, threads):
+            self._queues[thread - 1].put((runner, call, thread))
+
+
+def _work(jobs: SimpleQueue[tuple[_Runner, Call, int]]) -> None:
+    while True:
+        runner, call, thread = jobs.get()
+        runner.enter(call, thread)
+        del runner
+
+
+class _Runner:
+    """The native runner of one image, which stays in memory as long as somebody may call it."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        prototype = ctypes.CFUNCTYPE(
+            None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+        )
+        self._run = prototype(image.address("gc_run"))
+
+    def enter(self, call: Call, thread: int) -> None:
+        table, first, last, context, threads = call
+        self._run(table, first, last, context, thread, threads)
+
+
+_pool = _Pool()
+_programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """The child has none of the parent's threads, and locks may have been held by one of them."""
+    global _pool
+    _pool = _Pool()
+    for program in _programs:
+        program.reset()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Consecutive launches: ``first .. last`` of the native table, or one host launch."""
+
+    first: int
+    last: int
+    host: Launch | None = None
+
+
+class CpuProgram:
+    """A plan with its machine code and memory. ``run`` may be called from several threads: they take turns.
+
+    binaries   one member, the model's objects
+    weights    an array for every ``weight`` buffer of the plan, by name
+    threads    0 for what ``GPUCOMP_THREADS`` says, else as many as the process may use
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sources: Mapping[str, str],
+        binaries: Mapping[str, bytes],
+        weights: Mapping[str, np.ndarray],
+        *,
+        threads: int = 0,
+    ) -> None:
+        self.plan = plan
+        self.threads = min(threads, LARGEST_POOL) or available_threads()
+        self._lock = threading.Lock()
+        self._arena = aligned((plan.arena_bytes,), np.dtype(np.uint8))
+        self._memory: list[np.ndarray | None] = [self._fixed(b, weights) for b in plan.buffers]
+        processor.require(plan.features, plan.arch)
+        self._runner = _runner(plan, binaries)
+        self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
+        self._build_table()
+        self.reset()
+        _programs.add(self)
+
+    def reset(self) -> None:
+        """Fresh locks and barrier, for a process that was forked."""
+        self._lock = threading.Lock()
+        self._context[:] = 0
+        words = self._context.view(np.uint64)
+        rest = ctypes.CDLL(None).sched_yield
+        words[REST // 8] = ctypes.cast(rest, ctypes.c_void_p).value or 0
+        words[LIMIT // 8] = SPINS
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays. ``inputs`` are complete, C-contiguous and of the plan's types."""
+        with self._lock:
+            self._bind(inputs)
+            for segment in self._segments:
+                self._run_segment(segment)
+            return self._results()
+
+    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
+        """Seconds each launch took in one run, the wait at the barrier before it included; the run before it warms up."""
+        self.run(inputs)
+        times = [0.0] * len(self.plan.launches)
+        clocks = np.zeros(self._native + 1, np.int64)
+        words = self._context.view(np.uint64)
+        with self._lock:
+            self._bind(inputs)
+            words[CLOCK // 8] = clocks.ctypes.data
+            try:
+                for segment in self._segments:
+                    begin = time.perf_counter()
+                    self._run_segment(segment)
+                    seconds = time.perf_counter() - begin
+                    if segment.host is not None:
+                        times[self.plan.launches.index(segment.host)] = seconds
+                        continue
+                    ticks = np.diff(clocks[segment.first : segment.last + 1])
+                    unit = seconds / max(int(ticks.sum()), 1)
+                    for launch, count in zip(range(segment.first, segment.last), ticks, strict=True):
+                        times[self._launch_numbers[launch]] = float(count) * unit
+            finally:
+                words[CLOCK // 8] = 0
+        return times
+
+    # memory
+
+    def _fixed(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The memory of a buffer that lies at one place in every run."""
+        dtype = DTYPES[buffer.dtype].numpy
+        if buffer.kind == TEMP:
+            if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
+                raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
+            return self._arena[buffer.offset : buffer.offset + buffer.nbytes].view(dtype).reshape(buffer.shape)
+        if buffer.kind == WEIGHT:
+            weight = weights[buffer.name]
+            if weight.dtype != dtype or weight.shape != buffer.shape:
+                raise ArtifactError(
+                    f"weight {buffer.name!r}: {buffer.dtype}{list(buffer.shape)} expected", code="GPC7020"
+                )
+            if weight.flags.c_contiguous and weight.ctypes.data % ALIGNMENT == 0:
+                return weight
+            copy = aligned(buffer.shape, dtype)
+            copy[...] = weight
+            return copy
+        if buffer.kind == COUNTER:
+            counter = aligned(buffer.shape, dtype)
+            counter[...] = 0
+            return counter
+        return None
+
+    def _build_table(self) -> None:
+        """The launches as the runner reads them, and which of their arguments change from run to run."""
+        plan = self.plan
+        self._segments: list[_Segment] = []
+        self._launch_numbers: list[int] = []
+        entries: list[tuple[int, int, int]] = []
+        arguments: list[int] = []
+        for number, launch in enumerate(plan.launches):
+            if launch.kernel < 0:
+                self._segments.append(_Segment(0, 0, launch))
+                continue
+            assert self._runner is not None
+            kernel = plan.kernels[launch.kernel]
+            entries.append((self._runner.image.address(f"{kernel.name}.call"), len(arguments), kernel.groups[0]))
+            arguments += launch.args
+            self._launch_numbers.append(number)
+            if self._segments and self._segments[-1].host is None:
+                self._segments[-1] = _Segment(self._segments[-1].first, len(entries))
+            else:
+                self._segments.append(_Segment(len(entries) - 1, len(entries)))
+        self._native = len(entries)
+        positions = np.array(arguments, np.int64)
+        self._arguments = np.zeros(len(arguments), np.uint64)
+        moving: dict[int, np.ndarray] = {}
+        for position, memory in enumerate(self._memory):
+            places = np.flatnonzero(positions == position)
+            if memory is None:
+                moving[position] = places
+            elif len(places):
+                self._arguments[places] = memory.ctypes.data
+        self._moving = moving
+        self._table = np.zeros((len(entries), 3), np.uint64)
+        for row, (entry, first, tasks) in enumerate(entries):
+            self._table[row] = (entry, self._arguments.ctypes.data + 8 * first, tasks)
+
+    def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Memory for this run's inputs, used where they are, and for its outputs."""
+        for position, places in self._moving.items():
+            buffer = self.plan.buffers[position]
+            dtype = DTYPES[buffer.dtype].numpy
+            if position in self.plan.inputs:
+                array = np.ascontiguousarray(inputs[buffer.name]).reshape(buffer.shape)
+                if not array.flags.aligned:
+                    array = array.copy()
+            else:
+                array = aligned(buffer.shape, dtype)
+            self._memory[position] = array
+            self._arguments[places] = array.ctypes.data
+
+    def _results(self) -> dict[str, np.ndarray]:
+        results: dict[str, np.ndarray] = {}
+        given: set[int] = set()
+        for name, position in zip(self.plan.output_names, self.plan.outputs, strict=True):
+            array = self._memory[position]
+            assert array is not None
+            fresh = position in self._moving and position not in self.plan.inputs and position not in given
+            results[name] = array if fresh else array.copy()
+            given.add(position)
+        for position in self._moving:
+            self._memory[position] = None
+        return results
+
+    # launches
+
+    def _run_segment(self, segment: _Segment) -> None:
+        if segment.host is not None:
+            self._run_host(segment.host)
+            return
+        assert self._runner is not None
+        base = self._table.ctypes.data
+        busy = any(self._table[segment.first : segment.last, 2] > 1)
+        pool = _pool
+        if self.threads > 1 and busy and pool.lock.acquire(blocking=False):
+            try:
+                call = (base, segment.first, segment.last, self._context.ctypes.data, self.threads)
+                pool.start(self._runner, call)
+                self._runner.enter(call, 0)
+            finally:
+                pool.lock.release()
+            return
+        # another program has the threads: this one runs alone rather than wait
+        self._runner.enter((base, segment.first, segment.last, self._context.ctypes.data, 1), 0)
+
+    def _run_host(self, launch: Launch) -> None:
+        from gpucomp.ops import OPS  # only models with host operators need their definitions
+
+        arrays = [self._memory[p] for p in launch.args]
+        with np.errstate(all="ignore"):
+            result = OPS[launch.host].reference(*arrays[: launch.inputs], **launch.attributes)
+        results = result if isinstance(result, tuple) else (result,)
+        for array, value in zip(arrays[launch.inputs :], results, strict=True):
+            assert array is not None
+            array[...] = value
+
+
+def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
+    """``None`` for a plan without kernels, which has nothing to load."""
+    members = {kernel.binary for kernel in plan.kernels}
+    if not members:
+        return None
+    if len(members) != 1 or not members <= set(binaries):
+        raise ArtifactError(f"one member of machine code expected, found {sorted(binaries)}", code="GPC7021")
+    image = Image(binaries[members.pop()])
+    _require_features(image.data("gc_features").decode("ascii", "replace"), plan.target)
+    return _Runner(image)
+
+
+def _require_features(needed: str, target: str) -> None:
+    """Refuse code that this processor would fault on."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return  # no way to tell: the compiler and the runner are usually one machine
+    flags = {word for line in text.splitlines() if line.startswith("flags") for word in line.split()}
+    spelling = {"sse4.1": "sse4_1", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+                "avx512fp16": "avx512_fp16"}  # fmt: skip
+    missing = sorted(f for f in needed.split(",") if f and spelling.get(f, f) not in flags)
+    if flags and missing:
+        raise DeviceError(
+            f"the model was compiled for {target} with {', '.join(missing)}, which this processor lacks; "
+            "compile it here, or for cpu:x86-64-v3",
+            code="GPC5012",
+        )

@@ -1,0 +1,108 @@
+"""The command as a process: what a shell sees."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+PREFIX = "import sys, gpucomp, gpucomp.cli as cli\n"
+
+
+def process(script="", *arguments, **variables):
+    code = PREFIX + script + "\nsys.exit(cli.main(sys.argv[1:]))"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GPUCOMP_")} | variables
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment, timeout=60
+    )
+
+
+BROKEN = "def broken(*a, **k): raise ZeroDivisionError('one\\ntwo')\ngpucomp.compile = broken"
+
+
+def test_a_bug_is_one_line_with_the_way_to_its_traceback():
+    ran = process(BROKEN, "run", "m.onnx")
+
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        "error GPC1000: internal error, ZeroDivisionError: one two; for a traceback set GPUCOMP_DEBUG=1\n"
+    )
+    assert ran.stdout == ""
+
+
+def test_a_bug_shows_its_traceback_when_debugging():
+    ran = process(BROKEN, "run", "m.onnx", GPUCOMP_DEBUG="1")
+
+    assert ran.returncode == 1
+    assert "Traceback (most recent call last)" in ran.stderr
+
+
+def test_a_misspelt_variable_is_an_error_of_every_command():
+    ran = process("", "doctor", GPUCOMP_DEBUT="1")
+
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error GPC2001: unknown variable GPUCOMP_DEBUT; known are GPUCOMP_CACHE")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_python_m_gpucomp_is_the_command():
+    ran = subprocess.run([sys.executable, "-m", "gpucomp", "frob"], capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "error GPC2000: No such command 'frob'; see gpucomp --help\n"
+
+
+def test_a_long_task_writes_plain_lines_where_stderr_is_no_terminal():
+    script = (
+        "import time\nfrom gpucomp.cli import progress\nprogress.PATIENCE_S = 0.05\n"
+        "from gpucomp.errors import DeviceError\n"
+        "def slow(*a, progress, **k):\n"
+        "    progress('kernels', 3, 7); time.sleep(0.4); raise DeviceError('enough')\n"
+        "gpucomp.compile = slow"
+    )
+
+    ran = process(script, "run", "m.onnx")
+
+    *lines, last = ran.stderr.splitlines()
+    assert lines
+    assert set(lines) == {"compiling m.onnx: kernels 3 of 7 (0 s)"}
+    assert last == "error GPC5000: enough"
+    assert ran.stdout == ""
+
+
+def test_control_c_ends_with_130_and_one_line():
+    script = (
+        "import time\n"
+        "def slow(*a, **k):\n    print('started', flush=True); time.sleep(30)\n"
+        "gpucomp.compile = slow\nsys.exit(cli.main(['run', 'm.onnx']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", PREFIX + script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout.readline() == "started\n"
+        time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=30)
+
+    assert running.returncode == 130
+    assert err.strip() == "interrupted"
+
+
+def test_a_reader_that_stops_reading_gets_no_traceback():
+    script = PREFIX + "import click\n"
+    script += "from gpucomp.cli import doctor\ndoctor.findings = lambda: ['x' * 100] * 20000\n"
+    script += "sys.exit(cli.main(['doctor']))"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.read(10)
+        running.stdout.close()
+        err = running.stderr.read()
+
+    assert (running.returncode, err) == (0, b"")
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    script = "import sys, gpucomp, gpucomp.cli\nprint(sorted({'numpy', 'onnx', 'click', 'rich'} & set(sys.modules)))"
+
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "[]\n"

@@ -1,0 +1,133 @@
+"""Tensors from files: every kind, photos, and the names that outputs are written under."""
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from PIL import Image
+
+from gpucomp.cli import tensors
+from gpucomp.errors import UsageError
+from gpucomp.runtime.inputs import TensorSpec
+
+X = np.arange(6, dtype=np.int32).reshape(2, 3)
+SPEC = TensorSpec("x", "i32", (2, 3))
+
+
+def test_npy_npz_and_protobuf_are_read(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "one.npz", other=X)
+    np.savez(tmp_path / "two.npz", x=X, y=-X)
+    (tmp_path / "x.pb").write_bytes(numpy_helper.from_array(X).SerializeToString())
+
+    read = [tensors.read_tensor(tmp_path / n, SPEC, "none") for n in ("x.npy", "one.npz", "two.npz", "x.pb")]
+
+    assert all(np.array_equal(array, X) for array in read)
+
+
+def test_an_archive_of_all_inputs_needs_no_name(tmp_path):
+    np.savez(tmp_path / "all.npz", x=X, y=-X)
+    specs = [SPEC, TensorSpec("y", "i32", (2, 3))]
+
+    given = tensors.read_inputs([str(tmp_path / "all.npz")], specs, "none")
+
+    assert np.array_equal(given["y"], -X)
+
+
+def test_an_archive_without_the_input_is_refused(tmp_path):
+    np.savez(tmp_path / "two.npz", a=X, b=X)
+
+    with pytest.raises(UsageError, match=r"two\.npz' has no array 'x'"):
+        tensors.read_tensor(tmp_path / "two.npz", SPEC, "none")
+
+
+def test_the_longest_name_that_fits_is_meant(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    specs = [SPEC, TensorSpec("x=y", "i32", (2, 3))]
+
+    given = tensors.read_inputs([f"x=y={tmp_path / 'x.npy'}"], specs, "none")
+
+    assert list(given) == ["x=y"]
+
+
+def test_a_tensor_whose_data_are_elsewhere_is_refused(tmp_path):
+    tensor = onnx.TensorProto(data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    (tmp_path / "x.pb").write_bytes(tensor.SerializeToString())
+
+    with pytest.raises(UsageError, match="its data are in another file"):
+        tensors.read_tensor(tmp_path / "x.pb", SPEC, "none")
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """Red on the left, blue on the right, in a PNG of another size than any input."""
+    pixels = np.zeros((10, 16, 3), np.uint8)
+    pixels[:, :8, 0] = 255
+    pixels[:, 8:, 2] = 51
+    Image.fromarray(pixels).save(tmp_path / "p.png")
+    return tmp_path / "p.png"
+
+
+def test_a_photo_is_resized_to_the_input_and_normalised(picture):
+    array = tensors.photo(picture, TensorSpec("x", "f32", (1, 3, 5, 7)), "imagenet")
+
+    assert (array.dtype, array.shape) == (np.float32, (1, 3, 5, 7))
+    expected = (np.array([1, 0, 0]) - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    assert np.allclose(array[0, :, 2, 0], expected, rtol=1e-6)
+    assert np.allclose(array[0, 2, 2, -1], (0.2 - 0.406) / 0.225, rtol=1e-6)
+
+
+def test_a_photo_may_stay_as_it_is_and_keep_its_channels_last(picture):
+    array = tensors.photo(picture, TensorSpec("x", "u8", (1, 5, 7, 3)), "none")
+
+    assert (array.dtype, array.shape) == (np.uint8, (1, 5, 7, 3))
+    assert array[0, 0, 0].tolist() == [255, 0, 0]
+    assert array[0, 0, -1].tolist() == [0, 0, 51]
+
+
+def test_a_photo_becomes_grey_for_one_channel(picture):
+    array = tensors.photo(picture, TensorSpec("x", "f32", (1, 1, 5, 7)), "imagenet")
+
+    assert array.shape == (1, 1, 5, 7)
+    assert array[0, 0, 0, 0] == np.float32(76) / np.float32(255)  # 0.299 of red
+
+
+def test_a_broken_photo_is_refused(tmp_path):
+    (tmp_path / "p.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
+
+    with pytest.raises(UsageError, match=r"cannot read .*p\.jpg'"):
+        tensors.photo(tmp_path / "p.jpg", TensorSpec("x", "f32", (1, 3, 5, 7)), "none")
+
+
+def test_outputs_of_any_name_stay_in_their_folder(tmp_path):
+    names = ["../../etc/passwd", "a/b", "a_b", "A_B", "", "..", "{{7*7}}\n", "x" * 500, "日本"]
+    folder = tmp_path / "out"
+
+    written = tensors.write_outputs(folder, {name: np.full(1, k) for k, name in enumerate(names)})
+
+    assert len({str(path).lower() for path in written.values()}) == len(names)
+    assert sorted(folder.iterdir()) == sorted(written.values())
+    assert [int(np.load(written[name])[0]) for name in names] == list(range(len(names)))
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_types_that_npy_cannot_name_are_widened(tmp_path):
+    outputs = {"b": np.array([1.5], ml_dtypes.bfloat16), "i": np.array([-3], ml_dtypes.int4)}
+
+    written = tensors.write_outputs(tmp_path, outputs)
+
+    assert np.load(written["b"]).tolist() == [1.5]
+    assert np.load(written["b"]).dtype == np.float32
+    assert np.load(written["i"]).tolist() == [-3]
+
+
+def test_random_inputs_are_the_same_every_time_and_of_the_right_type():
+    specs = [TensorSpec("a", "bf16", (3, 5)), TensorSpec("i", "i64", (7,)), TensorSpec("m", "bool", (2, 2))]
+
+    first, second = tensors.random_inputs(specs), tensors.random_inputs(specs)
+
+    assert all(np.array_equal(first[s.name], second[s.name]) for s in specs)
+    assert [first[s.name].dtype.name for s in specs] == ["bfloat16", "int64", "bool"]
+    assert set(first["i"].tolist()) <= {0, 1}

@@ -1,0 +1,113 @@
+"""Precision of the polynomial functions over the whole range of f32, in ulps, and of f64 relative to numpy's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from native import Library
+
+from gpucomp.codegen.llvm import math as vector_math
+from gpucomp.expr.core import axes_of, call, load
+from gpucomp.ir.types import F32, F64, DType, TensorType
+from gpucomp.kernel import Kernel, Loops, Store
+
+SAMPLES = 1 << 18
+ULPS = {"exp": 2, "log": 2, "tanh": 3, "erf": 4}  # the functions with f32 versions of their own
+WIDE_ULPS = 1  # the others are computed in f64
+F64_BOUND = {"pow": 1e-12}
+F64_DEFAULT = 1e-13
+ANGLE = 1e-15
+
+
+def _kernel(fn: str, dtype: DType, size: int) -> Kernel:
+    axes = axes_of((size,))
+    count = 2 if fn == "pow" else 1
+    body = call(fn, *(load(i, axes, dtype) for i in range(count)))
+    params = (TensorType(dtype, (size,)),) * (count + 1)
+    return Kernel("loops", params, 1, Loops(axes), (Store(count, axes, body),))
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Library:
+    names = sorted(vector_math.NAMES)
+    kernels = {f"{fn}_{d}": _kernel(fn, d, SAMPLES) for fn in names for d in (F32, F64)}
+    return Library(kernels)
+
+
+def every_magnitude(bits: type, floats: type, seed: int) -> np.ndarray:
+    """Evenly spread over all bit patterns, so that every exponent, denormals and NaN are there."""
+    rng = np.random.default_rng(seed)
+    info = np.iinfo(bits)
+    return rng.integers(0, info.max, SAMPLES, dtype=bits, endpoint=True).view(floats)
+
+
+def usual(floats: type, seed: int) -> np.ndarray:
+    return (np.random.default_rng(seed).uniform(-20, 20, SAMPLES)).astype(floats)
+
+
+def reference(fn: str, operands: list[np.ndarray]) -> np.ndarray:
+    names = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
+             "atanh": "arctanh", "pow": "power"}  # fmt: skip
+    wide = [o.astype(np.float64) for o in operands]
+    with np.errstate(all="ignore"):
+        if fn == "erf":
+            return np.array([math.erf(v) for v in wide[0]])
+        return getattr(np, names.get(fn, fn))(*wide)
+
+
+def operands_of(fn: str, bits: type, floats: type) -> list[np.ndarray]:
+    half = SAMPLES // 2
+    x = np.concatenate([every_magnitude(bits, floats, 1)[:half], usual(floats, 2)[half:]])
+    if fn in {"asin", "acos", "atanh"}:
+        x[half:] = np.tanh(x[half:])
+    if fn != "pow":
+        return [x]
+    y = np.concatenate([every_magnitude(bits, floats, 3)[:half], usual(floats, 4)[half:]])
+    return [x, y]
+
+
+@pytest.mark.parametrize("fn", sorted(vector_math.NAMES))
+def test_f32_is_good_to_a_few_ulps_everywhere(compiled: Library, fn: str) -> None:
+    operands = operands_of(fn, np.uint32, np.float32)
+
+    (actual,) = compiled.run(f"{fn}_f32", operands)
+
+    with np.errstate(all="ignore"):
+        wide = reference(fn, operands)
+        expected = wide.astype(np.float32)
+    finite = np.isfinite(expected) & np.isfinite(actual)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    ulp = np.spacing(np.abs(expected[finite])).astype(np.float64)
+    error = np.abs(actual[finite].astype(np.float64) - wide[finite]) / ulp
+    assert error.max() <= ULPS.get(fn, WIDE_ULPS)
+    edge = ~finite & ~np.isnan(expected)  # one side is infinite: the other may be the largest number
+    largest = float(np.finfo(np.float32).max)
+    held = [np.clip(v[edge].astype(np.float64), -largest, largest) for v in (actual, expected)]
+    assert (np.abs(held[0] - held[1]) <= largest * 4e-7).all()
+
+
+@pytest.mark.parametrize("fn", sorted(vector_math.NAMES))
+def test_f64_is_numpys_to_thirteen_digits(compiled: Library, fn: str) -> None:
+    operands = operands_of(fn, np.uint64, np.float64)
+
+    (actual,) = compiled.run(f"{fn}_f64", operands)
+
+    expected = reference(fn, operands)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    finite = np.isfinite(expected) & np.isfinite(actual)
+    slack = np.abs(expected[finite]) * F64_BOUND.get(fn, F64_DEFAULT) + 2.0**-1074
+    if fn in vector_math.CIRCULAR:  # angles are reduced to 1e-15
+        slack += ANGLE * (1 + expected[finite] ** 2 if fn == "tan" else 1)
+    assert (np.abs(actual[finite] - expected[finite]) <= slack).all()
+
+
+@pytest.mark.parametrize("fn", ["sin", "cos"])
+def test_huge_angles_are_reduced(compiled: Library, fn: str) -> None:
+    x = np.zeros(SAMPLES)
+    x[:5] = [1e22, 2.0**120, 6381956970095103.0 * 2.0**797, -1.7e308, 123456789.5]
+
+    (actual,) = compiled.run(f"{fn}_f64", [x])
+
+    assert (np.abs(actual[:5] - getattr(np, fn)(x[:5])) <= ANGLE).all()

@@ -1,0 +1,286 @@
+"""The CPU program: memory, threads, host launches, fork and profile, on plans written by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from native import default_schedule
+
+from gpucomp import config
+from gpucomp.codegen.llvm import emit
+from gpucomp.errors import ArtifactError, DeviceError
+from gpucomp.expr.core import axes_of, call, hole, load
+from gpucomp.ir.types import F32, TensorType
+from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
+from gpucomp.runtime import cpu as runtime
+from gpucomp.runtime.cpu import CpuProgram
+from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.targets import cpu
+
+ROWS, COLS = 211, 513
+BYTES = ROWS * COLS * 4
+SHAPE = (ROWS, COLS)
+
+
+def scale_kernel() -> Kernel:
+    """x * w + 1, the weight along columns; enough work for many tasks."""
+    axes = axes_of(SHAPE)
+    body = call("tanh", load(0, axes, F32) * load(1, (axes[1],), F32)) + 1.0
+    params = (TensorType(F32, SHAPE), TensorType(F32, (COLS,)), TensorType(F32, SHAPE))
+    return Kernel("loops", params, 1, Loops(axes), (Store(2, axes, body),))
+
+
+def sum_kernel() -> Kernel:
+    r, c = axes_of((ROWS,), "i"), axes_of((COLS,), "j")
+    total = hole("s0", F32)
+    body = Rowwise(r, c, (Statistic(total, "sum", load(0, (*r, *c), F32)),), frozenset({0}))
+    return Kernel("reduce", (TensorType(F32, SHAPE), TensorType(F32, (ROWS,))), 1, body, (Store(1, r, total),))
+
+
+def tiny_kernel() -> Kernel:
+    """y * 2 on one task."""
+    axes = axes_of((ROWS,))
+    params = (TensorType(F32, (ROWS,)),) * 2
+    return Kernel("loops", params, 1, Loops(axes), (Store(1, axes, load(0, axes, F32) * 2.0),))
+
+
+def plan_of(kernels: Sequence[Kernel], buffers: Sequence[Buffer], launches: Sequence[Launch], outputs: Sequence[int],
+            arena: int) -> tuple[Plan, dict[str, bytes]]:  # fmt: skip
+    host = cpu.host()
+    sources = [emit(k, default_schedule(k), host, f"k{i}") for i, k in enumerate(kernels)]
+    compiled = tuple(
+        CompiledKernel(s.name, "llvm", f"{s.name}.ll", "model.o", s.geometry.groups, (1, 1, 1)) for s in sources
+    )
+    inputs = tuple(i for i, b in enumerate(buffers) if b.kind == INPUT)
+    names = tuple(buffers[o].name if buffers[o].kind == OUTPUT else f"out{o}" for o in outputs)
+    plan = Plan(
+        "cpu", "cpu", host.arch, tuple(buffers), compiled, tuple(launches), inputs, tuple(outputs), names, arena
+    )
+    return plan, {"model.o": cpu.build(sources, host)}
+
+
+WEIGHTS = {"w0": np.linspace(-1, 1, COLS, dtype=np.float32)}
+
+
+def chain() -> tuple[Plan, dict[str, bytes]]:
+    """tanh(x*w)+1, twice, then row sums, doubled on one task, doubled again."""
+    buffers = [
+        Buffer(INPUT, "x", "f32", SHAPE, BYTES),
+        Buffer(WEIGHT, "w0", "f32", (COLS,), COLS * 4),
+        Buffer(TEMP, "t0", "f32", SHAPE, BYTES, 0),
+        Buffer(TEMP, "t1", "f32", SHAPE, BYTES, -(-BYTES // 64) * 64),
+        Buffer(TEMP, "t2", "f32", (ROWS,), ROWS * 4, 0),
+        Buffer(TEMP, "t3", "f32", (ROWS,), ROWS * 4, 1024),
+        Buffer(OUTPUT, "y", "f32", (ROWS,), ROWS * 4),
+    ]
+    launches = [Launch(0, (0, 1, 2)), Launch(0, (2, 1, 3)), Launch(1, (3, 4)), Launch(2, (4, 5)), Launch(2, (5, 6))]
+    return plan_of([scale_kernel(), sum_kernel(), tiny_kernel()], buffers, launches, [6], 2 * BYTES + 4096)
+
+
+def expected(x: np.ndarray) -> np.ndarray:
+    w = WEIGHTS["w0"].astype(np.float64)
+    once = np.tanh(x * w) + 1
+    return (np.tanh(once * w) + 1).sum(axis=1) * 4
+
+
+def image(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
+    plan, binaries = chain()
+    x = image()
+    alone = CpuProgram(plan, {}, binaries, WEIGHTS, threads=1).run({"x": x})["y"]
+
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=threads)
+    results = [program.run({"x": x})["y"] for _ in range(20)]
+
+    np.testing.assert_allclose(alone, expected(x), rtol=1e-5)
+    assert all(np.array_equal(r, alone) for r in results)
+
+
+def test_outputs_are_fresh_and_inputs_are_left_alone() -> None:
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+    x, other = image(), image(1)
+    before = x.copy()
+
+    first = program.run({"x": x})["y"]
+    kept = first.copy()
+    program.run({"x": other})
+
+    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(x, before)
+
+
+def test_unaligned_inputs_and_weights_are_taken() -> None:
+    plan, binaries = chain()
+    x = image()
+    raw = np.empty(x.nbytes + 1, np.uint8)
+    skewed = raw[1:].view(np.float32).reshape(SHAPE)
+    skewed[...] = x
+    weights = {"w0": np.concatenate([[0], WEIGHTS["w0"]]).astype(np.float32)[1:]}
+
+    result = CpuProgram(plan, {}, binaries, weights, threads=1).run({"x": skewed})["y"]
+
+    np.testing.assert_allclose(result, expected(x), rtol=1e-5)
+
+
+def test_callers_from_several_python_threads_take_turns() -> None:
+    plan, binaries = chain()
+    shared = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+    programs = [shared, shared, CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x = image(number)
+        want = expected(x)
+        for _ in range(15):
+            if not np.allclose(programs[number].run({"x": x})["y"], want, rtol=1e-5):
+                wrong.append(number)
+
+    callers = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+
+    assert wrong == []
+
+
+def test_a_forked_child_runs_with_threads_of_its_own() -> None:
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+    x = image()
+    want = program.run({"x": x})["y"]
+    reader, writer = os.pipe()
+
+    child = os.fork()
+    if child == 0:
+        same = np.array_equal(program.run({"x": x})["y"], want)
+        os.write(writer, b"1" if same else b"0")
+        os._exit(0)
+    os.close(writer)
+    answer = os.read(reader, 1)
+    os.close(reader)
+    os.waitpid(child, 0)
+
+    assert answer == b"1"
+    np.testing.assert_array_equal(program.run({"x": x})["y"], want)
+
+
+def test_host_launches_run_between_native_ones() -> None:
+    buffers = [
+        Buffer(INPUT, "x", "f32", SHAPE, BYTES),
+        Buffer(WEIGHT, "w0", "f32", (COLS,), COLS * 4),
+        Buffer(TEMP, "t0", "f32", SHAPE, BYTES, 0),
+        Buffer(TEMP, "t1", "f32", SHAPE, BYTES, -(-BYTES // 64) * 64),
+        Buffer(OUTPUT, "y", "f32", (ROWS,), ROWS * 4),
+    ]
+    launches = [Launch(0, (0, 1, 2)), Launch(-1, (2, 3), inputs=1, host="Neg"), Launch(1, (3, 4))]
+    plan, binaries = plan_of([scale_kernel(), sum_kernel()], buffers, launches, [4], 2 * BYTES + 4096)
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+    x = image()
+
+    result = program.run({"x": x})["y"]
+    times = program.profile({"x": x})
+
+    np.testing.assert_allclose(result, -(np.tanh(x * WEIGHTS["w0"]) + 1).sum(axis=1, dtype=np.float64), rtol=1e-5)
+    assert len(times) == 3
+    assert all(t > 0 for t in times)
+
+
+def test_profile_gives_a_time_a_launch() -> None:
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+
+    times = program.profile({"x": image()})
+
+    assert len(times) == len(plan.launches)
+    assert all(t > 0 for t in times)
+    assert max(times[:3]) > max(times[3:])  # the large kernels come first
+
+
+def test_an_output_may_be_an_input_a_weight_or_another_output() -> None:
+    plan, binaries = chain()
+    plan = Plan("cpu", "cpu", plan.arch, plan.buffers, plan.kernels, plan.launches, plan.inputs, (6, 0, 1, 6),
+                ("y", "x2", "w", "again"), plan.arena_bytes)  # fmt: skip
+    x = image()
+
+    result = CpuProgram(plan, {}, binaries, WEIGHTS, threads=1).run({"x": x})
+
+    np.testing.assert_array_equal(result["x2"], x)
+    np.testing.assert_array_equal(result["w"], WEIGHTS["w0"])
+    np.testing.assert_array_equal(result["again"], result["y"])
+    assert not any(np.shares_memory(result["x2"], a) for a in (x, result["y"]))
+    assert not np.shares_memory(result["again"], result["y"])
+
+
+def test_a_model_of_no_kernels_copies() -> None:
+    buffers = [Buffer(INPUT, "x", "f32", (3,), 12)]
+    plan, _ = plan_of([], buffers, [], [0], 0)
+
+    result = CpuProgram(plan, {}, {}, {}).run({"x": np.arange(3, dtype=np.float32)})
+
+    np.testing.assert_array_equal(result["out0"], [0, 1, 2])
+
+
+def test_counters_start_at_zero() -> None:
+    axes = axes_of((5,))
+    kernel = Kernel("loops", (TensorType(F32, (5,)),) * 2, 1, Loops(axes), (Store(1, axes, load(0, axes, F32) + 1.0),))
+    buffers = [Buffer(COUNTER, "c0", "f32", (5,), 20), Buffer(OUTPUT, "y", "f32", (5,), 20)]
+    plan, binaries = plan_of([kernel], buffers, [Launch(0, (0, 1))], [1], 0)
+
+    result = CpuProgram(plan, {}, binaries, {}).run({})
+
+    np.testing.assert_array_equal(result["y"], np.ones(5))
+
+
+def test_the_configuration_sets_the_threads() -> None:
+    with config.using(threads=5):
+        assert runtime.available_threads() == 5
+    with config.using(threads=0):
+        assert runtime.available_threads() == len(os.sched_getaffinity(0))
+
+
+def test_buffers_outside_the_arena_are_refused() -> None:
+    plan, binaries = chain()
+    bad = Plan("cpu", "cpu", plan.arch, plan.buffers, plan.kernels, plan.launches, plan.inputs, plan.outputs,
+               plan.output_names, 100)  # fmt: skip
+
+    with pytest.raises(ArtifactError, match="'t0' lies outside the arena"):
+        CpuProgram(bad, {}, binaries, WEIGHTS)
+
+
+def test_weights_of_another_shape_are_refused() -> None:
+    plan, binaries = chain()
+
+    with pytest.raises(ArtifactError, match="weight 'w0': f32\\[513\\] expected"):
+        CpuProgram(plan, {}, binaries, {"w0": np.zeros(3, np.float32)})
+
+
+def test_missing_machine_code_is_refused() -> None:
+    plan, _ = chain()
+
+    with pytest.raises(ArtifactError, match="one member of machine code expected"):
+        CpuProgram(plan, {}, {}, WEIGHTS)
+
+
+def test_code_for_another_processor_is_refused() -> None:
+    with pytest.raises(DeviceError, match="compiled for cpu with avx9000, which this processor lacks"):
+        runtime._require_features("sse4.1,avx9000", "cpu")
+
+
+def test_loading_needs_no_compiler() -> None:
+    script = "import sys, gpucomp.runtime.cpu; print([m for m in ('llvmlite', 'onnx', 'jinja2') if m in sys.modules])"
+
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+    assert output.strip() == "[]"

@@ -1,0 +1,160 @@
+"""The CPU's manifests, cross-compilation, the cache and parallel builds. What kernels compute is tested in codegen."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from native import default_schedule
+
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import KernelBuildError, UsageError
+from gpucomp.expr.core import axes_of, call, hole, load, var
+from gpucomp.ir.types import F32, TensorType
+from gpucomp.kernel import Contraction, Kernel, Loops, Store
+from gpucomp.runtime.elf import Image, split
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets import cpu
+from gpucomp.targets.cache import KernelCache
+from gpucomp.targets.target import Target
+
+
+def product(size: int = 97) -> Kernel:
+    i, j, k = var("i", size), var("j", 64), var("k", 64)
+    acc = hole("acc", F32)
+    body = Contraction((), (i,), (j,), (k,), load(0, (i, k), F32), load(1, (k, j), F32), acc)
+    params = (TensorType(F32, (size, 64)), TensorType(F32, (64, 64)), TensorType(F32, (size, 64)))
+    return Kernel("contraction", params, 1, body, (Store(2, (i, j), acc),))
+
+
+def elementwise(name: str) -> Kernel:
+    axes = axes_of((331,))
+    body = call(name, load(0, axes, F32))
+    return Kernel("loops", (TensorType(F32, (331,)),) * 2, 1, Loops(axes), (Store(1, axes, body),))
+
+
+def source(kernel: Kernel, target: Target, name: str = "k") -> KernelSource:
+    return emit(kernel, default_schedule(kernel, target), target, name)
+
+
+def fused_operations(text: str, register: str) -> int:
+    return len(re.findall(rf"vfmadd\d+ps\s.*%{register}", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "register", "others"),
+    [("cpu:x86-64-v3", "ymm", "zmm"), ("cpu:skylake-avx512", "zmm", "ymm"), ("cpu:haswell", "ymm", "zmm")],
+)
+def test_a_register_block_fuses_in_the_widest_registers(name: str, register: str, others: str) -> None:
+    target = cpu.named(name)
+
+    text = cpu.assembly([source(product(), target)], target)
+
+    assert fused_operations(text, register) >= 12
+    assert fused_operations(text, others) == 0
+
+
+def test_a_register_block_stays_in_registers() -> None:
+    target = cpu.named("cpu:skylake-avx512")
+
+    text = cpu.assembly([source(product(), target)], target)
+
+    loops = [part for part in re.split(r"\n\.LBB\w+:", text) if fused_operations(part, "zmm") >= 24]
+    assert loops
+    assert not any(re.search(r"zmm\d+.*Spill|Reload.*zmm", part) for part in loops)
+
+
+def test_plain_sse_has_no_wider_instruction() -> None:
+    target = cpu.named("cpu:x86-64-v2")
+
+    text = cpu.assembly([source(product(), target), source(elementwise("exp"), target, "e")], target)
+
+    assert "%ymm" not in text
+    assert "%zmm" not in text
+    assert "mulps" in text
+
+
+@pytest.mark.parametrize("fn", ["exp", "sin", "pow", "erf", "fmod", "floor", "round"])
+@pytest.mark.parametrize("name", ["cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4"])
+def test_no_function_leaves_the_object(name: str, fn: str) -> None:
+    axes = axes_of((37,))
+    x = load(0, axes, F32)
+    body = call(fn, x, x) if fn in {"pow", "fmod"} else call(fn, x)
+    kernel = Kernel("loops", (TensorType(F32, (37,)),) * 2, 1, Loops(axes), (Store(1, axes, body),))
+    target = cpu.named(name)
+
+    (binary,) = split(cpu.build([source(kernel, target)], target))  # an undefined symbol is refused
+
+    assert binary[:4] == b"\x7fELF"
+
+
+def test_unknown_processors_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="unknown processor; known are .*x86-64-v3"):
+        cpu.named("cpu:pentium")
+
+
+def test_the_host_is_described() -> None:
+    host = cpu.host()
+
+    assert (host.kind, host.language) == ("cpu", "llvm")
+    assert host.limits.vector_bytes in {16, 32, 64}
+
+
+def test_ir_that_llvm_refuses_is_an_error_with_its_reason() -> None:
+    broken = KernelSource("k", "llvm", "define void @k(ptr %p0, i64 %first, i64 %last) #0 {\n  nonsense\n}\n",
+                          Geometry((1, 1, 1)))  # fmt: skip
+
+    with pytest.raises(KernelBuildError, match="LLVM refuses a kernel: .*expected instruction opcode"):
+        cpu.build([broken], cpu.host())
+
+
+def test_calls_to_outside_are_refused() -> None:
+    text = """
+declare void @getpid()
+define void @k(ptr %p0, i64 %first, i64 %last) #0 {
+  call void @getpid()
+  ret void
+}
+"""
+    with pytest.raises(KernelBuildError, match="generated code calls getpid"):
+        cpu.build([KernelSource("k", "llvm", text, Geometry((1, 1, 1)))], cpu.host())
+
+
+def test_parallel_builds_give_the_same_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = cpu.host()
+    sources = [source(elementwise(fn), host, f"f_{fn}") for fn in ("exp", "tanh", "log", "erf", "abs")]
+    monkeypatch.setattr(cpu, "PARALLEL_BYTES", 1)
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: {0, 1, 2})
+
+    binary = cpu.build(sources, host)
+
+    assert len(split(binary)) == 3
+    image = Image(binary)
+    x, y = np.linspace(0.1, 3, 331, dtype=np.float32), np.empty(331, np.float32)
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    function(image.address("f_exp"))(x.ctypes.data, y.ctypes.data, 0, sources[0].geometry.groups[0])
+    np.testing.assert_allclose(y, np.exp(x), rtol=3e-7)
+
+
+def test_a_cached_model_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, cache = cpu.host(), KernelCache(tmp_path)
+    sources = [source(elementwise("exp"), host)]
+    first = cpu.build(sources, host, cache)
+    monkeypatch.setattr(cpu, "compile_text", None)
+
+    second = cpu.build(sources, host, cache)
+
+    assert second == first
+
+
+def test_another_kernel_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    host, cache = cpu.host(), KernelCache(tmp_path)
+
+    first = cpu.build([source(elementwise("exp"), host)], host, cache)
+    second = cpu.build([source(elementwise("log"), host)], host, cache)
+
+    assert first != second

@@ -1,0 +1,248 @@
+"""Rules about the code itself. Each is a function from a module's syntax tree to its faults, tried on a bad example too."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(p for folder in ("gpucomp", "tuning", "kernels_templates") for p in (ROOT / folder).rglob("*.py"))
+PROGRAMS = sorted(p for folder in ("bench", "examples") for p in (ROOT / folder).rglob("*.py"))
+TEMPLATES = sorted((ROOT / "kernels_templates").rglob("*.j2"))
+
+# lowest first; a module may import what is in its own row or above it, and the longest name that fits it counts
+LAYERS = (
+    ("gpucomp.errors", "gpucomp.config"),
+    ("gpucomp.ir",),
+    ("gpucomp.runtime",),  # low on purpose: a compiled model runs without the compiler
+    ("gpucomp.expr",),
+    ("gpucomp.ops",),
+    ("gpucomp.kernel",),
+    ("gpucomp.schedule.space", "gpucomp.targets.target"),  # plain data: what a device allows, what a template takes
+    ("gpucomp.frontend", "gpucomp.interpreter"),
+    ("gpucomp.rewrite",),
+    ("gpucomp.passes",),
+    ("gpucomp.recognise",),
+    ("gpucomp.partition",),
+    ("gpucomp.schedule",),
+    ("gpucomp.codegen",),
+    ("gpucomp.kernels_templates",),
+    ("gpucomp.codegen.families",),  # the table of the templates' families, and what needs it
+    ("gpucomp.codegen.render",),
+    ("gpucomp.targets",),
+    # the devices, opened by a run: they build what a cache lacks, and run operators' numpy references on the host
+    ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
+    ("gpucomp.planning",),
+    ("gpucomp.compiler",),
+    ("gpucomp.backend",),
+    ("gpucomp.tuning",),
+    ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for
+)
+RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+UNSAFE_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml"}
+UNSAFE_CALLS = {"eval", "exec", "__import__"}
+UNSAFE_METHODS = {("os", "system"), ("os", "popen"), ("jinja2", "Template")}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "gpucomp" else ("gpucomp", *parts)  # the two linked folders
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer(module: str) -> int:
+    parts = module.split(".")
+    return next(RANK[name] for k in range(len(parts), 0, -1) if (name := ".".join(parts[:k])) in RANK)
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield (full if node.module == "gpucomp" or full in RANK else str(node.module)), node.lineno
+
+
+def upward_imports(tree: ast.AST, module: str) -> Iterator[str]:
+    for name, line in imported(tree):
+        own = name.startswith(f"{module}.")  # a package's front may import what is in it
+        if name.split(".")[0] == "gpucomp" and not own and layer(name) > layer(module):
+            yield f"line {line}: {name} is above {module}"
+
+
+def environment_reads(tree: ast.AST, module: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv"):
+            yield f"line {node.lineno}: only gpucomp/config.py reads the environment"
+
+
+def broad_handlers(tree: ast.AST, module: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        names = {kind.id if isinstance(kind, ast.Name) else None if kind else "everything" for kind in kinds}
+        reraises = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+        if names & {"Exception", "everything"} or ("BaseException" in names and not reraises):
+            yield f"line {node.lineno}: it catches more than it can answer"
+
+
+def unsafe_code(tree: ast.AST, module: str) -> Iterator[str]:
+    for name, line in imported(tree):
+        if name.split(".")[0] in UNSAFE_MODULES:
+            yield f"line {line}: import of {name}"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in UNSAFE_CALLS:
+            yield f"line {node.lineno}: call of {node.func.id}"
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            called = (node.func.value.id, node.func.attr)
+            if called in UNSAFE_METHODS:
+                yield f"line {node.lineno}: call of {'.'.join(called)}"
+        for keyword in node.keywords:
+            true = not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
+            if keyword.arg in ("shell", "allow_pickle") and true:
+                yield f"line {node.lineno}: {keyword.arg} that is not False"
+
+
+def relative_or_star_imports(tree: ast.AST, module: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.level or node.names[0].name == "*"):
+            yield f"line {node.lineno}: a relative import, or one of everything"
+
+
+def template_strings(tree: ast.AST, module: str) -> Iterator[str]:
+    """A template is a file: text from elsewhere never becomes one."""
+    for name, line in imported(tree):
+        if name.split(".")[0] == "jinja2" and not module.startswith("gpucomp.codegen"):
+            yield f"line {line}: only gpucomp.codegen renders"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("from_string", "overlay"):
+            yield f"line {node.lineno}: {node.attr} makes a template of a string"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Template":
+            yield f"line {node.lineno}: a template of a string"
+
+
+def searches_outside_the_tuner(tree: ast.AST, module: str) -> Iterator[str]:
+    for name, line in imported(tree):
+        if name.split(".")[0] == "optuna" and not module.startswith("gpucomp.tuning"):
+            yield f"line {line}: optuna lives in tuning/ only"
+
+
+def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
+    if tree.body and not ast.get_docstring(tree):
+        yield "no docstring that says what is here"
+
+
+RULES = {
+    upward_imports: ("gpucomp.ir.types", "from gpucomp.ops.registry import op"),
+    environment_reads: ("gpucomp.cli", "import os\nos.environ.get('X')"),
+    broad_handlers: ("gpucomp.cli", "try:\n    f()\nexcept (ValueError, Exception):\n    pass"),
+    unsafe_code: ("gpucomp.cli", "import pickle"),
+    relative_or_star_imports: ("gpucomp.cli", "from .show import table"),
+    template_strings: ("gpucomp.codegen.render", "environment.from_string(name)"),
+    searches_outside_the_tuner: ("gpucomp.schedule.choose", "import optuna"),
+    missing_docstring: ("gpucomp.cli", "x = 1"),
+}
+MORE_FAULTS = [
+    (upward_imports, "gpucomp.runtime.executable", "from gpucomp.targets import cache"),
+    (upward_imports, "gpucomp.schedule.choose", "from gpucomp import tuning"),
+    (upward_imports, "gpucomp.passes", "from gpucomp.targets import resolve"),
+    (environment_reads, "gpucomp.ir", "import os\nos.getenv('X')"),
+    (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept:\n    pass"),
+    (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept BaseException:\n    pass"),
+    (unsafe_code, "gpucomp.cli", "eval(name)"),
+    (unsafe_code, "gpucomp.cli", "subprocess.run(name, shell=True)"),
+    (unsafe_code, "gpucomp.cli", "np.load(name, allow_pickle=asked)"),
+    (unsafe_code, "gpucomp.cli", "os.system(name)"),
+    (relative_or_star_imports, "gpucomp.cli", "from gpucomp.ops import *"),
+    (template_strings, "gpucomp.codegen.render", "Template(name)"),
+    (template_strings, "gpucomp.cli.show", "from jinja2 import Environment"),
+]
+FINE = [
+    (upward_imports, "gpucomp.passes", "from gpucomp.targets.target import Target"),
+    (upward_imports, "gpucomp.cli.commands", "from gpucomp import config"),
+    (environment_reads, "gpucomp.cli", "environment = 1"),
+    (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
+    (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept (OSError, ValueError):\n    pass"),
+    (unsafe_code, "gpucomp.cli", "np.load(name, allow_pickle=False)\nsubprocess.run([name], shell=False)"),
+    (template_strings, "gpucomp.codegen.render", "import jinja2\nenvironment.get_template(family.template)"),
+    (searches_outside_the_tuner, "gpucomp.tuning.search", "import optuna"),
+    (missing_docstring, "gpucomp.runtime", ""),
+]
+EXEMPT = {(environment_reads, "gpucomp.config")}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
+def test_the_code_keeps_the_rule(rule):
+    faults = [
+        f"{path.relative_to(ROOT)}: {fault}"
+        for path in SOURCES
+        if (rule, module := module_name(path)) not in EXEMPT
+        for fault in rule(ast.parse(path.read_text(encoding="utf-8")), module)
+    ]
+
+    assert faults == []
+
+
+@pytest.mark.parametrize("rule", [environment_reads, broad_handlers, unsafe_code], ids=lambda r: r.__name__)
+def test_programs_around_the_package_keep_the_rule(rule):
+    faults = [
+        f"{path.relative_to(ROOT)}: {fault}"
+        for path in PROGRAMS
+        for fault in rule(ast.parse(path.read_text(encoding="utf-8")), "bench")
+    ]
+
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "code"),
+    [(rule, *example) for rule, example in RULES.items()] + MORE_FAULTS,
+    ids=lambda v: v.__name__ if callable(v) else None,
+)
+def test_a_rule_finds_its_fault(rule, module, code):
+    assert list(rule(ast.parse(code), module))
+
+
+@pytest.mark.parametrize(("rule", "module", "code"), FINE, ids=lambda v: v.__name__ if callable(v) else None)
+def test_a_rule_leaves_good_code_alone(rule, module, code):
+    assert list(rule(ast.parse(code), module)) == []
+
+
+def test_every_module_has_a_layer():
+    top = {module_name(path).split(".")[1] for path in SOURCES if module_name(path) != "gpucomp"}
+
+    known = {name.split(".")[1] for name in RANK if "." in name}
+
+    assert top <= known, f"put {sorted(top - known)} into LAYERS"
+
+
+def test_templates_spell_no_assembly_and_no_macro_of_the_c_preprocessor():
+    """``asm`` is the prelude's; constants in rendered text are numbers, so it reads as written by hand."""
+    dialects = ROOT / "kernels_templates" / "dialect"
+    faults = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in TEMPLATES
+        if dialects not in path.parents
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if "asm(" in line.replace(" ", "") or "asmvolatile" in line.replace(" ", "")
+    ]
+
+    assert faults == []
+
+
+def test_no_text_names_a_folder_of_somebodys_machine():
+    suffixes = {".py", ".md", ".toml", ".j2", ".h", ".cpp"}
+    folders = ("gpucomp", "tuning", "kernels_templates", "tests", "bench", "examples")
+    files = [p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in suffixes]
+    files += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
+    marks = ["/" + "work/", "/" + "home/", "/" + "root/", "/" + "Users/"]
+
+    faults = [str(p.relative_to(ROOT)) for p in files if any(m in p.read_text(encoding="utf-8") for m in marks)]
+
+    assert faults == []
