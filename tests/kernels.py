@@ -29,14 +29,18 @@ def add_relu(*shape: int, dtype: DType = F32) -> Kernel:
 def transposed(rows: int, columns: int, dtype: DType = F32) -> Kernel:
     """y[j, i] = x[i, j], walked along y."""
     axes = axes_of((columns, rows))
-    return elementwise([load(0, (axes[1], axes[0]), dtype)], (TensorType(dtype, (rows, columns)),), (columns, rows), axes)
+    return elementwise(
+        [load(0, (axes[1], axes[0]), dtype)], (TensorType(dtype, (rows, columns)),), (columns, rows), axes
+    )
 
 
 def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
     """x with zeros around: a guarded load."""
     (i,) = axes = axes_of((n + 2 * pad,))
     inside = both([i >= pad, i < n + pad])
-    return elementwise([select(inside, load(0, (i - pad,), dtype), 0)], (TensorType(dtype, (n,)),), (n + 2 * pad,), axes)
+    return elementwise(
+        [select(inside, load(0, (i - pad,), dtype), 0)], (TensorType(dtype, (n,)),), (n + 2 * pad,), axes
+    )
 
 
 def matmul(

@@ -48,7 +48,9 @@ def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], laun
         size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
         for _ in range(launches):
             getattr(built, source.name)(q, size, geometry.items, *buffers)
-    for t, buffer, array in zip(kernel.params[kernel.inputs :], buffers[kernel.inputs :], outputs, strict=True):
+    for t, buffer, array in zip(
+        kernel.params[kernel.inputs :], buffers[kernel.inputs : len(kernel.params)], outputs, strict=True
+    ):
         if t.nbytes:
             cl.enqueue_copy(q, array.view(np.uint8), buffer)
     q.finish()

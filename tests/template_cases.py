@@ -86,16 +86,28 @@ def default(kernel: Kernel, limits: Limits) -> dict[str, int]:
     return dict(family.default(SimpleNamespace(**family.problem(kernel)), limits))
 
 
-def spread(kernel: Kernel, limits: Limits, count: int, seed: int = 0) -> list[dict[str, int]]:
-    """``count`` legal schedules drawn over the whole space, the same ones every time."""
+
+MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
+
+
+def spread(kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512) -> list[dict[str, int]]:
+    """``count`` legal schedules drawn over the whole space, the same ones every time.
+
+    ``unrolled`` bounds what a work-item has written out, in multiply-adds and in elements of a tile it loads:
+    compilers for CPUs take minutes over thousands.
+    """
     family = family_of(kernel)
     problem = family.problem(kernel)
     draw = random.Random(seed)
     found: list[dict[str, int]] = []
     while len(found) < count:
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
-        if schedule not in found and not family.reasons(schedule, problem, limits):
+        if schedule in found or family.reasons(schedule, problem, limits):
+            continue
+        threads = family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem)).items[0]
+        tile_k = schedule.get("tile_k", 1)
+        sums = tile_k * schedule.get("reg_m", 1) * schedule.get("reg_n", 1)
+        loaded = tile_k * (schedule.get("tile_m", 0) + schedule.get("tile_n", 0)) / threads
+        if threads >= MIN_ITEMS and sums <= unrolled and loaded <= unrolled / 4:
             found.append(schedule)
     return found
-
-

@@ -116,7 +116,11 @@ def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoa
             paths.setdefault(node, set()).add(guards)
         if isinstance(node, Select):
             negated = call("not", node.condition)
-            stack += [(node.condition, guards), (node.then, (*guards, node.condition)), (node.otherwise, (*guards, negated))]
+            stack += [
+                (node.condition, guards),
+                (node.then, (*guards, node.condition)),
+                (node.otherwise, (*guards, negated)),
+            ]
         else:
             stack += [(child, guards) for child in node.operands]
     found = []

@@ -49,7 +49,9 @@ LIBRARY = {
     "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "pow": "pow",
     "fmod": "fmod",
 }  # fmt: skip
-EXACT = frozenset({"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"})  # of 16-bit floats: no rounding
+EXACT = frozenset(
+    {"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"}
+)  # of 16-bit floats: no rounding
 WHOLE = frozenset({"floor", "ceil", "round"})  # the identity on integers
 
 
@@ -179,8 +181,7 @@ class CPrinter:
                 inner = self._statements(body, uses, Counter())
                 return [*(["#pragma unroll"] if unroll else []), head, *_indent(inner), "}"]
             case Accumulate(target, op, value):
-                text, _ = self._call(REDUCTIONS[op], target.dtype, [target, value])
-                return [f"{target.name} = {text};"]
+                return [f"{target.name} = {self._call(REDUCTIONS[op], target.dtype, [target, value])[0]};"]
         raise AssertionError(f"no such statement: {statement}")
 
     def _if(self, statement: If, uses: Counter[str]) -> list[str]:
@@ -201,8 +202,14 @@ class CPrinter:
             start = f"{ctype} {target.name} = {self.operand(statement.otherwise_value)};"
             return [start, f"if ({condition}) {{", *_indent(then), "}"]
         otherwise = [*otherwise, f"{target.name} = {self.operand(statement.otherwise_value)};"]
-        lines = [f"{ctype} {target.name};", f"if ({condition}) {{", *_indent(then), "} else {", *_indent(otherwise), "}"]
-        return lines
+        return [
+            f"{ctype} {target.name};",
+            f"if ({condition}) {{",
+            *_indent(then),
+            "} else {",
+            *_indent(otherwise),
+            "}",
+        ]
 
     def _single_load(self, statement: If, then: list[str], otherwise: list[str]) -> str | None:
         """The load's text when a branch is one load and nothing else: ``inside ? x[i] : 0`` says it in a line."""
@@ -422,7 +429,11 @@ class CPrinter:
         wide = self.dialect.values[U64 if dtype.bits == 64 and not narrow else U32]
         a = self.operand(operands[0], UNARY)
         if fn == "neg":
-            return (f"-{self.operand(operands[0], PRIMARY)}", UNARY) if narrow else (f"({t})(({wide})0 - ({wide}){a})", UNARY)
+            return (
+                (f"-{self.operand(operands[0], PRIMARY)}", UNARY)
+                if narrow
+                else (f"({t})(({wide})0 - ({wide}){a})", UNARY)
+            )
         if fn == "bitnot":
             return f"({t})~{a}", UNARY
         if fn == "abs":

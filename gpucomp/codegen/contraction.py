@@ -155,4 +155,3 @@ def _epilogue(
         known[lane] = LANE
     store = Emitter(printer, known).store(stores, lane, width)
     return {"row_lines": row_lines, "store": store}
-

@@ -65,7 +65,10 @@ class Dialect:
         lines = []
         for start in range(0, width, size // dtype.nbytes):
             at = f" + {start}" if start else ""
-            to, of = f"reinterpret_cast<{words[size]}*>({target}{at})", f"reinterpret_cast<const {words[size]}*>({source}{at})"
+            to, of = (
+                f"reinterpret_cast<{words[size]}*>({target}{at})",
+                f"reinterpret_cast<const {words[size]}*>({source}{at})",
+            )
             lines.append(f"*{to} = *{of};")
         return lines
 
@@ -135,8 +138,7 @@ _COMMON = {F64: "double", F32: "float", I32: "int", I16: "short", I8: "signed ch
 CUDA = Dialect(
     name="cuda",
     template="dialect/cuda.j2",
-    values=_COMMON
-    | {I64: "long long", U64: "unsigned long long", U32: "unsigned int", U16: "unsigned short"},
+    values=_COMMON | {I64: "long long", U64: "unsigned long long", U32: "unsigned int", U16: "unsigned short"},
     storage={F16: "gc_half", BF16: "gc_bf16", BOOL: "unsigned char"} | _eight_bit("storage"),
     widen={F16: "gc_half_to_float", BF16: "gc_bf16_to_float"} | _eight_bit("widen"),
     narrow={F16: "gc_float_to_half", BF16: "gc_float_to_bf16"} | _eight_bit("narrow"),
@@ -152,8 +154,7 @@ CUDA = Dialect(
 OPENCL = Dialect(
     name="opencl",
     template="dialect/opencl.j2",
-    values=_COMMON
-    | {I64: "long", U64: "ulong", U32: "uint", U16: "ushort", I8: "char", U8: "uchar"},
+    values=_COMMON | {I64: "long", U64: "ulong", U32: "uint", U16: "ushort", I8: "char", U8: "uchar"},
     storage={F16: "ushort", BF16: "ushort", BOOL: "uchar"}
     | {d: t.replace("unsigned char", "uchar").replace("signed char", "char") for d, t in _eight_bit("storage").items()},
     widen={F16: "half_to_float", BF16: "bf16_to_float"} | _eight_bit("widen"),

@@ -127,7 +127,12 @@ class Emitter:
 
 def lane_loop(body: Sequence[str], width: int) -> list[str]:
     """``body`` for each lane, unrolled."""
-    return ["#pragma unroll", f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {{", *(f"  {line}" for line in body), "}"]
+    return [
+        "#pragma unroll",
+        f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {{",
+        *(f"  {line}" for line in body),
+        "}",
+    ]
 
 
 def _invariant(exprs: Sequence[Expr], lane: Var) -> list[Expr]:
@@ -140,4 +145,3 @@ def _invariant(exprs: Sequence[Expr], lane: Var) -> list[Expr]:
 def lanes_of(variable: Var, quotient: Var, lane: Var, width: int) -> dict[Expr, Expr]:
     """``variable = quotient * width + lane``."""
     return {variable: call("add", call("mul", quotient, width), lane)} if width > 1 else {variable: quotient}
-

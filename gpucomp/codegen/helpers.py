@@ -221,5 +221,3 @@ def storage_helper(dialect: Dialect, dtype: DType, name: str) -> str | None:
     if dtype in (F16, BF16):
         return _half(dialect).get(name) if dialect.name == "opencl" else None
     return _f8(dialect, dtype)[name]
-
-

@@ -49,15 +49,22 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> Ker
     printer = CPrinter(dialect, params, target.features)
     derived = family.derive(s, p)
     hooks = HOOKS[family.name](kernel, printer, s, p, SimpleNamespace(**derived))
-    text = environment().get_template(family.template).render(
-        dialect=dialect.template,
-        name=name,
-        params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
-        wide="" if hooks["index"] == "int" else f"({hooks['index']})",
-        helpers=list(printer.helpers.values()),
-        **{**problem, **schedule, **derived, **hooks},
+    text = (
+        environment()
+        .get_template(family.template)
+        .render(
+            dialect=dialect.template,
+            name=name,
+            params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
+            wide="" if hooks["index"] == "int" else f"({hooks['index']})",
+            helpers=list(printer.helpers.values()),
+            **{**problem, **schedule, **derived, **hooks},
+        )
     )
     geometry = family.geometry(s, p)
+    if target.limits.warp == 1 and geometry.items[0] > 1:
+        # a CPU's work-items are loops around the text: PoCL, told to unroll inside, writes past what it keeps for them
+        text = re.sub(r"^ *#pragma unroll\n", "", text, flags=re.M)
     header = _header(kernel, family, problem, schedule)
     return KernelSource(name, target.language, header + text, geometry, dict(schedule), family.template)
 

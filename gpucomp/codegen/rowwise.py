@@ -46,7 +46,11 @@ def rowwise_hooks(
         lines = _keep(emitter, [value], names, held)
         more, (text,) = emitter.values([value])
         ctype = printer.dialect.value_type(dtype)
-        lines += [*more, f"const {ctype} term = {text};", f"{name} = {printer.combine(statistic.op, dtype, name, 'term')};"]
+        lines += [
+            *more,
+            f"const {ctype} term = {text};",
+            f"{name} = {printer.combine(statistic.op, dtype, name, 'term')};",
+        ]
         statistics.append(
             {
                 "name": name,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Kernel, Window
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
 PARAMS = (
@@ -21,11 +21,13 @@ MAX_GROUPS = (1 << 31) - 1
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """``size``: points of the domain; ``taps``: points of the window; ``width``: bytes of the widest element that moves."""
-    domain = kernel.body.domain
+    body = kernel.body
+    assert isinstance(body, Window)
+    domain = body.domain
     return {
         "size": math.prod(a.extent for a in domain),
         "inner": domain[-1].extent if domain else 1,
-        "taps": math.prod(a.extent for a in kernel.body.window),
+        "taps": math.prod(a.extent for a in body.window),
         "width": max((p.dtype.nbytes for p in kernel.params), default=4),
     }
 

@@ -40,7 +40,21 @@ def operands(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
         more = rng.random((2, 16)) < 0.5
     elif dtype.is_float:
         info = ml_dtypes.finfo(dtype.numpy)
-        special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 7.0, float(info.max), float(info.tiny)]
+        special = [
+            np.nan,
+            np.inf,
+            -np.inf,
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            -2.5,
+            3.5,
+            7.0,
+            float(info.max),
+            float(info.tiny),
+        ]
         more = rng.uniform(-4, 4, (2, 400))
     else:
         info = np.iinfo(dtype.numpy)

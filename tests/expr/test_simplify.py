@@ -161,3 +161,22 @@ def test_unflatten_covers_every_element_once():
 
     values = [np.broadcast_to(evaluate(e, [], grid_of(axes)), (4, 9)).ravel() for e in at]
     assert set(zip(*map(list, values), strict=True)) == set(itertools.product(range(6), range(6)))
+
+
+def test_a_group_of_fine_terms_leaves_a_coarse_quotient():
+    quotient, lane = var("q", 15), var("l", 4)
+    place = quotient * 4 + lane
+
+    assert simplify(call("floordiv", place, 20)) is simplify(call("floordiv", quotient, 5))
+    assert simplify(place % 20) is simplify((quotient % 5) * 4 + lane)
+
+
+def test_fine_terms_that_may_carry_stay_in_the_quotient():
+    quotient, lane = var("q", 15), var("l", 6)
+    place = quotient * 4 + lane
+
+    found = simplify(call("floordiv", place, 20))
+
+    grid = grid_of((quotient, lane))
+    np.testing.assert_array_equal(evaluate(found, [], grid), evaluate(place, [], grid) // 20)
+    assert lane in found.free

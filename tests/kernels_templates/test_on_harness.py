@@ -39,7 +39,10 @@ def arguments(kernel, source, inputs):
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
     scratch = []
     if source.geometry.workspace_bytes:
-        scratch = [np.full(source.geometry.workspace_bytes, 255, np.uint8), np.zeros(source.geometry.counter_bytes, np.uint8)]
+        scratch = [
+            np.full(source.geometry.workspace_bytes, 255, np.uint8),
+            np.zeros(source.geometry.counter_bytes, np.uint8),
+        ]
     return outputs, [*(np.ascontiguousarray(a) for a in inputs), *outputs, *scratch]
 
 
@@ -69,7 +72,7 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(case, compiled):
 
 
 RACY = matmul(12, 20, 19)
-SCHEDULE = dict(tile_m=8, tile_n=16, tile_k=8, reg_m=2, reg_n=2, stages=1, splits=2, lanes=1)
+SCHEDULE = {"tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1, "splits": 2, "lanes": 1}
 
 
 @pytest.mark.parametrize("stages", [1, 2])

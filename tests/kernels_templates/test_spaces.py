@@ -65,7 +65,7 @@ def test_every_parameter_says_what_it_means_and_has_a_choice(family):
     ],
 )
 def test_contraction_objects_to_what_cannot_run(change, reason):
-    base = dict(tile_m=64, tile_n=64, tile_k=16, reg_m=4, reg_n=4, stages=2, splits=1, lanes=1)
+    base = {"tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 2, "splits": 1, "lanes": 1}
     family = FAMILIES["contraction"]
     problem = family.problem(matmul(300, 300, 300))
 
@@ -117,7 +117,9 @@ def test_accesses_are_as_wide_as_the_layout_allows():
 
 
 def test_rows_that_are_neighbours_in_memory_are_seen():
-    problems = {inside: family_of(k := reduction("sum", 9, 7, rows_inside=inside)).problem(k) for inside in (True, False)}
+    problems = {
+        inside: family_of(k := reduction("sum", 9, 7, rows_inside=inside)).problem(k) for inside in (True, False)
+    }
 
     assert problems[True]["rows_side_by_side"] == 1
     assert problems[False]["rows_side_by_side"] == 0

@@ -46,9 +46,11 @@ def test_auto_is_what_the_configuration_says():
         assert targets.resolve("auto").kind == "cpu"
 
 
-@pytest.mark.parametrize("text", ["", "gpu", "cuda:", "opencl:", "CUDA", "cpu:", "vulkan:x", "cuda:sm_70", "cuda:sm_80; rm"])
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "cuda:", "opencl:", "CUDA", "cpu:", "vulkan:x", "cuda:sm_70", "cuda:sm_80; rm"]
+)
 def test_an_unknown_target_is_a_usage_error_that_lists_what_exists(text):
-    with pytest.raises(UsageError, match="sm_80|known are|targets are") as found:
+    with pytest.raises(UsageError, match=r"sm_80|known are|targets are") as found:
         targets.resolve(text)
 
     assert found.value.exit_code == 2

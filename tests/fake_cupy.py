@@ -1,0 +1,140 @@
+"""As much of cupy as ``CudaProgram`` uses, on numpy memory, without a GPU. Kernels are Python functions by name.
+
+While a stream captures, launches are recorded and not run; anything that waits or copies to the host is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+class Memory:
+    def __init__(self, data: np.ndarray, offset: int = 0) -> None:
+        self.data, self.offset = data, offset
+
+    def __add__(self, offset: int) -> Memory:
+        return Memory(self.data, self.offset + offset)
+
+
+class Array:
+    def __init__(self, cupy: FakeCupy, data: np.ndarray) -> None:
+        self.cupy, self.data = cupy, data
+
+    def set(self, array: np.ndarray, stream: Any = None) -> None:
+        self.cupy.outside_capture("set")
+        self.data[: array.size] = array
+
+    def get(self, stream: Any = None) -> np.ndarray:
+        self.cupy.outside_capture("get")
+        return self.data.copy()
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        self.data[: value.size] = value
+
+
+class Stream:
+    def __init__(self, cupy: FakeCupy, non_blocking: bool = False) -> None:
+        self.cupy = cupy
+
+    def __enter__(self) -> Stream:
+        self.cupy.current = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cupy.current = None
+
+    def synchronize(self) -> None:
+        self.cupy.outside_capture("synchronize")
+
+    def begin_capture(self) -> None:
+        assert self.cupy.recording is None
+        self.cupy.recording = []
+
+    def end_capture(self) -> Graph:
+        recorded, self.cupy.recording = self.cupy.recording, None
+        self.cupy.log.append("capture")
+        return Graph(self.cupy, recorded)
+
+
+class Graph:
+    def __init__(self, cupy: FakeCupy, calls: list[Callable[[], None]]) -> None:
+        self.cupy, self.calls = cupy, calls
+
+    def launch(self, stream: Stream) -> None:
+        self.cupy.log.append("replay")
+        for call in self.calls:
+            call()
+
+
+class Function:
+    def __init__(self, cupy: FakeCupy, name: str) -> None:
+        self.cupy, self.name, self.max_dynamic_shared_size_bytes = cupy, name, 0
+
+    def __call__(self, grid: tuple, block: tuple, args: tuple, shared_mem: int = 0) -> None:
+        assert self.cupy.current is not None, "launched on no stream"
+        assert shared_mem <= max(48 << 10, self.max_dynamic_shared_size_bytes)
+
+        def call() -> None:
+            self.cupy.kernels[self.name](*(a.data for a in args))
+
+        if self.cupy.recording is not None:
+            self.cupy.recording.append(call)
+            return
+        self.cupy.log.append("launch")
+        call()
+
+
+class Failure(Exception):
+    pass
+
+
+class FakeCupy:
+    def __init__(self, kernels: dict[str, Callable[..., None]]) -> None:
+        self.kernels, self.log = kernels, []
+        self.recording: list[Callable[[], None]] | None = None
+        self.current: Stream | None = None
+        self.loaded: list[bytes] = []
+        fake = self
+
+        class Module:
+            def load(self, binary: bytes) -> None:
+                if not binary.startswith(b"cubin"):
+                    raise Failure("device kernel image is invalid")
+                fake.loaded.append(binary)
+
+            def get_function(self, name: str) -> Function:
+                return Function(fake, name)
+
+        class Event:
+            def record(self, stream: Stream) -> None:
+                fake.log.append("event")
+
+        self.cuda = SimpleNamespace(
+            Stream=lambda non_blocking=False: Stream(fake, non_blocking),
+            alloc=lambda nbytes: Memory(np.full(nbytes, 255, np.uint8)),
+            function=SimpleNamespace(Module=Module),
+            Event=Event,
+            get_elapsed_time=lambda start, end: 2.0,
+            runtime=SimpleNamespace(CUDARuntimeError=Failure),
+            driver=SimpleNamespace(CUDADriverError=Failure),
+            memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+        )
+
+    def outside_capture(self, what: str) -> None:
+        assert self.recording is None, f"{what} while a graph is captured"
+
+    def ndarray(self, shape: tuple[int], dtype: Any, memptr: Memory) -> Array:
+        return Array(self, memptr.data[memptr.offset : memptr.offset + shape[0]])
+
+    def empty(self, shape: tuple[int], dtype: Any) -> Array:
+        return Array(self, np.full(shape, 255, np.uint8))
+
+    def zeros(self, shape: tuple[int], dtype: Any) -> Array:
+        return Array(self, np.zeros(shape, np.uint8))
+
+    def asarray(self, value: Any) -> np.ndarray:
+        return np.asarray(value.array)

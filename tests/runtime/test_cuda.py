@@ -1,0 +1,146 @@
+"""The CUDA program's logic on a stand-in for cupy: launches, graph capture and replay, host operators, failures."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from fake_cupy import Failure, FakeCupy
+from plans import BIAS, COLUMNS, ROWS, answer, two_layers
+
+from gpucomp.errors import DeviceError
+from gpucomp.runtime.cuda import CudaProgram
+from gpucomp.targets import cuda
+
+X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+
+
+def add_relu(x, bias, relu, total):
+    sums = x.view(np.float32).reshape(ROWS, COLUMNS) + bias.view(np.float32)
+    total[:] = sums.reshape(-1).view(np.uint8)
+    relu[:] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
+
+
+def opened(host=False, binary=b"cubin k0", kernel=add_relu):
+    cupy = FakeCupy({"k0": kernel})
+    plan, sources, weights = two_layers(cuda.manifest("sm_80"), host=host)
+    return CudaProgram(plan, sources, {"k0.bin": binary}, weights, cupy=cupy), cupy
+
+
+def test_every_run_gives_the_answer():
+    program, _ = opened()
+
+    for scale in (1, -2, 3, 4):
+        found = program.run({"x": X * np.float32(scale)})
+
+        for name, wanted in answer(X * np.float32(scale)).items():
+            np.testing.assert_array_equal(found[name], wanted, err_msg=name)
+
+
+def test_the_first_run_launches_and_later_ones_replay_one_graph():
+    program, cupy = opened()
+
+    for _ in range(3):
+        program.run({"x": X})
+
+    assert cupy.log == ["launch", "launch", "capture", "replay", "replay"]
+
+
+def test_host_operators_keep_a_plan_from_being_captured():
+    program, cupy = opened(host=True)
+
+    for _ in range(3):
+        found = program.run({"x": X})
+
+    assert cupy.log == ["launch", "launch"] * 3
+    np.testing.assert_array_equal(found["y"], answer(X, host=True)["y"])
+
+
+def test_outputs_are_fresh_arrays():
+    program, _ = opened()
+
+    first = program.run({"x": X})
+    program.run({"x": -X})
+
+    np.testing.assert_array_equal(first["y"], answer(X)["y"])
+
+
+def test_weights_are_uploaded_once_and_temporaries_share_the_arena():
+    program, _ = opened()
+    kinds = [b.kind for b in program.plan.buffers]
+    memory = dict(zip(kinds, program._memory, strict=True))
+
+    np.testing.assert_array_equal(memory["weight"].data.view(np.float32), BIAS)
+    assert memory["counter"].data.tolist() == [0, 0, 0, 0]
+    first, second = (m for m, k in list(zip(program._memory, kinds, strict=True))[:4] if k == "temp")
+    assert first.data.base is second.data.base
+
+
+def test_device_arrays_are_taken_without_the_host():
+    program, _ = opened()
+
+    class OnDevice:
+        array = X
+        __cuda_array_interface__ = {"shape": X.shape}  # noqa: RUF012
+
+    found = program.run({"x": OnDevice()})
+
+    np.testing.assert_array_equal(found["y"], answer(X)["y"])
+
+
+def test_profiling_times_every_launch_but_the_host_s():
+    program, _ = opened(host=True)
+
+    assert program.profile({"x": X}) == [2e-3, 0.0, 2e-3]
+
+
+def test_a_cubin_that_the_device_refuses_is_a_device_error():
+    with pytest.raises(DeviceError, match="kernel image is invalid") as found:
+        opened(binary=b"garbage")
+
+    assert found.value.exit_code == 5
+
+
+def test_a_failing_launch_is_a_device_error():
+    def fail(*args):
+        raise Failure("an illegal memory access was encountered")
+
+    program, _ = opened(kernel=fail)
+
+    with pytest.raises(DeviceError, match="illegal memory access"):
+        program.run({"x": X})
+
+
+def test_a_capture_that_fails_is_ended():
+    program, cupy = opened()
+    program.run({"x": X})
+    launches = program._calls
+    program._calls = [launches[0], ("no function", (1, 1, 1), (1, 1, 1), (), 0)]
+
+    with pytest.raises(TypeError):
+        program.run({"x": X})
+
+    assert cupy.recording is None
+
+
+def test_missing_cupy_names_the_extra(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    plan, sources, weights = two_layers(cuda.manifest("sm_80"))
+
+    with pytest.raises(DeviceError, match=r"pip install gpucomp\[cuda13\]"):
+        CudaProgram(plan, sources, {}, weights)
+
+
+def test_a_plan_without_binaries_is_compiled_from_its_sources(monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        cuda, "build", lambda source, target, cache: built.append((source.name, target.arch)) or b"cubin"
+    )
+
+    opened(binary=b"")
+
+    assert built == [("k0", "sm_80")]

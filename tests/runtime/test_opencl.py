@@ -1,0 +1,137 @@
+"""Plans on OpenCL (PoCL): one queue, weights uploaded once, host operators in between, errors that say which device."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+from plans import COLUMNS, ROWS, answer, two_layers
+
+from gpucomp.errors import DeviceError
+from gpucomp.runtime.opencl import OpenCLProgram
+from gpucomp.targets import opencl
+
+X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_shared_cache(tmp_path, monkeypatch):
+    from gpucomp import config
+
+    with config.using(cache=tmp_path):
+        yield
+
+
+def opened(host=False, binaries=None):
+    plan, sources, weights = two_layers(opencl.manifest("pocl"), host=host)
+    return OpenCLProgram(plan, sources, binaries or {}, weights)
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_a_plan_gives_its_answer_run_after_run(host):
+    program = opened(host)
+
+    for scale in (1, -2, 3):
+        found = program.run({"x": X * np.float32(scale)})
+
+        for name, wanted in answer(X * np.float32(scale), host=host).items():
+            np.testing.assert_array_equal(found[name], wanted, err_msg=name)
+
+
+def test_outputs_are_fresh_arrays():
+    program = opened()
+
+    first = program.run({"x": X})
+    program.run({"x": -X})
+
+    np.testing.assert_array_equal(first["y"], answer(X)["y"])
+
+
+def test_a_run_synchronises_once(monkeypatch):
+    program = opened()
+    waits = []
+    queue = program._queue
+    copies = program._cl.enqueue_copy
+
+    class Counting:
+        def __getattr__(self, name):
+            return getattr(queue, name)
+
+        def finish(self):
+            waits.append("finish")
+            queue.finish()
+
+    def copy(q, *args, **options):
+        waits.extend(["blocking copy"] * bool(options.get("is_blocking", True)))
+        return copies(queue, *args, **options)
+
+    monkeypatch.setattr(program, "_queue", Counting())
+    monkeypatch.setattr(program._cl, "enqueue_copy", copy)
+    monkeypatch.setattr(
+        program._cl, "enqueue_nd_range_kernel", lambda q, *args, f=program._cl.enqueue_nd_range_kernel: f(queue, *args)
+    )
+
+    program.run({"x": X})
+
+    assert waits == ["finish"]
+
+
+def test_binaries_are_used_and_foreign_ones_are_built_from_the_source():
+    from gpucomp.codegen.source import KernelSource
+    from gpucomp.schedule.space import Geometry
+
+    plan, sources, _ = two_layers(opencl.manifest("pocl"))
+    source = KernelSource("k0", "opencl", sources["k0.src"], Geometry(plan.kernels[0].groups, plan.kernels[0].items))
+    binary = opencl.build(source, opencl.manifest("pocl"))
+    assert binary != source.text.encode()
+
+    for member in (binary, b"\x7fELF of another driver", source.text.encode()):
+        found = opened(binaries={"k0.bin": member}).run({"x": X})
+
+        np.testing.assert_array_equal(found["y"], answer(X)["y"])
+
+
+def test_profiling_gives_a_time_for_every_launch():
+    times = opened(host=True).profile({"x": X})
+
+    assert len(times) == 3
+    assert times[1] == 0.0
+    assert times[0] > 0
+    assert times[2] > 0
+
+
+def test_a_missing_device_is_a_device_error(monkeypatch):
+    monkeypatch.setattr(opencl, "devices", lambda: ())
+    plan, sources, weights = two_layers(opencl.manifest("pocl"))
+
+    with pytest.raises(DeviceError, match="opencl:pocl here; devices are none"):
+        OpenCLProgram(plan, sources, {}, weights)
+
+
+def test_missing_pyopencl_names_the_extra(monkeypatch):
+    found = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "pyopencl":
+            raise ImportError(name)
+        return found(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+
+    with pytest.raises(DeviceError, match=r"pip install gpucomp\[opencl\]"):
+        opencl.pyopencl()
+
+
+def test_a_host_operator_that_gives_another_shape_is_an_error():
+    from dataclasses import replace
+
+    from gpucomp.runtime.host import run_host
+
+    plan, _, _ = two_layers(opencl.manifest("pocl"), host=True)
+    launch = plan.launches[1]
+
+    with pytest.raises(DeviceError, match=r"Relu gave shape \[2\], the plan has \[5, 7\]"):
+        run_host(plan, launch, [np.zeros(2, np.float32)])
+    with pytest.raises(DeviceError, match="no host operator 'Nonsense'"):
+        run_host(plan, replace(launch, host="Nonsense"), [X])
