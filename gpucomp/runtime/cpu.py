@@ -26,7 +26,7 @@ from gpucomp.runtime.elf import Image
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
 ALIGNMENT = 64
-SPINS = 20_000  # of a pause instruction each: about a millisecond
+SPINS = 1_000  # of a pause instruction each: some tens of microseconds
 CONTEXT_BYTES = 192
 GENERATION, REST, LIMIT, CLOCK = 64, 128, 136, 144  # byte offsets in the context, as the runner has them
 LARGEST_POOL = 256

@@ -83,7 +83,7 @@ def contraction_form(kernel: Kernel) -> str:
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
     if min(sizes.values()) == 0:
         return "loops"
-    ops = operands_of(kernel, c, 4)
+    ops = operands_of(kernel, 4)
     thin = sizes["n"] < 4 or sizes["m"] == 1
     if thin and k_contiguous(ops.a, ops, ops.m) and k_contiguous(ops.b, ops, ops.n):
         return "rows"
@@ -108,7 +108,7 @@ def _contraction_problem(kernel: Kernel) -> Problem:
     }
     if form != "gemm":
         return problem
-    ops = operands_of(kernel, c, 4)
+    ops = operands_of(kernel, 4)
     a = in_place(ops.a, c.acc.dtype, ops, ops.m)
     b = in_place(ops.b, c.acc.dtype, ops, ops.n)
     problem["a_step"] = a[0] if a is not None and a[1] == 1 else 0
