@@ -132,7 +132,7 @@ def make_plan(
     weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
         target.name, target.kind, target.arch, buffers, tuple(compiled), tuple(launches), inputs, outputs, graph.output_names, arena, live,
-        graph.name,
+        graph.name, tuple(sorted(target.features)),
     )  # fmt: skip
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
 

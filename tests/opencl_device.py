@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from kernel_oracle import UNWRITTEN
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.kernel import Kernel
@@ -25,8 +26,8 @@ def target() -> Target:
     return opencl.manifest("pocl")
 
 
-def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], fill: int = 0) -> list[np.ndarray]:
-    """The outputs of one launch. Memory that the kernel does not write holds bytes of ``fill``."""
+def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], launches: int = 1) -> list[np.ndarray]:
+    """The outputs after ``launches`` launches. Elements that no store writes hold ``kernel_oracle.UNWRITTEN``."""
     q = queue()
     built, _ = opencl.program(q.context, q.device, source)
     flags = cl.mem_flags
@@ -34,9 +35,10 @@ def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], fill
     for buffer, array in zip(buffers, inputs, strict=False):
         if array.nbytes:
             cl.enqueue_copy(q, buffer, np.ascontiguousarray(array).view(np.uint8).reshape(-1))
-    outputs = [np.full(max(1, t.nbytes), fill, np.uint8) for t in kernel.params[kernel.inputs :]]
+    outputs = [np.full(max(1, t.size), UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
     for buffer, array in zip(buffers[kernel.inputs :], outputs, strict=True):
-        cl.enqueue_copy(q, buffer, array)
+        if array.nbytes <= buffer.size:
+            cl.enqueue_copy(q, buffer, array.view(np.uint8))
     geometry = source.geometry
     if geometry.workspace_bytes:
         buffers.append(cl.Buffer(q.context, flags.READ_WRITE, geometry.workspace_bytes))
@@ -44,10 +46,11 @@ def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], fill
         buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=counters))
     if 0 not in geometry.groups:
         size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
-        getattr(built, source.name)(q, size, geometry.items, *buffers)
-    results = []
-    for t, buffer, array in zip(kernel.params[kernel.inputs :], buffers[kernel.inputs :], outputs, strict=False):
-        cl.enqueue_copy(q, array, buffer)
-        results.append(array[: t.nbytes].view(t.dtype.numpy).reshape(t.shape))
+        for _ in range(launches):
+            getattr(built, source.name)(q, size, geometry.items, *buffers)
+    for t, buffer, array in zip(kernel.params[kernel.inputs :], buffers[kernel.inputs :], outputs, strict=True):
+        if t.nbytes:
+            cl.enqueue_copy(q, array.view(np.uint8), buffer)
     q.finish()
-    return results
+    types = kernel.params[kernel.inputs :]
+    return [array[: t.size].reshape(t.shape) for t, array in zip(types, outputs, strict=True)]

@@ -36,9 +36,7 @@ def drawings(images: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> l
     for start in range(0, len(images), ACROSS):
         group = range(start, min(start + ACROSS, len(images)))
         lines += ["  ".join(row).rstrip() for row in zip(*(drawing(images[k, 0]) for k in group), strict=True)]
-        says = [
-            f"reads {predicted[k]}" + ("" if predicted[k] == labels[k] else f", meant {labels[k]}") for k in group
-        ]
+        says = [f"reads {predicted[k]}" + ("" if predicted[k] == labels[k] else f", meant {labels[k]}") for k in group]
         lines += ["  ".join(text.center(16) for text in says).rstrip(), ""]
     return lines
 
@@ -46,8 +44,8 @@ def drawings(images: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> l
 def chosen(labels: np.ndarray, predicted: np.ndarray) -> list[int]:
     """Eight digits to show: the first of each of 0 to 6, and one that is misread, if there is one."""
     firsts = [int(np.flatnonzero(labels == digit)[0]) for digit in range(7)]
-    wrong = np.flatnonzero(labels != predicted)
-    return [*firsts, int(wrong[0]) if len(wrong) else int(np.flatnonzero(labels == 7)[0])]
+    wrong = [int(k) for k in np.flatnonzero(labels != predicted) if k not in firsts]
+    return [*firsts, wrong[0] if wrong else int(np.flatnonzero(labels == 7)[0])]
 
 
 def compiled(target: str, batch: int) -> tuple[gpucomp.Executable, float]:

@@ -46,7 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_error(code: str, message: str) -> None:
-    print(f"error {code}: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error {code}: {one_line(message)}", file=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks and without what a terminal would obey instead of showing."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
 
 
 def report(error: GpucompError) -> int:
@@ -54,7 +59,7 @@ def report(error: GpucompError) -> int:
     print_error(error.code, error.message)
     if isinstance(error, UnsupportedError) and error.problems != (error.message,):
         for problem in error.problems:
-            print(f"  {' '.join(problem.split())}", file=sys.stderr)
+            print(f"  {one_line(problem)}", file=sys.stderr)
     if _debugging():
         sys.__excepthook__(type(error), error, error.__traceback__)
     return error.exit_code

@@ -199,15 +199,19 @@ def _percentiles(text: str) -> tuple[float, ...]:
 @_model
 def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
     """Name everything in MODEL (.onnx) that cannot be compiled; exit 4 if there is anything."""
-    from gpucomp.compiler import check as problems_of
+    from gpucomp import targets
+    from gpucomp.frontend import onnx as frontend
 
+    if model.suffix == ".gpuc":
+        raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
+    device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
-        problems = problems_of(model, target=target or config.current().target, shapes=tensors.parse_shapes(shapes))
+        problems = frontend.check(model, shapes=tensors.parse_shapes(shapes))
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
         cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
         raise UnsupportedError(f"{quote(model)}: {cases} of what gpucomp cannot compile", code="GPC4001")
-    click.echo(f"{quote(model)}: everything can be compiled for {target or config.current().target}")
+    click.echo(f"{quote(model)}: everything can be compiled for {device.name}")
 
 
 @gpucomp.command()

@@ -101,18 +101,14 @@ def summary(exe: Executable) -> list[str]:
     lines = [
         f"model     {quote(exe.plan.model)}",
         f"target    {exe.target} ({exe.plan.arch})",
-        *(f"input     {spec}" for spec in _quoted(exe.inputs)),
-        *(f"output    {spec}" for spec in _quoted(exe.outputs)),
+        *(f"input     {spec}" for spec in exe.inputs),
+        *(f"output    {spec}" for spec in exe.outputs),
         f"kernels   {len(infos)}: {families}" if infos else "kernels   0",
         *memory(exe),
     ]
     if host:
         lines.append(f"host      {len(host)} operators run on the host: {counted(info.label for info in host)}")
     return lines
-
-
-def _quoted(specs: Iterable[object]) -> list[str]:
-    return [" ".join(str(spec).split()) for spec in specs]
 
 
 def tensor(name: str, array: np.ndarray) -> str:

@@ -88,13 +88,20 @@ class CPrinter:
 
     def declare(self, expr: Expr, name: str) -> str:
         """Remember that the surrounding text holds ``expr`` under ``name``, in the type ``ctype`` gives it."""
+        self._inline.pop(name, None)
         self._types[name] = self.ctype(expr)
         self._note_sign(expr, name)
         return name
 
     def _note_sign(self, expr: Expr, name: str) -> None:
-        if expr.dtype is I64 and bounds(expr, self._intervals)[0] >= 0:
-            self._natural.add(name)
+        natural = expr.dtype is I64 and bounds(expr, self._intervals)[0] >= 0
+        (self._natural.add if natural else self._natural.discard)(name)
+
+    def _forget(self, name: str) -> None:
+        """Names are unique in a scope, not in a kernel: what another scope knew of ``name`` is void."""
+        self._inline.pop(name, None)
+        self._types.pop(name, None)
+        self._natural.discard(name)
 
     def lowering(self, bindings: Mapping[Expr, str], *, prefix: str = "e", unroll_limit: int = 16) -> Lowering:
         """A ``Lowering`` whose ``bindings`` this printer knows the types of."""
@@ -150,6 +157,7 @@ class CPrinter:
         match statement:
             case Let(target, expr, operands):
                 text = self._expression(expr, operands)
+                self._forget(target.name)
                 self._types[target.name] = ctype = self.ctype(expr)
                 self._note_sign(expr, target.name)
                 once = uses[target.name] == 1 and direct[target.name] == 1
@@ -160,9 +168,11 @@ class CPrinter:
             case If():
                 return self._if(statement, uses)
             case Start(target, initial):
-                ctype = self.dialect.value_type(target.dtype)
+                self._forget(target.name)
+                ctype = self._types[target.name] = self.dialect.value_type(target.dtype)
                 return [f"{ctype} {target.name} = {self.operand(initial)};"]
             case Loop(axis, name, body, unroll):
+                self._forget(name)
                 self.declare(axis, name)
                 ctype = self._types[name]
                 head = f"for ({ctype} {name} = 0; {name} < {axis.extent}; ++{name}) {{"
@@ -175,6 +185,7 @@ class CPrinter:
 
     def _if(self, statement: If, uses: Counter[str]) -> list[str]:
         target = statement.target
+        self._forget(target.name)
         # a 64-bit integer branch is rare and its interval is not at hand: it keeps 64 bits
         ctype = self._types[target.name] = self.dialect.value_type(target.dtype)
         then = self._statements(statement.then, uses, Counter([_name(statement.then_value)]))
@@ -454,7 +465,7 @@ def _count(block: Block, uses: Counter[str]) -> None:
 
 
 def _indent(lines: Sequence[str]) -> list[str]:
-    return [line if line.startswith("#pragma") else f"  {line}" for line in lines]
+    return [f"  {line}" for line in lines]
 
 
 def _parenthesised(text: Text, above: int) -> str:

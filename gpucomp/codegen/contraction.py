@@ -10,8 +10,8 @@ from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import places
-from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, substitute, var
-from gpucomp.ir.types import U32
+from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
+from gpucomp.ir.types import I64, U32
 from gpucomp.kernel import Contraction, Kernel
 
 
@@ -98,7 +98,9 @@ def _loader(
     known = {batch: "batch", depth: f"{name}_depth", **names}
     depth_lines, depth_names = Emitter(printer, known, prefix=f"{name}d").named(parts_within([element], inner))
     known |= depth_names
-    if span in element.free:
+    spans_used = span in substitute(element, {part: index(0) for part in parts if part.dtype is I64} | {
+        part: hole("part", part.dtype) for part in parts if part.dtype is not I64}).free  # fmt: skip
+    if spans_used:
         known[span] = f"{name}_span" if span_steps == 1 else f"{name}_spans[{name}_i]"
     if width > 1:
         known[lane] = LANE
@@ -118,6 +120,7 @@ def _loader(
         depth_steps=depth_steps,
         span_lines=span_lines,
         arrays=arrays,
+        spans_used=spans_used,
         depth_lines=depth_lines,
         head=head,
         lane_lines=lines,

@@ -29,17 +29,19 @@ def fast_axis(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[
 
     An access is as wide as every load that moves with the axis allows: aligned, unguarded by the axis, 16 bytes.
     """
-    by_depth = 1
-    best = 1
-    for depth_first, axes, others in ((1, depth, span), (0, span, depth)):
-        flat, other = var("flat", max(1, count(axes))), var("other", max(1, count(others)))
-        rewritten = Rewriter(kernel.params, places(axes, flat) | places(others, other))(value)
-        if not innermost([rewritten], flat):
-            continue
-        by_depth = depth_first
-        best = max((w for w in WIDTHS if _is_wide(rewritten, flat, w)), default=1)
-        break
-    return by_depth, best
+    flattened = Rewriter(kernel.params, {})(value)
+    runs = {1: _run(flattened, depth), 0: _run(flattened, span)}
+    by_depth = max((1, 0), key=lambda side: runs[side])
+    axes, others = (depth, span) if by_depth else (span, depth)
+    flat, other = var("flat", max(1, count(axes))), var("other", max(1, count(others)))
+    rewritten = Rewriter(kernel.params, places(axes, flat) | places(others, other))(value)
+    return by_depth, max((w for w in WIDTHS if _is_wide(rewritten, flat, w)), default=1)
+
+
+def _run(value: Expr, axes: Sequence[Var]) -> int:
+    """How many neighbours in memory the last axis walks over; 1 when its steps are not elements."""
+    long = [a for a in axes if a.extent > 1]
+    return long[-1].extent if long and innermost([value], long[-1]) else 1
 
 
 def _is_wide(value: Expr, flat: Var, width: int) -> bool:

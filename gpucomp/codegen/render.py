@@ -53,6 +53,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> Ker
         dialect=dialect.template,
         name=name,
         params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
+        wide="" if hooks["index"] == "int" else f"({hooks['index']})",
         helpers=list(printer.helpers.values()),
         **{**problem, **schedule, **derived, **hooks},
     )

@@ -49,7 +49,7 @@ def _floor_modulo(a: Any, b: Any) -> Any:
 def _truncated_modulo(a: Any, b: Any) -> Any:
     """Remainder with the dividend's sign (C's ``fmod`` and ``%``); an integer x%0 gives 0."""
     a = np.asarray(a)
-    if a.dtype.kind == "f":
+    if a.dtype.kind in "fV":  # V: the floats of ml_dtypes
         return np.fmod(a, b)
     safe = np.where(np.equal(b, 0), np.ones_like(b), b)
     return np.where(np.equal(b, 0), np.zeros_like(a), np.fmod(a, safe))

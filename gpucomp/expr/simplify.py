@@ -7,6 +7,7 @@ Integer expressions become ``c0 + c1*t1 + c2*t2 ...`` with one coefficient per d
     (c*a + b) // c            ->  a + b//c         (a + 0 when 0 <= b < c)
     (c*a + b) % c             ->  b % c
     (x // a) // b             ->  x // (a*b)
+    (c*a + b) // (c*d)        ->  a // d           (0 <= b < c)
     (x % (a*b)) // a          ->  (x // a) % b
     comparisons decided by the operands' intervals become constants
 """
@@ -210,8 +211,29 @@ class Simplifier:
             q, r = self._divide(inner, c // divisor)
             scaled = linear(call("mul", r, divisor))
             return self._add(whole, constant // c, q), from_linear(scaled[0] + k, scaled[1])
+        if (grouped := self._divide_groups(constant % c, part, c)) is not None:
+            q, r = grouped
+            return self._add(whole, constant // c, q), r
         q, r = self._atom(rest, c)
         return self._add(whole, constant // c, q), r
+
+    def _divide_groups(self, constant: int, terms: Terms, c: int) -> tuple[Expr, Expr] | None:
+        """(g*a + b) // (g*h) -> a // h, and the remainder g*(a % h) + b, when 0 <= b < g"""
+        for g in sorted({math.gcd(f, c) for f in terms.values()}, reverse=True):
+            if g in (1, c):
+                continue
+            coarse = {t: f // g for t, f in terms.items() if f % g == 0}
+            fine = from_linear(constant, {t: f for t, f in terms.items() if f % g})
+            low, high = self.bounds(fine)
+            if low < 0 or high >= g:
+                continue
+            q, r = self._divide(from_linear(0, coarse), c // g)
+            scaled, inner = linear(call("mul", r, g)), linear(fine)
+            merged = dict(scaled[1])
+            for t, f in inner[1].items():
+                merged[t] = merged.get(t, 0) + f
+            return q, from_linear(scaled[0] + inner[0], merged)
+        return None
 
     def _add(self, terms: Terms, constant: int, extra: Expr) -> Expr:
         extra_constant, extra_terms = linear(extra)

@@ -6,6 +6,7 @@ reader's back. Why identity: a node is its own dictionary key; two graphs are eq
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: s
         raise ShapeError(f"{op.name}({operands}){where}: {error}", code="GPC3101") from error
     results = (result,) if isinstance(result, TensorType) else tuple(result)
     for t in results:
-        if any(d < 0 for d in t.shape) or t.size > 1 << 48:
+        if any(d < 0 for d in t.shape) or math.prod(max(d, 1) for d in t.shape) > 1 << 48:
             where = f" at node {quote(name)}" if name else ""
             raise ShapeError(f"{op.name}{where}: the result {t} has no sensible size", code="GPC3102")
     return results

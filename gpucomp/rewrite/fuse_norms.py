@@ -163,8 +163,8 @@ def gelu_tanh(node: Node) -> Value | None:
         match _one_plus(gate):
             case Value(ops.Tanh, (inside,)):
                 x = _gelu_operand(inside)
-                half = None if x is None or x.type != node.types[0] else multiple(rest, x)
-                if half and close(half, 0.5, dtype):
+                half = multiple(rest, x) if x is not None and x.type == node.types[0] else None
+                if x is not None and half and close(half, 0.5, dtype):
                     return ops.Gelu(x, approximate="tanh")
     return None
 
@@ -200,7 +200,8 @@ def _is_cubic(value: Value, powers: list[Value], dtype: DType) -> bool:
                 expanded += [base] * int(splat(exponent) or 0)
             case _:
                 expanded.append(other)
-    scale, leaves = 1.0, []
+    scale = 1.0
+    leaves: list[Value] = []
     for power in powers:
         a, b = product(power)
         scale, leaves = scale * a, leaves + b
@@ -275,14 +276,14 @@ def hard_swish(node: Node) -> Value | None:
     """x * hard_sigmoid(x, 1/6, 1/2)  ->  hard_swish(x);  x * clip(x + 3, 0, 6) / 6  ->  hard_swish(x)"""
     dtype = node.types[0].dtype
     for gate, rest in _gates(node):
+        x, expected = _relu6_of_plus_three(gate), 1 / 6
         match gate:
-            case Value(ops.HardSigmoid, (x,), {"alpha": alpha, "beta": 0.5}) if close(alpha, 1 / 6, dtype):
-                expected = 1.0
-            case _:
-                x, expected = _relu6_of_plus_three(gate), 1 / 6
-        number = None if x is None or x.type != node.types[0] else multiple(rest, x)
-        if number and close(number, expected, dtype):
-            return ops.HardSwish(x)
+            case Value(ops.HardSigmoid, (inside,), {"alpha": alpha, "beta": 0.5}) if close(alpha, 1 / 6, dtype):
+                x, expected = inside, 1.0
+        if x is not None and x.type == node.types[0]:
+            number = multiple(rest, x)
+            if number and close(number, expected, dtype):
+                return ops.HardSwish(x)
     return None
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from gpucomp import config
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import DTYPES
+from gpucomp.runtime import processor
 from gpucomp.runtime.elf import Image
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
@@ -134,6 +135,7 @@ class CpuProgram:
         self._lock = threading.Lock()
         self._arena = aligned((plan.arena_bytes,), np.dtype(np.uint8))
         self._memory: list[np.ndarray | None] = [self._fixed(b, weights) for b in plan.buffers]
+        processor.require(plan.features, plan.arch)
         self._runner = _runner(plan, binaries)
         self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
         self._build_table()

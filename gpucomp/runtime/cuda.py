@@ -163,7 +163,7 @@ class CudaProgram:
             self._run_host(launch)
             return
         function, groups, items, arguments, shared = call
-        function(groups, items, arguments, shared_mem=shared, stream=self._stream)
+        function(groups, items, arguments, shared_mem=shared)  # on the current stream, which is ours
 
     def _run_host(self, launch: Launch) -> None:
         self._stream.synchronize()

@@ -7,11 +7,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from gpucomp.errors import UnsupportedError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
@@ -27,8 +26,15 @@ PROGRAMS = {
 class Program(Protocol):
     """A plan on an open device. Made with ``(plan, sources, binaries, weights)``."""
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous."""
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous.
+
+        They are numpy arrays; for a CUDA program they may be cupy's.
+        """
+        ...
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[float]:
+        """Seconds of each launch in one run; 0 for what the device cannot time."""
         ...
 
 
@@ -131,18 +137,15 @@ class Executable:
         An array is numpy's, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be
         the model's. Raises ``InputError`` for a wrong input and ``DeviceError`` when the device cannot run it.
         """
-        arrays = checked_inputs(inputs, self.inputs)
+        arrays = checked_inputs(inputs, self.inputs, on_gpu=self.plan.kind == "cuda")
         with self._lock:
             return self._opened().run(arrays)
 
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
-        """Seconds that each kernel took in one run. Raises ``UnsupportedError`` where the device cannot say."""
-        arrays = checked_inputs(inputs, self.inputs)
+        """Seconds that each kernel took in one run; 0 for operators on the host of a device. Raises as ``run``."""
+        arrays = checked_inputs(inputs, self.inputs, on_gpu=self.plan.kind == "cuda")
         with self._lock:
-            measure = getattr(self._opened(), "profile", None)
-            if measure is None:
-                raise UnsupportedError(f"target {self.target!r} does not time single kernels", code="GPC4102")
-            return list(zip(self.kernels, measure(arrays), strict=True))
+            return list(zip(self.kernels, self._opened().profile(arrays), strict=True))
 
     def save(self, path: str | Path) -> None:
         """Write the model as one ``.gpuc`` file, whole or not at all; ``gpucomp.load`` reads it."""

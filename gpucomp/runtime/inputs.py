@@ -1,16 +1,19 @@
-"""What a user may hand to ``run``, checked and made into numpy arrays. Nothing is run here."""
+"""What a user may hand to ``run``, checked and made into arrays of numpy, or of cupy on a GPU. Nothing is run here."""
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import DTYPES, TensorType
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
 _CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
 
 
@@ -27,11 +30,13 @@ class TensorSpec:
         return TensorType(DTYPES[self.dtype], self.shape)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
+        return f"{self.name if _PLAIN_NAME.fullmatch(self.name) else quote(self.name)}: {self.type}"
 
 
-def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, on_gpu: bool = False) -> dict[str, Any]:
     """C-contiguous arrays, one a spec, in the order of the specs. Arrays that fit are not copied.
+
+    They are numpy's. With ``on_gpu``, those in a GPU's memory stay there, as cupy's, and are complete when this returns.
 
     Raises ``InputError``: GPC2101 an unknown name, GPC2102 a missing one, GPC2103 a wrong shape, GPC2104 a wrong
     element type, GPC2105 something that is no array, GPC2106 an array whose memory cannot be read from here.
@@ -45,11 +50,11 @@ def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec]) -> 
     if missing := [spec for spec in specs if spec.name not in given]:
         listed = ", ".join(f"{quote(spec.name)} {spec.type}" for spec in missing)
         raise InputError(f"not all inputs are given, missing: {listed}", code="GPC2102")
-    return {spec.name: _checked(given[spec.name], spec) for spec in specs}
+    return {spec.name: _checked(given[spec.name], spec, on_gpu) for spec in specs}
 
 
-def _checked(value: object, spec: TensorSpec) -> np.ndarray:
-    array = as_numpy(value, spec.name)
+def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
+    array = as_array(value, spec.name, on_gpu)
     dtype = spec.type.dtype
     if array.dtype.newbyteorder("=") != dtype.numpy:
         raise InputError(
@@ -63,22 +68,24 @@ def _checked(value: object, spec: TensorSpec) -> np.ndarray:
             "for another shape compile with shapes= (--shapes)",
             code="GPC2103",
         )
-    return np.asarray(array, dtype=dtype.numpy, order="C")
+    if isinstance(array, np.ndarray):
+        return np.asarray(array, dtype=dtype.numpy, order="C")
+    return array if array.flags.c_contiguous else array.copy(order="C")
 
 
-def as_numpy(value: object, name: str) -> np.ndarray:
-    """``value`` in host memory: a numpy array, or anything with ``__cuda_array_interface__`` or ``__dlpack__``."""
+def as_array(value: object, name: str, on_gpu: bool) -> Any:
+    """``value`` as an array: numpy's, or anything's with ``__cuda_array_interface__`` or ``__dlpack__``."""
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in {d.numpy for d in DTYPES.values()}:
             raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
         return array
     if hasattr(value, "__cuda_array_interface__"):
-        return _from_gpu(value, name, "asarray")
+        return _from_gpu(value, name, "asarray", on_gpu)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         device = value.__dlpack_device__()[0]
         if device not in _CPU_MEMORY:
-            return _from_gpu(value, name, "from_dlpack")
+            return _from_gpu(value, name, "from_dlpack", on_gpu)
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -90,7 +97,7 @@ def as_numpy(value: object, name: str) -> np.ndarray:
     )
 
 
-def _from_gpu(value: object, name: str, constructor: str) -> np.ndarray:
+def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
@@ -100,6 +107,10 @@ def _from_gpu(value: object, name: str, constructor: str) -> np.ndarray:
             code="GPC2106",
         ) from None
     try:
-        return cupy.asnumpy(getattr(cupy, constructor)(value))
+        array = getattr(cupy, constructor)(value)
+        if not on_gpu:
+            return cupy.asnumpy(array)
+        cupy.cuda.get_current_stream().synchronize()  # the model runs in a stream of its own
+        return array
     except (cupy.cuda.runtime.CUDARuntimeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"input {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error

@@ -185,6 +185,7 @@ _PLAN = _record(
         "arena_bytes": _SIZE,
         "live_bytes": _SIZE,
         "model": _text,
+        "features": _TEXTS,
     },
     Plan,
 )

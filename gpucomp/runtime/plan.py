@@ -70,7 +70,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """``inputs`` and ``outputs`` are positions in ``buffers``; an output may be an input or a weight itself."""
+    """``inputs`` and ``outputs`` are positions in ``buffers``; an output may be an input or a weight itself.
+
+    ``features`` are the target's: what a device must have to run the machine code.
+    """
 
     target: str
     kind: str
@@ -84,3 +87,4 @@ class Plan:
     arena_bytes: int
     live_bytes: int = 0  # the largest live set: what no plan can go below
     model: str = ""
+    features: tuple[str, ...] = ()

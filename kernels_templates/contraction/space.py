@@ -10,6 +10,7 @@ from gpucomp.codegen.operand import fast_axis, output_width
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
+SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
     Param("tile_m", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the result per work-group"),
     Param("tile_n", (4, 8, 16, 32, 64, 128, 256), "columns of the result per work-group"),
@@ -17,7 +18,7 @@ PARAMS = (
     Param("reg_m", (1, 2, 4, 8, 16), "rows of the result per work-item"),
     Param("reg_n", (1, 2, 4, 8, 16, 32, 64), "columns of the result per work-item"),
     Param("stages", (1, 2), "2: the next tile is loaded while this one is computed with"),
-    Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile"),
+    SPLITS,
     Param("lanes", (1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
@@ -176,28 +177,32 @@ TILES = (  # tile_m, tile_n, tile_k, reg_m, reg_n: from large to small
 )
 
 
+MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about
+STEP_CYCLES = 300  # a tile's way from memory to shared memory: hidden only by other work-groups
+SPLIT_CYCLES = 1500  # leaving partial sums, arriving, adding them up
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The largest tile that fills the device and wastes little; split-K where no tile fills it."""
+    """The tile and split that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a group."""
     if limits.warp == 1:
         return _one_at_a_time(p, limits)
-    legal = [s for s in map(_tile, TILES) if not list(objections(SimpleNamespace(**s), p, limits))]
+    candidates = [t | {"splits": splits} for t in map(_tile, TILES) for splits in SPLITS.choices]
+    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    return min(legal, key=lambda s: cycles(s, p, limits))
 
-    def cost(s: dict[str, int]) -> float:
-        """Multiply-adds of the busiest unit, tile overhang included, and what small register tiles pay in loads."""
-        groups = -(-p.m // s["tile_m"]) * -(-p.n // s["tile_n"]) * p.batch
-        waves = max(1, -(-groups // limits.units))
-        loads = 1 / s["reg_m"] + 1 / s["reg_n"]
-        resident = 0.5 if groups < 2 * limits.units else 1.0  # little to hide latency with
-        return waves * s["tile_m"] * s["tile_n"] * (1 + loads) * (1 / resident)
 
-    best = min(legal, key=cost)
-    groups = -(-p.m // best["tile_m"]) * -(-p.n // best["tile_n"]) * p.batch
-    wanted = min(2 * limits.units // max(1, groups), -(-p.k // best["tile_k"]) // 4)
-    for splits in (s for s in PARAMS[6].choices if s <= max(1, wanted)):
-        trial = best | {"splits": splits}
-        if not list(objections(SimpleNamespace(**trial), p, limits)):
-            chosen = trial
-    return chosen
+def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of the busiest unit: its share of work-groups, each so many steps deep, each bound by sums or by memory."""
+    groups = -(-p.m // s["tile_m"]) * -(-p.n // s["tile_n"]) * p.batch * s["splits"]
+    share = max(1, -(-groups // limits.units))
+    depth = -(-p.k // s["tile_k"])
+    if s["splits"] > 1 and (depth < 4 * s["splits"] or groups > 4 * limits.units):
+        return float("inf")  # too little for each, or enough of them without
+    steps = -(-depth // s["splits"])
+    fragments = 1 / s["reg_m"] + 1 / s["reg_n"]  # shared-memory reads per multiply-add
+    step = s["tile_k"] * s["tile_m"] * s["tile_n"] * (1 + fragments) / MULTIPLY_ADDS_PER_CYCLE
+    added = SPLIT_CYCLES + s["splits"] * s["tile_m"] * s["tile_n"] / 32 if s["splits"] > 1 else 0
+    return steps * max(share * step, STEP_CYCLES) + added
 
 
 def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:

@@ -168,6 +168,7 @@ def failing(monkeypatch, error):
         (VerifyError("after pass 'fold': node 3\nhas no type"), 1, "error GPC9000: after pass 'fold': node 3 has no"),
         (MemoryError("Unable to allocate 4 TiB"), 1, "error GPC1001: out of memory: Unable to allocate 4 TiB"),
         (MemoryError(), 1, "error GPC1001: out of memory"),
+        (DeviceError("\x1b[31mred\x07\u202e"), 5, "error GPC5000: \\x1b[31mred\\x07\\u202e"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )

@@ -2,10 +2,11 @@
 
 import pytest
 from rewrite.examples import EXAMPLES, RULES, UNKNOWN, draw
+from rewrite.refusals import REFUSALS
 from tolerance import assert_matches
 
 from gpucomp.interpreter import interpret
-from gpucomp.ir import verify
+from gpucomp.ir import Namer, format_graph, verify
 from gpucomp.passes import PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
 
@@ -47,3 +48,29 @@ def test_the_whole_pipeline_keeps_the_meaning(rule):
     verify(after)
     for found, expected in zip(interpret(after, inputs), interpret(example.graph, inputs), strict=True):
         assert_matches(found, expected, terms=2 * example.terms)
+
+
+def test_every_rule_has_a_graph_that_it_leaves_alone():
+    assert set(REFUSALS) == {r.name for r in RULES}
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [(rule, reason) for rule in RULES for reason in REFUSALS[rule.name]],
+    ids=lambda x: x if isinstance(x, str) else x.name,
+)
+def test_rule_leaves_alone(rule, reason):
+    graph = REFUSALS[rule.name][reason]
+
+    assert apply_rules(graph, [rule]) is graph
+
+
+def test_every_rule_writes_what_is_printed_here(golden):
+    sections = []
+    for rule in RULES:
+        namer = Namer()
+        before = EXAMPLES[rule].graph
+        after = apply_rules(before, [rule])
+        sections.append(f"{rule.name}\n\n{format_graph(before, namer)}->\n{format_graph(after, namer)}")
+
+    golden("\n".join(sections), "rewrite/rules.txt")

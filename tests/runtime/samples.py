@@ -20,8 +20,6 @@ class NumpyProgram:
         x = inputs["x"]
         return {"y": x * self.weights["w0"] + self.weights["w1"], "z": x.copy()}
 
-
-class TimedProgram(NumpyProgram):
     def profile(self, inputs):
         return [0.25, 0.5]
 
@@ -60,6 +58,7 @@ PLAN = Plan(
     arena_bytes=128,
     live_bytes=128,
     model="sample",
+    features=("avx2", "fma"),
 )
 
 

@@ -13,6 +13,7 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     resize,
     sampling,
     scatter,
+    signal,
 )
 from gpucomp.frontend.onnx.loader import check, deciding_inputs, load
 
@@ -32,4 +33,5 @@ __all__ = [
     "resize",
     "sampling",
     "scatter",
+    "signal",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gpucomp import ops
+from gpucomp import config, ops
 from gpucomp.errors import UnsupportedError, quote
 from gpucomp.ir import Input, Value, constant, constant_value, topological
 from gpucomp.ir import types as t
@@ -57,6 +57,12 @@ def scalar_of(dtype: DType, number: float | int | bool) -> Value:
 
 def int64(numbers: Iterable[int]) -> Value:
     return constant(np.array(list(numbers), np.int64))
+
+
+def checked_size(count: int, itemsize: int) -> None:
+    """Refuse a constant that would not fit in the limit on folding, before it is made."""
+    if count * itemsize > config.current().fold_limit:
+        raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4008")
 
 
 # --- axes
@@ -160,4 +166,6 @@ def mean(x: Value, axes: Sequence[int], *, keepdims: bool = True) -> Value:
 
 
 def iota(n: int, dtype: DType = t.I64) -> Value:
+    """0, 1 ... n - 1"""
+    checked_size(n, 8)
     return constant(np.arange(n, dtype=np.int64).astype(dtype.numpy))

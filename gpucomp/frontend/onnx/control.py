@@ -160,7 +160,7 @@ def scan_8(
     results: list[list[Any]] = []
     for b in range(batch):
         own = [squeeze(part(v, 0, b, 1), (0,)) for v in operands]
-        one = yield scan(
+        one = yield from scan(
             *own,
             body=body,
             num_scan_inputs=num_scan_inputs,

@@ -107,19 +107,30 @@ def _calls(nodes: Sequence[onnx.NodeProto], functions: Mapping[Key, Any]) -> tup
 
 
 @lru_cache(maxsize=1)
+def standard_domains() -> frozenset[str]:
+    """The domains whose operators have schemas: what has none there does not exist."""
+    return frozenset(s.domain for s in onnx.defs.get_all_schemas_with_history())
+
+
+@lru_cache(maxsize=1)
 def all_operator_names() -> frozenset[str]:
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
 
 
+def may_have_body(site: Site) -> bool:
+    schema = find_schema(site.domain, site.op_type, site.opset)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
 def schema_body(
-    node: onnx.NodeProto, site: Site, operands: Sequence[Any], attributes: Sequence[onnx.AttributeProto]
+    node: onnx.NodeProto, site: Site, operands: Sequence[Value | None], attributes: Sequence[onnx.AttributeProto]
 ) -> onnx.FunctionProto | None:
     """The body that ONNX itself gives for the operator, made for these operands; ``None`` if it gives none."""
     schema = find_schema(site.domain, site.op_type, site.opset)
     assert schema is not None
     if schema.has_function:
         return _plain_body(site.domain, site.op_type, site.opset)
-    if not schema.has_context_dependent_function or not all(v is None or isinstance(v, Value) for v in operands):
+    if not schema.has_context_dependent_function:
         return None
     version = _newest(schema.context_dependent_function_opset_versions, site.opset)
     if version is None:
@@ -130,7 +141,10 @@ def schema_body(
     call.output.extend(node.output)
     call.attribute.extend(attributes)
     types = [_type_proto(v).SerializeToString() for v in operands]
-    data = schema.get_context_dependent_function_with_opset_version(version, call.SerializeToString(), types)
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(version, call.SerializeToString(), types)
+    except (RuntimeError, ValueError, IndexError) as error:  # whatever ONNX's C++ code objects to
+        raise ModelError(f"{site}: {error}", code="GPC3013") from None
     if not data:
         return None
     function = onnx.FunctionProto()

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpucomp import config, ops
+from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, expand, int64, ints, iota, reshape, scalar, static
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    cast,
+    checked_size,
+    expand,
+    int64,
+    ints,
+    iota,
+    reshape,
+    scalar,
+    static,
+)
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant
@@ -43,12 +54,6 @@ def shape(x: Value, *, start: int = 0, end: int | None = None) -> Value:
 @translates("Size")
 def size(x: Value) -> Value:
     return constant(np.int64(x.type.size))
-
-
-def checked_size(count: int, itemsize: int) -> None:
-    """Refuse a constant that would not fit in the limit on folding, before it is made."""
-    if count * itemsize > config.current().fold_limit:
-        raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4008")
 
 
 @translates("ConstantOfShape", since=9)

@@ -260,6 +260,8 @@ class Importer:
     def _node(self, node: onnx.NodeProto, site: Site, scope: Scope) -> list[Known] | Body:
         """The values of the node's outputs, or a generator that yields them in the end."""
         names = ["" if scope.is_absent(name) else name for name in node.input]
+        while names and not names[-1]:
+            del names[-1]
         operands = [self._operand(name, site, scope) for name in names]
         local = self.functions.get((node.domain, node.op_type, node.overload))
         if local is not None:
@@ -268,17 +270,14 @@ class Importer:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
         found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and found is None:
+        if signature is None and (found is None or site.domain in functions.standard_domains()):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated:
                 raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
             check_arity(names, node.output, signature, site)
-        body = None if found else functions.schema_body(node, site, operands, self._resolved(node, scope))
-        if found is None and body is None:
-            known = next((v for v in operands if isinstance(v, Value)), None)
-            dtype = known.type.dtype if known is not None else "unknown element type"
-            raise UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
+        if found is None and not functions.may_have_body(site):
+            raise self._untranslated(operands)
         if any(isinstance(v, Unknown) for v in operands):
             return [UNKNOWN] * len(node.output)
         known_operands: list[Value | None] = operands  # type: ignore[assignment]
@@ -290,12 +289,14 @@ class Importer:
             check_operand_types(known_operands, signature, site)
             attributes = checked_attributes(given, signature, self.files, site)
         if found is None:
-            assert body is not None
+            body = functions.schema_body(node, site, known_operands, given)
+            if body is None:
+                raise self._untranslated(operands)
             return self._call(body, operands, node, site, scope)
         translator, takes_site = found
         with origin(site.name), located(site, known_operands):
             result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
-            if inspect.isgenerator(result):
+            if isinstance(result, Generator):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
             return self._folded(results)
@@ -318,6 +319,11 @@ class Importer:
         if value is None:
             raise ModelError(f"{site}: its input {quote(name)} is not defined", code="GPC3012")
         return value
+
+    def _untranslated(self, operands: Sequence[Known | None]) -> UnsupportedError:
+        known = next((v for v in operands if isinstance(v, Value)), None)
+        dtype = known.type.dtype if known is not None else "unknown element type"
+        return UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
 
     def _unknown_operator(self, site: Site) -> GpucompError:
         if site.domain == "" and site.op_type in functions.all_operator_names():
@@ -516,10 +522,10 @@ class Symbols:
                 sizes.append(None)
                 missing.append(f"{axis} ({quote(dim.dim_param)})" if dim.dim_param else f"{axis}")
         if missing:
-            example = ["N" if d is None else str(d) for d in sizes]
+            dims = ["N" if d is None else str(d) for d in sizes]
             raise UsageError(
                 f"input {quote(info.name)}: the size of dimension {', '.join(missing)} is not in the model; give it with "
-                f"--shapes {_argument(info.name, example)} (a number for each N)",
+                f"--shapes {_argument(info.name, dims)} (a number for each N)",
                 code="GPC2102",
             )
         return tuple(d for d in sizes if d is not None)

@@ -36,7 +36,10 @@ def load(
     ``UsageError`` (an open dimension without an answer).
     """
     proto, folder = read(model)
-    return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
+    try:
+        return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
+    except MemoryError:
+        raise UnsupportedError("the model needs more memory than there is", code="GPC4009") from None
 
 
 def deciding_inputs(

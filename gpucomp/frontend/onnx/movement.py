@@ -15,6 +15,7 @@ from gpucomp.frontend.onnx.compose import (
     expand,
     int64,
     ints,
+    iota,
     like,
     pad,
     part,
@@ -266,8 +267,8 @@ def trilu(x: Value, k: Value | None = None, *, upper: int) -> Value:
         raise ValueError(f"a matrix expected, {x.type} given")
     diagonal = 0 if k is None else int(scalar(k, "diagonal"))
     rows, columns = x.shape[-2:]
-    row = constant(np.arange(rows, dtype=np.int64).reshape(-1, 1))
-    column = constant(np.arange(columns, dtype=np.int64))
+    row = reshape(iota(rows), (rows, 1))
+    column = iota(columns)
     edge = ops.Add(row, constant(np.int64(max(-rows, min(diagonal, columns)))))
     kept = ops.LessOrEqual(edge, column) if upper else ops.LessOrEqual(column, edge)
     return ops.Where(kept, x, like(x, 0))

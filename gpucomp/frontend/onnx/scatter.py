@@ -8,8 +8,18 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, expand, ints, like, reshape, scalar_of, static
-from gpucomp.frontend.onnx.generate import checked_size
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    cast,
+    checked_size,
+    expand,
+    ints,
+    iota,
+    like,
+    reshape,
+    scalar_of,
+    static,
+)
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant, constant_value
 from gpucomp.ir import types as t
@@ -81,8 +91,7 @@ def tensor_scatter(past: Value, update: Value, write_indices: Value | None = Non
     if place == 0 or mode not in ("linear", "circular"):
         raise ValueError(f"axis {axis}, mode {mode!r}")
     length = update.shape[place]
-    steps = np.arange(length, dtype=np.int64).reshape([length if a == place else 1 for a in range(rank)])
-    at = constant(steps)
+    at = reshape(iota(length), [length if a == place else 1 for a in range(rank)])
     if write_indices is not None:
         at = ops.Add(at, reshape(cast(write_indices, t.I64), (past.shape[0], *[1] * (rank - 1))))
     if mode == "circular":

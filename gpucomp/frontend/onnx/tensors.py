@@ -83,7 +83,7 @@ def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
     shape = tuple(int(d) for d in dims)
     if len(shape) > 64:
         raise ModelError(f"{where}: rank {len(shape)}, at most 64 is possible", code="GPC3033")
-    if any(d < 0 for d in shape) or math.prod(shape) > 1 << 48:
+    if any(d < 0 for d in shape) or math.prod(max(d, 1) for d in shape) > 1 << 48:
         raise ModelError(f"{where}: the shape {list(shape)} has no sensible size", code="GPC3033")
     return shape
 

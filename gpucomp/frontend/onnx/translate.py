@@ -267,17 +267,17 @@ ONNX_NAMES = {
 }
 
 
-def check_arity(inputs: Sequence[str], outputs: Sequence[str], signature: Signature, site: Site) -> None:
+def check_arity(  # `inputs` without absent ones at the end
+    inputs: Sequence[str], outputs: Sequence[str], signature: Signature, site: Site
+) -> None:
     given = len(inputs)
-    while given and not inputs[given - 1]:
-        given -= 1
     if not signature.min_inputs <= given <= signature.max_inputs:
         expected = _range(signature.min_inputs, signature.max_inputs)
         raise ModelError(f"{site}: {expected} inputs expected, {given} given", code="GPC3013")
     if not signature.min_outputs <= len(outputs) <= signature.max_outputs:
         expected = _range(signature.min_outputs, signature.max_outputs)
         raise ModelError(f"{site}: {expected} outputs expected, {len(outputs)} given", code="GPC3013")
-    for position, name in enumerate(inputs[:given]):
+    for position, name in enumerate(inputs):
         formal = signature.inputs[min(position, len(signature.inputs) - 1)]
         if not name and not formal.optional:
             raise ModelError(f"{site}: input {position} is required", code="GPC3013")

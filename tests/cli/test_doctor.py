@@ -1,0 +1,132 @@
+"""The doctor on machines that are not this one."""
+
+import ctypes
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gpucomp.cli import doctor
+
+
+class Driver:
+    """What of libcuda the doctor calls."""
+
+    def __init__(self, devices=(), status=0):
+        self.devices, self.status = devices, status
+
+    def cuInit(self, flags):
+        return self.status
+
+    def cuDriverGetVersion(self, number):
+        number._obj.value = 13020
+        return 0
+
+    def cuDeviceGetCount(self, count):
+        count._obj.value = len(self.devices)
+        return 0
+
+    def cuDeviceGetName(self, buffer, size, index):
+        buffer.value = self.devices[index][0]
+        return 0
+
+    def cuDeviceGetAttribute(self, value, attribute, index):
+        value._obj.value = self.devices[index][1][attribute - 75]
+        return 0
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    def install(driver):
+        def find(name):
+            if driver is None:
+                raise OSError("no such library")
+            return driver
+
+        monkeypatch.setattr(ctypes, "CDLL", find)
+
+    return install
+
+
+def test_a_gpu_is_named_with_its_architecture(driver):
+    driver(Driver([(b"NVIDIA H200", (9, 0)), (b"NVIDIA T4", (7, 5))]))
+
+    lines = "\n".join(doctor._cuda())
+
+    assert "for CUDA 13.2" in lines
+    assert "device 0             NVIDIA H200, sm_90" in lines
+    assert "device 1             NVIDIA T4, sm_75" in lines
+    assert "cuda" in doctor.targets_found()
+
+
+@pytest.mark.parametrize(
+    ("installed", "line"),
+    [(None, "missing: NVIDIA's driver is needed to run"), (Driver(status=100), "cuInit gives error 100")],
+)
+def test_a_machine_without_a_gpu_is_told_so(driver, installed, line):
+    driver(installed)
+
+    assert line in "\n".join(doctor._cuda())
+    assert "cuda" not in doctor.targets_found()
+
+
+def test_a_driver_without_a_device_is_no_target(driver):
+    driver(Driver([]))
+
+    assert "cuda" not in doctor.targets_found()
+
+
+class ClError(Exception):
+    """Stands for pyopencl.Error."""
+
+
+def fake_opencl(monkeypatch, platforms):
+    monkeypatch.setitem(sys.modules, "pyopencl", SimpleNamespace(get_platforms=platforms, Error=ClError))
+
+
+def device(**changes):
+    values = {"name": " Mali-G610 ", "global_mem_size": 4 << 30, "max_compute_units": 4, "max_work_group_size": 1024}
+    return SimpleNamespace(**values | {"local_mem_size": 32 << 10, "driver_version": "3.0"} | changes)
+
+
+def test_an_opencl_device_is_described(monkeypatch):
+    place = SimpleNamespace(name="ARM Platform", get_devices=lambda: [device()])
+    fake_opencl(monkeypatch, lambda: [place])
+
+    assert list(doctor._opencl())[1] == doctor._row(
+        "ARM Platform", "Mali-G610: 4 units, 4.0 GiB, work-groups of 1024, 32 KiB local, driver 3.0"
+    )
+    assert "opencl" in doctor.targets_found()
+
+
+def test_no_opencl_platform_names_the_way_to_one(monkeypatch):
+    def none():
+        raise ClError("PLATFORM_NOT_FOUND_KHR")
+
+    fake_opencl(monkeypatch, none)
+
+    assert "apt-get install pocl-opencl-icd" in list(doctor._opencl())[1]
+    assert "opencl" not in doctor.targets_found()
+
+
+def test_a_platform_without_a_device_is_told_so(monkeypatch):
+    def none():
+        raise ClError("DEVICE_NOT_FOUND")
+
+    fake_opencl(monkeypatch, lambda: [SimpleNamespace(name="Empty", get_devices=none)])
+
+    assert list(doctor._opencl())[1] == doctor._row("Empty", "no device (DEVICE_NOT_FOUND)")
+
+
+def test_two_cupys_are_a_conflict(monkeypatch):
+    monkeypatch.setattr(doctor, "_installed", lambda name: name.startswith("cupy-cuda"))
+
+    assert any("cupy-cuda13x and cupy-cuda12x are both installed" in line for line in doctor._packages())
+
+
+def test_a_missing_package_comes_with_the_command_that_gets_it(monkeypatch):
+    monkeypatch.setattr(doctor, "version_of", lambda package: None)
+
+    assert doctor._row("onnxruntime", "missing: pip install 'gpucomp[ort]' (run --compare onnxruntime)") in list(
+        doctor._packages()
+    )

@@ -1,0 +1,188 @@
+"""The command with the real compiler: the digits network, and models that are none."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from examples.digits import data
+from gpucomp import cli
+
+DIGITS = Path(data.__file__).with_name("digits.onnx")
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.excepthook", __import__("sys").excepthook)
+
+    def run(*arguments):
+        code = cli.main([str(a) for a in arguments])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def digits(tmp_path):
+    images, labels = data.held_back()
+    np.save(tmp_path / "digits.npy", images[:7])
+    return labels[:7]
+
+
+def test_compile_then_run_reads_digits(command, digits, tmp_path):
+    made = command("compile", DIGITS, "--target", "cpu", "--shapes", "image:7x1x8x8", "-o", "d.gpuc")
+    ran = command("run", "d.gpuc", "--input", "digits.npy", "--output-dir", "out")
+
+    assert (made[0], ran[0]) == (0, 0)
+    assert "input     image: f32[7,1,8,8]" in made[1]
+    assert (np.load(tmp_path / "out" / "logits.npy").argmax(1) == digits).sum() >= 6
+
+
+def test_run_agrees_with_onnxruntime(command, digits):
+    code, out, err = command(
+        "run", DIGITS, "--shapes", "image:7x1x8x8", "--input", "image=digits.npy", "--compare", "onnxruntime"
+    )  # fmt: skip
+
+    assert code == 0, err
+    assert out.splitlines()[-1].split()[0] == "'logits'"
+    assert out.splitlines()[-1].split()[2] == "ok"
+
+
+def test_check_is_content_with_the_digits(command):
+    code, out, _ = command("check", DIGITS, "--shapes", "image:1x1x8x8")
+
+    assert code == 0
+    assert "everything can be compiled for cpu" in out
+
+
+def test_check_names_every_unsupported_operator_at_once(command, tmp_path):
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], "first", domain="org.example"),
+        helper.make_node("Relu", ["a"], ["b"], "second"),
+        helper.make_node("Twist", ["b"], ["y"], "third", domain="org.example"),
+    ]
+    tensors = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.example", 1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", tensors[:1], tensors[1:]), opset_imports=opsets)
+    onnx.save(model, tmp_path / "m.onnx")
+
+    code, out, err = command("check", "m.onnx")
+    compiled = command("compile", "m.onnx", "-o", "m.gpuc")
+
+    assert code == 4
+    assert "Frobnicate" in out
+    assert "Twist" in out
+    assert "Relu" not in out
+    assert err.startswith("error GPC4001: 'm.onnx': 2 cases")
+    assert compiled[0] == 4
+    assert "Twist" in compiled[2]
+
+
+def test_inspect_shows_the_graph_before_and_after(command):
+    shapes = ("--shapes", "image:1x1x8x8")
+    before = command("inspect", DIGITS, *shapes, "--graph", "before")
+    after = command("inspect", DIGITS, *shapes, "--graph", "after")
+    passes = command("inspect", DIGITS, *shapes, "--passes")
+
+    assert before[1].count("graph(%image: f32[1,1,8,8])") == 1
+    assert before[1] != after[1]
+    assert len(passes[1].splitlines()) > 3
+    assert passes[1].splitlines()[0].split() == ["#", "pass", "ms", "nodes", "after", "rules", "that", "fired"]
+    assert (before[0], after[0], passes[0]) == (0, 0, 0)
+
+
+def test_inspect_shows_the_kernels_of_a_device_that_is_absent(command, tmp_path):
+    code, out, _ = command(
+        "inspect", DIGITS, "--shapes", "image:1x1x8x8", "--target", "cuda:sm_90a", "--kernels", "--sources", "src"
+    )  # fmt: skip
+
+    assert code == 0
+    assert "Conv Add Relu" in out
+    assert any("__global__" in path.read_text() for path in (tmp_path / "src").iterdir())
+
+
+def test_bench_measures_the_digits(command):
+    code, out, _ = command("bench", DIGITS, "--shapes", "image:1x1x8x8", "--duration", "0.05", "--warmup", "1")
+
+    assert code == 0
+    assert "Method: cpu, " in out
+
+
+def test_a_wrong_target_is_a_usage_error(command):
+    code, out, err = command("run", DIGITS, "--target", "tpu")
+
+    assert (code, out) == (2, "")
+    assert err.startswith("error GPC2002: unknown target 'tpu'; targets are auto, cpu, opencl")
+    assert len(err.splitlines()) == 1
+
+
+def test_an_open_dimension_asks_for_shapes(command):
+    code, _, err = command("compile", DIGITS, "-o", "d.gpuc")
+
+    assert code == 2
+    assert "--shapes image:Nx1x8x8" in err
+    assert len(err.splitlines()) == 1
+
+
+def cyclic(model):
+    model.graph.node[0].input[0] = model.graph.node[2].output[0]
+
+
+def huge(model):
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1 << 62
+
+
+def no_output(model):
+    model.graph.output[0].name = "nowhere"
+
+
+def outside(model):
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.ClearField("float_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../../../etc/passwd")
+
+
+@pytest.mark.parametrize("damage", [cyclic, huge, no_output, outside], ids=lambda f: f.__name__)
+def test_a_bad_model_is_one_line(command, tmp_path, damage):
+    model = onnx.load(DIGITS)
+    damage(model)
+    (tmp_path / "bad.onnx").write_bytes(model.SerializeToString())
+
+    code, out, err = command("run", "bad.onnx", "--input", "none.npy")
+
+    assert code in (2, 3)
+    assert err.startswith("error GPC")
+    assert "internal" not in err
+    assert len(err.splitlines()) == 1
+    assert out == ""
+
+
+@pytest.mark.parametrize("size", [0, 1, 37, 1000, 40_000])
+def test_a_truncated_model_is_one_line(command, tmp_path, size):
+    (tmp_path / "cut.onnx").write_bytes(DIGITS.read_bytes()[:size])
+
+    code, _, err = command("run", "cut.onnx")
+
+    assert code == 3
+    assert err.startswith("error GPC300")
+    assert len(err.splitlines()) == 1
+
+
+def test_an_untrusted_file_is_built_from_its_sources(command, digits, tmp_path):
+    from gpucomp.runtime import artifact, executable
+
+    command("compile", DIGITS, "--shapes", "image:7x1x8x8", "-o", "d.gpuc")
+    parts = artifact.load(tmp_path / "d.gpuc")
+    poisoned = dict.fromkeys(parts.binaries, b"not code")
+    artifact.save(tmp_path / "p.gpuc", artifact.Contents(parts.plan, parts.sources, poisoned, parts.weights))
+
+    exe = executable.load(tmp_path / "p.gpuc", trusted=False)
+
+    x = {"image": np.load(tmp_path / "digits.npy")}
+    assert np.array_equal(exe.run(x)["logits"], executable.load(tmp_path / "d.gpuc").run(x)["logits"])

@@ -1,0 +1,129 @@
+"""Rendering: pure, strict, the same macros in both dialects, and text that a person can read."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+from jinja2 import UndefinedError
+from jinja2.runtime import Macro
+from kernels import add_relu, conv, matmul, max_pool, padded, reduction, softmax, transposed
+
+from gpucomp.codegen.dialect import DIALECTS
+from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.codegen.render import environment, render
+from gpucomp.errors import ScheduleError, UnsupportedError, UsageError
+from gpucomp.ir.types import F64
+from gpucomp.schedule.space import Limits
+from gpucomp.targets import cuda, opencl
+from gpucomp.targets.target import Target
+
+TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"))
+KERNELS = {
+    "loops": add_relu(3, 7),
+    "contraction": matmul(5, 7, 11),
+    "rowwise": softmax(4, 19),
+    "pool": max_pool((1, 7, 5, 4), 3, 2, 1),
+}
+
+
+def default(kernel, target):
+    family = family_of(kernel)
+    return dict(family.default(SimpleNamespace(**family.problem(kernel)), target.limits))
+
+
+def signatures(path):
+    module = environment().get_template(path).module
+    return {name: macro.arguments for name, macro in vars(module).items() if isinstance(macro, Macro)}
+
+
+def test_dialects_define_the_same_macros():
+    cuda_macros, opencl_macros = (signatures(d.template) for d in DIALECTS.values())
+
+    assert len(cuda_macros) > 10
+    assert cuda_macros == opencl_macros
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_every_family_renders_for_every_dialect_at_its_default(family, target):
+    kernel = KERNELS[family]
+
+    source = render(kernel, default(kernel, target), target, "k7")
+
+    assert source.language == target.language
+    assert source.text.count("k7(") == 1
+    assert "undefined" not in source.text.lower()
+    assert "#define" not in source.text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rendering_is_a_pure_function(family):
+    kernel, target = KERNELS[family], TARGETS[0]
+
+    texts = {render(kernel, default(kernel, target), target, "k0").text for _ in range(3)}
+
+    assert len(texts) == 1
+
+
+def test_a_misspelt_variable_is_an_error():
+    with pytest.raises(UndefinedError, match="tile_q"):
+        environment().from_string("{{ tile_q }}").render(tile_m=1)
+
+
+@pytest.mark.parametrize("label", ["*/ int x; /*", "a\nint x;", "a\\", '"{{ 7*7 }}"', "a\u2028b\r", "??/\n#error"])
+def test_a_label_never_ends_its_comment(label):
+    kernel = dataclasses.replace(KERNELS["loops"], label=label)
+
+    text = render(kernel, default(kernel, TARGETS[0]), TARGETS[0], "k0").text
+
+    header, rest = text.split("\n\n", 1)
+    assert all(line.startswith("// ") for line in header.split("\n"))
+    assert len(header.split("\n")) == 4
+    assert "\\" not in header
+    assert "49" not in header
+    assert rest == render(KERNELS["loops"], default(kernel, TARGETS[0]), TARGETS[0], "k0").text.split("\n\n", 1)[1]
+
+
+def test_a_schedule_that_cannot_run_is_refused_with_the_reason():
+    schedule = {"threads": 1024, "vector": 1, "items": 1}
+
+    with pytest.raises(ScheduleError, match="1024 work-items per work-group, the device allows 256"):
+        render(KERNELS["loops"], schedule, opencl.manifest("generic"), "k0")
+
+
+def test_double_precision_is_refused_where_the_device_has_none():
+    with pytest.raises(UnsupportedError, match="cl_khr_fp64"):
+        render(add_relu(3, 5, dtype=F64), {"threads": 64, "vector": 1, "items": 1}, opencl.manifest("mali"), "k0")
+
+
+def test_templates_do_not_render_for_the_cpu():
+    with pytest.raises(UsageError, match="llvm"):
+        render(KERNELS["loops"], {}, Target("cpu", "cpu", "x", "llvm", Limits()), "k0")
+
+
+GOLDEN = {
+    "loops_vector": (add_relu(6, 8), {"threads": 128, "vector": 4, "items": 1}),
+    "loops_guarded": (padded(11, 2), {"threads": 64, "vector": 1, "items": 2}),
+    "loops_transpose": (transposed(5, 7), {"threads": 64, "vector": 1, "items": 1}),
+    "contraction_conv": (
+        conv((1, 9, 9, 16), 32, (3, 3), pad=1),
+        dict(tile_m=32, tile_n=32, tile_k=16, reg_m=4, reg_n=4, stages=1, splits=1, lanes=1),
+    ),
+    "contraction_split": (
+        matmul(20, 36, 100),
+        dict(tile_m=16, tile_n=32, tile_k=8, reg_m=2, reg_n=4, stages=2, splits=4, lanes=1),
+    ),
+    "rowwise_softmax": (softmax(6, 100), {"lanes": 32, "rows_per_group": 4, "keep": 1}),
+    "rowwise_sum": (reduction("sum", 40, 13, rows_inside=True), {"lanes": 4, "rows_per_group": 16, "keep": 0}),
+    "pool_max": (max_pool((1, 8, 8, 4), 2, 2, 0), {"threads": 64, "vector": 4, "items": 1, "unroll": 1}),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: t.language)
+def test_rendered_text_is_the_golden_one(name, target, golden):
+    kernel, schedule = GOLDEN[name]
+
+    golden(render(kernel, schedule, target, "kernel0").text, f"{name}.{'cu' if target.language == 'cuda' else 'cl'}")

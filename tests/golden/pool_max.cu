@@ -1,0 +1,34 @@
+// max pool
+// problem   size=64 inner=4 taps=4 width=4
+// schedule  threads=64 vector=4 items=1 unroll=1
+// template  pool/kernel.j2
+
+__device__ __forceinline__ float max_f32(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+
+extern "C" __global__ void __launch_bounds__(64) kernel0(
+    const float* __restrict__ x0,
+    float* __restrict__ x1) {
+
+  const int point = (int)blockIdx.x * 64 + (int)threadIdx.x;
+  if (point >= 16) return;
+  const int e5 = point / 4 * 64 + point % 4 * 8;
+  __align__(16) float ev0[4];
+  *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x0 + e5 + 36);
+  __align__(16) float ev1[4];
+  *reinterpret_cast<uint4*>(ev1) = *reinterpret_cast<const uint4*>(x0 + e5 + 32);
+  __align__(16) float ev2[4];
+  *reinterpret_cast<uint4*>(ev2) = *reinterpret_cast<const uint4*>(x0 + e5 + 4);
+  __align__(16) float ev3[4];
+  *reinterpret_cast<uint4*>(ev3) = *reinterpret_cast<const uint4*>(x0 + e5);
+  __align__(16) float ew0[4];
+  #pragma unroll
+  for (int lane = 0; lane < 4; ++lane) {
+    const float e9 = max_f32(ev3[lane], ev2[lane]);
+    const float e10 = max_f32(e9, ev1[lane]);
+    const float e11 = max_f32(e10, ev0[lane]);
+    ew0[lane] = e11;
+  }
+  *reinterpret_cast<uint4*>(x1 + point * 4) = *reinterpret_cast<const uint4*>(ew0);
+}

@@ -1,0 +1,152 @@
+"""Kernels built by hand, for tests of the printers and templates: small, awkward, one feature each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, literal, load, select, var
+from gpucomp.ir.types import BOOL, F32, DType, TensorType
+from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
+
+
+def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:
+    """``values[i]`` over ``axes`` into output number i; ``params`` are the inputs."""
+    outputs = [TensorType(v.dtype, shape) for v in values]
+    stores = tuple(Store(len(params) + i, axes, v) for i, v in enumerate(values))
+    return Kernel("loops", (*params, *outputs), len(outputs), Loops(axes), stores, label="elementwise")
+
+
+def add_relu(*shape: int, dtype: DType = F32) -> Kernel:
+    """max(x + bias along the last axis, 0), and x + bias."""
+    axes = axes_of(shape)
+    total = load(0, axes, dtype) + load(1, axes[-1:], dtype)
+    params = (TensorType(dtype, shape), TensorType(dtype, shape[-1:]))
+    return elementwise([call("max", total, 0.0), total], params, shape, axes)
+
+
+def transposed(rows: int, columns: int, dtype: DType = F32) -> Kernel:
+    """y[j, i] = x[i, j], walked along y."""
+    axes = axes_of((columns, rows))
+    return elementwise([load(0, (axes[1], axes[0]), dtype)], (TensorType(dtype, (rows, columns)),), (columns, rows), axes)
+
+
+def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
+    """x with zeros around: a guarded load."""
+    (i,) = axes = axes_of((n + 2 * pad,))
+    inside = both([i >= pad, i < n + pad])
+    return elementwise([select(inside, load(0, (i - pad,), dtype), 0)], (TensorType(dtype, (n,)),), (n + 2 * pad,), axes)
+
+
+def matmul(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    batch: tuple[int, ...] = (),
+    dtype: DType = F32,
+    acc: DType = F32,
+    a_transposed: bool = False,
+    b_transposed: bool = False,
+) -> Kernel:
+    """relu(a @ b + bias), and the same doubled as a second result."""
+    bs = axes_of(batch, "b")
+    i, j, c = var("m0", m), var("n0", n), var("k0", k)
+    a_at, a_shape = ((*bs, c, i), (*batch, k, m)) if a_transposed else ((*bs, i, c), (*batch, m, k))
+    b_at, b_shape = ((*bs, j, c), (*batch, n, k)) if b_transposed else ((*bs, c, j), (*batch, k, n))
+    total = hole("acc", acc)
+    body = Contraction(bs, (i,), (j,), (c,), cast(load(0, a_at, dtype), acc), cast(load(1, b_at, dtype), acc), total)
+    out = TensorType(dtype, (*batch, m, n))
+    value = call("max", cast(total + cast(load(2, (j,), dtype), acc), dtype), 0)
+    stores = (Store(3, (*bs, i, j), value), Store(4, (*bs, i, j), value + value))
+    params = (TensorType(dtype, a_shape), TensorType(dtype, b_shape), TensorType(dtype, (n,)), out, out)
+    return Kernel("contraction", params, 2, body, stores, label=f"matmul {m}x{n}x{k}")
+
+
+def conv(
+    image: tuple[int, int, int, int],
+    out_channels: int,
+    window: tuple[int, int],
+    *,
+    stride: int = 1,
+    pad: int = 0,
+    dilation: int = 1,
+    nchw: bool = False,
+    dtype: DType = F32,
+) -> Kernel:
+    """relu(conv + bias + residual), NHWC with [R, S, C, OC] weights, or NCHW with [OC, C, R, S]."""
+    n, h, w, c = image
+    r, s = window
+    oh, ow = ((e + 2 * pad - dilation * (f - 1) - 1) // stride + 1 for e, f in ((h, r), (w, s)))
+    m = (var("m0", n), var("m1", oh), var("m2", ow))
+    (oc,) = columns = (var("n0", out_channels),)
+    k = (var("k0", r), var("k1", s), var("k2", c))
+    y, x = m[1] * stride - pad + k[0] * dilation, m[2] * stride - pad + k[1] * dilation
+    inside = both([y >= 0, y < h, x >= 0, x < w]) if pad else literal(True, BOOL)
+    place = (m[0], k[2], y, x) if nchw else (m[0], y, x, k[2])
+    weight = (oc, k[2], k[0], k[1]) if nchw else (*k, oc)
+    to = (m[0], oc, m[1], m[2]) if nchw else (*m, oc)
+    extents = {v: v.extent for v in (*m, *columns, *k)}
+    shapes = [(n, c, h, w) if nchw else image, tuple(extents[v] for v in weight), (out_channels,)]
+    out = tuple(extents[v] for v in to)
+    acc = hole("acc", F32)
+    a = select(inside, cast(load(0, place, dtype), F32), 0.0)
+    body = Contraction((), m, columns, k, a, cast(load(1, weight, dtype), F32), acc)
+    total = acc + cast(load(2, (oc,), dtype), F32) + cast(load(3, to, dtype), F32)
+    params = tuple(TensorType(dtype, shape) for shape in (*shapes, out, out))
+    store = Store(4, to, cast(call("max", total, 0.0), dtype))
+    return Kernel("contraction", params, 1, body, (store,), label=f"conv {r}x{s} {c}->{out_channels}")
+
+
+def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:
+    """Along ``axis``: largest, sum of exponentials, quotient; and the largest of each row."""
+    axes = axes_of(shape)
+    col = axes[axis]
+    rows = tuple(a for a in axes if a is not col)
+    x = cast(load(0, axes, dtype), F32)
+    top, total = hole("top", F32), hole("total", F32)
+    shifted = call("exp", x - top)
+    body = Rowwise(rows, (col,), (Statistic(top, "max", x), Statistic(total, "sum", shifted)), frozenset({1}))
+    stores = (Store(1, axes, cast(shifted / total, dtype)), Store(2, rows, cast(top, dtype)))
+    params = (TensorType(dtype, shape), TensorType(dtype, shape), TensorType(dtype, tuple(r.extent for r in rows)))
+    return Kernel("norm", params, 2, body, stores, label="softmax")
+
+
+def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
+    """``op`` over the columns of x[rows, cols], or of x[cols, rows] with ``rows_inside``."""
+    r, c = var("r", rows), var("c", cols)
+    x = load(0, (c, r) if rows_inside else (r, c), dtype)
+    total = hole("total", dtype)
+    body = Rowwise((r,), (c,), (Statistic(total, op, x),), frozenset({0}))
+    params = (TensorType(dtype, (cols, rows) if rows_inside else (rows, cols)), TensorType(dtype, (rows,)))
+    return Kernel("reduce", params, 1, body, (Store(1, (r,), total),), label=f"{op} over {cols}")
+
+
+def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: int, dtype: DType = F32) -> Kernel:
+    """NHWC max pooling with padding that never wins."""
+    n, h, w, c = image
+    oh, ow = ((e + 2 * pad - window) // stride + 1 for e in (h, w))
+    axes = axes_of((n, oh, ow, c))
+    r, s = var("r", window), var("s", window)
+    y, x = axes[1] * stride - pad + r, axes[2] * stride - pad + s
+    inside = both([y >= 0, y < h, x >= 0, x < w])
+    value = select(inside, load(0, (axes[0], y, x, axes[3]), dtype), float("-inf"))
+    acc = hole("acc", dtype)
+    params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)))
+    return Kernel("pool", params, 1, Window(axes, (r, s), "max", value, acc), (Store(1, axes, acc),), label="max pool")
+
+
+def random_inputs(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
+    """Normal floats, small whole numbers, fair bools."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for t in kernel.params[: kernel.inputs]:
+        if t.dtype is BOOL:
+            arrays.append(rng.random(t.shape) < 0.5)
+        elif t.dtype.is_float:
+            arrays.append(rng.standard_normal(t.shape).astype(t.dtype.numpy))
+        else:
+            low = 0 if t.dtype.kind == "u" else -9
+            arrays.append(rng.integers(low, 10, t.shape).astype(t.dtype.numpy))
+    return arrays

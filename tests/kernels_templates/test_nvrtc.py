@@ -1,0 +1,70 @@
+"""CUDA text of every family compiles for every architecture without a GPU, spills nothing, and fits its formulas."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from kernels import conv, matmul, max_pool, reduction, softmax
+from template_cases import CASES, default, spread
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.contraction.space import registers, shared_bytes
+from gpucomp.targets import cuda
+
+REAL = {
+    "stem": conv((1, 224, 224, 3), 64, (7, 7), stride=2, pad=3),
+    "wide": conv((1, 56, 56, 64), 64, (3, 3), pad=1),
+    "deep": conv((1, 7, 7, 512), 512, (3, 3), pad=1),
+    "nchw": conv((1, 28, 28, 128), 128, (3, 3), pad=1, nchw=True),
+    "classifier": matmul(1, 1000, 2048),
+    "large": matmul(2048, 2048, 2048),
+    "half": matmul(512, 512, 512, dtype=F16),
+    "softmax": softmax(12, 128, 128),
+    "layer": softmax(128, 3072),
+    "mean": reduction("sum", 2048, 49, rows_inside=True),
+    "pool": max_pool((1, 112, 112, 64), 3, 2, 1),
+}
+
+
+def compiled(kernel, schedule, target):
+    source = render(kernel, schedule, target, "k0")
+    _, log = cuda.compile_source(source, target)
+    return cuda.resources(log)["k0"]
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+def test_defaults_compile_and_spill_nothing(name, arch):
+    target = cuda.manifest(arch)
+
+    used = compiled(REAL[name], default(REAL[name], target.limits), target)
+
+    assert used.spill_stores == used.spill_loads == 0
+    assert used.stack_bytes == 0
+    assert used.registers <= 255
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_awkward_sizes_compile(case):
+    target = cuda.manifest("sm_80")
+
+    for schedule in (default(CASES[case], target.limits), *spread(CASES[case], target.limits, 1, seed=3)):
+        assert compiled(CASES[case], schedule, target).registers > 0
+
+
+@pytest.mark.parametrize("tile", [(128, 128, 8, 8, 8), (64, 64, 16, 4, 4), (32, 64, 16, 4, 4), (64, 32, 32, 8, 2)])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_shared_memory_and_registers_agree_with_the_formulas(tile, stages):
+    names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
+    schedule = dict(zip(names, tile, strict=True)) | {"stages": stages, "splits": 1, "lanes": 1}
+    kernel = REAL["large"]
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILIES["contraction"].problem(kernel))
+
+    used = compiled(kernel, schedule, cuda.manifest("sm_80"))
+
+    assert used.shared_bytes == shared_bytes(s, p)
+    assert used.registers <= 1.5 * registers(s, p)
+    assert used.registers >= s.reg_m * s.reg_n

@@ -1,0 +1,132 @@
+"""Every family's space: defaults legal everywhere, objections with a reason, schedules that fit what they promise."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from kernels import conv, matmul, max_pool, reduction, softmax
+from template_cases import CASES, SMALLEST, default, is_empty, spread
+
+from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.schedule.space import Limits
+from gpucomp.targets import cuda, opencl
+
+MANIFESTS = [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)]
+DEVICES = {"smallest": SMALLEST, **{t.name: t.limits for t in MANIFESTS}}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_defaults_are_legal_at_every_size(device):
+    for kernel in CASES.values():
+        family = family_of(kernel)
+
+        reasons = family.reasons(default(kernel, DEVICES[device]), family.problem(kernel), DEVICES[device])
+
+        assert reasons == [], kernel.text
+
+
+def test_defaults_are_legal_at_sizes_no_machine_has():
+    p = SimpleNamespace(batch=1, m=1 << 20, n=1 << 16, k=1 << 20, a_by_depth=1, a_wide=4, b_by_depth=0, b_wide=4,
+                        out_wide=4, acc_bytes=4)  # fmt: skip
+    for limits in DEVICES.values():
+        family = FAMILIES["contraction"]
+
+        assert family.reasons(family.default(p, limits), vars(p), limits) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_launch_is_skipped_only_when_there_is_nothing_to_store(case):
+    kernel = CASES[case]
+    family = family_of(kernel)
+    problem = SimpleNamespace(**family.problem(kernel))
+
+    geometry = family.geometry(SimpleNamespace(**default(kernel, SMALLEST)), problem)
+
+    assert (0 in geometry.groups) == is_empty(kernel)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda f: f.name)
+def test_every_parameter_says_what_it_means_and_has_a_choice(family):
+    for param in family.params:
+        assert len(param.choices) > 1
+        assert list(param.choices) == sorted(param.choices)
+        assert len(param.meaning) > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tile_m": 8, "reg_m": 16}, "must divide"),
+        ({"tile_m": 128, "tile_n": 128, "reg_m": 2, "reg_n": 2}, "4096 work-items per work-group"),
+        ({"tile_k": 128, "tile_m": 128, "tile_n": 128}, "shared memory"),
+        ({"reg_m": 16, "reg_n": 16, "tile_m": 256, "tile_n": 256}, "registers per work-item"),
+        ({"lanes": 4, "splits": 1}, "run one work-item at a time"),
+    ],
+)
+def test_contraction_objects_to_what_cannot_run(change, reason):
+    base = dict(tile_m=64, tile_n=64, tile_k=16, reg_m=4, reg_n=4, stages=2, splits=1, lanes=1)
+    family = FAMILIES["contraction"]
+    problem = family.problem(matmul(300, 300, 300))
+
+    assert family.reasons(base, problem, DEVICES["cuda:sm_80"]) == []
+    assert any(reason in r for r in family.reasons(base | change, problem, DEVICES["cuda:sm_80"]))
+
+
+def test_a_vector_wider_than_the_innermost_axis_divides_cannot_run():
+    family = FAMILIES["pool"]
+    problem = family.problem(max_pool((1, 4, 4, 6), 2, 2, 0))
+    schedule = {"threads": 64, "vector": 2, "items": 1, "unroll": 1}
+
+    assert family.reasons(schedule, problem, SMALLEST) == []
+    assert family.reasons(schedule | {"vector": 4}, problem, SMALLEST) != []
+
+
+def test_a_small_result_of_a_deep_sum_is_split():
+    problem = FAMILIES["contraction"].problem(conv((1, 7, 7, 512), 512, (3, 3), pad=1))
+
+    schedule = FAMILIES["contraction"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
+
+    assert schedule["splits"] > 1
+
+
+def test_a_large_result_is_not_split():
+    problem = FAMILIES["contraction"].problem(matmul(4096, 4096, 4096))
+
+    schedule = FAMILIES["contraction"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
+
+    assert schedule["splits"] == 1
+    assert schedule["reg_m"] * schedule["reg_n"] == 64
+
+
+def test_accesses_are_as_wide_as_the_layout_allows():
+    widths = {
+        "aligned": (matmul(8, 16, 12), (1, 4, 0, 4)),
+        "odd columns": (matmul(8, 15, 12), (1, 4, 0, 1)),
+        "a transposed": (matmul(8, 16, 12, a_transposed=True), (0, 4, 0, 4)),
+        "b transposed": (matmul(8, 16, 12, b_transposed=True), (1, 4, 1, 4)),
+        "channels of a window": (conv((1, 9, 9, 8), 16, (3, 3), pad=1), (1, 4, 0, 4)),
+        "three channels": (conv((1, 9, 9, 3), 16, (3, 3), pad=1), (1, 1, 0, 4)),
+    }
+    for name, (kernel, expected) in widths.items():
+        problem = family_of(kernel).problem(kernel)
+
+        found = tuple(problem[k] for k in ("a_by_depth", "a_wide", "b_by_depth", "b_wide"))
+
+        assert found == expected, name
+
+
+def test_rows_that_are_neighbours_in_memory_are_seen():
+    problems = {inside: family_of(k := reduction("sum", 9, 7, rows_inside=inside)).problem(k) for inside in (True, False)}
+
+    assert problems[True]["rows_side_by_side"] == 1
+    assert problems[False]["rows_side_by_side"] == 0
+
+
+def test_legal_schedules_are_spread_over_the_space():
+    kernel = softmax(6, 100)
+    limits = Limits()
+
+    found = spread(kernel, limits, 5)
+
+    assert len({tuple(s.items()) for s in found}) == 5

@@ -1,0 +1,96 @@
+from collections import Counter
+
+import pytest
+from builders import graph_of, ops_of, scalar, tensor
+from rewrite.examples import attention_pieces, draw
+from tolerance import assert_matches
+
+from bench import models
+from gpucomp import ops
+from gpucomp.errors import ShapeError
+from gpucomp.frontend.onnx import load
+from gpucomp.interpreter import interpret
+from gpucomp.ir import BOOL, F64, format_graph
+from gpucomp.passes import BASICS, PIPELINE, run_pipeline
+from gpucomp.rewrite import attention
+from gpucomp.rewrite.rule import apply_rules
+
+
+def recognised(graph):
+    return apply_rules(graph, (*attention.RULES, *BASICS))
+
+
+@pytest.mark.parametrize("name", ["bert_base", "vit_b16", "gpt2"])
+def test_every_layers_attention_is_recognised_and_taken_apart_again(name):
+    model = models.build(name, reduced=True)
+    pieces = run_pipeline(load(model))
+    inputs = models.inputs(model)
+
+    whole = recognised(pieces)
+    apart = apply_rules(whole, attention.DECOMPOSITION)
+
+    assert Counter(ops_of(whole))["Attention"] == 2
+    assert "Softmax" not in ops_of(whole)
+    assert "Attention" not in ops_of(apart)
+    for graph in (whole, apart):
+        for found, expected in zip(interpret(graph, inputs), interpret(pieces, inputs), strict=True):
+            assert_matches(found, expected, terms=100)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_scale_and_mask_become_attributes_and_an_operand(masked):
+    graph = graph_of(attention_pieces(masked=masked))
+    inputs = draw(graph)
+
+    after = recognised(graph)
+
+    (node,) = (n for n in after.nodes() if n.op is ops.Attention)
+    assert node.attrs["scale"] == pytest.approx(0.3)
+    assert node.attrs["masked"] == (-1e9 if masked else 0)
+    assert node.inputs[3].attrs["label"] == "mask"
+    assert_matches(interpret(after, inputs)[0], interpret(graph, inputs)[0], terms=18)
+
+
+def test_a_transposed_key_is_read_as_it_was():
+    q, k, v = tensor("q", 2, 5, 7), tensor("k", 2, 11, 7), tensor("v", 2, 11, 3)
+    scores = ops.MatMul(q, ops.Transpose(k, perm=(0, 2, 1)))
+
+    after = recognised(graph_of(ops.MatMul(ops.Softmax(scores, axis=2), v)))
+
+    assert format_graph(after).splitlines()[1:3] == [
+        "  %1 = Attention(%q, %k, %v, scale=1.0, masked=0.0) : f32[2,5,3]",
+        "  return %1",
+    ]
+
+
+def test_without_an_engine_the_pipeline_leaves_no_attention():
+    x = ops.Attention(tensor("q", 2, 5, 7), tensor("k", 2, 11, 7), tensor("v", 2, 11, 3), scale=0.5)
+
+    after = run_pipeline(graph_of(ops.Add(x, scalar(1))), PIPELINE)
+
+    assert "Attention" not in ops_of(after)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "why"),
+    [
+        (((2, 5, 7), (2, 11, 8), (2, 11, 3)), "do not go together"),
+        (((2, 5, 7), (2, 11, 7), (2, 10, 3)), "do not go together"),
+        (((2, 5, 7), (3, 11, 7), (3, 11, 3)), "do not broadcast"),
+        (((2, 5, 7), (2, 11, 7), (2, 11, 3), (4, 1, 1)), "do not broadcast"),
+        (((5, 7), (11, 7), (11, 3), (4, 1, 1)), "a mask that broadcasts"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(shapes, why):
+    q, k, v, *mask = (tensor(name, *shape) for name, shape in zip("qkvm", shapes, strict=False))
+
+    with pytest.raises(ShapeError, match=why):
+        ops.Attention(q, k, v, *mask)
+
+
+def test_a_mask_of_another_type_is_refused():
+    q, k, v = tensor("q", 5, 7), tensor("k", 11, 7), tensor("v", 11, 3)
+
+    ops.Attention(q, k, v, tensor("m", 5, 11, dtype=BOOL))
+    with pytest.raises(ShapeError, match="a mask of bool or f32 expected"):
+        ops.Attention(q, k, v, tensor("m", 5, 11, dtype=F64))

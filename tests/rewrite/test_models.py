@@ -1,0 +1,131 @@
+"""What the pipeline makes of whole networks: what is gone, what is recognised, and that the answer stays."""
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from builders import ops_of
+
+from bench import models
+from bench.suite import relative_error
+from gpucomp import config
+from gpucomp.frontend.onnx import load
+from gpucomp.interpreter import interpret
+from gpucomp.ir import Graph
+from gpucomp.passes import run_pipeline
+
+
+@cache
+def rewritten(name: str) -> tuple[Graph, Graph]:
+    before = load(models.build(name, reduced=True))
+    with config.using(verify=True):
+        return before, run_pipeline(before)
+
+
+def counts(name: str) -> Counter[str]:
+    return Counter(ops_of(rewritten(name)[1]))
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_the_answer_stays(name):
+    before, after = rewritten(name)
+    feeds = models.inputs(models.build(name, reduced=True))
+
+    for found, expected in zip(interpret(after, feeds), interpret(before, feeds), strict=True):
+        assert relative_error(found, expected) <= 1e-6
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_a_second_run_changes_nothing(name):
+    after = rewritten(name)[1]
+
+    again = run_pipeline(after)
+
+    assert Counter(ops_of(again)) == Counter(ops_of(after))
+
+
+CONVOLUTIONAL = {  # two end in an image of one pixel, when reduced: its mean is a Reshape
+    "resnet18": {"Relu", "MaxPool", "ReduceMean", "MatMul"},
+    "resnet50": {"Relu", "MaxPool", "ReduceMean", "MatMul"},
+    "mobilenet_v1": {"Clip", "ReduceMean", "MatMul", "Softmax"},
+    "mobilenet_v2": {"Clip", "ReduceMean", "MatMul"},
+    "vgg16": {"Relu", "MaxPool", "Reshape", "MatMul"},
+    "squeezenet1_1": {"Relu", "MaxPool", "Concat", "ReduceMean"},
+    "densenet121": {"Relu", "MaxPool", "Mul", "Concat", "AveragePool", "MatMul", "Reshape"},
+    "inception_v3": {"Relu", "MaxPool", "AveragePool", "Slice", "Concat", "MatMul", "Reshape"},
+    "efficientnet_b0": {"Swish", "Sigmoid", "Mul", "ReduceMean", "MatMul"},
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+def test_a_convolutional_network_has_one_transpose_and_no_batch_norm(name):
+    found = counts(name)
+
+    assert set(found) == {"Transpose", "Conv", "Add", *CONVOLUTIONAL[name]}
+    assert found["Transpose"] == 1
+    assert found["Reshape"] <= 1
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "mobilenet_v2"])
+def test_each_convolution_has_one_bias_and_each_block_one_residual(name):
+    after = rewritten(name)[1]
+
+    biases = [n for n in after.nodes() if n.op.name == "Add" and n.inputs[1].op.name == "Constant"]
+    assert all(n.inputs[0].op.name in {"Conv", "MatMul", "Add"} for n in biases)
+    contractions = counts(name)["Conv"] + counts(name)["MatMul"]
+    assert len(biases) <= contractions
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_every_convolution_and_pool_is_channels_last(name):
+    windows = [
+        n for n in rewritten(name)[1].nodes() if n.op.name in {"Conv", "ConvTranspose", "MaxPool", "AveragePool"}
+    ]
+
+    assert {n.attrs["layout"] for n in windows} <= {"NHWC"}
+
+
+def test_shufflenet_has_only_the_shuffles_own_transposes():
+    after = rewritten("shufflenet_v2")[1]
+
+    transposes = [n for n in after.nodes() if n.op.name == "Transpose"]
+    assert Counter(n.attrs["perm"] for n in transposes) == {(0, 2, 3, 1): 1, (0, 1, 2, 4, 3): 5}
+
+
+def test_unet_is_transposed_at_its_ends_alone():
+    found = counts("unet_small")
+
+    assert set(found) == {"Transpose", "Conv", "ConvTranspose", "Add", "Relu", "MaxPool", "Concat", "Sigmoid"}
+    assert found["Transpose"] == 2
+
+
+LAYERS = 2
+
+
+@pytest.mark.parametrize(
+    ("name", "norms", "approximate"),
+    [("bert_base", 2 * LAYERS + 1, "none"), ("vit_b16", 2 * LAYERS + 1, "none"), ("vit_tiny", 2 * LAYERS + 1, "none"),
+     ("gpt2", 2 * LAYERS + 1, "tanh")],
+)  # fmt: skip
+def test_a_transformers_pieces_are_recognised(name, norms, approximate):
+    after = rewritten(name)[1]
+    found = counts(name)
+
+    assert (found["LayerNorm"], found["Gelu"], found["Softmax"]) == (norms, LAYERS, LAYERS)
+    assert {n.attrs["approximate"] for n in after.nodes() if n.op.name == "Gelu"} == {approximate}
+    assert not set(found) & {"Erf", "Tanh", "Sqrt", "Pow", "ReduceMean"} - ({"Tanh"} if name == "bert_base" else set())
+
+
+@pytest.mark.parametrize(("name", "others"), [("bert_base", 1), ("vit_b16", 1), ("gpt2", 1)])
+def test_query_key_and_value_are_one_product(name, others):
+    """Six a layer: QKV, scores, weighted sum, output, and two of the perceptron."""
+    assert counts(name)["MatMul"] == 6 * LAYERS + others
+
+
+@pytest.mark.parametrize("name", ["vit_b16", "gpt2"])
+def test_scale_and_bias_of_a_norm_fold_into_the_product_behind_it(name):
+    after = rewritten(name)[1]
+
+    readers = {r.op.name for n in after.nodes() if n.op.name == "LayerNorm" for r in after.consumers()[n[0]]}
+    assert "MatMul" in readers
+    assert counts(name)["Mul"] <= 1

@@ -1,0 +1,50 @@
+"""ONNX's node tests through the pipeline: as they are, and with every input but the first a constant."""
+
+import numpy as np
+import pytest
+from onnx_cases import as_array, cases, passing, verdict
+
+from gpucomp import config
+from gpucomp.backend import Backend
+from gpucomp.frontend.onnx import load
+from gpucomp.interpreter import interpret
+from gpucomp.passes import run_pipeline
+
+
+def rewritten(model, target, shapes, constants):
+    with config.using(verify=True):
+        graph = run_pipeline(load(model, shapes=shapes, constants=constants))
+
+    def run(feed):
+        kept = {name: feed[name] for name in graph.input_names}
+        return dict(zip(graph.output_names, interpret(graph, kept), strict=True))
+
+    return run
+
+
+class RewritingBackend(Backend):
+    compile = staticmethod(rewritten)
+
+
+def backend_with_constants(case):
+    """A backend that knows all inputs of the case's first data set but the first input."""
+    model = case.model
+    weights = {tensor.name for tensor in model.graph.initializer}
+    names = [info.name for info in model.graph.input if info.name not in weights]
+    arrays = [as_array(v) for v in case.data_sets[0][0]]
+    known = {n: a for n, a in zip(names[1:], arrays[1:], strict=False) if isinstance(a, np.ndarray)}
+
+    class WithConstants(Backend):
+        @staticmethod
+        def compile(model, target, shapes, constants):
+            return rewritten(model, target, shapes, {**constants, **known})
+
+    return WithConstants
+
+
+@pytest.mark.parametrize("name", sorted(passing()))
+def test_rewriting_keeps_the_case_right(name):
+    case = cases()[name]
+
+    assert verdict(case, RewritingBackend) == ""
+    assert verdict(case, backend_with_constants(case)) == ""

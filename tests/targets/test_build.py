@@ -1,0 +1,133 @@
+"""Building: binaries from NVRTC and PoCL, errors that lead to the source, and the cache in between."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from kernels import add_relu
+from template_cases import default
+
+from gpucomp import config, targets
+from gpucomp.codegen.render import render
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError, KernelBuildError
+from gpucomp.runtime.plan import CompiledKernel, Plan
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets import cuda, opencl
+from gpucomp.targets.cache import KernelCache
+
+KERNEL = add_relu(5, 7)
+BROKEN = {
+    "cuda": 'extern "C" __global__ void k0() { undeclared = 1; }',
+    "opencl": "__kernel void k0() { undeclared = 1; }",
+}
+
+
+def source_for(target, name="k0"):
+    return render(KERNEL, default(KERNEL, target.limits), target, name)
+
+
+def plan_for(target, names):
+    kernels = tuple(CompiledKernel(n, target.language, f"{n}.src", f"{n}.bin", (1, 1, 1), (1, 1, 1)) for n in names)
+    return Plan(target.name, target.kind, target.arch, (), kernels, (), (), (), (), 0)
+
+
+def test_nvrtc_gives_a_cubin_without_a_device():
+    cubin = cuda.build(source_for(cuda.manifest("sm_90a")), cuda.manifest("sm_90a"))
+
+    assert cubin.startswith(b"\x7fELF")
+    assert b"k0" in cubin
+
+
+def test_the_log_tells_what_was_spent():
+    log = (
+        "ptxas info    : Compiling entry function 'k0' for 'sm_80'\n"
+        "ptxas info    : Function properties for k0\n"
+        "    48 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n"
+        "ptxas info    : Used 40 registers, used 1 barriers, 2048 bytes smem, 380 bytes cmem[0]\n"
+    )
+
+    assert cuda.resources(log) == {"k0": cuda.Resources(40, 48, 12, 8, 2048)}
+
+
+@pytest.mark.parametrize("target", [cuda.manifest("sm_80"), opencl.manifest("pocl")], ids=lambda t: t.name)
+def test_a_refused_source_is_named_with_the_first_error_and_dumped(target, tmp_path):
+    source = KernelSource("k0", target.language, BROKEN[target.language], Geometry((1, 1, 1)))
+
+    with config.using(dump=tmp_path), pytest.raises(KernelBuildError, match="undeclared") as found:
+        importlib.import_module(targets.MODULES[target.kind]).build(source, target)
+
+    dumped = Path(str(found.value).rpartition(" is at ")[2])
+    assert dumped.read_text() == BROKEN[target.language]
+    assert dumped.parent == tmp_path
+    assert found.value.exit_code == 5
+
+
+@pytest.mark.parametrize("target", [cuda.manifest("sm_80"), opencl.manifest("pocl")], ids=lambda t: t.name)
+def test_a_second_build_comes_from_the_cache(target, tmp_path, monkeypatch):
+    source, cache = source_for(target), KernelCache(tmp_path)
+    module = importlib.import_module(targets.MODULES[target.kind])
+
+    first = module.build(source, target, cache)
+    monkeypatch.setattr(cuda, "compile_source", lambda *a: pytest.fail("compiled again"))
+    reads = []
+    monkeypatch.setattr(cache, "put", lambda key, payload: reads.append(key))
+    second = module.build(source, target, cache)
+
+    assert first == second
+    assert reads == []
+
+
+def test_a_damaged_entry_is_compiled_again(tmp_path):
+    target, cache = cuda.manifest("sm_80"), KernelCache(tmp_path)
+    first = cuda.build(source_for(target), target, cache)
+    (entry,) = tmp_path.rglob("*.bin")
+    entry.write_bytes(entry.read_bytes()[:-1] + b"?")
+
+    assert cuda.build(source_for(target), target, cache) == first
+
+
+def test_a_flavour_without_a_device_keeps_its_source():
+    target = opencl.manifest("mali")
+    source = source_for(target)
+
+    assert opencl.build(source, target) == source.text.encode()
+
+
+def test_a_plan_s_binaries_have_the_plan_s_names(tmp_path):
+    target = cuda.manifest("sm_80")
+    sources = [source_for(target, f"k{i}") for i in range(3)]
+    told = []
+
+    with config.using(cache=tmp_path):
+        found = targets.build(plan_for(target, ["k0", "k1", "k2"]), sources, target, lambda *a: told.append(a))
+
+    assert set(found) == {"k0.bin", "k1.bin", "k2.bin"}
+    assert all(b"k%d" % i in found[f"k{i}.bin"] for i in range(3))
+    assert told == [("compile", i, 3) for i in range(3)]
+
+
+def test_binaries_are_built_again_from_the_sources_alone():
+    target = cuda.manifest("sm_80")
+    plan = plan_for(target, ["k0"])
+
+    with config.using(cache=None):
+        found = targets.rebuild(plan, {"k0.src": source_for(target).text})
+
+    assert found["k0.bin"].startswith(b"\x7fELF")
+
+
+def test_a_model_without_kernels_has_no_binaries():
+    target = cuda.manifest("sm_80")
+
+    assert targets.build(plan_for(target, []), [], target, lambda *a: None) == {}
+
+
+def test_a_missing_compiler_names_the_extra(monkeypatch):
+    monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(cuda.ctypes.util, "find_library", lambda name: None)
+
+    with pytest.raises(DeviceError, match=r"pip install gpucomp\[nvrtc\]"):
+        cuda.nvrtc.__wrapped__()

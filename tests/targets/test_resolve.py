@@ -1,0 +1,85 @@
+"""Targets by name: what exists resolves, what does not is an error that says what does."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucomp import config, targets
+from gpucomp.errors import DeviceError, UsageError
+from gpucomp.targets import cuda, opencl
+
+
+@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+def test_every_cuda_architecture_resolves_without_a_device(arch):
+    target = targets.resolve(f"cuda:{arch}")
+
+    assert (target.name, target.kind, target.arch, target.language) == (f"cuda:{arch}", "cuda", arch, "cuda")
+    assert target.limits.registers == 255
+
+
+@pytest.mark.parametrize("flavour", opencl.FLAVOURS)
+def test_every_opencl_flavour_resolves_without_a_device(flavour):
+    target = targets.resolve(f"opencl:{flavour}")
+
+    assert (target.name, target.kind, target.language) == (f"opencl:{flavour}", "opencl", "opencl")
+
+
+def test_a_device_is_found_by_a_part_of_its_name():
+    name = opencl.devices()[0].name
+
+    target = targets.resolve(f"opencl:{name[3:11].upper()}")
+
+    assert target.limits.units == opencl.devices()[0].max_compute_units
+
+
+def test_opencl_alone_is_the_first_device():
+    target = targets.resolve("opencl")
+
+    assert target.name == "opencl"
+    assert target.arch == opencl.flavour_of(opencl.devices()[0])
+
+
+def test_auto_is_what_the_configuration_says():
+    with config.using(target="cuda:sm_89"):
+        assert targets.resolve("auto").name == "cuda:sm_89"
+    with config.using(target="auto"):
+        assert targets.resolve("auto").kind == "cpu"
+
+
+@pytest.mark.parametrize("text", ["", "gpu", "cuda:", "opencl:", "CUDA", "cpu:", "vulkan:x", "cuda:sm_70", "cuda:sm_80; rm"])
+def test_an_unknown_target_is_a_usage_error_that_lists_what_exists(text):
+    with pytest.raises(UsageError, match="sm_80|known are|targets are") as found:
+        targets.resolve(text)
+
+    assert found.value.exit_code == 2
+    assert "\n" not in str(found.value)
+
+
+def test_an_unknown_opencl_device_is_a_usage_error_that_lists_devices():
+    with pytest.raises(UsageError, match=r"flavours are generic, pocl, mali, amd; devices here are '"):
+        targets.resolve("opencl:no such device")
+
+
+def test_cuda_without_a_driver_is_a_device_error(monkeypatch):
+    def missing(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(cuda.ctypes, "CDLL", missing)
+
+    with pytest.raises(DeviceError, match="cuda:sm_90a"):
+        targets.resolve("cuda")
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"),
+    [((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"),
+     ((10, 0), "sm_100"), ((10, 3), "sm_100"), ((12, 0), "sm_120"), ((12, 1), "sm_120")],
+)  # fmt: skip
+def test_a_device_runs_the_newest_binary_of_its_generation(capability, arch):
+    assert cuda.architecture_for(*capability) == arch
+
+
+@pytest.mark.parametrize("capability", [(7, 0), (9, 1), (13, 0)])
+def test_a_device_that_no_binary_fits_is_an_error(capability):
+    with pytest.raises(DeviceError, match="known are sm_75"):
+        cuda.architecture_for(*capability)

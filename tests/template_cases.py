@@ -1,0 +1,101 @@
+"""Kernels of awkward sizes for every family, and schedules spread over what is legal."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+from kernels import add_relu, conv, matmul, max_pool, padded, reduction, softmax, transposed
+
+from gpucomp.codegen.families import family_of
+from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
+from gpucomp.kernel import Kernel
+from gpucomp.schedule.space import Limits
+
+LOOPS = {
+    "add_relu": add_relu(3, 5, 8),
+    "add_relu_prime": add_relu(13, 17),
+    "one_element": add_relu(1, 1),
+    "f16": add_relu(5, 16, dtype=F16),
+    "bf16": add_relu(5, 8, dtype=BF16),
+    "f64": add_relu(5, 8, dtype=F64),
+    "i64": add_relu(5, 8, dtype=I64),
+    "u8": add_relu(5, 16, dtype=U8),
+    "transposed": transposed(13, 8),
+    "padded": padded(12, 2),
+    "one_axis": add_relu(1),
+    "empty": add_relu(0, 7),
+}
+CONTRACTION = {
+    "matmul": matmul(33, 47, 29),
+    "aligned": matmul(32, 64, 48),
+    "batched": matmul(7, 12, 20, batch=(3, 2)),
+    "a_transposed": matmul(24, 20, 17, a_transposed=True),
+    "b_transposed": matmul(19, 36, 24, b_transposed=True),
+    "row": matmul(1, 100, 33),
+    "column": matmul(31, 1, 5),
+    "one": matmul(1, 1, 1),
+    "no_depth": matmul(5, 6, 0),
+    "no_rows": matmul(0, 6, 5),
+    "no_columns": matmul(6, 0, 5),
+    "f16": matmul(17, 24, 16, dtype=F16),
+    "bf16": matmul(17, 24, 16, dtype=BF16),
+    "f64": matmul(17, 24, 16, dtype=F64, acc=F64),
+    "i32": matmul(17, 24, 16, dtype=I32, acc=I32),
+    "conv_3x3": conv((2, 9, 7, 8), 12, (3, 3), pad=1),
+    "conv_stem": conv((1, 11, 13, 3), 8, (5, 3), stride=2, pad=2),
+    "conv_1x1": conv((1, 5, 7, 16), 20, (1, 1)),
+    "conv_dilated": conv((1, 12, 9, 4), 5, (3, 2), dilation=2, pad=1),
+    "conv_nchw": conv((2, 9, 7, 5), 6, (3, 3), pad=1, nchw=True),
+    "conv_f16": conv((1, 6, 6, 8), 8, (3, 3), pad=1, dtype=F16),
+}
+ROWWISE = {
+    "softmax": softmax(6, 100),
+    "softmax_rows_inside": softmax(3, 19, 8, axis=1),
+    "softmax_f16": softmax(5, 33, dtype=F16),
+    "softmax_one_column": softmax(7, 1),
+    "softmax_one_row": softmax(1, 1000),
+    "sum": reduction("sum", 17, 130),
+    "sum_rows_inside": reduction("sum", 40, 13, rows_inside=True),
+    "max": reduction("max", 5, 71),
+    "min_int": reduction("min", 9, 14, dtype=I32),
+    "prod_int": reduction("prod", 3, 6, dtype=I64),
+    "any": reduction("max", 9, 14, dtype=BOOL),
+    "no_columns": reduction("sum", 6, 0),
+    "no_rows": reduction("sum", 0, 6),
+}
+POOL = {
+    "3x3": max_pool((1, 11, 9, 8), 3, 2, 1),
+    "2x2": max_pool((2, 8, 6, 5), 2, 2, 0),
+    "7x7": max_pool((1, 9, 8, 4), 7, 1, 3),
+    "one": max_pool((1, 1, 1, 1), 1, 1, 0),
+    "empty": max_pool((0, 4, 4, 4), 2, 2, 0),
+}
+FAMILIES = {"loops": LOOPS, "contraction": CONTRACTION, "rowwise": ROWWISE, "pool": POOL}
+CASES = {f"{family}-{name}": kernel for family, cases in FAMILIES.items() for name, kernel in cases.items()}
+
+SMALLEST = Limits(threads=64, shared_bytes=8192, warp=8, registers=64, units=1, vector_bytes=16, subgroups=False)
+
+
+def is_empty(kernel: Kernel) -> bool:
+    return any(t.size == 0 for t in kernel.params[kernel.inputs :])
+
+
+def default(kernel: Kernel, limits: Limits) -> dict[str, int]:
+    family = family_of(kernel)
+    return dict(family.default(SimpleNamespace(**family.problem(kernel)), limits))
+
+
+def spread(kernel: Kernel, limits: Limits, count: int, seed: int = 0) -> list[dict[str, int]]:
+    """``count`` legal schedules drawn over the whole space, the same ones every time."""
+    family = family_of(kernel)
+    problem = family.problem(kernel)
+    draw = random.Random(seed)
+    found: list[dict[str, int]] = []
+    while len(found) < count:
+        schedule = {p.name: draw.choice(p.choices) for p in family.params}
+        if schedule not in found and not family.reasons(schedule, problem, limits):
+            found.append(schedule)
+    return found
+
+
