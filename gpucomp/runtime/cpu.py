@@ -1,7 +1,8 @@
 """Runs a plan on this machine's processor: one native call a run, shared by threads that persist. Nothing is compiled.
 
 The threads are Python threads that enter the native code through ctypes, which lets go of the interpreter's lock. In
-there they meet at a barrier between kernels: they spin, and yield to the system when that takes long.
+there they claim the tasks of one kernel after the other; who waits for a kernel to be done spins, and yields to the
+system when that takes long.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from gpucomp.runtime.elf import Image
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
 ALIGNMENT = 64
-SPINS = 20_000  # of a pause instruction each: about a millisecond
-CONTEXT_BYTES = 192
-GENERATION, REST, LIMIT, CLOCK = 64, 128, 136, 144  # byte offsets in the context, as the runner has them
+SPINS = 1_000  # of a pause instruction each: some tens of microseconds
+CONTEXT_BYTES = 64
+STATE_WORDS = 16  # of a launch: two cache lines
+REST, LIMIT, CLOCK = 0, 1, 2  # words of the context, as the runner has them
+CLAIMED, DONE = 0, 8  # words of a launch's state
 LARGEST_POOL = 256
 
-Call = tuple[int, int, int, int, int]  # table, first launch, last launch, context, threads
+Call = tuple[int, int, int, int, int, int]  # table, first launch, last launch, context, threads, epoch
 
 
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -53,25 +56,25 @@ class _Pool:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._queues: list[SimpleQueue[tuple[_Runner, Call, int]]] = []
+        self._queues: list[SimpleQueue[Job]] = []
 
-    def start(self, runner: _Runner, call: Call) -> None:
+    def start(self, program: CpuProgram, call: Call) -> None:
         """Threads 1, 2 ... of ``call`` enter the native code; the caller is thread 0. Needs ``lock``."""
-        threads = call[-1]
+        threads = call[4]
         while len(self._queues) < threads - 1:
-            jobs: SimpleQueue[tuple[_Runner, Call, int]] = SimpleQueue()
+            jobs: SimpleQueue[Job] = SimpleQueue()
             self._queues.append(jobs)
             name = f"gpucomp-{len(self._queues)}"
             threading.Thread(target=_work, args=(jobs,), name=name, daemon=True).start()
         for thread in range(1, threads):
-            self._queues[thread - 1].put((runner, call, thread))
+            self._queues[thread - 1].put((program, call, thread))
 
 
-def _work(jobs: SimpleQueue[tuple[_Runner, Call, int]]) -> None:
+def _work(jobs: SimpleQueue[Job]) -> None:
     while True:
-        runner, call, thread = jobs.get()
-        runner.enter(call, thread)
-        del runner
+        program, call, thread = jobs.get()  # a late thread keeps the program's memory alive
+        program.enter(call, thread)
+        del program
 
 
 class _Runner:
@@ -80,15 +83,16 @@ class _Runner:
     def __init__(self, image: Image) -> None:
         self.image = image
         prototype = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+            None, ctypes.c_void_p, *[ctypes.c_int64] * 2, ctypes.c_void_p, *[ctypes.c_int64] * 3
         )
         self._run = prototype(image.address("gc_run"))
 
     def enter(self, call: Call, thread: int) -> None:
-        table, first, last, context, threads = call
-        self._run(table, first, last, context, thread, threads)
+        table, first, last, context, threads, epoch = call
+        self._run(table, first, last, context, thread, threads, epoch)
 
 
+Job = tuple["CpuProgram", Call, int]
 _pool = _Pool()
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
 
@@ -139,17 +143,18 @@ class CpuProgram:
         self._runner = _runner(plan, binaries)
         self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
         self._build_table()
+        self._epoch = 0
         self.reset()
         _programs.add(self)
 
     def reset(self) -> None:
-        """Fresh locks and barrier, for a process that was forked."""
+        """Fresh locks, for a process that was forked."""
         self._lock = threading.Lock()
         self._context[:] = 0
         words = self._context.view(np.uint64)
         rest = ctypes.CDLL(None).sched_yield
-        words[REST // 8] = ctypes.cast(rest, ctypes.c_void_p).value or 0
-        words[LIMIT // 8] = SPINS
+        words[REST] = ctypes.cast(rest, ctypes.c_void_p).value or 0
+        words[LIMIT] = SPINS
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` are complete, C-contiguous and of the plan's types."""
@@ -160,14 +165,14 @@ class CpuProgram:
             return self._results()
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
-        """Seconds each launch took in one run, the wait at the barrier before it included; the run before it warms up."""
+        """Seconds each launch took in one run, from the moment thread 0 reached it; the run before it warms up."""
         self.run(inputs)
         times = [0.0] * len(self.plan.launches)
         clocks = np.zeros(self._native + 1, np.int64)
         words = self._context.view(np.uint64)
         with self._lock:
             self._bind(inputs)
-            words[CLOCK // 8] = clocks.ctypes.data
+            words[CLOCK] = clocks.ctypes.data
             try:
                 for segment in self._segments:
                     begin = time.perf_counter()
@@ -181,7 +186,7 @@ class CpuProgram:
                     for launch, count in zip(range(segment.first, segment.last), ticks, strict=True):
                         times[self._launch_numbers[launch]] = float(count) * unit
             finally:
-                words[CLOCK // 8] = 0
+                words[CLOCK] = 0
         return times
 
     # memory
@@ -241,9 +246,11 @@ class CpuProgram:
             elif len(places):
                 self._arguments[places] = memory.ctypes.data
         self._moving = moving
-        self._table = np.zeros((len(entries), 3), np.uint64)
+        self._states = aligned((len(entries), STATE_WORDS), np.dtype(np.uint64))
+        self._table = np.zeros((len(entries), 4), np.uint64)
         for row, (entry, first, tasks) in enumerate(entries):
-            self._table[row] = (entry, self._arguments.ctypes.data + 8 * first, tasks)
+            state = self._states.ctypes.data + 8 * STATE_WORDS * row
+            self._table[row] = (entry, self._arguments.ctypes.data + 8 * first, tasks, state)
 
     def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Memory for this run's inputs, used where they are, and for its outputs."""
@@ -278,20 +285,27 @@ class CpuProgram:
         if segment.host is not None:
             self._run_host(segment.host)
             return
-        assert self._runner is not None
-        base = self._table.ctypes.data
-        busy = any(self._table[segment.first : segment.last, 2] > 1)
+        self._epoch = (self._epoch + 1) % (1 << 31)
+        states = self._states[segment.first : segment.last]
+        states[:, CLAIMED], states[:, DONE] = self._epoch << 32, 0
+        place = (self._table.ctypes.data, segment.first, segment.last, self._context.ctypes.data)
+        busy = bool((self._table[segment.first : segment.last, 2] > 1).any())
         pool = _pool
         if self.threads > 1 and busy and pool.lock.acquire(blocking=False):
             try:
-                call = (base, segment.first, segment.last, self._context.ctypes.data, self.threads)
-                pool.start(self._runner, call)
-                self._runner.enter(call, 0)
+                call = (*place, self.threads, self._epoch)
+                pool.start(self, call)
+                self.enter(call, 0)
             finally:
                 pool.lock.release()
             return
         # another program has the threads: this one runs alone rather than wait
-        self._runner.enter((base, segment.first, segment.last, self._context.ctypes.data, 1), 0)
+        self.enter((*place, 1, self._epoch), 0)
+
+    def enter(self, call: Call, thread: int) -> None:
+        """The native code, as thread number ``thread`` of those that share ``call``."""
+        assert self._runner is not None
+        self._runner.enter(call, thread)
 
     def _run_host(self, launch: Launch) -> None:
         from gpucomp.ops import OPS  # only models with host operators need their definitions

@@ -94,112 +94,123 @@ def _wrapper(source: KernelSource) -> str:
 
 
 RUNNER = """
-; launch l of the table is { ptr entry, ptr arguments, i64 tasks }
-; context: 0 arrived, 64 generation, 128 what to call when waiting takes long, 136 how many spins that is,
-; 144 null, or where thread 0 notes the cycle counter at the start of each launch and after the last one
-define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads) #1 {
+; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. A state has, on a cache line each, the next
+; task to claim with the run's number above it (epoch << 32 | task), and how many tasks are done. A launch starts when the
+; one before it is done. Threads claim tasks as they come: one that the system suspends, or that comes late, holds up
+; nobody but for a task it has claimed. One that comes after the run finds another epoch and leaves.
+; context: 0 what to call when waiting takes long, 8 how many spins that is,
+; 16 null, or where thread 0 notes the cycle counter at the start of each launch and after the last one.
+define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch) #1 {
 entry:
-  %alone = icmp eq i64 %threads, 1
-  %clockat = getelementptr i8, ptr %context, i64 144
+  %leader = icmp eq i64 %thread, 0
+  %clockat = getelementptr i8, ptr %context, i64 16
   %clock = load ptr, ptr %clockat
   %timed = icmp ne ptr %clock, null
-  %leader = icmp eq i64 %thread, 0
   %note = and i1 %timed, %leader
+  %parts = shl i64 %threads, 2
+  %round = sub i64 %parts, 1
   %any = icmp slt i64 %first, %last
   br i1 %any, label %next, label %end
 next:
   %l = phi i64 [ %first, %entry ], [ %following, %done ]
-  %before = phi i1 [ true, %entry ], [ %serial, %done ]
-  %at = getelementptr { ptr, ptr, i64 }, ptr %table, i64 %l
+  %at = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l
+  %argumentsat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 1
+  %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
+  %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
   %fn = load ptr, ptr %at
-  %argumentsat = getelementptr { ptr, ptr, i64 }, ptr %table, i64 %l, i32 1
   %arguments = load ptr, ptr %argumentsat
-  %tasksat = getelementptr { ptr, ptr, i64 }, ptr %table, i64 %l, i32 2
   %tasks = load i64, ptr %tasksat
-  %few = icmp slt i64 %tasks, 2
-  %serial = or i1 %few, %alone
-  %both = and i1 %serial, %before
-  br i1 %both, label %work, label %meet
-meet:
+  %state = load ptr, ptr %stateat
+  %doneat = getelementptr i8, ptr %state, i64 64
   %isfirst = icmp eq i64 %l, %first
-  br i1 %isfirst, label %work, label %meeting
-meeting:
-  call void @gc_barrier(ptr %context, i64 %threads)
-  br label %work
-work:
-  br i1 %note, label %noting, label %sharing
+  br i1 %isfirst, label %ready, label %before
+before:
+  %previous = sub i64 %l, 1
+  %current = call i1 @gc_wait(ptr %table, i64 %previous, ptr %context, ptr %state, i64 %epoch)
+  br i1 %current, label %ready, label %end
+ready:
+  %padded = add i64 %tasks, %round
+  %chunk = udiv i64 %padded, %parts
+  br i1 %note, label %noting, label %claim
 noting:
   %now = call i64 @llvm.readcyclecounter()
   %nowat = getelementptr i64, ptr %clock, i64 %l
   store i64 %now, ptr %nowat
-  br label %sharing
-sharing:
-  %low = mul i64 %tasks, %thread
-  %t1 = add i64 %thread, 1
-  %high = mul i64 %tasks, %t1
-  %from = udiv i64 %low, %threads
-  %to = udiv i64 %high, %threads
-  %iszero = icmp eq i64 %thread, 0
-  %all = select i1 %iszero, i64 %tasks, i64 0
-  %start = select i1 %serial, i64 0, i64 %from
-  %stop = select i1 %serial, i64 %all, i64 %to
-  %some = icmp slt i64 %start, %stop
-  br i1 %some, label %calling, label %done
-calling:
-  call void %fn(ptr %arguments, i64 %start, i64 %stop)
-  br label %done
+  br label %claim
+claim:
+  %claimed = load atomic i64, ptr %state acquire, align 8
+  %owner = lshr i64 %claimed, 32
+  %mine = icmp eq i64 %owner, %epoch
+  br i1 %mine, label %look, label %end
+look:
+  %task = and i64 %claimed, 4294967295
+  %left = icmp slt i64 %task, %tasks
+  br i1 %left, label %take, label %done
+take:
+  %rest = sub i64 %tasks, %task
+  %count = call i64 @llvm.smin.i64(i64 %rest, i64 %chunk)
+  %changed = add i64 %claimed, %count
+  %exchange = cmpxchg ptr %state, i64 %claimed, i64 %changed acq_rel monotonic, align 8
+  %won = extractvalue { i64, i1 } %exchange, 1
+  br i1 %won, label %work, label %claim
+work:
+  %stop = add i64 %task, %count
+  call void %fn(ptr %arguments, i64 %task, i64 %stop)
+  %old = atomicrmw add ptr %doneat, i64 %count acq_rel, align 8
+  br label %claim
 done:
   %following = add i64 %l, 1
   %more = icmp slt i64 %following, %last
-  br i1 %more, label %next, label %last.meet
-last.meet:
-  br i1 %alone, label %ending, label %last.meeting
-last.meeting:
-  call void @gc_barrier(ptr %context, i64 %threads)
-  br label %ending
-ending:
+  br i1 %more, label %next, label %over
+over:
+  br i1 %leader, label %finish, label %end
+finish:
+  %final = sub i64 %last, 1
+  %complete = call i1 @gc_wait(ptr %table, i64 %final, ptr %context, ptr %state, i64 %epoch)
   br i1 %note, label %last.note, label %end
 last.note:
-  %finish = call i64 @llvm.readcyclecounter()
-  %finishat = getelementptr i64, ptr %clock, i64 %last
-  store i64 %finish, ptr %finishat
+  %finished = call i64 @llvm.readcyclecounter()
+  %finishedat = getelementptr i64, ptr %clock, i64 %last
+  store i64 %finished, ptr %finishedat
   br label %end
 end:
   ret void
 }
 
-define internal void @gc_barrier(ptr %context, i64 %threads) #1 {
+; waits until launch l is done; false when %state belongs to another run
+define internal i1 @gc_wait(ptr %table, i64 %l, ptr %context, ptr %state, i64 %epoch) #1 {
 entry:
-  %generationat = getelementptr i8, ptr %context, i64 64
-  %generation = load atomic i64, ptr %generationat acquire, align 8
-  %arrived = atomicrmw add ptr %context, i64 1 acq_rel, align 8
-  %mine = add i64 %arrived, 1
-  %complete = icmp eq i64 %mine, %threads
-  br i1 %complete, label %release, label %spin
-release:
-  store atomic i64 0, ptr %context monotonic, align 8
-  %following = add i64 %generation, 1
-  store atomic i64 %following, ptr %generationat release, align 8
-  ret void
+  %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
+  %tasks = load i64, ptr %tasksat
+  %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
+  %waited = load ptr, ptr %stateat
+  %doneat = getelementptr i8, ptr %waited, i64 64
+  %limitat = getelementptr i8, ptr %context, i64 8
+  %limit = load i64, ptr %limitat
+  br label %spin
 spin:
-  %spins = phi i64 [ 0, %entry ], [ %more, %wait ], [ %more, %tired ]
-  %current = load atomic i64, ptr %generationat acquire, align 8
-  %same = icmp eq i64 %current, %generation
-  br i1 %same, label %wait, label %end
-wait:
+  %spins = phi i64 [ 0, %entry ], [ %more, %pause ], [ %more, %tired ]
+  %done = load atomic i64, ptr %doneat acquire, align 8
+  %complete = icmp sge i64 %done, %tasks
+  br i1 %complete, label %yes, label %check
+check:
+  %claimed = load atomic i64, ptr %state acquire, align 8
+  %owner = lshr i64 %claimed, 32
+  %mine = icmp eq i64 %owner, %epoch
+  br i1 %mine, label %pause, label %no
+pause:
   PAUSE
   %more = add i64 %spins, 1
-  %limitat = getelementptr i8, ptr %context, i64 136
-  %limit = load i64, ptr %limitat
   %patient = icmp slt i64 %more, %limit
   br i1 %patient, label %spin, label %tired
 tired:
-  %restat = getelementptr i8, ptr %context, i64 128
-  %rest = load ptr, ptr %restat
+  %rest = load ptr, ptr %context
   call void %rest()
   br label %spin
-end:
-  ret void
+yes:
+  ret i1 true
+no:
+  ret i1 false
 }
 """
 

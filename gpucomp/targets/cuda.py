@@ -36,13 +36,7 @@ def manifest(arch: str) -> Target:
     """The target ``cuda:<arch>``."""
     shared, units = ARCHITECTURES[arch]
     limits = Limits(
-        threads=1024,
-        shared_bytes=shared,
-        warp=32,
-        registers=255,
-        units=units,
-        vector_bytes=16,
-        async_copy=arch != "sm_75",
+        threads=1024, shared_bytes=shared, warp=32, registers=255, units=units, vector_bytes=16, async_copy=arch != "sm_75"
     )
     return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=frozenset({"fp16", "fp64"}))
 

@@ -205,7 +205,6 @@ def test_profile_gives_a_time_a_launch() -> None:
 
     assert len(times) == len(plan.launches)
     assert all(t > 0 for t in times)
-    assert max(times[:3]) > max(times[3:])  # the large kernels come first
 
 
 def test_an_output_may_be_an_input_a_weight_or_another_output() -> None:

@@ -93,7 +93,7 @@ def test_no_function_leaves_the_object(name: str, fn: str) -> None:
 
 
 def test_unknown_processors_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="unknown processor; known are .*x86-64-v3"):
+    with pytest.raises(UsageError, match=r"unknown processor; known are .*x86-64-v3"):
         cpu.named("cpu:pentium")
 
 
@@ -108,7 +108,7 @@ def test_ir_that_llvm_refuses_is_an_error_with_its_reason() -> None:
     broken = KernelSource("k", "llvm", "define void @k(ptr %p0, i64 %first, i64 %last) #0 {\n  nonsense\n}\n",
                           Geometry((1, 1, 1)))  # fmt: skip
 
-    with pytest.raises(KernelBuildError, match="LLVM refuses a kernel: .*expected instruction opcode"):
+    with pytest.raises(KernelBuildError, match=r"LLVM refuses a kernel: .*expected instruction opcode"):
         cpu.build([broken], cpu.host())
 
 

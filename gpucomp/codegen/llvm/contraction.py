@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpucomp.codegen.llvm import arithmetic
 from gpucomp.codegen.llvm.builder import Slot, Type, Value
@@ -61,8 +62,11 @@ class Operands:
         return math.prod(a.extent for a in self.ko) * self.ki.extent
 
 
-def operands_of(kernel: Kernel, c: Contraction, width: int) -> Operands:
+@lru_cache(maxsize=16)
+def operands_of(kernel: Kernel, width: int) -> Operands:
     """Batch, m and n as one variable each; k merged as far as its loads stay linear."""
+    c = kernel.body
+    assert isinstance(c, Contraction)
     flat = Flattener(kernel.params)
     batch, batch_parts = collapse(c.batch, "batch")
     m, m_parts = collapse(c.m, "m")
@@ -144,7 +148,7 @@ class _Emitter:
         self.scalar = arithmetic.register_scalar(self.dtype)
         self.width = max(2, schedule["lanes"] * 4 // self.dtype.nbytes)
         self.vector = Type(self.scalar, self.width)
-        self.ops = operands_of(kernel, c, self.width)
+        self.ops = operands_of(kernel, self.width)
         self.mr = min(schedule["mr"], self.ops.m.extent)
         self.nv = min(schedule["nv"], -(-self.ops.n.extent // self.width))
         self.nr = self.nv * self.width

@@ -74,6 +74,13 @@ CONTRACTION_PARAMS = (
 )
 
 
+# rows, vectors, unroll of k, and cycles over those of two multiply-adds a cycle, as measured
+BLOCKS = ((6, 4, 4, 1.0), (8, 3, 2, 1.03), (12, 2, 1, 1.06), (14, 2, 1, 1.07))
+BLOCKS_16 = ((6, 2, 2, 1.0), (4, 3, 2, 1.02), (4, 2, 1, 1.1))  # for 16 registers
+THIN_BLOCKS = ((1, 8, 1, 1.0), (2, 8, 1, 1.0), (3, 6, 1, 1.0), (4, 4, 1, 1.0))
+THIN_BLOCKS_16 = ((1, 8, 1, 1.0), (2, 4, 1, 1.0), (3, 4, 1, 1.0), (4, 2, 1, 1.0))
+
+
 def contraction_form(kernel: Kernel) -> str:
     """Which of ``FORMS`` computes a contraction."""
     c = kernel.body
@@ -83,7 +90,7 @@ def contraction_form(kernel: Kernel) -> str:
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
     if min(sizes.values()) == 0:
         return "loops"
-    ops = operands_of(kernel, c, 4)
+    ops = operands_of(kernel, 4)
     thin = sizes["n"] < 4 or sizes["m"] == 1
     if thin and k_contiguous(ops.a, ops, ops.m) and k_contiguous(ops.b, ops, ops.n):
         return "rows"
@@ -108,7 +115,7 @@ def _contraction_problem(kernel: Kernel) -> Problem:
     }
     if form != "gemm":
         return problem
-    ops = operands_of(kernel, c, 4)
+    ops = operands_of(kernel, 4)
     a = in_place(ops.a, c.acc.dtype, ops, ops.m)
     b = in_place(ops.b, c.acc.dtype, ops, ops.n)
     problem["a_step"] = a[0] if a is not None and a[1] == 1 else 0
@@ -139,7 +146,7 @@ def _contraction_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limi
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
 
 
-def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
+def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, slowness: float) -> float:
     """About how long the slowest of ``threads`` is busy: two multiply-adds and two loads a cycle."""
     width = _width(s, p)
     nr = s.nv * width
@@ -150,7 +157,7 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
 
     def block(rows: int, vectors: int) -> float:
         work = max(rows * vectors / 2, (rows + vectors) / 2, 4.0 if rows * vectors < 8 else 0.0)
-        return work * p.k + 30 + (rows * vectors if p.k > s.kc else 0) * 2 * (p.k / s.kc)
+        return slowness * work * p.k + 30 + (rows * vectors if p.k > s.kc else 0) * 2 * (p.k / s.kc)
 
     rows = min(tile_m, p.m)
     last = p.n % nr
@@ -179,10 +186,11 @@ def _contraction_default(p: SimpleNamespace, limits: Limits) -> Schedule:
         return base
     best, best_cost = base, math.inf
     pack_a = 0 if p.a_step else 1
-    blocks = ((12, 2), (14, 2), (8, 3), (6, 4)) if limits.registers >= 32 else ((6, 2), (4, 3), (4, 2))
-    thin = ((1, 8), (2, 8), (3, 6), (4, 4)) if limits.registers >= 32 else ((1, 8), (2, 4), (3, 4), (4, 2))
-    for mr, nv in (*blocks, *(t for t in thin if p.m <= t[0])):
-        if mr > p.m and p.m > 4 and mr != 6:
+    many = limits.registers >= 32
+    thin = THIN_BLOCKS if many else THIN_BLOCKS_16
+    blocks = (BLOCKS if many else BLOCKS_16) + tuple(b for b in thin if p.m <= b[0])
+    for mr, nv, unroll, slowness in blocks:
+        if mr > p.m > 4 and mr != blocks[0][0]:
             continue
         for tile_m in CONTRACTION_PARAMS[4].choices:
             if tile_m > 2 * p.m and tile_m > 8:
@@ -190,11 +198,11 @@ def _contraction_default(p: SimpleNamespace, limits: Limits) -> Schedule:
             for panels in CONTRACTION_PARAMS[5].choices:
                 for pack_b in (0, 1) if p.b_step else (1,):
                     trial = {**base, "mr": mr, "nv": nv, "tile_m": tile_m, "panels": panels, "pack_a": pack_a,
-                             "pack_b": pack_b}  # fmt: skip
+                             "pack_b": pack_b, "unroll_k": unroll}  # fmt: skip
                     s = SimpleNamespace(**trial)
                     if any(True for _ in _contraction_objections(s, p, limits)):
                         continue
-                    cost = sum(_cycles(s, p, threads) * threads for threads in (1, 2, 4, 8))
+                    cost = sum(_cycles(s, p, threads, slowness) * threads for threads in (1, 2, 4, 8))
                     if cost < best_cost:
                         best, best_cost = trial, cost
     return best
