@@ -369,10 +369,10 @@ class _Composer:
             if member in partition.is_output or not set(readers) <= taken:
                 stored.append((member, *places[member]))
         for concat, k in group.parts:
-            value, at = places[concat.inputs[k]]
+            element, at = places[concat.inputs[k]]
             types = [v.type for v in concat.inputs]
             assert concat.op.push is not None
-            stored.append((concat, value, concat.op.push(k, at, *types, **concat.attrs)))
+            stored.append((concat, element, concat.op.push(k, at, *types, **concat.attrs)))
         targets = list(dict.fromkeys(v for v, _, _ in stored))
         first = len(self.inputs)
         stores = tuple(Store(first + targets.index(v), at, value) for v, value, at in stored)

@@ -131,9 +131,20 @@ def make_plan(
     inputs = tuple(builder.position[v] for v in graph.inputs)
     weights = [b for b in buffers if b.kind == WEIGHT]
     plan = Plan(
-        target.name, target.kind, target.arch, buffers, tuple(compiled), tuple(launches), inputs, outputs, graph.output_names, arena, live,
-        graph.name, tuple(sorted(target.features)),
-    )  # fmt: skip
+        target=target.name,
+        kind=target.kind,
+        arch=target.arch,
+        buffers=buffers,
+        kernels=tuple(compiled),
+        launches=tuple(launches),
+        inputs=inputs,
+        outputs=outputs,
+        output_names=graph.output_names,
+        arena_bytes=arena,
+        live_bytes=live,
+        model=graph.name,
+        features=tuple(sorted(target.features)),
+    )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from gpucomp import config
 
 GOLDEN = Path(__file__).parent / "golden"

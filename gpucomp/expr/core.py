@@ -200,6 +200,7 @@ def _intern(cls: type[Expr], *fields: Any) -> Any:
 
 def literal(value: Number, dtype: DType) -> Const:
     """A constant of ``dtype``. ``1``, ``1.0`` and ``True`` stay apart, as do 0.0 and -0.0."""
+    key: tuple[Any, ...]
     if dtype.is_float:
         value = float(value)
         key = (Const, dtype, "float", np.float64(value).tobytes())

@@ -100,7 +100,8 @@ Terms = dict[Expr, int]
 
 def linear(expr: Expr) -> tuple[int, Terms]:
     """``expr`` as constant + sum of coefficient * term. Terms are variables, quotients, remainders, loads ..."""
-    constant, terms = 0, {}
+    constant = 0
+    terms: Terms = {}
     stack: list[tuple[Expr, int]] = [(expr, 1)]
     while stack:
         node, factor = stack.pop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpucomp.errors import ShapeError, VerifyError
 from gpucomp.ir.graph import Constant, Graph, Input, infer
-from gpucomp.ir.types import type_of
+from gpucomp.ir.types import TensorType, type_of
 
 
 def verify(graph: Graph) -> None:
@@ -22,6 +22,7 @@ def verify(graph: Graph) -> None:
         for value in node.inputs:
             if value.node.values[value.index] is not value:
                 raise VerifyError(f"{node!r} reads a value that its node does not own")
+        expected: tuple[TensorType, ...]
         if node.op is Constant:
             expected = (type_of(node.attrs["value"]),)
         else:

@@ -30,4 +30,4 @@ class Target:
     features: frozenset[str] = frozenset()
 
     def with_limits(self, **changes: int) -> Target:
-        return replace(self, limits=replace(self.limits, **changes))
+        return replace(self, limits=replace(self.limits, **changes))  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from cuda_on_cpu.harness import CudaOnCpu, Order, Sanitizer, compile_many
+
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.plan import COUNTER, INPUT, TEMP, WEIGHT

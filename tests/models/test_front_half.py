@@ -6,14 +6,14 @@ from collections import Counter
 
 import onnxruntime
 import pytest
-from gpucomp.frontend.onnx import load
-from gpucomp.ir import Graph
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
 from kernel_oracle import run_steps
 
 from bench.models import MODELS, build, inputs
 from bench.suite import relative_error
+from gpucomp.frontend.onnx import load
+from gpucomp.ir import Graph
+from gpucomp.partition import Policy, partition
+from gpucomp.passes import run_pipeline
 
 MOST_KERNELS = {"resnet18": 23, "resnet50": 56, "mobilenet_v2": 55, "mobilenet_v1": 31, "bert_base": 111, "vit_b16": 112}
 
