@@ -123,7 +123,8 @@ class Journal:
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     entry = json.loads(line)
-                    self.known[entry.pop("key")] = Measured(**entry)
+                    name = entry.pop("key")
+                    self.known[name] = Measured(**entry)
                 except (ValueError, KeyError, TypeError):
                     continue
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,20 @@ def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
     )
 
 
+def joined(rows: int, *columns: int, dtype: DType = F32) -> Kernel:
+    """The inputs side by side, doubled: a Concat read through conditions, one inside the other."""
+    i, j = axes = axes_of((rows, sum(columns)))
+    end = sum(columns)
+    value = None
+    for source in reversed(range(len(columns))):
+        end -= columns[source]
+        here = load(source, (i, j - end), dtype)
+        value = here if value is None else select(j < end + columns[source], here, value)
+    assert value is not None
+    params = [TensorType(dtype, (rows, c)) for c in columns]
+    return elementwise([value + value], params, (rows, sum(columns)), axes)
+
+
 def matmul(
     m: int,
     n: int,

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import CudaOnCpu, RaceError, compile_many
+from cuda_on_cpu.harness import RaceError, compile_many
 from kernel_oracle import UNWRITTEN, expected
-from kernels import add_relu, conv, grouped_conv, into_part, matmul, max_pool, random_inputs, reduction, softmax
+from kernels import add_relu, conv, grouped_conv, into_part, joined, matmul, max_pool, random_inputs, reduction, softmax
 from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
@@ -99,6 +99,8 @@ FEATURES = {
     "groups into a part": ({"batch": 2}, into_part(grouped_conv((1, 5, 6, 8), 2, 5, (2, 2)), 3, 7, 2), TILE),
     "vector of points": ({"points": 55}, add_relu(5, 11, 4), POINTS),
     "vector of f16 points": ({"points": 21}, add_relu(7, 24, dtype=F16), POINTS | {"vector": 8}),
+    "a choice of inputs": ({"points": 77}, joined(7, 3, 1, 5, 2), POINTS | {"vector": 1}),
+    "a choice of f16 inputs": ({"points": 30}, joined(5, 2, 4, dtype=F16), POINTS | {"vector": 1}),
     "points into a part": ({"points": 65}, into_part(add_relu(13, 5), 1, 4, 2), POINTS | {"vector": 1}),
     "points into a part by vectors": ({"points": 26}, into_part(add_relu(13, 8), 0, 3, 1), POINTS),
     "rows kept": ({"steps": 5}, softmax(11, 37), ROW),
@@ -152,6 +154,14 @@ def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, f
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_choice_of_inputs_is_one_load_and_no_branch():
+    """Loads in nested branches cost ptxas its convergence registers, and then a stack."""
+    text = render(joined(7, 3, 1, 5, 2), POINTS | {"vector": 1}, TARGET, "k0").text
+
+    assert text.count("else") == 0
+    assert text.count(" = *") == 1
 
 
 BARRIER = "__syncthreads();"
