@@ -67,7 +67,7 @@ class Results:
                 self.done.add((entry["stage"], entry["name"]))
 
     def add(self, stage: str, name: str, result: dict[str, Any]) -> None:
-        entry = {"stage": stage, "name": name, "version": self.version, "device": self.device, **result}
+        entry = {**result, "stage": stage, "name": name, "version": self.version, "device": self.device}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 

@@ -48,7 +48,7 @@ class Gpu:
         facts = cp.cuda.runtime.getDeviceProperties(0)
         free, total = cp.cuda.runtime.memGetInfo()
         return {
-            "name": facts["name"].decode(),
+            "gpu": facts["name"].decode(),
             "arch": self.target.arch,
             "units": facts["multiProcessorCount"],
             "clock_mhz": cp.cuda.runtime.deviceGetAttribute(13, 0) / 1e3,  # cudaDevAttrClockRate
@@ -135,7 +135,7 @@ class Harness:
         self.target = cuda.manifest("sm_80")
 
     def probe(self) -> dict[str, Any]:
-        return {"name": "CUDA on the CPU", "arch": self.target.arch}
+        return {"gpu": "none: CUDA on the CPU", "arch": self.target.arch}
 
     def launch(self, source: KernelSource, arguments: Sequence[np.ndarray]) -> None:
         from cuda_on_cpu.harness import CudaOnCpu

@@ -58,12 +58,14 @@ def dry_run(tmp_path_factory):
     return folder, subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_dry_run_finds_every_stage_right_with_the_named_packages_alone(dry_run):
     folder, done = dry_run
 
     assert done.returncode == 0, done.stderr
     found = entries(folder)
     assert {e["stage"] for e in found} == set(check.STAGES)
+    assert len({(e["stage"], e["name"]) for e in found}) == len(found)
     assert {e["name"].partition("-")[0] for e in found if e["stage"] == "correct"} == {
         "loops", "contraction", "rowwise", "pool",
     }  # fmt: skip
@@ -71,6 +73,7 @@ def test_the_dry_run_finds_every_stage_right_with_the_named_packages_alone(dry_r
     assert max(e["error"] for e in found if e["stage"] in {"models", "layers"}) > 0
 
 
+@pytest.mark.slow
 def test_a_second_call_does_nothing_again(dry_run, capsys):
     folder, _ = dry_run
     before = entries(folder)
@@ -81,6 +84,7 @@ def test_a_second_call_does_nothing_again(dry_run, capsys):
     assert "0 wrong" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_results_of_other_sources_and_cut_lines_do_not_count(dry_run, tmp_path):
     entry = entries(dry_run[0])[0]
     lines = [json.dumps(entry | {"version": "another"}), json.dumps(entry | {"ok": False}), '{"stage": "pro']
