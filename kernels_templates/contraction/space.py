@@ -23,7 +23,7 @@ PARAMS = (
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
-ADDRESSES = 40  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
+ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 
 
@@ -132,7 +132,7 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
-    return registers(s, p) + fragments + ADDRESSES + 6 * max(0, inputs - USUAL_INPUTS)
+    return registers(s, p) + fragments + ADDRESSES + 7 * max(0, inputs - USUAL_INPUTS)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
