@@ -63,7 +63,7 @@ def test_a_shape_that_is_given_is_not_taken_from_the_array(command, digits):
     code, _, err = command("run", DIGITS, "--shapes", "image:3x1x8x8", "--input", "image=digits.npy")
 
     assert code == 2
-    assert "[7,1,8,8]" in err
+    assert "shape [3, 1, 8, 8] expected, found [7, 1, 8, 8]" in err
 
 
 def test_a_shape_that_nothing_tells_is_asked_for(command, digits):
