@@ -335,10 +335,20 @@ class _Composer:
         self.prologue[value.node] = None
         algorithm = self.partition.algorithm(value)
         assert algorithm is not None
-        return self.expand(algorithm.at(at), value, {})
+        return self.expand(algorithm, at, value, {})
 
-    def expand(self, body: Expr, value: Value, known: Mapping[int, tuple[Expr, tuple[Expr, ...]]]) -> Expr:
-        """``body`` with the loads of ``value``'s operands replaced. ``known`` operands are at hand at one index."""
+    def expand(
+        self,
+        algorithm: Algorithm,
+        at: Sequence[Expr],
+        value: Value,
+        known: Mapping[int, tuple[Expr, tuple[Expr, ...]]],
+    ) -> Expr:
+        """The element of ``algorithm`` at ``at``, the loads of ``value``'s operands replaced.
+
+        ``known`` operands are at hand at one index. ``at`` may load from the kernel's parameters: both replacements
+        are one walk, which takes those loads for what they are.
+        """
 
         def change(node: Expr) -> Expr | None:
             if not isinstance(node, Load):
@@ -347,7 +357,7 @@ class _Composer:
                 return known[node.source][0]
             return self.element(value.inputs[node.source], node.index)
 
-        return transform(body, change)
+        return transform(algorithm.body, change, dict(zip(algorithm.axes, at, strict=True)))
 
     def compose(self) -> tuple[Composed, tuple[Value, ...]]:
         partition, group = self.partition, self.group
@@ -357,7 +367,7 @@ class _Composer:
             if value not in partition.inlined and not _is_scalar(value):
                 self.inputs.setdefault(value, len(self.inputs))
         places: dict[Value, tuple[Expr, tuple[Expr, ...]]] = {
-            group.anchor: (self.expand(algorithm.body, group.anchor, {}), tuple(algorithm.axes))
+            group.anchor: (self.expand(algorithm, algorithm.axes, group.anchor, {}), tuple(algorithm.axes))
         }
         for member in group.members[1:]:
             places[member] = self._member(member, places)
@@ -390,7 +400,7 @@ class _Composer:
             return value, tuple(map(self.simplify, pushed))
         algorithm = self.partition.algorithm(member)
         assert algorithm is not None
-        return self.expand(algorithm.at(at), member, inside), at
+        return self.expand(algorithm, at, member, inside), at
 
 
 def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:

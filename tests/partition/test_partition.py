@@ -9,6 +9,8 @@ from kernel_oracle import run_steps
 
 from gpucomp import ops
 from gpucomp.ir import Graph
+from gpucomp.ir.graph import input_value
+from gpucomp.ir.types import I64, TensorType
 from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
@@ -42,6 +44,19 @@ def test_a_residual_block_is_one_kernel_a_convolution(rng):
     steps = check(Graph((x,), (ops.Relu(ops.Add(b, x)),)), rng)
 
     assert [swallowed(s) for s in steps] == [["Conv", "Add", "Relu"], ["Conv", "Add", "Add", "Relu"]]
+
+
+@pytest.mark.parametrize("first", ["indices", "values"])
+def test_a_producer_is_computed_at_an_index_that_is_loaded(rng, first):
+    i, x = input_value("i", TensorType(I64, (3,))), tensor("x", 5, 7)
+    picked = ops.Gather(ops.Add(ops.Neg(x), weight(rng, 7)), i, axis=0)
+    graph = Graph((i, x) if first == "indices" else (x, i), (picked,))
+    feed = {"i": np.array([4, 0, 2]), "x": rng.standard_normal((5, 7)).astype(np.float32)}
+
+    steps = partition(graph)
+
+    assert [swallowed(s) for s in steps] == [["Gather"]]
+    np.testing.assert_array_equal(run_steps(graph, steps, feed)[0], interpret(graph, feed)[0])
 
 
 def test_two_branches_meet_in_the_later_kernel(rng):

@@ -464,7 +464,8 @@ def _exp_pair(x: Value, low: Value) -> Value:
     r, missing = _sum(x - count * form.ln2[0], -(count * form.ln2[1]))
     missing = missing + low
     whole, rest = _ordered_sum(code.const(1.0, x.type), r)
-    rest = rest + (missing + missing * r + r * r * polynomial(r, EXPM1["double"]))
+    curve = r * r * polynomial(r, EXPM1["double"])
+    rest = rest + (curve + missing * (whole + curve))
     n = shifted.bitcast("i64") - code.const(form.rounder, x.type).bitcast("i64")
     half = n.integer_op("ashr", 1)
     return (whole + rest) * _power_of_two(half, x) * _power_of_two(n - half, x)
