@@ -145,7 +145,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
     cl = pyopencl()
-    flags = list(FLAGS)
+    flags = [*FLAGS, *_cautious(device, source)]
     if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
@@ -165,6 +165,17 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     if cache:
         cache.put(key, binary)
     return built, binary
+
+
+def _cautious(device: Any, source: KernelSource) -> Sequence[str]:
+    """Flags that keep PoCL's answers right where work-items meet at barriers.
+
+    PoCL runs a work-group as loops over its work-items between barriers and marks them parallel for LLVM's vectoriser
+    ("loopvec"). With a tile on its way in registers, PoCL 3.0 and 3.1 then give wrong numbers or abort, for text in
+    which Oclgrind finds no fault; without optimisation, or with POCL_WORK_GROUP_METHOD=loops, the same text is right.
+    """
+    meets = "barrier(" in source.text and source.geometry.items[0] > 1
+    return ("-cl-opt-disable",) if meets and flavour_of(device) == "pocl" else ()
 
 
 def load(context: Any, device: Any, source: KernelSource, binary: bytes, cache: KernelCache | None) -> Any:
