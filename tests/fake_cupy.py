@@ -26,21 +26,28 @@ class Array:
 
     def set(self, array: np.ndarray, stream: Any = None) -> None:
         self.cupy.outside_capture("set")
-        self.data[: array.size] = array
+        assert array.shape == self.data.shape, "cupy refuses another shape"
+        self.data[:] = array
 
-    def get(self, stream: Any = None) -> np.ndarray:
+    def get(self, stream: Any = None, out: np.ndarray | None = None) -> np.ndarray:
         self.cupy.outside_capture("get")
-        return self.data.copy()
+        if out is None:
+            return self.data.copy()
+        assert out.shape == self.data.shape, "cupy refuses another shape"
+        out[:] = self.data
+        return out
 
     def __setitem__(self, where: Any, value: Any) -> None:
-        self.data[: value.size] = value
+        assert value.shape == self.data.shape
+        self.data[:] = value
 
 
 class Stream:
     def __init__(self, cupy: FakeCupy, non_blocking: bool = False) -> None:
-        self.cupy = cupy
+        self.cupy, self.device = cupy, cupy.current_device
 
     def __enter__(self) -> Stream:
+        assert self.cupy.current_device == self.device, "a stream of another device"
         self.cupy.current = self
         return self
 
@@ -70,13 +77,32 @@ class Graph:
             call()
 
 
+class Device:
+    """Entering one makes it the current one, as in cupy."""
+
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy, self.id, self.before = cupy, cupy.current_device, 0
+
+    def __enter__(self) -> Device:
+        self.before, self.cupy.current_device = self.cupy.current_device, self.id
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cupy.current_device = self.before
+
+
 class Function:
+    """Like cupy's, which is compiled: an attribute that is not here cannot be set."""
+
+    __slots__ = ("cupy", "name", "ptr")
+
     def __init__(self, cupy: FakeCupy, name: str) -> None:
-        self.cupy, self.name, self.max_dynamic_shared_size_bytes = cupy, name, 0
+        self.cupy, self.name, self.ptr = cupy, name, 1000 + len(cupy.shared_limits)
+        cupy.shared_limits[self.ptr] = 48 << 10
 
     def __call__(self, grid: tuple, block: tuple, args: tuple, shared_mem: int = 0) -> None:
         assert self.cupy.current is not None, "launched on no stream"
-        assert shared_mem <= max(48 << 10, self.max_dynamic_shared_size_bytes)
+        assert shared_mem <= self.cupy.shared_limits[self.ptr]
 
         def call() -> None:
             self.cupy.kernels[self.name](*(a.data for a in args))
@@ -88,13 +114,19 @@ class Function:
         call()
 
 
-class Failure(Exception):
-    pass
+class Failure(RuntimeError):
+    """As ``CUDARuntimeError``: with the number of the error."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class FakeCupy:
-    def __init__(self, kernels: dict[str, Callable[..., None]]) -> None:
+    def __init__(self, kernels: dict[str, Callable[..., None]], capability: tuple[int, int] = (8, 0)) -> None:
         self.kernels, self.log = kernels, []
+        self.current_device = 0
+        self.shared_limits: dict[int, int] = {}  # of dynamic shared memory, by function
         self.recording: list[Callable[[], None]] | None = None
         self.current: Stream | None = None
         self.loaded: list[bytes] = []
@@ -119,10 +151,22 @@ class FakeCupy:
             function=SimpleNamespace(Module=Module),
             Event=Event,
             get_elapsed_time=lambda start, end: 2.0,
-            runtime=SimpleNamespace(CUDARuntimeError=Failure),
-            driver=SimpleNamespace(CUDADriverError=Failure),
+            Device=lambda: Device(fake),
+            runtime=SimpleNamespace(
+                CUDARuntimeError=Failure,
+                deviceGetAttribute=lambda number, device: dict(zip((75, 76), capability, strict=True))[number],
+            ),
+            driver=SimpleNamespace(
+                CUDADriverError=Failure,
+                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+                funcSetAttribute=self.set_attribute,
+            ),
             memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         )
+
+    def set_attribute(self, function: int, attribute: int, value: int) -> None:
+        assert attribute == 8
+        self.shared_limits[function] = value
 
     def outside_capture(self, what: str) -> None:
         assert self.recording is None, f"{what} while a graph is captured"

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from gpucomp.codegen.source import KernelSource
-from gpucomp.errors import DeviceError
+from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.host import run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
+from gpucomp.targets.cuda import architecture_for, runs_on
 
 DEFAULT_SHARED_BYTES = 48 << 10  # more has to be asked for, function by function
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, ...Minor
+# errors after which every call of the process fails: memory that cannot be corrected (214, 220, 226), an access, an
+# instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
+STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
 
 class CudaProgram:
@@ -38,21 +44,50 @@ class CudaProgram:
         self.plan = plan
         self._runs = 0
         self._graph: Any = None
-        try:
+        self._lost = ""
+        with self._failing("", "GPC5005"):
+            self._device = cp.cuda.Device()  # the current one; runs from threads that have another come here too
+            self._check_architecture()
             self._stream = cp.cuda.Stream(non_blocking=True)
+        with self._current("", "GPC5005"):
             self._arena = cp.cuda.alloc(max(1, plan.arena_bytes))
-            with self._stream:
-                self._memory = [self._buffer(b, weights) for b in plan.buffers]
+            self._memory = [self._buffer(b, weights) for b in plan.buffers]
             self._calls = self._prepare(sources, binaries)
             self._stream.synchronize()
-        except self._failures() as error:
-            raise DeviceError(f"CUDA: {error}", code="GPC5005") from error
 
-    def _failures(self) -> tuple[type[BaseException], ...]:
+    @contextmanager
+    def _failing(self, what: str, code: str) -> Iterator[None]:
+        """What CUDA raises in the block becomes a ``DeviceError``; ``DeviceLostError`` when it leaves nothing to use."""
         cuda = self._cupy.cuda
-        return (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError)
+        failures = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError)
+        if self._lost:
+            raise DeviceLostError(self._lost, code="GPC5201")
+        try:
+            yield
+        except failures as error:
+            if getattr(error, "status", None) not in STICKY:
+                raise DeviceError(f"CUDA: {what}{error}", code=code) from error
+            self._lost = f"CUDA: {what}{error}; the GPU answers this process no more: start it anew"
+            raise DeviceLostError(self._lost, code="GPC5201") from error
+
+    @contextmanager
+    def _current(self, what: str, code: str) -> Iterator[None]:
+        """The block runs on the program's device and stream, and fails as ``_failing`` says."""
+        with self._failing(what, code), self._device, self._stream:
+            yield
 
     # ---- opening ----
+
+    def _check_architecture(self) -> None:
+        """Raise ``DeviceError`` unless the device loads the plan's cubins: the driver says only "invalid image"."""
+        attribute, number = self._cupy.cuda.runtime.deviceGetAttribute, self._device.id
+        major, minor = attribute(CAPABILITY_MAJOR, number), attribute(CAPABILITY_MINOR, number)
+        if not runs_on(self.plan.arch, major, minor):
+            raise DeviceError(
+                f"the model is compiled for {self.plan.arch}, the GPU has compute capability {major}.{minor}: "
+                f"compile for cuda:{architecture_for(major, minor)}",
+                code="GPC5008",
+            )
 
     def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> Any:
         """The buffer's bytes as a device array; temporaries are views of the arena."""
@@ -74,7 +109,10 @@ class CudaProgram:
             module.load(binary)
             function = module.get_function(kernel.name)
             if kernel.shared > DEFAULT_SHARED_BYTES:
-                function.max_dynamic_shared_size_bytes = kernel.shared
+                driver = self._cupy.cuda.driver
+                driver.funcSetAttribute(
+                    function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared
+                )
             functions.append(function)
         calls: list[Any] = []
         for launch in self.plan.launches:
@@ -100,33 +138,27 @@ class CudaProgram:
 
         Device arrays (``__cuda_array_interface__``) are copied on the device; a graph has its own input buffers.
         """
-        try:
-            with self._stream:
-                self._send(inputs)
-                self._execute()
-                outputs = self._receive()
+        with self._current("the run failed: ", "GPC5006"):
+            self._send(inputs)
+            self._execute()
+            outputs = self._receive()
             self._stream.synchronize()
-        except self._failures() as error:
-            raise DeviceError(f"CUDA: the run failed: {error}", code="GPC5006") from error
         return outputs
 
     def profile(self, inputs: Mapping[str, Any]) -> list[float]:
         """Seconds of each launch in one run, by events around it; 0 for host operators."""
         cp = self._cupy
         marks: list[Any] = []
-        try:
-            with self._stream:
-                self._send(inputs)
-                for launch, call in zip(self.plan.launches, self._calls, strict=True):
-                    start, end = cp.cuda.Event(), cp.cuda.Event()
-                    start.record(self._stream)
-                    self._launch(launch, call)
-                    end.record(self._stream)
-                    marks.append((start, end) if call is not None else None)
+        with self._current("the run failed: ", "GPC5006"):
+            self._send(inputs)
+            for launch, call in zip(self.plan.launches, self._calls, strict=True):
+                start, end = cp.cuda.Event(), cp.cuda.Event()
+                start.record(self._stream)
+                self._launch(launch, call)
+                end.record(self._stream)
+                marks.append((start, end) if call is not None else None)
             self._stream.synchronize()
-        except self._failures() as error:
-            raise DeviceError(f"CUDA: the run failed: {error}", code="GPC5006") from error
-        return [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
+            return [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
 
     def _send(self, inputs: Mapping[str, Any]) -> None:
         for position in self.plan.inputs:
@@ -176,13 +208,13 @@ class CudaProgram:
 
     def _read(self, position: int) -> np.ndarray:
         buffer = self.plan.buffers[position]
-        raw = self._memory[position].get(stream=self._stream)
-        self._stream.synchronize()
-        return raw[: buffer.nbytes].view(DTYPES[buffer.dtype].numpy).reshape(buffer.shape)
+        array = np.empty(max(1, buffer.nbytes), np.uint8)  # cupy's own might be a view of the device's memory
+        self._memory[position].get(stream=self._stream, out=array)  # waits for the stream
+        return array[: buffer.nbytes].view(DTYPES[buffer.dtype].numpy).reshape(buffer.shape)
 
     def _receive(self) -> dict[str, np.ndarray]:
         outputs: Sequence[tuple[str, int]] = list(zip(self.plan.output_names, self.plan.outputs, strict=True))
-        return {name: self._read(position).copy() for name, position in outputs}
+        return {name: self._read(position) for name, position in outputs}
 
 
 def import_cupy() -> Any:

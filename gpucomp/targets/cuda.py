@@ -36,7 +36,13 @@ def manifest(arch: str) -> Target:
     """The target ``cuda:<arch>``."""
     shared, units = ARCHITECTURES[arch]
     limits = Limits(
-        threads=1024, shared_bytes=shared, warp=32, registers=255, units=units, vector_bytes=16, async_copy=arch != "sm_75"
+        threads=1024,
+        shared_bytes=shared,
+        warp=32,
+        registers=255,
+        units=units,
+        vector_bytes=16,
+        async_copy=arch != "sm_75",
     )
     return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=frozenset({"fp16", "fp64"}))
 
@@ -77,18 +83,24 @@ def architecture_here() -> str:
     return architecture_for(major.value, minor.value)
 
 
+def runs_on(arch: str, major: int, minor: int) -> bool:
+    """Whether a device of this compute capability loads cubins of ``arch``: its own generation's, none newer than
+    itself. Those of an ``a`` architecture run on exactly that device.
+    """
+    generation, step = divmod(int(arch.removeprefix("sm_").rstrip("a")), 10)
+    return generation == major and (step == minor if arch.endswith("a") else step <= minor)
+
+
 def architecture_for(major: int, minor: int) -> str:
-    """The architecture that a device of this compute capability runs: its own, or the newest of its generation."""
-    fitting = []
-    for arch in ARCHITECTURES:
-        number = int(arch.removeprefix("sm_").rstrip("a"))
-        own, low = divmod(number, 10)
-        if (own, low) == (major, minor) or (own == major and low <= minor and not arch.endswith("a")):
-            fitting.append((low, arch))
+    """The newest architecture whose cubins a device of this compute capability loads.
+
+    Raises ``DeviceError`` when that is none.
+    """
+    fitting = [arch for arch in ARCHITECTURES if runs_on(arch, major, minor)]  # from old to new
     if not fitting:
         known = ", ".join(ARCHITECTURES)
         raise DeviceError(f"no binaries for compute capability {major}.{minor}; known are {known}", code="GPC5001")
-    return max(fitting)[1]
+    return fitting[-1]
 
 
 @dataclass(frozen=True)

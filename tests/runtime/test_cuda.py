@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fake_cupy import Failure, FakeCupy
 from plans import BIAS, COLUMNS, ROWS, answer, two_layers
 
-from gpucomp.errors import DeviceError
+from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
 
@@ -22,9 +23,10 @@ def add_relu(x, bias, relu, total):
     relu[:] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
 
 
-def opened(host=False, binary=b"cubin k0", kernel=add_relu):
-    cupy = FakeCupy({"k0": kernel})
-    plan, sources, weights = two_layers(cuda.manifest("sm_80"), host=host)
+def opened(host=False, binary=b"cubin k0", kernel=add_relu, arch="sm_80", capability=(8, 0), shared=0):
+    cupy = FakeCupy({"k0": kernel}, capability)
+    plan, sources, weights = two_layers(cuda.manifest(arch), host=host)
+    plan = replace(plan, kernels=tuple(replace(k, shared=shared) for k in plan.kernels))
     return CudaProgram(plan, sources, {"k0.bin": binary}, weights, cupy=cupy), cupy
 
 
@@ -122,6 +124,91 @@ def test_a_capture_that_fails_is_ended():
         program.run({"x": X})
 
     assert cupy.recording is None
+
+
+@pytest.mark.parametrize("status", [700, 716, 719, 214])
+def test_an_error_that_ends_the_context_is_a_lost_device_and_stays_one(status):
+    calls = []
+
+    def fail(*args):
+        calls.append(args)
+        raise Failure("an illegal memory access was encountered", status)
+
+    program, cupy = opened(kernel=fail)
+
+    with pytest.raises(DeviceLostError, match="illegal memory access.*start it anew") as found:
+        program.run({"x": X})
+    with pytest.raises(DeviceLostError):
+        program.run({"x": X})
+    with pytest.raises(DeviceLostError):
+        program.profile({"x": X})
+
+    assert (found.value.code, found.value.exit_code, len(calls)) == ("GPC5201", 5, 1)
+    assert cupy.current is None
+
+
+@pytest.mark.parametrize("status", [1, 2, 701, 900])
+def test_after_an_error_that_passes_the_program_runs_again(status):
+    failing = [True]
+
+    def once(*args):
+        if failing.pop():
+            failing.append(False)
+            raise Failure("out of resources", status)
+        failing.append(False)
+        add_relu(*args)
+
+    program, _ = opened(kernel=once)
+
+    with pytest.raises(DeviceError) as found:
+        program.run({"x": X})
+
+    assert type(found.value) is DeviceError
+    np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability"), [("sm_80", (8, 6)), ("sm_90a", (9, 0)), ("sm_100", (10, 3)), ("sm_120", (12, 1))]
+)
+def test_a_device_of_the_same_generation_runs_the_model(arch, capability):
+    program, _ = opened(arch=arch, capability=capability)
+
+    np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "needed"),
+    [
+        ("sm_86", (8, 0), "compile for cuda:sm_80"),  # older than the binaries
+        ("sm_80", (9, 0), "compile for cuda:sm_90a"),  # a later generation
+        ("sm_90a", (9, 1), "no binaries for compute capability 9.1"),  # exactly one device runs it
+        ("sm_75", (7, 0), "no binaries for compute capability 7.0"),
+    ],
+)
+def test_a_device_that_cannot_run_the_binaries_is_told_what_to_compile_for(arch, capability, needed):
+    with pytest.raises(DeviceError, match=needed) as found:
+        opened(arch=arch, capability=capability)
+
+    assert found.value.exit_code == 5
+
+
+def test_more_shared_memory_than_the_default_is_asked_for():
+    program, cupy = opened(shared=100_000)
+
+    found = program.run({"x": X})
+
+    assert list(cupy.shared_limits.values()) == [100_000]
+    np.testing.assert_array_equal(found["y"], answer(X)["y"])
+
+
+def test_a_run_from_a_thread_with_another_device_goes_to_the_program_s():
+    program, cupy = opened()
+    cupy.current_device = 1
+
+    found = program.run({"x": X})
+
+    np.testing.assert_array_equal(found["y"], answer(X)["y"])
+    assert cupy.current_device == 1
 
 
 def test_missing_cupy_names_the_extra(monkeypatch):

@@ -85,3 +85,12 @@ def test_a_device_runs_the_newest_binary_of_its_generation(capability, arch):
 def test_a_device_that_no_binary_fits_is_an_error(capability):
     with pytest.raises(DeviceError, match="known are sm_75"):
         cuda.architecture_for(*capability)
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "runs"),
+    [("sm_80", (8, 9), True), ("sm_89", (8, 6), False), ("sm_80", (9, 0), False), ("sm_90a", (9, 0), True),
+     ("sm_90a", (9, 1), False), ("sm_100", (10, 3), True), ("sm_100", (12, 0), False)],
+)  # fmt: skip
+def test_binaries_run_on_their_generation_from_their_own_step_on(arch, capability, runs):
+    assert cuda.runs_on(arch, *capability) is runs

@@ -1,0 +1,259 @@
+"""Every kernel of every benchmark model through NVRTC for every CUDA architecture: no GPU, no driver.
+
+    python -m bench.compile_matrix [MODEL ...] [--arch sm_80 ...] [--jobs 2] [--json out.json] [--markdown out.md]
+
+A row is one model on one architecture: distinct kernels at their default schedules, seconds of NVRTC, the most
+registers, bytes spilt, stack and shared memory of any kernel, and how far contractions are under the register formula
+of their space. The exit status is 1 when a kernel is refused, spills, uses a stack or exceeds that formula. A text
+that recurs is compiled once an architecture, and the journal keeps what was measured, so that a second run continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+from bench.models import MODELS, build
+from gpucomp import config
+from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.codegen.render import render
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import KernelBuildError
+from gpucomp.frontend import onnx as frontend
+from gpucomp.ir.graph import Graph
+from gpucomp.kernel import Contraction
+from gpucomp.kernels_templates.contraction.space import registers as register_formula
+from gpucomp.partition import Policy, partition
+from gpucomp.passes import run_pipeline
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import cuda
+from gpucomp.targets.target import Target
+
+ENTRY = "kernel"  # one name for all, so that equal kernels of two models are one text
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What NVRTC made of one text; ``error`` is its first complaint."""
+
+    error: str = ""
+    seconds: float = 0.0
+    registers: int = 0
+    stack: int = 0
+    spills: int = 0
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One distinct kernel of a model on an architecture; ``bound`` is its space's register formula, 0 without one."""
+
+    label: str
+    source: KernelSource
+    bound: int
+
+
+@dataclass
+class Row:
+    model: str
+    arch: str
+    kernels: int
+    seconds: float = 0.0
+    registers: int = 0
+    spills: int = 0
+    stack: int = 0
+    shared: int = 0
+    margin: int | None = None  # of the contraction nearest to its register formula, or most above it: negative
+    faults: list[str] = field(default_factory=list)
+
+
+def cases(graph: Graph, target: Target) -> list[Case]:
+    """The distinct kernels of ``graph`` on ``target``, at the schedules that ``compile`` would give them."""
+    found: dict[str, Case] = {}
+    steps = partition(run_pipeline(graph, target=target), Policy(prologues=target.prologues))
+    for step in steps:
+        if (kernel := step.kernel) is None:
+            continue
+        family = family_of(kernel)
+        schedule = choose(kernel, family, target.limits).schedule
+        source = render(kernel, schedule, target, ENTRY)
+        code = source.text.partition("\n")[2]  # the first line is a label, for people
+        bound = 0
+        if isinstance(kernel.body, Contraction):
+            problem = FAMILIES["contraction"].problem(kernel)
+            bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+        found.setdefault(code, Case(kernel.label or step.name, source, bound))
+    return list(found.values())
+
+
+def key(source: KernelSource, arch: str) -> str:
+    """Names everything that decides what is measured."""
+    parts = (cuda.compiler_version(), *cuda.OPTIONS, arch, cuda.prelude(), source.text.partition("\n")[2])
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def measure(source: KernelSource, arch: str) -> Measured:
+    """Compile ``source`` for ``arch`` and read what ptxas spent."""
+    begin = time.perf_counter()
+    try:
+        _, log = cuda.compile_source(source, cuda.manifest(arch))
+    except KernelBuildError as error:
+        return Measured(error=error.message, seconds=time.perf_counter() - begin)
+    used = cuda.resources(log)[source.name]
+    return Measured(
+        "", time.perf_counter() - begin, used.registers, used.stack_bytes,
+        used.spill_stores + used.spill_loads, used.shared_bytes,
+    )  # fmt: skip
+
+
+class Journal:
+    """Measurements by key, one JSON line each; a line cut off by an interruption is measured again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.known = path, dict[str, Measured]()
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    entry = json.loads(line)
+                    self.known[entry.pop("key")] = Measured(**entry)
+                except (ValueError, KeyError, TypeError):
+                    continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, name: str, measured: Measured) -> None:
+        self.known[name] = measured
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": name, **asdict(measured)}) + "\n")
+
+
+def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]]) -> Row:
+    """The sum of a model's kernels on one architecture, and what is wrong with any of them."""
+    row = Row(model, arch, len(measured))
+    for case, m in measured:
+        row.seconds += m.seconds
+        row.registers, row.stack = max(row.registers, m.registers), max(row.stack, m.stack)
+        row.spills, row.shared = row.spills + m.spills, max(row.shared, m.shared)
+        where = f"{model} {arch} {case.label}"
+        if m.error:
+            row.faults.append(f"{where}: {m.error}")
+            continue
+        if m.spills or m.stack:
+            row.faults.append(
+                f"{where}: {m.spills} bytes spilt, {m.stack} bytes of stack, {dict(case.source.schedule)}"
+            )
+        if case.bound:
+            margin = case.bound - m.registers
+            row.margin = margin if row.margin is None else min(row.margin, margin)
+            if margin < 0:
+                row.faults.append(
+                    f"{where}: {m.registers} registers, the formula says at most {case.bound}, "
+                    f"{dict(case.source.schedule)}"
+                )
+    return row
+
+
+def sweep(models: Sequence[str], archs: Sequence[str], jobs: int, journal: Journal, *, reduced: bool) -> Iterator[Row]:
+    """The rows, model by model, as soon as each is complete."""
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        for model in models:
+            graph = frontend.load(build(model, reduced=reduced))
+            waiting: list[tuple[str, list[tuple[Case, str]]]] = []
+            pending: dict[str, Future[Measured]] = {}
+            for arch in archs:
+                wanted = [(case, key(case.source, arch)) for case in cases(graph, cuda.manifest(arch))]
+                waiting.append((arch, wanted))
+                for case, name in wanted:
+                    if name not in journal.known and name not in pending:
+                        pending[name] = pool.submit(measure, case.source, arch)
+            for arch, wanted in waiting:
+                for _, name in wanted:
+                    if name in pending:
+                        journal.add(name, pending.pop(name).result())
+                yield row_of(model, arch, [(case, journal.known[name]) for case, name in wanted])
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [
+        "| model | architecture | kernels | NVRTC s | most registers | under formula | spills B | stack B | most shared B |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.model} | {r.arch} | {r.kernels} | {r.seconds:.1f} | {r.registers} | {'-' if r.margin is None else r.margin} "
+        f"| {r.spills} | {r.stack} | {r.shared} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def report(rows: Sequence[Row]) -> str:
+    """The table with what it is, for a file."""
+    faults = [f"- {fault}" for row in rows for fault in row.faults]
+    kernels, seconds = sum(r.kernels for r in rows), sum(r.seconds for r in rows)
+    return "\n".join([
+        "# Every kernel of the benchmark models on every CUDA architecture",
+        "",
+        f"`python -m bench.compile_matrix`, {cuda.compiler_version()}: batch 1, published sizes, default schedules. "
+        f"{kernels} compilations in {seconds:.0f} s of one core ('under formula': registers between the contraction "
+        "nearest to it and the bound that its space computes).",
+        "",
+        table(rows),
+        "",
+        "Faults: none." if not faults else "Faults:",
+        *faults,
+        "",
+    ])  # fmt: skip
+
+
+def compact(rows: Sequence[Row]) -> Mapping[str, object]:
+    names = ("model", "arch", "kernels", "seconds", "registers", "spills", "stack", "shared", "margin")
+    return {
+        "compiler": cuda.compiler_version(),
+        "columns": names,
+        "rows": [[round(v, 2) if isinstance(v := getattr(r, n), float) else v for n in names] for r in rows],
+        "faults": [fault for row in rows for fault in row.faults],
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all of them")
+    parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
+    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.models if name not in MODELS]:
+        parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")
+    folder = config.current().cache or Path.cwd()
+    journal = Journal(options.journal or folder / "compile_matrix.jsonl")
+    rows: list[Row] = []
+    for row in sweep(
+        options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES), options.jobs, journal,
+        reduced=options.reduced,
+    ):  # fmt: skip
+        rows.append(row)
+        print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
+        for fault in row.faults:
+            print(f"FAULT {fault}", file=sys.stderr, flush=True)
+    print(table(rows))
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(compact(rows), separators=(",", ":")) + "\n", encoding="utf-8")
+    if options.markdown:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(report(rows), encoding="utf-8")
+    return 1 if any(row.faults for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
