@@ -45,7 +45,7 @@ def manifest(flavour: str) -> Target:
 
 
 def resolve(which: str) -> Target:
-    """The target of a flavour, or of the device whose name holds ``which``; of the first device when it is empty.
+    """The target of a flavour, or of the device whose name holds ``which``; where that is empty, of any, a GPU first.
 
     Raises ``UsageError`` when there is neither, with what exists, and ``DeviceError`` when there is no device at all.
     """
@@ -97,7 +97,7 @@ def pyopencl() -> Any:
 
 @cache
 def devices() -> tuple[Any, ...]:
-    """Every OpenCL device here, in the platforms' order; none when there is no driver."""
+    """Every OpenCL device here, GPUs first, else in the platforms' order; none when there is no driver."""
     cl = pyopencl()
     try:
         platforms = cl.get_platforms()
@@ -109,7 +109,7 @@ def devices() -> tuple[Any, ...]:
             found += platform.get_devices()
         except cl.Error:  # a platform whose driver has no device
             continue
-    return tuple(found)
+    return tuple(sorted(found, key=lambda d: not d.type & cl.device_type.GPU))
 
 
 def device_of(target: Target) -> Any:
