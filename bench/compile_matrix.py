@@ -123,7 +123,8 @@ class Journal:
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     entry = json.loads(line)
-                    self.known[entry.pop("key")] = Measured(**entry)
+                    name = entry.pop("key")
+                    self.known[name] = Measured(**entry)
                 except (ValueError, KeyError, TypeError):
                     continue
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,12 +198,15 @@ def report(rows: Sequence[Row]) -> str:
     """The table with what it is, for a file."""
     faults = [f"- {fault}" for row in rows for fault in row.faults]
     kernels, seconds = sum(r.kernels for r in rows), sum(r.seconds for r in rows)
+    summary = (
+        f"`python -m bench.compile_matrix`, {cuda.compiler_version()}: batch 1, published sizes, default schedules. "
+        f"{kernels} kernels, {seconds:.0f} s of NVRTC; 'under formula' is the least difference between the registers of "
+        "a contraction and the bound that its space computes."
+    )
     return "\n".join([
         "# Every kernel of the benchmark models on every CUDA architecture",
         "",
-        f"`python -m bench.compile_matrix`, {cuda.compiler_version()}: batch 1, published sizes, default schedules. "
-        f"{kernels} compilations in {seconds:.0f} s of one core ('under formula': registers between the contraction "
-        "nearest to it and the bound that its space computes).",
+        summary,
         "",
         table(rows),
         "",

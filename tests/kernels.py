@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,6 +42,20 @@ def padded(n: int, pad: int, dtype: DType = F32) -> Kernel:
     return elementwise(
         [select(inside, load(0, (i - pad,), dtype), 0)], (TensorType(dtype, (n,)),), (n + 2 * pad,), axes
     )
+
+
+def joined(rows: int, *columns: int, dtype: DType = F32) -> Kernel:
+    """The inputs side by side, doubled: a Concat read through conditions, one inside the other."""
+    i, j = axes = axes_of((rows, sum(columns)))
+    end = sum(columns)
+    value = None
+    for source in reversed(range(len(columns))):
+        end -= columns[source]
+        here = load(source, (i, j - end), dtype)
+        value = here if value is None else select(j < end + columns[source], here, value)
+    assert value is not None
+    params = [TensorType(dtype, (rows, c)) for c in columns]
+    return elementwise([value + value], params, (rows, sum(columns)), axes)
 
 
 def matmul(
@@ -101,6 +116,40 @@ def conv(
     params = tuple(TensorType(dtype, shape) for shape in (*shapes, out, out))
     store = Store(4, to, cast(call("max", total, 0.0), dtype))
     return Kernel("contraction", params, 1, body, (store,), label=f"conv {r}x{s} {c}->{out_channels}")
+
+
+def grouped_conv(
+    image: tuple[int, int, int, int], groups: int, columns: int, window: tuple[int, int], *, pad: int = 0
+) -> Kernel:
+    """NHWC conv whose channels fall into ``groups`` of ``columns`` outputs each; [R, S, C / groups, OC] weights."""
+    n, h, w, channels = image
+    r, s = window
+    depth = channels // groups
+    oh, ow = h + 2 * pad - r + 1, w + 2 * pad - s + 1
+    (g,), (oc,) = batch, n_axes = (var("b0", groups),), (var("n0", columns),)
+    m = (var("m0", n), var("m1", oh), var("m2", ow))
+    k = (var("k0", r), var("k1", s), var("k2", depth))
+    y, x = m[1] - pad + k[0], m[2] - pad + k[1]
+    channel = g * columns + oc
+    acc = hole("acc", F32)
+    a = select(both([y >= 0, y < h, x >= 0, x < w]), load(0, (m[0], y, x, g * depth + k[2]), F32), 0.0)
+    body = Contraction(batch, m, n_axes, k, a, load(1, (*k, channel), F32), acc)
+    shapes = (image, (r, s, depth, groups * columns), (groups * columns,), (n, oh, ow, groups * columns))
+    value = call("max", acc + load(2, (channel,), F32), 0.0)
+    params = tuple(TensorType(F32, shape) for shape in shapes)
+    return Kernel("contraction", params, 1, body, (Store(3, (*m, channel), value),), label=f"conv of {groups} groups")
+
+
+def into_part(kernel: Kernel, axis: int, before: int, after: int) -> Kernel:
+    """``kernel`` with its first output as a part of a longer one along ``axis``, as a Concat's input is stored."""
+    first = kernel.stores[0]
+    shape = list(kernel.params[first.target].shape)
+    shape[axis] += before + after
+    index = list(first.index)
+    index[axis] = index[axis] + before
+    params = list(kernel.params)
+    params[first.target] = TensorType(params[first.target].dtype, tuple(shape))
+    return replace(kernel, params=tuple(params), stores=(replace(first, index=tuple(index)), *kernel.stores[1:]))
 
 
 def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:

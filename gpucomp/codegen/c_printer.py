@@ -187,6 +187,8 @@ class CPrinter:
     def _if(self, statement: If, uses: Counter[str]) -> list[str]:
         target = statement.target
         self._forget(target.name)
+        if (stored := self._stored_type(statement)) is not None:
+            return self._one_load(statement, stored, uses)
         # a 64-bit integer branch is rare and its interval is not at hand: it keeps 64 bits
         ctype = self._types[target.name] = self.dialect.value_type(target.dtype)
         then = self._statements(statement.then, uses, Counter([_name(statement.then_value)]))
@@ -210,6 +212,52 @@ class CPrinter:
             *_indent(otherwise),
             "}",
         ]
+
+    def _stored_type(self, statement: If) -> DType | None:
+        """What every branch loads, when each ends in nothing but a load, all of them of one type; else ``None``."""
+        found: set[DType | None] = set()
+        for branch, value in (
+            (statement.then, statement.then_value),
+            (statement.otherwise, statement.otherwise_value),
+        ):
+            *before, last = branch.statements or [None]
+            if not isinstance(last, Let | If) or last.target is not value:
+                return None
+            if not all(isinstance(s, Let) and not isinstance(s.expr, Load) for s in before):
+                return None
+            if isinstance(last, If):
+                found.add(self._stored_type(last))
+            else:
+                found.add(self.params[last.expr.source][1] if isinstance(last.expr, Load) else None)
+        return found.pop() if len(found) == 1 else None
+
+    def _one_load(self, statement: If, stored: DType, uses: Counter[str]) -> list[str]:
+        """Conditions choose an address, and one load follows. Branches that load cost a GPU divergence, and its stack
+        where they are nested deeply; the branches of ``_stored_type`` are index arithmetic, which is harmless untaken.
+        """
+        target = statement.target
+        ctype = self._types[target.name] = self.dialect.value_type(target.dtype)
+        lines, address = self._address(statement, stored, uses)
+        return [*lines, f"const {ctype} {target.name} = {self.widened(f'*{address}', stored)};"]
+
+    def _address(self, statement: If, stored: DType, uses: Counter[str]) -> tuple[list[str], str]:
+        """The name of the address that ``statement`` loads from, and the lines that compute it."""
+        lines, places = [], []
+        for branch in (statement.then, statement.otherwise):
+            *before, last = branch.statements
+            lines += self._statements(Block(before), uses, Counter(map(_name, _direct(last))))
+            if isinstance(last, If):
+                inner, place = self._address(last, stored, uses)
+                lines += inner
+            else:
+                assert isinstance(last, Let)
+                assert isinstance(last.expr, Load)
+                place = f"{self.params[last.expr.source][0]} + {self.operand(last.operands[0], SUM)}"
+            places.append(place)
+        name = f"{statement.target.name}_from"
+        condition = self.operand(statement.condition, above=OR)
+        lines.append(f"{self.dialect.read_pointer(stored)} {name} = {condition} ? {places[0]} : {places[1]};")
+        return lines, name
 
     def _single_load(self, statement: If, then: list[str], otherwise: list[str]) -> str | None:
         """The load's text when a branch is one load and nothing else: ``inside ? x[i] : 0`` says it in a line."""

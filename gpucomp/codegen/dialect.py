@@ -48,6 +48,11 @@ class Dialect:
         """The C type of an element of ``dtype`` in memory."""
         return self.storage.get(dtype) or self.values[dtype]
 
+    def read_pointer(self, dtype: DType) -> str:
+        """The C type of a pointer to elements of ``dtype`` that are read."""
+        space = "__global " if self.name == "opencl" else ""
+        return f"{space}const {self.storage_type(dtype)}*"
+
     def function(self, name: str, dtype: DType) -> str:
         """The C library's function for ``dtype``: CUDA has ``expf`` beside ``exp``, OpenCL overloads."""
         return f"{name}f" if self.name == "cuda" and dtype is not F64 else name

@@ -1,8 +1,11 @@
-"""Three small models end to end: their CUDA kernels run on the CPU and give onnxruntime's answer in any thread order."""
+"""Small models end to end: their CUDA kernels run on the CPU and give onnxruntime's answer in any thread order."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from cuda_on_cpu.whole_models import ModelOnCpu
@@ -11,26 +14,42 @@ import gpucomp
 from bench.models import build, inputs
 from bench.suite import relative_error
 
-MODELS = {
-    "convolutions": ("resnet18", {}),
-    "depthwise": ("mobilenet_v2", {}),
-    "attention": ("vit_tiny", {}),
-}
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+SHAPES = {"image": (2, 1, 8, 8)}
+MODELS = {"convolutions": "resnet18", "depthwise": "mobilenet_v2", "patches": "vit_tiny", "tokens": "bert_base"}
 
 
-@pytest.mark.parametrize("case", MODELS)
+def model_of(case):
+    """The model, the shapes of its open inputs, and what to feed it."""
+    if case == "digits":
+        image = np.random.default_rng(3).random(SHAPES["image"], np.float32)
+        return onnx.load(DIGITS), SHAPES, {"image": image}
+    model = build(MODELS[case], reduced=True)
+    return model, None, inputs(model)
+
+
+@pytest.mark.parametrize("case", [*MODELS, "digits"])
 def test_a_model_gives_onnxruntime_s_answer_in_three_thread_orders(case):
-    name, sizes = MODELS[case]
-    model = build(name, reduced=True, **sizes)
-    feeds = inputs(model)
+    model, shapes, feeds = model_of(case)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     expected = dict(zip(names, session.run(None, feeds), strict=True))
 
-    on_cpu = ModelOnCpu(gpucomp.compile(model, target="cuda:sm_80"))
+    on_cpu = ModelOnCpu(gpucomp.compile(model, target="cuda:sm_80", shapes=shapes))
     forward, backward, shuffled = (on_cpu.run(feeds, order=o, seed=7) for o in ("forward", "reversed", "shuffled"))
 
     for output in names:
         assert relative_error(forward[output], expected[output]) <= 1e-5
         np.testing.assert_array_equal(backward[output], forward[output])
         np.testing.assert_array_equal(shuffled[output], forward[output])
+
+
+def test_a_whole_model_has_no_race():
+    model, shapes, feeds = model_of("digits")
+    executable = gpucomp.compile(model, target="cuda:sm_80", shapes=shapes)
+    assert any("__syncthreads();" in text for text in executable.sources.values())
+
+    watched = ModelOnCpu(executable, sanitizer="thread").run(feeds, order="shuffled", seed=3)
+
+    for name, right in ModelOnCpu(executable).run(feeds).items():
+        np.testing.assert_array_equal(watched[name], right)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import CudaOnCpu, RaceError, compile_many
+from cuda_on_cpu.harness import RaceError, compile_many
 from kernel_oracle import UNWRITTEN, expected
-from kernels import matmul, random_inputs
+from kernels import add_relu, conv, grouped_conv, into_part, joined, matmul, max_pool, random_inputs, reduction, softmax
 from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
+from gpucomp.codegen.families import family_of
 from gpucomp.codegen.render import render
+from gpucomp.ir.types import BF16, F16, I8, I16, I32, U8
 from gpucomp.kernel import Contraction, Rowwise
 from gpucomp.targets import cuda
 
@@ -71,23 +74,147 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(case, compiled):
                 np.testing.assert_array_equal(a, b)
 
 
-RACY = matmul(12, 20, 19)
-SCHEDULE = {"tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1, "splits": 2, "lanes": 1}
+TILE = {"tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 4, "stages": 1, "splits": 1, "lanes": 1}
+ROW = {"lanes": 8, "rows_per_group": 4, "keep": 1}
+POINTS = {"threads": 32, "vector": 4, "items": 2}
+
+# what a template can do, each at a schedule that makes it: derived sizes that prove it, kernel, schedule
+FEATURES = {
+    "split-K": ({"tiles_per_split": 4}, matmul(13, 22, 90), TILE | {"splits": 3}),
+    "split-K with a tail that has nothing": ({"tiles_per_split": 1}, matmul(5, 7, 13), TILE | {"splits": 4}),
+    "split-K of two stages": ({"buffers": 2}, matmul(9, 20, 70, batch=(2,)), TILE | {"splits": 2, "stages": 2}),
+    "two stages": ({"buffers": 2}, matmul(19, 37, 45), TILE | {"stages": 2}),
+    "vector loads": ({"a_vector": 4, "b_vector": 4, "out_vector": 4}, matmul(11, 24, 36), TILE),
+    "vector loads of two stages": ({"a_vector": 4, "buffers": 2}, conv((2, 6, 5, 8), 12, (3, 3), pad=1),
+                                   TILE | {"stages": 2}),
+    "vectors of f16": ({"a_vector": 8, "b_vector": 8}, matmul(11, 24, 32, dtype=F16), TILE),
+    "vectors of bf16": ({"a_vector": 8, "b_vector": 8}, matmul(11, 24, 32, dtype=BF16), TILE | {"stages": 2}),
+    "operands across": ({"a_vector": 4, "b_vector": 4}, matmul(12, 20, 17, a_transposed=True), TILE),
+    "both along the depth": ({"a_by_depth": 1, "b_by_depth": 1}, matmul(11, 18, 20, b_transposed=True), TILE),
+    "int8": ({"acc_bytes": 4}, matmul(13, 20, 3, dtype=I8, acc=I32), TILE),
+    "int16": ({"acc_bytes": 4}, matmul(13, 20, 19, dtype=I16, acc=I32), TILE | {"splits": 2}),
+    "groups": ({"batch": 3}, grouped_conv((2, 7, 5, 12), 3, 6, (3, 2), pad=1), TILE),
+    "depthwise": ({"n": 1}, grouped_conv((1, 7, 9, 6), 6, 1, (3, 3), pad=1), TILE | {"tile_n": 4, "stages": 2}),
+    "contraction into a part": ({"threads": 16}, into_part(matmul(9, 22, 17), 1, 5, 3), TILE),
+    "groups into a part": ({"batch": 2}, into_part(grouped_conv((1, 5, 6, 8), 2, 5, (2, 2)), 3, 7, 2), TILE),
+    "vector of points": ({"points": 55}, add_relu(5, 11, 4), POINTS),
+    "vector of f16 points": ({"points": 21}, add_relu(7, 24, dtype=F16), POINTS | {"vector": 8}),
+    "a choice of inputs": ({"points": 77}, joined(7, 3, 1, 5, 2), POINTS | {"vector": 1}),
+    "a choice of f16 inputs": ({"points": 30}, joined(5, 2, 4, dtype=F16), POINTS | {"vector": 1}),
+    "points into a part": ({"points": 65}, into_part(add_relu(13, 5), 1, 4, 2), POINTS | {"vector": 1}),
+    "points into a part by vectors": ({"points": 26}, into_part(add_relu(13, 8), 0, 3, 1), POINTS),
+    "rows kept": ({"steps": 5}, softmax(11, 37), ROW),
+    "rows read again": ({"steps": 5}, softmax(11, 37), ROW | {"keep": 0}),
+    "rows side by side": ({"rows_side_by_side": 1}, softmax(2, 19, 7, axis=1), ROW),
+    "rows into a part": ({"steps": 3}, into_part(softmax(7, 21), 0, 2, 5), ROW),
+    "rows of u8": ({"steps": 4}, reduction("max", 9, 29, dtype=U8), ROW),
+    "a work-item a row": ({"steps": 9}, softmax(41, 9), ROW | {"lanes": 1, "rows_per_group": 32}),
+    "window unrolled": ({"points": 24}, max_pool((1, 9, 7, 8), 3, 2, 0), POINTS | {"unroll": 1}),
+    "window in a loop": ({"points": 150}, max_pool((1, 9, 14, 4), 2, 1, 1), POINTS | {"unroll": 0, "vector": 4}),
+    "window of f16": ({"taps": 9}, max_pool((2, 5, 7, 8), 3, 1, 1, dtype=F16), POINTS | {"unroll": 1, "vector": 8}),
+    "window into a part": ({"taps": 4}, into_part(max_pool((2, 6, 8, 5), 2, 2, 0), 3, 2, 9),
+                           POINTS | {"unroll": 1, "vector": 1}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("stages", [1, 2])
-def test_contraction_has_no_race(stages):
-    source = render(RACY, SCHEDULE | {"stages": stages}, TARGET, "k0")
-    _, args = arguments(RACY, source, random_inputs(RACY))
+@pytest.fixture(scope="module")
+def features():
+    found = {
+        name: render(kernel, schedule, TARGET, f"f{number}")
+        for number, (name, (_, kernel, schedule)) in enumerate(FEATURES.items())
+    }
+    built = compile_many([(s.text, s.name) for s in found.values()])
+    return dict(zip(FEATURES, zip(found.values(), built, strict=True), strict=True))
 
-    CudaOnCpu(source.text, "k0", sanitizer="thread").run(source.geometry.groups, source.geometry.items, args)
+
+def answers(kernel, source, built):
+    """The outputs in each thread order: by three launches on the same inputs."""
+    inputs = random_inputs(kernel)
+    results = []
+    for order in ("forward", "reversed", "shuffled"):
+        outputs, args = arguments(kernel, source, inputs)
+        built.run(source.geometry.groups, source.geometry.items, args, order=order, seed=11)
+        if source.geometry.counter_bytes:
+            assert not args[-1].any(), "counters are left zeroed"
+        results.append(outputs)
+    return inputs, results
 
 
-def test_a_missing_barrier_in_the_contraction_is_seen():
-    source = render(RACY, SCHEDULE, TARGET, "k0")
-    _, args = arguments(RACY, source, random_inputs(RACY))
-    first, _, rest = source.text.partition("__syncthreads();")
-    text = first + "__syncthreads();" + rest.replace("__syncthreads();", "", 1)
+@pytest.mark.parametrize("name", FEATURES)
+def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, features):
+    proof, kernel, schedule = FEATURES[name]
+    problem = family_of(kernel).problem(kernel)
+    sizes = {**problem, **family_of(kernel).derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    assert {k: sizes[k] for k in proof} == proof
 
+    inputs, results = answers(kernel, *features[name])
+
+    for actual, right in zip(results[0], expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=terms_of(kernel))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_choice_of_inputs_is_one_load_and_no_branch():
+    """Loads in nested branches cost ptxas its convergence registers, and then a stack."""
+    text = render(joined(7, 3, 1, 5, 2), POINTS | {"vector": 1}, TARGET, "k0").text
+
+    assert text.count("else") == 0
+    assert text.count(" = *") == 1
+
+
+BARRIER = "__syncthreads();"
+RACES = {
+    "loops": (add_relu(5, 11, 4), POINTS),
+    "pool": (max_pool((1, 9, 7, 8), 3, 2, 0), POINTS | {"unroll": 1}),
+    "rowwise": (softmax(5, 37), ROW),
+    "contraction": (matmul(12, 20, 19), TILE | {"splits": 2}),
+    "contraction of two stages": (matmul(12, 20, 27), TILE | {"splits": 2, "stages": 2}),
+}
+BARRIERS = {"rowwise": 4, "contraction": 4, "contraction of two stages": 3}
+# The one before a work-group counts itself in orders its sums against those that another group reads. Blocks run one
+# after another on the CPU, so nothing here can show its lack.
+ARRIVING = {("contraction", 2), ("contraction of two stages", 1)}
+MISSING = [(name, n) for name, count in BARRIERS.items() for n in range(count) if (name, n) not in ARRIVING]
+
+
+def without(text, number):
+    """``text`` without its barrier ``number``."""
+    parts = text.split(BARRIER)
+    return BARRIER.join([*parts[:number], parts[number] + parts[number + 1], *parts[number + 2 :]])
+
+
+@pytest.fixture(scope="module")
+def watched():
+    """Kernels built with ThreadSanitizer, by family and missing barrier; ``None`` for the text as rendered."""
+    texts = {
+        (name, None): render(kernel, schedule, TARGET, f"r{number}")
+        for number, (name, (kernel, schedule)) in enumerate(RACES.items())
+    }
+    pairs = {key: (source.text, source.name) for key, source in texts.items()}
+    for name, number in MISSING:
+        source = texts[name, None]
+        pairs[name, number] = (without(source.text, number), source.name)
+    built = dict(zip(pairs, compile_many(list(pairs.values()), sanitizer="thread"), strict=True))
+    return {key: (texts[key[0], None], found) for key, found in built.items()}
+
+
+def launch(name, source, built):
+    kernel, _ = RACES[name]
+    _, args = arguments(kernel, source, random_inputs(kernel))
+    built.run(source.geometry.groups, source.geometry.items, args)
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_a_family_has_no_race(name, watched):
+    source, built = watched[name, None]
+    assert source.text.count(BARRIER) == BARRIERS.get(name, 0)
+
+    launch(name, source, built)
+
+
+@pytest.mark.parametrize(("name", "number"), MISSING)
+def test_a_missing_barrier_is_seen(name, number, watched):
     with pytest.raises(RaceError):
-        CudaOnCpu(text, "k0", sanitizer="thread").run(source.geometry.groups, source.geometry.items, args)
+        launch(name, *watched[name, number])

@@ -136,7 +136,7 @@ def test_an_error_that_ends_the_context_is_a_lost_device_and_stays_one(status):
 
     program, cupy = opened(kernel=fail)
 
-    with pytest.raises(DeviceLostError, match="illegal memory access.*start it anew") as found:
+    with pytest.raises(DeviceLostError, match=r"illegal memory access.*start it anew") as found:
         program.run({"x": X})
     with pytest.raises(DeviceLostError):
         program.run({"x": X})
