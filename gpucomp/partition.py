@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from gpucomp.errors import quote
 from gpucomp.expr.core import Algorithm, Call, Expr, Load, Reduce, index, literal, load, reduces, transform, walk
-from gpucomp.expr.simplify import Simplifier
+from gpucomp.expr.simplify import Simplifier, simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
 from gpucomp.kernel import Step, Store
 from gpucomp.recognise import Composed, recognise
@@ -76,6 +76,7 @@ class _Partition:
         self.algorithms: dict[Value, Algorithm | None] = {}
         self.group: dict[Value, _Group] = {}
         self.inlined: dict[Value, _Footprint] = {}
+        self.place: dict[Value, tuple[Expr, ...]] = {}  # of a kernel's value: its element's index, in the anchor's axes
         self.host: dict[Value, int] = {}
         self.written_in_parts: dict[Value, int] = {}
         self.groups: list[_Group] = []
@@ -92,9 +93,9 @@ class _Partition:
             else:
                 found = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
                 results = found if isinstance(found, tuple) else (found,)
-                simplify = Simplifier()
+                in_order = Simplifier()
                 for result, a in zip(node.values, results, strict=True):
-                    self.algorithms[result] = Algorithm(a.axes, simplify(a.body))
+                    self.algorithms[result] = Algorithm(a.axes, in_order(a.body))
         return self.algorithms[value]
 
     def reduces(self, value: Value) -> bool:
@@ -153,6 +154,9 @@ class _Partition:
         group = _Group(self.position[value.node], value, [value])
         self.groups.append(group)
         self.group[value] = group
+        algorithm = self.algorithm(value)
+        assert algorithm is not None
+        self.place[value] = _identity(algorithm)
 
     # epilogues ----------------------------------------------------------------------------------------------
 
@@ -170,6 +174,9 @@ class _Partition:
             return False
         group.members.append(value)
         self.group[value] = group
+        inside = next(k for k, v in enumerate(value.inputs) if self.group.get(v) is group)
+        at = self.place[value.inputs[inside]]
+        self.place[value] = at if value.op.push is None else _pushed(value, inside, at)
         return True
 
     def _joins(self, value: Value, group: _Group) -> str:
@@ -182,6 +189,8 @@ class _Partition:
             return self._pushes(value, group, inside)
         if len(value.node.types) > 1 or any(v.shape != value.shape for v in value.inputs if self.group.get(v) is group):
             return f"{value.op} has another shape"
+        if len({self.place[value.inputs[k]] for k in inside}) > 1:
+            return f"{value.op} reads elements of different places"
         algorithm = self.algorithm(value)
         assert algorithm is not None
         for node in walk(algorithm.body):
@@ -322,7 +331,6 @@ class _Composer:
         self.partition, self.group = partition, group
         self.inputs: dict[Value, int] = {}
         self.prologue: dict[Node, None] = {}
-        self.simplify = Simplifier()
 
     def element(self, value: Value, at: Sequence[Expr]) -> Expr:
         """``value[at]`` in terms of the kernel's parameters."""
@@ -335,19 +343,23 @@ class _Composer:
         self.prologue[value.node] = None
         algorithm = self.partition.algorithm(value)
         assert algorithm is not None
-        return self.expand(algorithm.at(at), value, {})
+        return self.expand(algorithm, at, value, {})
 
-    def expand(self, body: Expr, value: Value, known: Mapping[int, tuple[Expr, tuple[Expr, ...]]]) -> Expr:
-        """``body`` with the loads of ``value``'s operands replaced. ``known`` operands are at hand at one index."""
+    def expand(self, algorithm: Algorithm, at: Sequence[Expr], value: Value, known: Mapping[int, Expr]) -> Expr:
+        """The element ``at`` of ``value`` with the loads of its operands replaced; ``known`` operands are at hand.
+
+        ``at`` may load (a Gather's indices): such a load reads a parameter of the kernel and no operand of ``value``,
+        so it is put in the place of the axis and not entered.
+        """
 
         def change(node: Expr) -> Expr | None:
             if not isinstance(node, Load):
                 return None
             if node.source in known:
-                return known[node.source][0]
+                return known[node.source]
             return self.element(value.inputs[node.source], node.index)
 
-        return transform(body, change)
+        return transform(algorithm.body, change, dict(zip(algorithm.axes, at, strict=True)))
 
     def compose(self) -> tuple[Composed, tuple[Value, ...]]:
         partition, group = self.partition, self.group
@@ -356,41 +368,39 @@ class _Composer:
         for value in group.anchor.inputs:  # parameters in the operator's own order, where it has one
             if value not in partition.inlined and not _is_scalar(value):
                 self.inputs.setdefault(value, len(self.inputs))
-        places: dict[Value, tuple[Expr, tuple[Expr, ...]]] = {
-            group.anchor: (self.expand(algorithm.body, group.anchor, {}), tuple(algorithm.axes))
-        }
+        elements = {group.anchor: self.expand(algorithm, algorithm.axes, group.anchor, {})}
         for member in group.members[1:]:
-            places[member] = self._member(member, places)
+            elements[member] = self._member(member, elements)
         members = set(group.members)
         stored: list[tuple[Value, Expr, tuple[Expr, ...]]] = []
         for member in group.members:
             readers = partition._readers(member)
             taken = members | {concat for concat, k in group.parts if concat.inputs[k] is member}
             if member in partition.is_output or not set(readers) <= taken:
-                stored.append((member, *places[member]))
+                stored.append((member, elements[member], partition.place[member]))
         for concat, k in group.parts:
-            element, at = places[concat.inputs[k]]
-            types = [v.type for v in concat.inputs]
-            assert concat.op.push is not None
-            stored.append((concat, element, concat.op.push(k, at, *types, **concat.attrs)))
+            part = concat.inputs[k]
+            stored.append((concat, elements[part], _pushed(concat, k, partition.place[part])))
         targets = list(dict.fromkeys(v for v, _, _ in stored))
         first = len(self.inputs)
         stores = tuple(Store(first + targets.index(v), at, value) for v, value, at in stored)
         params = (*(v.type for v in self.inputs), *(v.type for v in targets))
         return Composed(params, len(targets), algorithm.axes, stores), tuple(targets)
 
-    def _member(
-        self, member: Value, places: Mapping[Value, tuple[Expr, tuple[Expr, ...]]]
-    ) -> tuple[Expr, tuple[Expr, ...]]:
-        inside = {k: places[v] for k, v in enumerate(member.inputs) if v in places}
-        value, at = next(iter(inside.values()))
+    def _member(self, member: Value, elements: Mapping[Value, Expr]) -> Expr:
+        inside = {k: elements[v] for k, v in enumerate(member.inputs) if v in elements}
         if member.op.push is not None:
-            types = [v.type for v in member.inputs]
-            pushed = member.op.push(next(iter(inside)), at, *types, **member.attrs)
-            return value, tuple(map(self.simplify, pushed))
+            return next(iter(inside.values()))
         algorithm = self.partition.algorithm(member)
         assert algorithm is not None
-        return self.expand(algorithm.at(at), member, inside), at
+        return self.expand(algorithm, self.partition.place[member], member, inside)
+
+
+def _pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Where the element that ``operand`` has ``at`` an index lands in the result of a movement."""
+    assert movement.op.push is not None
+    types = [v.type for v in movement.inputs]
+    return tuple(map(simplify, movement.op.push(operand, at, *types, **movement.attrs)))
 
 
 def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
