@@ -45,11 +45,15 @@ class Policy:
     prologues: bool = True
 
 
+Order = tuple[int, ...]  # when a kernel runs: its anchor's position, or right after another kernel: (5,) (5, 12) (6,)
+AT_ONCE: Order = (-1,)
+
+
 @dataclass(eq=False)
 class _Group:
     """One kernel to be: its anchor, its members in topological order, and where each one's elements are."""
 
-    order: int
+    order: Order
     anchor: Value
     members: list[Value] = field(default_factory=list)
     parts: list[tuple[Value, int]] = field(default_factory=list)  # (Concat, operand): written, not owned
@@ -77,8 +81,8 @@ class _Partition:
         self.group: dict[Value, _Group] = {}
         self.inlined: dict[Value, _Footprint] = {}
         self.place: dict[Value, tuple[Expr, ...]] = {}  # of a kernel's value: its element's index, in the anchor's axes
-        self.host: dict[Value, int] = {}
-        self.written_in_parts: dict[Value, int] = {}
+        self.host: dict[Value, Order] = {}
+        self.written_in_parts: dict[Value, Order] = {}
         self.groups: list[_Group] = []
         self.reasons: dict[Value, str] = {}
         self.live = {v for node in self.nodes for v in node.inputs} | self.is_output
@@ -102,8 +106,8 @@ class _Partition:
         algorithm = self.algorithm(value)
         return algorithm is not None and any(isinstance(n, Reduce) for n in walk(algorithm.body))
 
-    def latest(self, value: Value) -> int:
-        """The order of the last kernel that ``value`` waits for; -1 when it is there from the start."""
+    def latest(self, value: Value) -> Order:
+        """The order of the last kernel that ``value`` waits for; ``AT_ONCE`` when it is there from the start."""
         if value in self.group:
             return self.group[value].order
         if value in self.host:
@@ -111,8 +115,8 @@ class _Partition:
         if value in self.written_in_parts:
             return self.written_in_parts[value]
         if value in self.inlined:
-            return max((self.latest(v) for v in self.inlined[value].reads), default=-1)
-        return -1
+            return max((self.latest(v) for v in self.inlined[value].reads), default=AT_ONCE)
+        return AT_ONCE
 
     # the walk -----------------------------------------------------------------------------------------------
 
@@ -128,35 +132,44 @@ class _Partition:
     def _place(self, value: Value) -> None:
         node = value.node
         if self.algorithm(value) is None:
-            self.host[value] = self.position[node]
+            self.host[value] = (self.position[node],)
         elif self.reduces(value):
-            self._start(value)
+            self._start(value, (self.position[node],))
         elif not self._join(value) and not self._join_parts(value):
             footprint = self._footprint(value)
             reason = self._worth_inlining(value, footprint)
             if reason:
                 self.reasons[value] = reason
-                self._start(value)
+                self._start(value, (self.position[node],))
             else:
                 self.inlined[value] = footprint
 
-    def _start(self, value: Value) -> None:
+    def _start(self, value: Value, order: Order) -> None:
         """Start a kernel at ``value``. Producers that would make it too large are stored after all."""
         while True:
             below = {v: self.inlined[v] for v in value.inputs if v in self.inlined}
             reads = {v for v in value.inputs if v not in below}.union(*(f.reads for f in below.values()))
             if not below or (len(reads) < MAX_PARAMS and sum(f.weight for f in below.values()) <= 2 * MAX_WEIGHT):
                 break
-            heaviest = max(below, key=lambda v: (len(below[v].reads), below[v].weight))
-            del self.inlined[heaviest]
-            self.reasons[heaviest] = "long enough for a kernel of its own"
-            self._start(heaviest)
-        group = _Group(self.position[value.node], value, [value])
+            self._store_after_all(max(below, key=lambda v: (len(below[v].reads), below[v].weight)))
+        group = _Group(order, value, [value])
         self.groups.append(group)
         self.group[value] = group
         algorithm = self.algorithm(value)
         assert algorithm is not None
         self.place[value] = _identity(algorithm)
+
+    def _store_after_all(self, value: Value) -> None:
+        """Give an inlined value a kernel of its own, ahead of every kernel that counted on computing it."""
+        order = (*self.latest(value), self.position[value.node])
+        del self.inlined[value]
+        self.reasons[value] = "long enough for a kernel of its own"
+        self._start(value, order)
+        changed = {value}
+        for reader in self.inlined:  # operands come before their readers
+            if not changed.isdisjoint(reader.inputs):
+                self.inlined[reader] = self._footprint(reader)
+                changed.add(reader)
 
     # epilogues ----------------------------------------------------------------------------------------------
 
@@ -407,7 +420,7 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
     """The graph's kernels and host steps, in an order in which they can run."""
     plan = _Partition(graph, policy or Policy())
     groups = plan.run()
-    ordered: list[tuple[int, Step]] = []
+    ordered: list[tuple[Order, Step]] = []
     for group in groups:
         composer = _Composer(plan, group)
         composed, targets = composer.compose()
@@ -418,7 +431,7 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
     for node in dict.fromkeys(v.node for v in plan.host):
         outputs = node.values
         why = f"{node.op} has no kernel: numpy runs it"
-        ordered.append((plan.position[node], Step("", None, node.inputs, outputs, (node,), why)))
+        ordered.append(((plan.position[node],), Step("", None, node.inputs, outputs, (node,), why)))
     ordered.sort(key=lambda pair: pair[0])
     return [_named(step, number) for number, (_, step) in enumerate(ordered)]
 

@@ -239,3 +239,16 @@ def test_an_index_that_is_loaded_is_not_taken_for_an_operand(rng):
     steps = check(Graph((x,), (ops.MatMul(moved, weight(rng, 5, 2)),)), rng)
 
     assert len(steps) == 1
+
+
+def test_a_value_stored_after_all_is_there_for_the_kernels_that_counted_on_computing_it(rng):
+    half = MAX_PARAMS // 2
+    inputs = [tensor(f"x{k}", 3, 2) for k in range(2 * half)]
+    flag = tensor("flag", 3, 2 * half)
+    left, right = ops.Concat(*inputs[:half], axis=1), ops.Concat(*inputs[half:], axis=1)
+    early = ops.Add(ops.MatMul(inputs[0], weight(rng, 2, 2 * half)), left)
+    late = ops.Where(ops.Less(flag, constant(np.float32(0))), left, right)
+
+    steps = check(Graph((*inputs, flag), (early, late)), rng)
+
+    assert [swallowed(s) for s in steps] == [["Concat"], ["MatMul", "Add"], ["Where"]]
