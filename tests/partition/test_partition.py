@@ -8,7 +8,7 @@ from graphs import interpret, random_graph, tensor, weight
 from kernel_oracle import run_steps
 
 from gpucomp import ops
-from gpucomp.ir import Graph
+from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
 from gpucomp.ir.types import I64, TensorType
 from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
@@ -224,3 +224,46 @@ def test_random_graphs_compute_the_same_after_partition(seed, prologues):
     rng = np.random.default_rng(seed)
 
     check(random_graph(rng), rng, Policy(prologues))
+
+
+def test_a_value_and_its_transpose_meet_in_a_kernel_of_their_own(rng):
+    x = tensor("x", 5, 5)
+    a = ops.MatMul(x, weight(rng, 5, 5))
+    turned = ops.Transpose(ops.Tanh(a), perm=(1, 0))
+
+    steps = check(Graph((x,), (ops.Add(turned, ops.Abs(a)),)), rng)
+
+    assert [swallowed(s) for s in steps] == [["MatMul", "Tanh", "Transpose", "Abs"], ["Add"]]
+
+
+def test_two_values_at_the_same_place_meet_in_the_kernel_that_moved_them(rng):
+    x = tensor("x", 5, 5)
+    a = ops.MatMul(x, weight(rng, 5, 5))
+    tanh, size = (ops.Transpose(f(a), perm=(1, 0)) for f in (ops.Tanh, ops.Abs))
+
+    steps = check(Graph((x,), (ops.Add(tanh, size),)), rng)
+
+    assert len(steps) == 1
+
+
+def test_an_index_that_is_loaded_is_not_taken_for_an_operand(rng):
+    x = tensor("x", 3, 5, 7)
+    indices = constant(np.array([4, 0, -3]))
+    moved = ops.Gather(ops.Relu(ops.Transpose(x, perm=(0, 2, 1))), indices, axis=1)
+
+    steps = check(Graph((x,), (ops.MatMul(moved, weight(rng, 5, 2)),)), rng)
+
+    assert len(steps) == 1
+
+
+def test_a_value_stored_after_all_is_there_for_the_kernels_that_counted_on_computing_it(rng):
+    half = MAX_PARAMS // 2
+    inputs = [tensor(f"x{k}", 3, 2) for k in range(2 * half)]
+    flag = tensor("flag", 3, 2 * half)
+    left, right = ops.Concat(*inputs[:half], axis=1), ops.Concat(*inputs[half:], axis=1)
+    early = ops.Add(ops.MatMul(inputs[0], weight(rng, 2, 2 * half)), left)
+    late = ops.Where(ops.Less(flag, constant(np.float32(0))), left, right)
+
+    steps = check(Graph((*inputs, flag), (early, late)), rng)
+
+    assert [swallowed(s) for s in steps] == [["Concat"], ["MatMul", "Add"], ["Where"]]
