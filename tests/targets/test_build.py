@@ -121,7 +121,9 @@ def test_a_source_that_no_kernel_needs_is_left_out_of_the_cpu_s_object():
     target = targets.resolve("cpu")
     kernel = CompiledKernel("k0", "llvm", "k0.ll", "model.o", (1, 1, 1), (1, 1, 1))
     plan = Plan(target.name, "cpu", target.arch, (), (kernel,), (), (), (), (), 0)
-    used = KernelSource("k0", "llvm", "define void @k0(i64 %first, i64 %last) #0 {\n  ret void\n}\n", Geometry((1, 1, 1)))
+    used = KernelSource(
+        "k0", "llvm", "define void @k0(i64 %first, i64 %last) #0 {\n  ret void\n}\n", Geometry((1, 1, 1))
+    )
     unused = KernelSource("k1", "llvm", "what no compiler takes", Geometry((0, 1, 1)))
 
     with config.using(cache=None):
