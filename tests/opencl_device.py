@@ -1,4 +1,4 @@
-"""Runs one rendered kernel on the OpenCL device of the tests (PoCL)."""
+"""Runs one rendered kernel on the OpenCL device of the tests: PoCL, or what else ``device_queue`` opened."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpucomp.targets.target import Target
 
 
 @cache
-def queue() -> Any:
-    device = opencl.device_of(opencl.manifest("pocl"))
+def device_queue(flavour: str) -> Any:
+    device = opencl.device_of(opencl.manifest(flavour))
     return cl.CommandQueue(cl.Context([device]))
 
 
@@ -26,9 +26,11 @@ def target() -> Target:
     return opencl.manifest("pocl")
 
 
-def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], launches: int = 1) -> list[np.ndarray]:
+def run(
+    kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], launches: int = 1, flavour: str = "pocl"
+) -> list[np.ndarray]:
     """The outputs after ``launches`` launches. Elements that no store writes hold ``kernel_oracle.UNWRITTEN``."""
-    q = queue()
+    q = device_queue(flavour)
     built, _ = opencl.program(q.context, q.device, source)
     flags = cl.mem_flags
     buffers = [cl.Buffer(q.context, flags.READ_WRITE, max(1, t.nbytes)) for t in kernel.params]
