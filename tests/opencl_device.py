@@ -43,7 +43,8 @@ def run(
             cl.enqueue_copy(q, buffer, array.view(np.uint8))
     geometry = source.geometry
     if geometry.workspace_bytes:
-        buffers.append(cl.Buffer(q.context, flags.READ_WRITE, geometry.workspace_bytes))
+        nothing = np.full(geometry.workspace_bytes, 255, np.uint8)  # NaN: a partial sum that nobody left shows
+        buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=nothing))
         counters = np.zeros(geometry.counter_bytes, np.uint8)
         buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=counters))
     if 0 not in geometry.groups:

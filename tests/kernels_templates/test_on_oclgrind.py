@@ -45,7 +45,8 @@ def simple_jobs(family: str) -> list[dict]:
 def contraction_jobs(part: str) -> list[dict]:
     schedules = [CONTRACTIONS[part]] if part in CONTRACTIONS else []
     jobs = []
-    for case in (f"tiny-{name}" for name in TINY):
+    names = ("odd", "aligned", "batched", "i32") if "split" in part else TINY  # each race that is none takes its time
+    for case in (f"tiny-{name}" for name in names):
         for schedule in schedules or [default(KERNELS[case], opencl.manifest("pocl").limits)]:
             jobs.append({"case": case, "schedule": schedule, "name": f"k{len(jobs)}"})
     return jobs
@@ -56,7 +57,17 @@ def findings(jobs: list[dict], folder: Path) -> list[str]:
     (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     log = folder / "oclgrind.log"
     # without optimisation: its check of uninitialised values stops at instructions that optimisation leaves
-    command = ["oclgrind", "--data-races", "--uninitialized", "--log", str(log), "--build-options", "-cl-opt-disable"]
+    command = [
+        "oclgrind",
+        "--data-races",
+        "--uninitialized",
+        "--max-errors",
+        "100000",
+        "--log",
+        str(log),
+        "--build-options",
+        "-cl-opt-disable",
+    ]
     child = [sys.executable, str(ROOT / "tests" / "oclgrind_jobs.py"), str(folder / "jobs.json")]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     done = subprocess.run(
@@ -100,8 +111,10 @@ def seeded(change, schedule=TILE):
 def without_barrier(number):
     def change(text):
         parts = text.split("barrier(CLK_LOCAL_MEM_FENCE);")
-        return "barrier(CLK_LOCAL_MEM_FENCE);".join(parts[:number]) + ";" + "barrier(CLK_LOCAL_MEM_FENCE);".join(
-            parts[number:]
+        return (
+            "barrier(CLK_LOCAL_MEM_FENCE);".join(parts[:number])
+            + ";"
+            + "barrier(CLK_LOCAL_MEM_FENCE);".join(parts[number:])
         )
 
     return change
@@ -132,10 +145,10 @@ def test_a_read_one_past_the_end_is_seen(tmp_path):
     assert any("Invalid read" in f for f in found)
 
 
-def test_a_sum_that_nobody_left_is_uninitialised(tmp_path):
+def test_sums_that_do_not_start_at_zero_are_uninitialised(tmp_path):
     def change(text):
-        return text.replace("part < 3", "part < 2").replace("partial[part *", "partial[(part + 2) *")
+        return text.replace("acc[i][j] = 0.0f;", ";")
 
-    found = findings(seeded(change, CONTRACTIONS["split-K"]), tmp_path)
+    found = findings(seeded(change), tmp_path)
 
-    assert found
+    assert any("uninitialized" in f for f in found)
