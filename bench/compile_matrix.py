@@ -30,7 +30,7 @@ from gpucomp.errors import KernelBuildError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
 from gpucomp.kernel import Contraction
-from gpucomp.kernels_templates.contraction.space import registers as register_formula
+from gpucomp.kernels_templates.contraction.space import registers_taken as register_formula
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
 from gpucomp.schedule.choose import choose
@@ -89,7 +89,7 @@ def cases(graph: Graph, target: Target) -> list[Case]:
         bound = 0
         if isinstance(kernel.body, Contraction):
             problem = FAMILIES["contraction"].problem(kernel)
-            bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+            bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem), kernel.inputs)
         found.setdefault(code, Case(kernel.label or step.name, source, bound))
     return list(found.values())
 

@@ -145,6 +145,9 @@ class FakeCupy:
             def record(self, stream: Stream) -> None:
                 fake.log.append("event")
 
+            def synchronize(self) -> None:
+                fake.outside_capture("synchronize")
+
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking=False: Stream(fake, non_blocking),
             alloc=lambda nbytes: Memory(np.full(nbytes, 255, np.uint8)),

@@ -220,7 +220,9 @@ class CPrinter:
             (statement.then, statement.then_value),
             (statement.otherwise, statement.otherwise_value),
         ):
-            *before, last = branch.statements or [None]
+            if not branch.statements:
+                return None
+            *before, last = branch.statements
             if not isinstance(last, Let | If) or last.target is not value:
                 return None
             if not all(isinstance(s, Let) and not isinstance(s.expr, Load) for s in before):

@@ -23,6 +23,8 @@ PARAMS = (
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
+ADDRESSES = 40  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
+USUAL_INPUTS = 4  # operands, bias, residual: more are the parts of a Concat, each with an address of its own
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 
 
@@ -112,7 +114,7 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """kernels.md 1.2: accumulators, fragments, the staged tile, row addresses and 26 for the rest."""
+    """What the sums need (kernels.md 1.2): accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
     d = SimpleNamespace(**derive(s, p))
     words = p.acc_bytes // 4
     staged = words * s.tile_k * (s.tile_m + s.tile_n) // d.threads if s.stages == 2 else 0
@@ -121,6 +123,17 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
         for o, by_depth in (("a", p.a_by_depth), ("b", p.b_by_depth))
     )
     return words * (s.reg_m * s.reg_n + s.reg_m + s.reg_n) + staged + 2 * spans + 26
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
+    """At most what ptxas takes while registers are plenty: it reads three fragments ahead and keeps the addresses of
+    ``inputs`` parameters.
+
+    Measured over all kernels of the benchmark models (bench/compile_matrix.py). It does with ``registers`` when it
+    has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
+    """
+    fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
+    return registers(s, p) + fragments + ADDRESSES + 4 * max(0, inputs - USUAL_INPUTS)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

@@ -97,6 +97,17 @@ def test_profiling_times_every_launch_but_the_host_s():
     assert program.profile({"x": X}) == [2e-3, 0.0, 2e-3]
 
 
+def test_replays_are_timed_once_there_is_a_graph():
+    program, cupy = opened()
+    program.run({"x": X})
+    assert program.time_replays(3) == []
+    program.run({"x": X})
+    before = cupy.log.count("replay")
+
+    assert program.time_replays(3) == [2e-3] * 3
+    assert cupy.log.count("replay") == before + 3
+
+
 def test_a_cubin_that_the_device_refuses_is_a_device_error():
     with pytest.raises(DeviceError, match="kernel image is invalid") as found:
         opened(binary=b"garbage")

@@ -1,0 +1,75 @@
+"""The sweep over NVRTC: what it counts, what it calls a fault, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench import compile_matrix
+from bench.compile_matrix import Case, Journal, Measured, cases, key, measure, row_of
+from bench.models import build
+from gpucomp.codegen.source import KernelSource
+from gpucomp.frontend import onnx as frontend
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets import cuda
+
+FINE = Measured("", 0.5, 40, 0, 0, 1024)
+
+
+def source(text='// label\nextern "C" __global__ void kernel(float* x) { x[0] = 1.0f; }\n'):
+    return KernelSource("kernel", "cuda", text, Geometry((1, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("measured", "bound", "fault"),
+    [
+        (FINE, 40, None),
+        (FINE, 0, None),
+        (FINE, 39, "40 registers, the formula says at most 39"),
+        (replace(FINE, spills=8), 0, "8 bytes spilt"),
+        (replace(FINE, stack=16), 0, "16 bytes of stack"),
+        (Measured("expected a ;"), 0, "expected a ;"),
+    ],
+)
+def test_spills_stacks_refusals_and_too_many_registers_are_faults(measured, bound, fault):
+    row = row_of("m", "sm_80", [(Case("conv", source(), bound), measured)])
+
+    assert len(row.faults) == (fault is not None)
+    assert fault is None or (fault in row.faults[0] and "m sm_80 conv" in row.faults[0])
+
+
+def test_the_journal_keeps_what_was_measured_and_drops_a_cut_line(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    Journal(path).add("a", FINE)
+    path.write_text(path.read_text() + '{"key": "b", "err')
+
+    assert Journal(path).known == {"a": FINE}
+
+
+def test_a_key_changes_with_the_text_and_the_architecture_but_not_the_label():
+    names = {key(source(), "sm_80"), key(source("// other\n" + source().text.partition("\n")[2]), "sm_80")}
+
+    assert len(names) == 1
+    assert key(source(), "sm_86") not in names
+    assert key(source(source().text + "\n"), "sm_80") not in names
+
+
+def test_a_kernel_is_measured_and_a_refusal_is_a_result():
+    assert measure(source(), "sm_75").registers > 0
+    assert "error" in measure(source("// label\nnonsense;"), "sm_75").error
+
+
+def test_a_reduced_model_has_every_distinct_kernel_once():
+    found = cases(frontend.load(build("mobilenet_v2", reduced=True)), cuda.manifest("sm_80"))
+
+    texts = [case.source.text.partition("\n")[2] for case in found]
+    assert len(set(texts)) == len(texts) > 5
+    assert any(case.bound for case in found)
+
+
+def test_an_unknown_model_is_an_error(capsys):
+    with pytest.raises(SystemExit):
+        compile_matrix.main(["no_such"])
+
+    assert "no_such" in capsys.readouterr().err
