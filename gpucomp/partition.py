@@ -30,7 +30,9 @@ from gpucomp.recognise import Composed, recognise
 MAX_STORES = 3  # results one kernel may write
 MAX_PARAMS = 48  # pointers one kernel may take: OpenCL promises 1024 bytes of arguments
 MAX_WEIGHT = 400  # nodes of an inlined expression
-MAX_DEPTH = 48  # inlined producers of inlined producers
+MAX_DEPTH = 8  # inlined producers of inlined producers: index maps of index maps grow with each
+MAX_PLACE = 60  # nodes of a store map
+MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
 EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
                        "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
 
@@ -56,6 +58,7 @@ class _Group:
     order: Order
     anchor: Value
     members: list[Value] = field(default_factory=list)
+    weight: int = 0  # expression nodes of the members after the anchor
     parts: list[tuple[Value, int]] = field(default_factory=list)  # (Concat, operand): written, not owned
 
 
@@ -186,10 +189,12 @@ class _Partition:
                     self.reasons.setdefault(v, obstacle)
             return False
         group.members.append(value)
+        if value.op.push is None:
+            self.place[value] = next(self.place[v] for v in value.inputs if self.group.get(v) is group)
+            algorithm = self.algorithm(value)
+            assert algorithm is not None
+            group.weight += sum(1 for _ in walk(algorithm.body))
         self.group[value] = group
-        inside = next(k for k, v in enumerate(value.inputs) if self.group.get(v) is group)
-        at = self.place[value.inputs[inside]]
-        self.place[value] = at if value.op.push is None else _pushed(value, inside, at)
         return True
 
     def _joins(self, value: Value, group: _Group) -> str:
@@ -213,7 +218,7 @@ class _Partition:
             return f"the kernel already writes {MAX_STORES} results"
         if len(self._reads_of(group, [*others])) > MAX_PARAMS:
             return f"the kernel already takes {MAX_PARAMS} buffers"
-        if sum(1 for _ in group.members) > MAX_WEIGHT // 4:
+        if group.weight + sum(1 for _ in walk(algorithm.body)) > MAX_MEMBERS:
             return "the kernel is long enough"
         return ""
 
@@ -224,6 +229,10 @@ class _Partition:
         operand = value.inputs[inside[0]]
         if operand in self.is_output or len(self.consumers[operand]) > 1:
             return f"{value.op} is not its only reader"
+        place = _pushed(value, inside[0], self.place[operand])
+        if len({n for i in place for n in walk(i)}) > MAX_PLACE:
+            return "its elements' places are no short expression"
+        self.place[value] = place
         return ""
 
     def _join_parts(self, value: Value) -> bool:

@@ -267,3 +267,24 @@ def test_a_value_stored_after_all_is_there_for_the_kernels_that_counted_on_compu
     steps = check(Graph((*inputs, flag), (early, late)), rng)
 
     assert [swallowed(s) for s in steps] == [["Concat"], ["MatMul", "Add"], ["Where"]]
+
+
+def test_a_chain_of_movements_is_cut_before_its_index_map_grows_long(rng):
+    value = x = tensor("x", 4, 6)
+    for _ in range(40):
+        value = ops.Transpose(ops.Reshape(value, shape=(6, 4)), perm=(1, 0))
+
+    steps = check(Graph((x,), (value,)), rng)
+
+    assert 1 < len(steps) < 40
+    assert max(len(s.kernel.text) for s in steps) < 20000
+
+
+def test_a_kernel_of_shared_values_is_described_in_few_words(rng):
+    value = x = tensor("x", 3, 5)
+    for _ in range(60):
+        value = ops.Mul(value, ops.Sigmoid(value))
+
+    steps = check(Graph((x,), (value,)), rng)
+
+    assert max(len(s.kernel.text) for s in steps) < 20000
