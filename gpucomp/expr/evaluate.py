@@ -21,12 +21,9 @@ from gpucomp.expr.core import (
     identity_of,
 )
 from gpucomp.expr.functions import FUNCTIONS
-from gpucomp.ir.types import BOOL, DTYPES, DType
+from gpucomp.ir.types import BOOL, DType, dtype_of
 
 CHUNK = 1 << 24  # grid points of a reduction held in memory at a time
-
-# numpy gives four-bit integers the kind "V" that it gives small floats
-NIBBLES = {d.numpy for d in DTYPES.values() if d.storage_only and not d.is_float}
 
 Bindings = Mapping[Expr, np.ndarray]
 
@@ -38,7 +35,7 @@ def convert(values: np.ndarray, dtype: DType) -> np.ndarray:
     values = np.asarray(values)
     if dtype is BOOL:
         return values != 0
-    is_float = values.dtype.kind in "fV" and values.dtype not in NIBBLES
+    is_float = dtype_of(values.dtype).is_float
     with np.errstate(all="ignore"):
         if is_float and dtype.is_integer and not dtype.storage_only:
             info = np.iinfo(dtype.numpy)
