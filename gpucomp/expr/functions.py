@@ -74,12 +74,6 @@ def _erf(x: Any) -> Any:
     return np.asarray(exact(x.astype(np.float64)), dtype=np.float64).astype(x.dtype)
 
 
-def _round(x: Any) -> Any:
-    """Halves to even; whole numbers stay, where numpy would go through f64."""
-    x = np.asarray(x)
-    return x if x.dtype.kind in "iu" else np.rint(x)
-
-
 def _shift_left(a: Any, b: Any) -> Any:
     bits = np.asarray(a).dtype.itemsize * 8
     return np.where(np.asarray(b) >= bits, np.zeros_like(a), np.left_shift(a, np.minimum(b, bits - 1)))
