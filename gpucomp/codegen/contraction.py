@@ -9,7 +9,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
-from gpucomp.codegen.operand import places
+from gpucomp.codegen.operand import USUAL_INPUTS, places
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
 from gpucomp.ir.types import I64, U32
 from gpucomp.kernel import Contraction, Kernel
@@ -34,6 +34,8 @@ def contraction_hooks(
         "a": a,
         "b": b,
         **_epilogue(kernel, printer, batch, p, derived),
+        # Left to itself ptxas saves registers for more work-groups, and the addresses of many inputs go to a stack
+        "groups_per_unit": int(kernel.inputs > USUAL_INPUTS),
         "index": printer.dialect.index_type(_largest_index(s, p)),
         "acc_type": acc_type,
         "zero": printer.dialect.literal(0, body.acc.dtype),

@@ -13,6 +13,7 @@ from gpucomp.kernel import Contraction, Kernel
 
 WIDTHS = (8, 4, 2)
 ACCESS_BYTES = 16
+USUAL_INPUTS = 4  # operands, bias, residual: more are the parts of a Concat, each with an address of its own
 
 
 def places(axes: Sequence[Var], flat: Expr) -> dict[Expr, Expr]:

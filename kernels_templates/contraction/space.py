@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.operand import fast_axis, output_width
+from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis, output_width
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
@@ -24,7 +24,6 @@ PARAMS = (
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 40  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
-USUAL_INPUTS = 4  # operands, bias, residual: more are the parts of a Concat, each with an address of its own
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
 
 
@@ -133,7 +132,7 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
-    return registers(s, p) + fragments + ADDRESSES + 4 * max(0, inputs - USUAL_INPUTS)
+    return registers(s, p) + fragments + ADDRESSES + 6 * max(0, inputs - USUAL_INPUTS)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
