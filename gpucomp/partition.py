@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from gpucomp.errors import quote
 from gpucomp.expr.core import Algorithm, Call, Expr, Load, Reduce, index, literal, load, reduces, transform, walk
-from gpucomp.expr.simplify import Simplifier
+from gpucomp.expr.simplify import Simplifier, simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
 from gpucomp.kernel import Step, Store
 from gpucomp.recognise import Composed, recognise
@@ -30,7 +30,9 @@ from gpucomp.recognise import Composed, recognise
 MAX_STORES = 3  # results one kernel may write
 MAX_PARAMS = 48  # pointers one kernel may take: OpenCL promises 1024 bytes of arguments
 MAX_WEIGHT = 400  # nodes of an inlined expression
-MAX_DEPTH = 48  # inlined producers of inlined producers
+MAX_DEPTH = 8  # inlined producers of inlined producers: index maps of index maps grow with each
+MAX_PLACE = 60  # nodes of a store map
+MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
 EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
                        "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
 
@@ -45,13 +47,18 @@ class Policy:
     prologues: bool = True
 
 
+Order = tuple[int, ...]  # when a kernel runs: its anchor's position, or right after another kernel: (5,) (5, 12) (6,)
+AT_ONCE: Order = (-1,)
+
+
 @dataclass(eq=False)
 class _Group:
     """One kernel to be: its anchor, its members in topological order, and where each one's elements are."""
 
-    order: int
+    order: Order
     anchor: Value
     members: list[Value] = field(default_factory=list)
+    weight: int = 0  # expression nodes of the members after the anchor
     parts: list[tuple[Value, int]] = field(default_factory=list)  # (Concat, operand): written, not owned
 
 
@@ -76,8 +83,9 @@ class _Partition:
         self.algorithms: dict[Value, Algorithm | None] = {}
         self.group: dict[Value, _Group] = {}
         self.inlined: dict[Value, _Footprint] = {}
-        self.host: dict[Value, int] = {}
-        self.written_in_parts: dict[Value, int] = {}
+        self.place: dict[Value, tuple[Expr, ...]] = {}  # of a kernel's value: its element's index, in the anchor's axes
+        self.host: dict[Value, Order] = {}
+        self.written_in_parts: dict[Value, Order] = {}
         self.groups: list[_Group] = []
         self.reasons: dict[Value, str] = {}
         self.live = {v for node in self.nodes for v in node.inputs} | self.is_output
@@ -92,17 +100,17 @@ class _Partition:
             else:
                 found = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
                 results = found if isinstance(found, tuple) else (found,)
-                simplify = Simplifier()
+                in_order = Simplifier()
                 for result, a in zip(node.values, results, strict=True):
-                    self.algorithms[result] = Algorithm(a.axes, simplify(a.body))
+                    self.algorithms[result] = Algorithm(a.axes, in_order(a.body))
         return self.algorithms[value]
 
     def reduces(self, value: Value) -> bool:
         algorithm = self.algorithm(value)
         return algorithm is not None and any(isinstance(n, Reduce) for n in walk(algorithm.body))
 
-    def latest(self, value: Value) -> int:
-        """The order of the last kernel that ``value`` waits for; -1 when it is there from the start."""
+    def latest(self, value: Value) -> Order:
+        """The order of the last kernel that ``value`` waits for; ``AT_ONCE`` when it is there from the start."""
         if value in self.group:
             return self.group[value].order
         if value in self.host:
@@ -110,8 +118,8 @@ class _Partition:
         if value in self.written_in_parts:
             return self.written_in_parts[value]
         if value in self.inlined:
-            return max((self.latest(v) for v in self.inlined[value].reads), default=-1)
-        return -1
+            return max((self.latest(v) for v in self.inlined[value].reads), default=AT_ONCE)
+        return AT_ONCE
 
     # the walk -----------------------------------------------------------------------------------------------
 
@@ -127,32 +135,44 @@ class _Partition:
     def _place(self, value: Value) -> None:
         node = value.node
         if self.algorithm(value) is None:
-            self.host[value] = self.position[node]
+            self.host[value] = (self.position[node],)
         elif self.reduces(value):
-            self._start(value)
+            self._start(value, (self.position[node],))
         elif not self._join(value) and not self._join_parts(value):
             footprint = self._footprint(value)
             reason = self._worth_inlining(value, footprint)
             if reason:
                 self.reasons[value] = reason
-                self._start(value)
+                self._start(value, (self.position[node],))
             else:
                 self.inlined[value] = footprint
 
-    def _start(self, value: Value) -> None:
+    def _start(self, value: Value, order: Order) -> None:
         """Start a kernel at ``value``. Producers that would make it too large are stored after all."""
         while True:
             below = {v: self.inlined[v] for v in value.inputs if v in self.inlined}
             reads = {v for v in value.inputs if v not in below}.union(*(f.reads for f in below.values()))
             if not below or (len(reads) < MAX_PARAMS and sum(f.weight for f in below.values()) <= 2 * MAX_WEIGHT):
                 break
-            heaviest = max(below, key=lambda v: (len(below[v].reads), below[v].weight))
-            del self.inlined[heaviest]
-            self.reasons[heaviest] = "long enough for a kernel of its own"
-            self._start(heaviest)
-        group = _Group(self.position[value.node], value, [value])
+            self._store_after_all(max(below, key=lambda v: (len(below[v].reads), below[v].weight)))
+        group = _Group(order, value, [value])
         self.groups.append(group)
         self.group[value] = group
+        algorithm = self.algorithm(value)
+        assert algorithm is not None
+        self.place[value] = _identity(algorithm)
+
+    def _store_after_all(self, value: Value) -> None:
+        """Give an inlined value a kernel of its own, ahead of every kernel that counted on computing it."""
+        order = (*self.latest(value), self.position[value.node])
+        del self.inlined[value]
+        self.reasons[value] = "long enough for a kernel of its own"
+        self._start(value, order)
+        changed = {value}
+        for reader in self.inlined:  # operands come before their readers
+            if not changed.isdisjoint(reader.inputs):
+                self.inlined[reader] = self._footprint(reader)
+                changed.add(reader)
 
     # epilogues ----------------------------------------------------------------------------------------------
 
@@ -169,6 +189,11 @@ class _Partition:
                     self.reasons.setdefault(v, obstacle)
             return False
         group.members.append(value)
+        if value.op.push is None:
+            self.place[value] = next(self.place[v] for v in value.inputs if self.group.get(v) is group)
+            algorithm = self.algorithm(value)
+            assert algorithm is not None
+            group.weight += sum(1 for _ in walk(algorithm.body))
         self.group[value] = group
         return True
 
@@ -182,6 +207,8 @@ class _Partition:
             return self._pushes(value, group, inside)
         if len(value.node.types) > 1 or any(v.shape != value.shape for v in value.inputs if self.group.get(v) is group):
             return f"{value.op} has another shape"
+        if len({self.place[value.inputs[k]] for k in inside}) > 1:
+            return f"{value.op} reads elements of different places"
         algorithm = self.algorithm(value)
         assert algorithm is not None
         for node in walk(algorithm.body):
@@ -191,7 +218,7 @@ class _Partition:
             return f"the kernel already writes {MAX_STORES} results"
         if len(self._reads_of(group, [*others])) > MAX_PARAMS:
             return f"the kernel already takes {MAX_PARAMS} buffers"
-        if sum(1 for _ in group.members) > MAX_WEIGHT // 4:
+        if group.weight + sum(1 for _ in walk(algorithm.body)) > MAX_MEMBERS:
             return "the kernel is long enough"
         return ""
 
@@ -202,6 +229,10 @@ class _Partition:
         operand = value.inputs[inside[0]]
         if operand in self.is_output or len(self.consumers[operand]) > 1:
             return f"{value.op} is not its only reader"
+        place = _pushed(value, inside[0], self.place[operand])
+        if len({n for i in place for n in walk(i)}) > MAX_PLACE:
+            return "its elements' places are no short expression"
+        self.place[value] = place
         return ""
 
     def _join_parts(self, value: Value) -> bool:
@@ -322,7 +353,6 @@ class _Composer:
         self.partition, self.group = partition, group
         self.inputs: dict[Value, int] = {}
         self.prologue: dict[Node, None] = {}
-        self.simplify = Simplifier()
 
     def element(self, value: Value, at: Sequence[Expr]) -> Expr:
         """``value[at]`` in terms of the kernel's parameters."""
@@ -335,19 +365,23 @@ class _Composer:
         self.prologue[value.node] = None
         algorithm = self.partition.algorithm(value)
         assert algorithm is not None
-        return self.expand(algorithm.at(at), value, {})
+        return self.expand(algorithm, at, value, {})
 
-    def expand(self, body: Expr, value: Value, known: Mapping[int, tuple[Expr, tuple[Expr, ...]]]) -> Expr:
-        """``body`` with the loads of ``value``'s operands replaced. ``known`` operands are at hand at one index."""
+    def expand(self, algorithm: Algorithm, at: Sequence[Expr], value: Value, known: Mapping[int, Expr]) -> Expr:
+        """The element ``at`` of ``value`` with the loads of its operands replaced; ``known`` operands are at hand.
+
+        ``at`` may load (a Gather's indices): such a load reads a parameter of the kernel and no operand of ``value``,
+        so it is put in the place of the axis and not entered.
+        """
 
         def change(node: Expr) -> Expr | None:
             if not isinstance(node, Load):
                 return None
             if node.source in known:
-                return known[node.source][0]
+                return known[node.source]
             return self.element(value.inputs[node.source], node.index)
 
-        return transform(body, change)
+        return transform(algorithm.body, change, dict(zip(algorithm.axes, at, strict=True)))
 
     def compose(self) -> tuple[Composed, tuple[Value, ...]]:
         partition, group = self.partition, self.group
@@ -356,48 +390,46 @@ class _Composer:
         for value in group.anchor.inputs:  # parameters in the operator's own order, where it has one
             if value not in partition.inlined and not _is_scalar(value):
                 self.inputs.setdefault(value, len(self.inputs))
-        places: dict[Value, tuple[Expr, tuple[Expr, ...]]] = {
-            group.anchor: (self.expand(algorithm.body, group.anchor, {}), tuple(algorithm.axes))
-        }
+        elements = {group.anchor: self.expand(algorithm, algorithm.axes, group.anchor, {})}
         for member in group.members[1:]:
-            places[member] = self._member(member, places)
+            elements[member] = self._member(member, elements)
         members = set(group.members)
         stored: list[tuple[Value, Expr, tuple[Expr, ...]]] = []
         for member in group.members:
             readers = partition._readers(member)
             taken = members | {concat for concat, k in group.parts if concat.inputs[k] is member}
             if member in partition.is_output or not set(readers) <= taken:
-                stored.append((member, *places[member]))
+                stored.append((member, elements[member], partition.place[member]))
         for concat, k in group.parts:
-            element, at = places[concat.inputs[k]]
-            types = [v.type for v in concat.inputs]
-            assert concat.op.push is not None
-            stored.append((concat, element, concat.op.push(k, at, *types, **concat.attrs)))
+            part = concat.inputs[k]
+            stored.append((concat, elements[part], _pushed(concat, k, partition.place[part])))
         targets = list(dict.fromkeys(v for v, _, _ in stored))
         first = len(self.inputs)
         stores = tuple(Store(first + targets.index(v), at, value) for v, value, at in stored)
         params = (*(v.type for v in self.inputs), *(v.type for v in targets))
         return Composed(params, len(targets), algorithm.axes, stores), tuple(targets)
 
-    def _member(
-        self, member: Value, places: Mapping[Value, tuple[Expr, tuple[Expr, ...]]]
-    ) -> tuple[Expr, tuple[Expr, ...]]:
-        inside = {k: places[v] for k, v in enumerate(member.inputs) if v in places}
-        value, at = next(iter(inside.values()))
+    def _member(self, member: Value, elements: Mapping[Value, Expr]) -> Expr:
+        inside = {k: elements[v] for k, v in enumerate(member.inputs) if v in elements}
         if member.op.push is not None:
-            types = [v.type for v in member.inputs]
-            pushed = member.op.push(next(iter(inside)), at, *types, **member.attrs)
-            return value, tuple(map(self.simplify, pushed))
+            return next(iter(inside.values()))
         algorithm = self.partition.algorithm(member)
         assert algorithm is not None
-        return self.expand(algorithm.at(at), member, inside), at
+        return self.expand(algorithm, self.partition.place[member], member, inside)
+
+
+def _pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Where the element that ``operand`` has ``at`` an index lands in the result of a movement."""
+    assert movement.op.push is not None
+    types = [v.type for v in movement.inputs]
+    return tuple(map(simplify, movement.op.push(operand, at, *types, **movement.attrs)))
 
 
 def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
     """The graph's kernels and host steps, in an order in which they can run."""
     plan = _Partition(graph, policy or Policy())
     groups = plan.run()
-    ordered: list[tuple[int, Step]] = []
+    ordered: list[tuple[Order, Step]] = []
     for group in groups:
         composer = _Composer(plan, group)
         composed, targets = composer.compose()
@@ -408,7 +440,7 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
     for node in dict.fromkeys(v.node for v in plan.host):
         outputs = node.values
         why = f"{node.op} has no kernel: numpy runs it"
-        ordered.append((plan.position[node], Step("", None, node.inputs, outputs, (node,), why)))
+        ordered.append(((plan.position[node],), Step("", None, node.inputs, outputs, (node,), why)))
     ordered.sort(key=lambda pair: pair[0])
     return [_named(step, number) for number, (_, step) in enumerate(ordered)]
 

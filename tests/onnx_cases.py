@@ -30,8 +30,13 @@ def cases() -> dict[str, object]:
         return {case.name: case for case in load_model_tests(kind="node")}
 
 
+def listed(path: Path) -> list[str]:
+    """The names in a file, one a line, without its comments."""
+    return [name for line in path.read_text().splitlines() if (name := line.split("#")[0].strip())]
+
+
 def passing() -> set[str]:
-    return {line.split("#")[0].strip() for line in PASSING.read_text().splitlines()} - {""}
+    return set(listed(PASSING))
 
 
 def interpreted(

@@ -1,4 +1,4 @@
-"""Runs one rendered kernel on the OpenCL device of the tests (PoCL)."""
+"""Runs one rendered kernel on the OpenCL device of the tests: PoCL, or what else ``device_queue`` opened."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpucomp.targets.target import Target
 
 
 @cache
-def queue() -> Any:
-    device = opencl.device_of(opencl.manifest("pocl"))
+def device_queue(flavour: str) -> Any:
+    device = opencl.device_of(opencl.manifest(flavour))
     return cl.CommandQueue(cl.Context([device]))
 
 
@@ -26,9 +26,11 @@ def target() -> Target:
     return opencl.manifest("pocl")
 
 
-def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], launches: int = 1) -> list[np.ndarray]:
+def run(
+    kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], launches: int = 1, flavour: str = "pocl"
+) -> list[np.ndarray]:
     """The outputs after ``launches`` launches. Elements that no store writes hold ``kernel_oracle.UNWRITTEN``."""
-    q = queue()
+    q = device_queue(flavour)
     built, _ = opencl.program(q.context, q.device, source)
     flags = cl.mem_flags
     buffers = [cl.Buffer(q.context, flags.READ_WRITE, max(1, t.nbytes)) for t in kernel.params]
@@ -41,7 +43,8 @@ def run(kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], laun
             cl.enqueue_copy(q, buffer, array.view(np.uint8))
     geometry = source.geometry
     if geometry.workspace_bytes:
-        buffers.append(cl.Buffer(q.context, flags.READ_WRITE, geometry.workspace_bytes))
+        nothing = np.full(geometry.workspace_bytes, 255, np.uint8)  # NaN: a partial sum that nobody left shows
+        buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=nothing))
         counters = np.zeros(geometry.counter_bytes, np.uint8)
         buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=counters))
     if 0 not in geometry.groups:

@@ -57,7 +57,7 @@ def one_line(text: str) -> str:
 def report(error: GpucompError) -> int:
     """Print ``error`` and return its exit code; of unsupported cases every one has its line."""
     print_error(error.code, error.message)
-    if isinstance(error, UnsupportedError) and error.problems != (error.message,):
+    if isinstance(error, UnsupportedError) and len(error.problems) > 1:
         for problem in error.problems:
             print(f"  {one_line(problem)}", file=sys.stderr)
     if _debugging():

@@ -50,8 +50,8 @@ def gpucomp() -> None:
     config.current()  # a wrong GPUCOMP_ variable is an error of every command
 
 
-def open_model(path: Path, target: str | None, shapes: tuple[str, ...]) -> Executable:
-    """A compiled model as it is, an ONNX model compiled."""
+def open_model(path: Path, target: str | None, shapes: tuple[str, ...], files: tuple[str, ...] = ()) -> Executable:
+    """A compiled model as it is, an ONNX model compiled. Shapes that it leaves open are those of the ``files``."""
     sizes = tensors.parse_shapes(shapes)
     if path.suffix == ".gpuc":
         from gpucomp.runtime.executable import load
@@ -62,8 +62,15 @@ def open_model(path: Path, target: str | None, shapes: tuple[str, ...]) -> Execu
         if target and target != exe.target and target != exe.plan.kind:
             raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {target}", code="GPC2007")
         return exe
+    target = target or config.current().target
     with progress(f"compiling {path.name}") as report:
-        return package.compile(path, target=target or config.current().target, shapes=sizes, progress=report)
+        try:
+            return package.compile(path, target=target, shapes=sizes, progress=report)
+        except UsageError as error:
+            found = tensors.shapes_in_files(files) if error.code == "GPC2102" else {}
+            if not found.keys() - sizes.keys():
+                raise
+        return package.compile(path, target=target, shapes={**found, **sizes}, progress=report)
 
 
 def _write(path: Path, text: str) -> None:
@@ -112,7 +119,7 @@ def run(
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and model.suffix == ".gpuc":
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
-    exe = open_model(model, target, shapes)
+    exe = open_model(model, target, shapes, files)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -152,7 +159,7 @@ def bench(
     """Measure MODEL's latency. Inputs that are not given are random."""
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
-    exe = open_model(model, target, shapes)
+    exe = open_model(model, target, shapes, files)
     compile_s = time.perf_counter() - start
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     missing = [spec for spec in exe.inputs if spec.name not in given]

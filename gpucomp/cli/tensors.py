@@ -31,6 +31,22 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """The shapes that ``NAME=FILE`` arguments of arrays have, by name. A photo has none: it is fitted to the input."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        path = Path(file)
+        match path.suffix.lower() if equals else "":
+            case ".npy":
+                shapes[name] = _array(path).shape
+            case ".pb":
+                shapes[name] = _protobuf(path).shape
+            case ".npz":
+                shapes.update({key: array.shape for key, array in _archive(path).items() if key == name})
+    return shapes
+
+
 def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: str) -> dict[str, np.ndarray]:
     """Arrays of ``NAME=FILE`` arguments. A model of one input needs no name, nor does an .npz with all of them."""
     given: dict[str, np.ndarray] = {}

@@ -134,8 +134,9 @@ def _eight_bit(kind: str) -> dict[DType, str]:
 
     if kind == "storage":
         return {DTYPES[n]: "unsigned char" for n in _F8} | {DTYPES["i4"]: "signed char", DTYPES["u4"]: "unsigned char"}
-    pattern = "{}_to_float" if kind == "widen" else "float_to_{}"
-    return {DTYPES[n]: pattern.format(n) for n in _F8}
+    if kind == "narrow":
+        return {DTYPES[n]: f"float_to_{n}" for n in _F8}
+    return {DTYPES[n]: f"{n}_to_float" for n in _F8} | {DTYPES[n]: f"{n}_to_int" for n in ("i4", "u4")}
 
 
 _COMMON = {F64: "double", F32: "float", I32: "int", I16: "short", I8: "signed char", U8: "unsigned char", BOOL: "bool"}

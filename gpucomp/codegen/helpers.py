@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 
 from gpucomp.codegen.dialect import Dialect
+from gpucomp.codegen.float8 import layout
 from gpucomp.ir.types import BF16, DTYPES, F16, F32, F64, U64, DType
 
 Body = Callable[[Dialect, DType], str]
@@ -175,20 +175,14 @@ def _f8(dialect: Dialect, dtype: DType) -> dict[str, str]:
     Narrowing rounds to nearest even; beyond the largest value it gives what numpy's ``astype`` gives: NaN, or
     infinity where the format has one.
     """
-    info = ml_dtypes.finfo(dtype.numpy)
-    mantissa, smallest = info.nmant, float(info.smallest_subnormal)
-    bias = 1 - int(np.log2(float(info.tiny)))
-    finite = int(np.asarray(info.max).view(np.uint8))
-    fnuz = dtype.name.endswith("fnuz")
-    with np.errstate(all="ignore"):
-        over = int(np.asarray(1e9, np.float32).astype(dtype.numpy).view(np.uint8))
-        nan = int(np.asarray(np.nan, np.float32).astype(dtype.numpy).view(np.uint8)) & (0xFF if fnuz else 0x7F)
+    form = layout(dtype)
+    mantissa, bias, smallest, finite = form.mantissa, form.bias, form.smallest, form.largest
+    fnuz, over, nan = not form.negative_zero, form.over, form.nan
     uint, u8 = dialect.values[DTYPES["u32"]], dialect.storage_type(dtype)
-    over_text = f"{nan}U" if over & 0x7F == nan & 0x7F and fnuz else f"sign | {over & 0x7F}U"
-    infinite = f"if (code == {over & 0x7F}U) return sign ? -{dialect.infinity} : {dialect.infinity};\n"
+    over_text = f"{nan}U" if fnuz else f"sign | {over}U"
     special = f"if (a == {nan}) return {dialect.nan};\n" if fnuz else ""
-    if dtype.name == "f8e5m2":
-        special = infinite
+    if form.infinity is not None:
+        special = f"if (code == {form.infinity}U) return sign ? -{dialect.infinity} : {dialect.infinity};\n"
     if not fnuz:
         special += f"if (code > {finite}U) return {dialect.nan};\n"
     widen = f"""const {uint} code = a & 127U, sign = ({uint})(a & 128) << 24;
@@ -216,8 +210,15 @@ if (code > {finite}U) return {over_text};
     }
 
 
+def _nibble(dialect: Dialect, dtype: DType) -> dict[str, str]:
+    """The number in the low four bits of a byte: what the high ones hold differs from writer to writer."""
+    name, stored, t = f"{dtype}_to_int", dialect.storage_type(dtype), dialect.value_type(dtype)
+    number = "((a & 15) ^ 8) - 8" if dtype.kind == "i" else "a & 15"
+    return {name: _function(dialect, dtype, name, f"{stored} a", f"return ({t})({number});", t)}
+
+
 def storage_helper(dialect: Dialect, dtype: DType, name: str) -> str | None:
     """The definition of a storage conversion; ``None`` where the prelude has it."""
     if dtype in (F16, BF16):
         return _half(dialect).get(name) if dialect.name == "opencl" else None
-    return _f8(dialect, dtype)[name]
+    return (_f8 if dtype.is_float else _nibble)(dialect, dtype)[name]

@@ -356,7 +356,8 @@ def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
 def transform(expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[Expr, Expr] | None = None) -> Expr:
     """Rebuild ``expr`` from its leaves; ``change(node)`` may replace a node whose operands are rebuilt already.
 
-    Sub-expressions in ``known`` are replaced as they stand and not entered.
+    Sub-expressions in ``known`` are replaced as they stand and not entered. What ``change`` gave is not given to it
+    again, not even where folding makes it the whole of the node above.
 
     Iterative and memoised: shared parts are visited once and depth is no limit.
     """
@@ -373,7 +374,8 @@ def transform(expr: Expr, change: Callable[[Expr], Expr | None], known: Mapping[
         operands = [done[child] for child in node.operands]
         same = all(a is b for a, b in zip(operands, node.operands, strict=True))
         result = node if same else rebuild(node, operands)
-        changed = change(result)
+        folded = any(result is operand for operand in operands)
+        changed = None if folded else change(result)
         done[node] = result if changed is None else changed
     return done[expr]
 

@@ -21,7 +21,7 @@ from gpucomp.expr.core import (
     identity_of,
 )
 from gpucomp.expr.functions import FUNCTIONS
-from gpucomp.ir.types import BOOL, DType
+from gpucomp.ir.types import BOOL, DType, dtype_of
 
 CHUNK = 1 << 24  # grid points of a reduction held in memory at a time
 
@@ -35,7 +35,7 @@ def convert(values: np.ndarray, dtype: DType) -> np.ndarray:
     values = np.asarray(values)
     if dtype is BOOL:
         return values != 0
-    is_float = values.dtype.kind == "f" or values.dtype.kind == "V"
+    is_float = dtype_of(values.dtype).is_float
     with np.errstate(all="ignore"):
         if is_float and dtype.is_integer and not dtype.storage_only:
             info = np.iinfo(dtype.numpy)

@@ -40,6 +40,11 @@ def _floor_division(a: Any, b: Any) -> Any:
     return np.where(np.equal(b, 0), np.zeros_like(a), np.floor_divide(a, safe))
 
 
+def _round(a: Any) -> Any:
+    """Halves to even; integers are whole (``np.rint`` takes them through f64, which cannot hold all of 64 bits)."""
+    return a if np.issubdtype(np.asarray(a).dtype, np.integer) else np.rint(a)
+
+
 def _floor_modulo(a: Any, b: Any) -> Any:
     """Remainder with the divisor's sign (Python's ``%``); x%0 gives 0."""
     safe = np.where(np.equal(b, 0), np.ones_like(b), b)
@@ -97,7 +102,7 @@ FUNCTIONS = {
         Function("sign", 1, np.sign),
         Function("floor", 1, np.floor),
         Function("ceil", 1, np.ceil),
-        Function("round", 1, np.rint),  # halves to even
+        Function("round", 1, _round),
         Function("sqrt", 1, np.sqrt),
         Function("exp", 1, np.exp),
         Function("log", 1, np.log),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpucomp.expr.core import Call, Cast, Const, Expr, Hole, Load, Reduce, Select, Var
+from collections import Counter
+
+from gpucomp.expr.core import Call, Cast, Const, Expr, Hole, Load, Reduce, Select, Var, walk
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
@@ -10,24 +12,44 @@ INFIX = {
 }  # fmt: skip
 
 
+LARGEST_TREE = 500  # nodes of an expression that is written out whole, with its shared parts repeated
+
+
 def format_expr(expr: Expr) -> str:
-    """``(x0[i0, i1] + 1.0)``"""
+    """``(x0[i0, i1] + 1.0)``; the shared parts of a large expression are written once: ``{t0 = ...; (t0 * t0)}``."""
+    size: dict[Expr, int] = {}
+    uses: Counter[Expr] = Counter()
+    for node in walk(expr):
+        size[node] = 1 + sum(size[operand] for operand in node.operands)
+        uses.update(node.operands)
+    text: dict[Expr, str] = {}
+    parts: list[str] = []
+    for node in walk(expr):
+        text[node] = _spell(node, text)
+        if size[expr] > LARGEST_TREE and uses[node] > 1 and node.operands:
+            parts.append(f"t{len(parts)} = {text[node]}")
+            text[node] = f"t{len(parts) - 1}"
+    return f"{{{'; '.join([*parts, text[expr]])}}}" if parts else text[expr]
+
+
+def _spell(expr: Expr, text: dict[Expr, str]) -> str:
+    operands = [text[operand] for operand in expr.operands]
     match expr:
         case Const():
             return repr(expr.value)
         case Var() | Hole():
             return expr.name
         case Load():
-            return f"x{expr.source}[{', '.join(map(format_expr, expr.index))}]"
-        case Call(fn=fn, args=(a, b)) if fn in INFIX:
-            return f"({format_expr(a)} {INFIX[fn]} {format_expr(b)})"
+            return f"x{expr.source}[{', '.join(operands)}]"
+        case Call(fn=fn, args=(_, _)) if fn in INFIX:
+            return f"({operands[0]} {INFIX[fn]} {operands[1]})"
         case Call():
-            return f"{expr.fn}({', '.join(map(format_expr, expr.args))})"
+            return f"{expr.fn}({', '.join(operands)})"
         case Select():
-            return f"({format_expr(expr.condition)} ? {format_expr(expr.then)} : {format_expr(expr.otherwise)})"
+            return f"({operands[0]} ? {operands[1]} : {operands[2]})"
         case Cast():
-            return f"{expr.dtype}({format_expr(expr.value)})"
+            return f"{expr.dtype}({operands[0]})"
         case Reduce():
             axes = ", ".join(f"{a.name}<{a.extent}" for a in expr.axes)
-            return f"{expr.op}[{axes}]({format_expr(expr.body)})"
+            return f"{expr.op}[{axes}]({operands[0]})"
     raise AssertionError(f"no such expression: {type(expr)}")

@@ -1,8 +1,8 @@
 """Runs a plan on this machine's processor: one native call a run, shared by threads that persist. Nothing is compiled.
 
 The threads are Python threads that enter the native code through ctypes, which lets go of the interpreter's lock. In
-there they claim the tasks of one kernel after the other; who waits for a kernel to be done spins, and yields to the
-system when that takes long.
+there they claim the tasks of one kernel after the other; who waits for a kernel to be done spins, yields to the system
+when that takes long, and sleeps at last. A run that is over before a second thread could be of use is left to one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,14 @@ from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
 ALIGNMENT = 64
 SPINS = 1_000  # of a pause instruction each: some tens of microseconds
+SPINS_TO_SLEEP = SPINS + 20  # of which each beyond SPINS gave way to another thread
+NAP_MICROSECONDS = 50
+SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less is over before the second one has come
+MULTIPLY_ADDS_A_NS = 16.0
+BYTES_A_NS = 8.0
 CONTEXT_BYTES = 64
 STATE_WORDS = 16  # of a launch: two cache lines
-REST, LIMIT, CLOCK = 0, 1, 2  # words of the context, as the runner has them
+REST, LIMIT, CLOCK, NAP, NAP_TIME, SLEEPS = range(6)  # words of the context, as the runner has them
 CLAIMED, DONE = 0, 8  # words of a launch's state
 LARGEST_POOL = 256
 
@@ -49,6 +54,20 @@ def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 def available_threads() -> int:
     """What the configuration asks for, else as many as the process may use."""
     return min(config.current().threads or len(os.sched_getaffinity(0)), LARGEST_POOL)
+
+
+def estimated_ns(plan: Plan, launch: Launch) -> float:
+    """About how long one thread takes for a launch, from the sizes of what it reads and writes.
+
+    A contraction of m x k with k x n elements has sqrt(mk * kn * mn) multiply-adds; a convolution, which reads its
+    image several times, some more. Everything else is taken to move its bytes through the cache.
+    """
+    buffers = [plan.buffers[position] for position in dict.fromkeys(launch.args)]
+    total = sum(buffer.nbytes for buffer in buffers) / BYTES_A_NS
+    if plan.kernels[launch.kernel].family != "contraction":
+        return total
+    largest = sorted((float(math.prod(buffer.shape)) for buffer in buffers), reverse=True)[:3]
+    return max(total, math.sqrt(math.prod(largest)) / MULTIPLY_ADDS_A_NS)
 
 
 class _Pool:
@@ -110,11 +129,15 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @dataclass(frozen=True)
 class _Segment:
-    """Consecutive launches: ``first .. last`` of the native table, or one host launch."""
+    """Consecutive launches: ``first .. last`` of the native table, or one host launch.
+
+    shared_ns   about how long one thread takes for those of the launches that threads can share
+    """
 
     first: int
     last: int
     host: Launch | None = None
+    shared_ns: float = 0.0
 
 
 class CpuProgram:
@@ -152,9 +175,10 @@ class CpuProgram:
         self._lock = threading.Lock()
         self._context[:] = 0
         words = self._context.view(np.uint64)
-        rest = ctypes.CDLL(None).sched_yield
-        words[REST] = ctypes.cast(rest, ctypes.c_void_p).value or 0
-        words[LIMIT] = SPINS
+        system = ctypes.CDLL(None)
+        words[REST] = ctypes.cast(system.sched_yield, ctypes.c_void_p).value or 0
+        words[NAP] = ctypes.cast(system.usleep, ctypes.c_void_p).value or 0
+        words[LIMIT], words[SLEEPS], words[NAP_TIME] = SPINS, SPINS_TO_SLEEP, NAP_MICROSECONDS
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` are complete, C-contiguous and of the plan's types."""
@@ -231,10 +255,12 @@ class CpuProgram:
             entries.append((self._runner.image.address(f"{kernel.name}.call"), len(arguments), kernel.groups[0]))
             arguments += launch.args
             self._launch_numbers.append(number)
+            shared = estimated_ns(plan, launch) if kernel.groups[0] > 1 else 0.0
             if self._segments and self._segments[-1].host is None:
-                self._segments[-1] = _Segment(self._segments[-1].first, len(entries))
+                before = self._segments[-1]
+                self._segments[-1] = _Segment(before.first, len(entries), None, before.shared_ns + shared)
             else:
-                self._segments.append(_Segment(len(entries) - 1, len(entries)))
+                self._segments.append(_Segment(len(entries) - 1, len(entries), None, shared))
         self._native = len(entries)
         positions = np.array(arguments, np.int64)
         self._arguments = np.zeros(len(arguments), np.uint64)
@@ -289,9 +315,8 @@ class CpuProgram:
         states = self._states[segment.first : segment.last]
         states[:, CLAIMED], states[:, DONE] = self._epoch << 32, 0
         place = (self._table.ctypes.data, segment.first, segment.last, self._context.ctypes.data)
-        busy = bool((self._table[segment.first : segment.last, 2] > 1).any())
         pool = _pool
-        if self.threads > 1 and busy and pool.lock.acquire(blocking=False):
+        if self.threads > 1 and segment.shared_ns >= SMALLEST_SHARED_NS and pool.lock.acquire(blocking=False):
             try:
                 call = (*place, self.threads, self._epoch)
                 pool.start(self, call)

@@ -7,8 +7,9 @@
     5 analytic    ranked by a model of the device
     6 default     the family's rule of thumb, legal everywhere
 
-A tier is a function ``(kernel, family, problem, target) -> schedule or None``; those that do not exist for a family
-answer ``None``. Every answer is checked for legality on the target before it is used.
+A tier is a function ``(kernel, family, problem, limits) -> schedule or None``. ``TIERS`` lists those that are there:
+the default alone, until there are records to look up and a model to rank by. Every answer is checked for legality on
+the target before it is used.
 """
 
 from __future__ import annotations

@@ -51,16 +51,16 @@ def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Pro
 
     Raises ``KernelBuildError`` when a compiler refuses a kernel.
     """
-    if not sources:
+    members = {kernel.name: kernel.binary for kernel in plan.kernels}
+    wanted = [source for source in sources if source.name in members]
+    if not wanted:  # results without elements need no kernel
         return {}
     from gpucomp.targets.cache import open_cache
 
     module, cache = _module(target.kind), open_cache()
     if target.kind == "cpu":
         tell("compile", 0, 1)
-        return {plan.kernels[0].binary: module.build(sources, target, cache)}
-    members = {kernel.name: kernel.binary for kernel in plan.kernels}
-    wanted = [source for source in sources if source.name in members]
+        return {plan.kernels[0].binary: module.build(wanted, target, cache)}
     with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), len(os.sched_getaffinity(0)), 16))) as pool:
         waiting = [pool.submit(module.build, source, target, cache) for source in wanted]
         binaries = {}

@@ -98,8 +98,9 @@ RUNNER = """
 ; task to claim with the run's number above it (epoch << 32 | task), and how many tasks are done. A launch starts when the
 ; one before it is done. Threads claim tasks as they come: one that the system suspends, or that comes late, holds up
 ; nobody but for a task it has claimed. One that comes after the run finds another epoch and leaves.
-; context: 0 what to call when waiting takes long, 8 how many spins that is,
-; 16 null, or where thread 0 notes the cycle counter at the start of each launch and after the last one.
+; context: 0 what gives way to other threads when waiting takes long, 8 how many spins that is,
+; 16 null, or where thread 0 notes the cycle counter at the start of each launch and after the last one,
+; 24 what sleeps for some microseconds, 32 how many, 40 after how many spins threads other than 0 sleep.
 define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch) #1 {
 entry:
   %leader = icmp eq i64 %thread, 0
@@ -126,7 +127,7 @@ next:
   br i1 %isfirst, label %ready, label %before
 before:
   %previous = sub i64 %l, 1
-  %current = call i1 @gc_wait(ptr %table, i64 %previous, ptr %context, ptr %state, i64 %epoch)
+  %current = call i1 @gc_wait(ptr %table, i64 %previous, ptr %context, ptr %state, i64 %epoch, i1 %leader)
   br i1 %current, label %ready, label %end
 ready:
   %padded = add i64 %tasks, %round
@@ -166,7 +167,7 @@ over:
   br i1 %leader, label %finish, label %end
 finish:
   %final = sub i64 %last, 1
-  %complete = call i1 @gc_wait(ptr %table, i64 %final, ptr %context, ptr %state, i64 %epoch)
+  %complete = call i1 @gc_wait(ptr %table, i64 %final, ptr %context, ptr %state, i64 %epoch, i1 %leader)
   br i1 %note, label %last.note, label %end
 last.note:
   %finished = call i64 @llvm.readcyclecounter()
@@ -178,7 +179,7 @@ end:
 }
 
 ; waits until launch l is done; false when %state belongs to another run
-define internal i1 @gc_wait(ptr %table, i64 %l, ptr %context, ptr %state, i64 %epoch) #1 {
+define internal i1 @gc_wait(ptr %table, i64 %l, ptr %context, ptr %state, i64 %epoch, i1 %leader) #1 {
 entry:
   %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
   %tasks = load i64, ptr %tasksat
@@ -189,7 +190,7 @@ entry:
   %limit = load i64, ptr %limitat
   br label %spin
 spin:
-  %spins = phi i64 [ 0, %entry ], [ %more, %pause ], [ %more, %tired ]
+  %spins = phi i64 [ 0, %entry ], [ %more, %pause ], [ %more, %yield ], [ %more, %sleep ]
   %done = load atomic i64, ptr %doneat acquire, align 8
   %complete = icmp sge i64 %done, %tasks
   br i1 %complete, label %yes, label %check
@@ -204,8 +205,21 @@ pause:
   %patient = icmp slt i64 %more, %limit
   br i1 %patient, label %spin, label %tired
 tired:
+  %sleepsat = getelementptr i8, ptr %context, i64 40
+  %sleeps = load i64, ptr %sleepsat
+  %early = icmp slt i64 %more, %sleeps
+  %awake = or i1 %early, %leader
+  br i1 %awake, label %yield, label %sleep
+yield:
   %rest = load ptr, ptr %context
   call void %rest()
+  br label %spin
+sleep:
+  %napat = getelementptr i8, ptr %context, i64 24
+  %nap = load ptr, ptr %napat
+  %timeat = getelementptr i8, ptr %context, i64 32
+  %time = load i32, ptr %timeat
+  call void %nap(i32 %time)
   br label %spin
 yes:
   ret i1 true

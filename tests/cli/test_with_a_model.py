@@ -52,6 +52,28 @@ def test_run_agrees_with_onnxruntime(command, digits):
     assert out.splitlines()[-1].split()[2] == "ok"
 
 
+def test_run_takes_an_open_shape_from_the_array(command, digits):
+    code, out, err = command("run", DIGITS, "--input", "image=digits.npy")
+
+    assert code == 0, err
+    assert "f32[7,10]" in out
+
+
+def test_a_shape_that_is_given_is_not_taken_from_the_array(command, digits):
+    code, _, err = command("run", DIGITS, "--shapes", "image:3x1x8x8", "--input", "image=digits.npy")
+
+    assert code == 2
+    assert "shape [3, 1, 8, 8] expected, found [7, 1, 8, 8]" in err
+
+
+def test_a_shape_that_nothing_tells_is_asked_for(command, digits):
+    code, _, err = command("run", DIGITS)
+
+    assert code == 2
+    assert err.startswith("error GPC2102")
+    assert "--shapes image:Nx1x8x8" in err
+
+
 def test_check_is_content_with_the_digits(command):
     code, out, _ = command("check", DIGITS, "--shapes", "image:1x1x8x8")
 

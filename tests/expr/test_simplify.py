@@ -7,10 +7,25 @@ import itertools
 import numpy as np
 import pytest
 
-from gpucomp.expr.core import Call, Expr, axes_of, call, index, load, reduce, select, substitute, var, walk
+from gpucomp.expr.core import (
+    Call,
+    Expr,
+    Load,
+    axes_of,
+    call,
+    index,
+    literal,
+    load,
+    reduce,
+    select,
+    substitute,
+    transform,
+    var,
+    walk,
+)
 from gpucomp.expr.evaluate import evaluate, grid_of
 from gpucomp.expr.simplify import bounds, coefficient, flatten, linear, simplify, unflatten
-from gpucomp.ir.types import F32, I64
+from gpucomp.ir.types import BOOL, F32, I64
 
 AXES = (var("i", 3), var("j", 5), var("k", 7))
 CONSTANTS = (1, 2, 3, 4, 6, 7, 12, 35)
@@ -152,6 +167,27 @@ def test_substitution_leaves_bound_axes_alone():
     moved = substitute(total, {i: i + 1})
 
     assert moved is reduce("sum", (j,), load(0, (i + 1, j), F32))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_replacement_that_folding_makes_the_whole_is_not_replaced_again(known):
+    i, j, _ = AXES
+    expr = select(load(0, (i,), BOOL), load(1, (i,), F32), load(2, (i,), F32))
+    moved = {0: literal(known, BOOL), 1: load(2, (j,), F32), 2: load(1, (j,), F32)}
+
+    result = transform(expr, lambda node: moved[node.source] if isinstance(node, Load) else None)
+
+    assert result is moved[1 if known else 2]
+
+
+def test_what_is_rebuilt_on_replaced_operands_is_replaced_itself():
+    i, j, _ = AXES
+    expr = load(0, (load(1, (i,), I64),), F32)
+    moved = {0: lambda at: load(4, (at, i), F32), 1: lambda at: j}
+
+    result = transform(expr, lambda node: moved[node.source](*node.index) if isinstance(node, Load) else None)
+
+    assert result is load(4, (j, i), F32)
 
 
 def test_unflatten_covers_every_element_once():

@@ -16,8 +16,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   const int id = (int)get_local_id(0);
   const int my_row = id / 8, my_column = id % 8;
   const int tile = (int)get_group_id(0);
-  const int first_column = (tile % 1) * 32;
-  const int first_row = (tile / 1 % 3) * 32;
+  const int first_column = 0;
+  const int first_row = (tile % 3) * 32;
   const int batch = tile / 3;
 
   const int a_fast = id % 4;

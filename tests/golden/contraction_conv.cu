@@ -16,8 +16,8 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   const int id = (int)threadIdx.x;
   const int my_row = id / 8, my_column = id % 8;
   const int tile = (int)blockIdx.x;
-  const int first_column = (tile % 1) * 32;
-  const int first_row = (tile / 1 % 3) * 32;
+  const int first_column = 0;
+  const int first_row = (tile % 3) * 32;
   const int batch = tile / 3;
 
   const int a_fast = id % 4;

@@ -60,6 +60,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       const int ad1 = a_depth * 4;
       #pragma unroll
       for (int a_i = 0; a_i < 1; ++a_i) {
+        if (a_slow + a_i * 32 < 16) {
         const int ae0 = as0 + ad1;
         float aev0[4] = {0};
         if (ad0) {
@@ -69,6 +70,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
         for (int lane = 0; lane < 4; ++lane) {
           const float ae1 = ad0 ? aev0[lane] : 0.0f;
           a_next[a_t][a_i][lane] = ae1;
+        }
         }
       }
     }
@@ -122,6 +124,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       const int ad1 = a_depth * 4;
       #pragma unroll
       for (int a_i = 0; a_i < 1; ++a_i) {
+        if (a_slow + a_i * 32 < 16) {
         const int ae0 = as0 + ad1;
         float aev0[4] = {0};
         if (ad0) {
@@ -131,6 +134,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
         for (int lane = 0; lane < 4; ++lane) {
           const float ae1 = ad0 ? aev0[lane] : 0.0f;
           a_next[a_t][a_i][lane] = ae1;
+        }
         }
       }
     }

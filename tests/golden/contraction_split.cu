@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       const int ad1 = a_depth * 4;
       #pragma unroll
       for (int a_i = 0; a_i < 1; ++a_i) {
+        if (a_slow + a_i * 32 < 16) {
         const int ae0 = as0 + ad1;
         __align__(16) float aev0[4] = {};
         if (ad0) {
@@ -64,6 +65,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
         for (int lane = 0; lane < 4; ++lane) {
           const float ae1 = ad0 ? aev0[lane] : 0.0f;
           a_next[a_t][a_i][lane] = ae1;
+        }
         }
       }
     }
@@ -117,6 +119,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       const int ad1 = a_depth * 4;
       #pragma unroll
       for (int a_i = 0; a_i < 1; ++a_i) {
+        if (a_slow + a_i * 32 < 16) {
         const int ae0 = as0 + ad1;
         __align__(16) float aev0[4] = {};
         if (ad0) {
@@ -126,6 +129,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
         for (int lane = 0; lane < 4; ++lane) {
           const float ae1 = ad0 ? aev0[lane] : 0.0f;
           a_next[a_t][a_i][lane] = ae1;
+        }
         }
       }
     }

@@ -6,9 +6,8 @@ from native import run_kernel
 from op_cases import CASE_LIST
 from tolerance import assert_matches
 
-from gpucomp.errors import UnsupportedError
 from gpucomp.ir.graph import Graph, input_value
-from gpucomp.ir.types import dtype_of, type_of
+from gpucomp.ir.types import type_of
 from gpucomp.ops.registry import OPS
 from gpucomp.partition import partition
 
@@ -18,15 +17,8 @@ def variant(name, case):
     return name, tuple(a.dtype.name for a in case.operands), str(case.attrs.get("to")), choices
 
 
-def stores_only(case):
-    results = [case.attrs["to"]] if "to" in case.attrs else []
-    return any(t.storage_only for t in (*(dtype_of(a.dtype) for a in case.operands), *results))
-
-
 COMPUTED = [(n, c) for n, c in CASE_LIST if OPS[n].algorithm and all(a.size for a in c.operands)]
 VARIANTS = list({variant(n, c): (n, c) for n, c in reversed(COMPUTED)}.values())
-ORDINARY = [(n, c) for n, c in VARIANTS if not stores_only(c)]
-STORAGE = [(n, c) for n, c in VARIANTS if stores_only(c)]
 
 
 def run(name, case):
@@ -39,7 +31,7 @@ def run(name, case):
     return [known[v].reshape(v.shape) for v in graph.outputs]
 
 
-@pytest.mark.parametrize(("name", "case"), ORDINARY, ids=[f"{n}-{c}"[:120] for n, c in ORDINARY])
+@pytest.mark.parametrize(("name", "case"), VARIANTS, ids=[f"{n}-{c}"[:120] for n, c in VARIANTS])
 def test_kernel_computes_what_the_reference_does(name, case):
     expected = OPS[name].reference(*case.operands, **case.attrs)
 
@@ -49,11 +41,5 @@ def test_kernel_computes_what_the_reference_does(name, case):
         assert_matches(actual, np.asarray(wanted), terms=case.terms)
 
 
-@pytest.mark.parametrize(("name", "case"), STORAGE, ids=[f"{n}-{c}"[:120] for n, c in STORAGE])
-def test_a_type_that_only_stores_is_refused_by_name(name, case):
-    with pytest.raises(UnsupportedError, match=r"element type [fiu][84].*: not supported by the cpu target"):
-        run(name, case)
-
-
 def test_every_operator_with_an_algorithm_is_run():
-    assert {name for name, _ in ORDINARY} == {name for name, op in OPS.items() if op.algorithm}
+    assert {name for name, _ in VARIANTS} == {name for name, op in OPS.items() if op.algorithm}

@@ -8,7 +8,9 @@ from graphs import interpret, random_graph, tensor, weight
 from kernel_oracle import run_steps
 
 from gpucomp import ops
-from gpucomp.ir import Graph
+from gpucomp.ir import Graph, constant
+from gpucomp.ir.graph import input_value
+from gpucomp.ir.types import I64, TensorType
 from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
@@ -42,6 +44,19 @@ def test_a_residual_block_is_one_kernel_a_convolution(rng):
     steps = check(Graph((x,), (ops.Relu(ops.Add(b, x)),)), rng)
 
     assert [swallowed(s) for s in steps] == [["Conv", "Add", "Relu"], ["Conv", "Add", "Add", "Relu"]]
+
+
+@pytest.mark.parametrize("first", ["indices", "values"])
+def test_a_producer_is_computed_at_an_index_that_is_loaded(rng, first):
+    i, x = input_value("i", TensorType(I64, (3,))), tensor("x", 5, 7)
+    picked = ops.Gather(ops.Add(ops.Neg(x), weight(rng, 7)), i, axis=0)
+    graph = Graph((i, x) if first == "indices" else (x, i), (picked,))
+    feed = {"i": np.array([4, 0, 2]), "x": rng.standard_normal((5, 7)).astype(np.float32)}
+
+    steps = partition(graph)
+
+    assert [swallowed(s) for s in steps] == [["Gather"]]
+    np.testing.assert_array_equal(run_steps(graph, steps, feed)[0], interpret(graph, feed)[0])
 
 
 def test_two_branches_meet_in_the_later_kernel(rng):
@@ -209,3 +224,67 @@ def test_random_graphs_compute_the_same_after_partition(seed, prologues):
     rng = np.random.default_rng(seed)
 
     check(random_graph(rng), rng, Policy(prologues))
+
+
+def test_a_value_and_its_transpose_meet_in_a_kernel_of_their_own(rng):
+    x = tensor("x", 5, 5)
+    a = ops.MatMul(x, weight(rng, 5, 5))
+    turned = ops.Transpose(ops.Tanh(a), perm=(1, 0))
+
+    steps = check(Graph((x,), (ops.Add(turned, ops.Abs(a)),)), rng)
+
+    assert [swallowed(s) for s in steps] == [["MatMul", "Tanh", "Transpose", "Abs"], ["Add"]]
+
+
+def test_two_values_at_the_same_place_meet_in_the_kernel_that_moved_them(rng):
+    x = tensor("x", 5, 5)
+    a = ops.MatMul(x, weight(rng, 5, 5))
+    tanh, size = (ops.Transpose(f(a), perm=(1, 0)) for f in (ops.Tanh, ops.Abs))
+
+    steps = check(Graph((x,), (ops.Add(tanh, size),)), rng)
+
+    assert len(steps) == 1
+
+
+def test_an_index_that_is_loaded_is_not_taken_for_an_operand(rng):
+    x = tensor("x", 3, 5, 7)
+    indices = constant(np.array([4, 0, -3]))
+    moved = ops.Gather(ops.Relu(ops.Transpose(x, perm=(0, 2, 1))), indices, axis=1)
+
+    steps = check(Graph((x,), (ops.MatMul(moved, weight(rng, 5, 2)),)), rng)
+
+    assert len(steps) == 1
+
+
+def test_a_value_stored_after_all_is_there_for_the_kernels_that_counted_on_computing_it(rng):
+    half = MAX_PARAMS // 2
+    inputs = [tensor(f"x{k}", 3, 2) for k in range(2 * half)]
+    flag = tensor("flag", 3, 2 * half)
+    left, right = ops.Concat(*inputs[:half], axis=1), ops.Concat(*inputs[half:], axis=1)
+    early = ops.Add(ops.MatMul(inputs[0], weight(rng, 2, 2 * half)), left)
+    late = ops.Where(ops.Less(flag, constant(np.float32(0))), left, right)
+
+    steps = check(Graph((*inputs, flag), (early, late)), rng)
+
+    assert [swallowed(s) for s in steps] == [["Concat"], ["MatMul", "Add"], ["Where"]]
+
+
+def test_a_chain_of_movements_is_cut_before_its_index_map_grows_long(rng):
+    value = x = tensor("x", 4, 6)
+    for _ in range(40):
+        value = ops.Transpose(ops.Reshape(value, shape=(6, 4)), perm=(1, 0))
+
+    steps = check(Graph((x,), (value,)), rng)
+
+    assert 1 < len(steps) < 40
+    assert max(len(s.kernel.text) for s in steps) < 20000
+
+
+def test_a_kernel_of_shared_values_is_described_in_few_words(rng):
+    value = x = tensor("x", 3, 5)
+    for _ in range(60):
+        value = ops.Mul(value, ops.Sigmoid(value))
+
+    steps = check(Graph((x,), (value,)), rng)
+
+    assert max(len(s.kernel.text) for s in steps) < 20000

@@ -15,7 +15,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.runtime.plan import CompiledKernel, Plan
 from gpucomp.schedule.space import Geometry
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.cache import KernelCache
 
 KERNEL = add_relu(5, 7)
@@ -107,6 +107,29 @@ def test_a_plan_s_binaries_have_the_plan_s_names(tmp_path):
     assert set(found) == {"k0.bin", "k1.bin", "k2.bin"}
     assert all(b"k%d" % i in found[f"k{i}.bin"] for i in range(3))
     assert told == [("compile", i, 3) for i in range(3)]
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda:sm_80", "opencl:pocl"])
+def test_a_plan_without_kernels_builds_nothing(name):
+    target = targets.resolve(name)
+    unused = KernelSource("k0", target.language, "what no compiler takes", Geometry((0, 1, 1)))
+
+    assert targets.build(plan_for(target, []), [unused], target, lambda *a: None) == {}
+
+
+def test_a_source_that_no_kernel_needs_is_left_out_of_the_cpu_s_object():
+    target = targets.resolve("cpu")
+    kernel = CompiledKernel("k0", "llvm", "k0.ll", "model.o", (1, 1, 1), (1, 1, 1))
+    plan = Plan(target.name, "cpu", target.arch, (), (kernel,), (), (), (), (), 0)
+    used = KernelSource(
+        "k0", "llvm", "define void @k0(i64 %first, i64 %last) #0 {\n  ret void\n}\n", Geometry((1, 1, 1))
+    )
+    unused = KernelSource("k1", "llvm", "what no compiler takes", Geometry((0, 1, 1)))
+
+    with config.using(cache=None):
+        built = targets.build(plan, [used, unused], target, lambda *a: None)
+
+    assert built == {"model.o": cpu.build([used], target)}
 
 
 def test_binaries_are_built_again_from_the_sources_alone():

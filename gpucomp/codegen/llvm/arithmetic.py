@@ -1,7 +1,7 @@
 """The functions of ``gpucomp.expr.functions`` and the conversions between element types, on LLVM values.
 
-In registers an f16 or bf16 is an f32 that has been rounded; a bool is an i1. The numpy meaning of every function decides
-NaN, division by zero, overflow and rounding.
+The numpy meaning of every function decides NaN, division by zero, overflow and rounding. How a value looks in a
+register and in memory is in ``gpucomp.codegen.llvm.storage``.
 """
 
 from __future__ import annotations
@@ -11,96 +11,10 @@ from collections.abc import Callable, Sequence
 
 from gpucomp.codegen.llvm import math as vector_math
 from gpucomp.codegen.llvm.builder import Code, Type, Value
+from gpucomp.codegen.llvm.storage import register_scalar, round_to, wrap
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import Number
-from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, DType
-
-
-def register_scalar(dtype: DType) -> str:
-    """The LLVM type that holds one element while it is computed with."""
-    if dtype is F64:
-        return "double"
-    if dtype in (F32, F16, BF16):
-        return "float"
-    if dtype is BOOL:
-        return "i1"
-    if dtype.storage_only:
-        raise UnsupportedError(f"element type {dtype}: not supported by the cpu target", code="GPC4010")
-    return f"i{dtype.bits}"
-
-
-def memory_scalar(dtype: DType) -> str:
-    """The LLVM type of one element in memory. The 16-bit floats travel as integers."""
-    if dtype in (F32, F64):
-        return register_scalar(dtype)
-    register_scalar(dtype)  # refuses what has no arithmetic
-    return f"i{dtype.nbytes * 8}"
-
-
-def from_memory(value: Value, dtype: DType) -> Value:
-    code = value.code
-    if dtype is BOOL:
-        return value.differs(0)
-    if dtype is F16:
-        return half_to_single(value)
-    if dtype is BF16:
-        return (code.convert("zext", value, "i32") << 16).bitcast("float")
-    return value
-
-
-def to_memory(value: Value, dtype: DType) -> Value:
-    """``value`` is representable in ``dtype``: rounding happened when it was computed."""
-    code = value.code
-    if dtype is BOOL:
-        return code.convert("zext", value, "i8")
-    if dtype is F16:
-        return single_to_half(value)
-    if dtype is BF16:
-        return code.convert("trunc", value.bitcast("i32").integer_op("lshr", 16), "i16")
-    return value
-
-
-def half_to_single(bits: Value) -> Value:
-    """IEEE half bits (i16) as f32, with integer arithmetic alone where the processor lacks a conversion."""
-    code = bits.code
-    if code.native_half:
-        return code.convert("fpext", bits.bitcast("half"), "float")
-    wide = code.convert("zext", bits, "i32")
-    magnitude = (wide & 0x7FFF) << 13
-    scaled = magnitude.bitcast("float") * 2.0**112  # also right for denormals
-    special = (wide & 0x7C00).equals(0x7C00)
-    result = code.select(special, magnitude | 0x7F800000, scaled.bitcast("i32"))
-    return (result | ((wide & 0x8000) << 16)).bitcast("float")
-
-
-def single_to_half(value: Value) -> Value:
-    """f32 rounded to the nearest half, ties to even, as i16 bits."""
-    code = value.code
-    if code.native_half:
-        return code.convert("fptrunc", value, "half").bitcast("i16")
-    bits = value.bitcast("i32")
-    magnitude = bits & 0x7FFFFFFF
-    # below the normal range the addition of 0.5 does the rounding at the right place
-    small = (magnitude.bitcast("float") + 0.5).bitcast("i32") - 0x3F000000
-    odd = magnitude.integer_op("lshr", 13) & 1
-    normal = (magnitude + odd - (0x38000000 - 0xFFF)).integer_op("lshr", 13)
-    result = code.select(magnitude.compare("slt", 0x38800000), small, normal)
-    result = code.select(magnitude.compare("sge", 0x477FF000), 0x7C00, result)
-    result = code.select(magnitude.compare("sgt", 0x7F800000), 0x7E00, result)
-    return code.convert("trunc", result | (bits.integer_op("lshr", 16) & 0x8000), "i16")
-
-
-def round_to(value: Value, dtype: DType) -> Value:
-    """An f32 computed for a 16-bit float type, rounded to that type's values."""
-    code = value.code
-    if dtype is F16:
-        return half_to_single(single_to_half(value))
-    if dtype is BF16:
-        bits = value.bitcast("i32")
-        odd = bits.integer_op("lshr", 16) & 1
-        rounded = (bits + odd + 0x7FFF) & -65536
-        return code.select(value.is_nan(), code.const(math.nan, value.type), rounded.bitcast("float"))
-    return value
+from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, DType
 
 
 def _double_to_single_odd(value: Value) -> Value:
@@ -117,7 +31,10 @@ def _double_to_single_odd(value: Value) -> Value:
 
 
 def cast(value: Value, source: DType, target: DType) -> Value:
-    """Conversion as the language defines it: float to integer rounds to zero and saturates, NaN gives 0."""
+    """Conversion as the language defines it: float to integer rounds to zero and saturates, NaN gives 0.
+
+    Integers of four bits wrap; an 8-bit float is the f32 nearest to the source rounded once more, as in numpy.
+    """
     code = value.code
     if source is target:
         return value
@@ -134,6 +51,9 @@ def cast(value: Value, source: DType, target: DType) -> Value:
         else:
             value = code.convert("uitofp" if source.kind in "ub" else "sitofp", value, goal)
         return round_to(value, target)
+    if target.storage_only:
+        value = cast(value, source, I32) if source.is_float else value
+        return wrap(code.convert("zext" if source is BOOL else "trunc", value, goal), target)
     if source.is_float:
         type = value.type.of(goal)
         kind = "fptoui" if target.kind == "u" else "fptosi"
@@ -401,6 +321,8 @@ def apply(fn: str, dtype: DType, args: Sequence[Value]) -> Value:
     """``fn`` on operands of element type ``dtype``."""
     if dtype is BOOL:
         return _logic(fn, args)
+    if dtype.storage_only:
+        raise UnsupportedError(f"function {fn} of {dtype}: the type only stores", code="GPC4010")
     if not dtype.is_float:
         return _integer(fn, args, signed=dtype.kind == "i")
     if len(args) == 2:
@@ -421,7 +343,7 @@ def apply(fn: str, dtype: DType, args: Sequence[Value]) -> Value:
 
 def constant(code: Code, value: Number, dtype: DType, lanes: int = 0) -> Value:
     """A literal of ``dtype``, rounded to it."""
-    if dtype in (F16, BF16):
+    if dtype in (F16, BF16) or (dtype.is_float and dtype.storage_only):
         value = float(dtype.numpy.type(value))
     if dtype.is_integer:
         value = int(value)

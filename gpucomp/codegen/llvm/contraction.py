@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gpucomp.codegen.llvm import arithmetic
+from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import Slot, Type, Value
 from gpucomp.codegen.llvm.nest import (
     Entry,
@@ -145,7 +145,7 @@ class _Emitter:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.dtype, self.acc = c.acc.dtype, c.acc
-        self.scalar = arithmetic.register_scalar(self.dtype)
+        self.scalar = storage.register_scalar(self.dtype)
         self.width = max(2, schedule["lanes"] * 4 // self.dtype.nbytes)
         self.vector = Type(self.scalar, self.width)
         self.ops = operands_of(kernel, self.width)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpucomp.codegen.llvm import arithmetic
+from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import I64 as I64_TYPE
 from gpucomp.codegen.llvm.builder import Captured, Code, Slot, Type, Value
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
@@ -121,7 +121,7 @@ class Printer:
                 case Loop():
                     self._loop(statement)
                 case Start(target=target, initial=initial):
-                    type = Type(arithmetic.register_scalar(target.dtype), self.width)
+                    type = Type(storage.register_scalar(target.dtype), self.width)
                     slot = self._slots[target.name] = self.code.slot(type)
                     slot.set(arithmetic.constant(self.code, initial.value, initial.dtype, self.width))
                 case Accumulate(target=target, op=op, value=value):
@@ -148,9 +148,9 @@ class Printer:
                 operand = self.operand(let.operands[0])
                 if value.dtype is I64:
                     operand = self._index_operands([value], let.operands, narrow=dtype.bits != 64)[0]
-                    if dtype is BOOL or dtype.is_float or operand.type.bits == 64:
+                    if dtype is BOOL or dtype.is_float or dtype.storage_only or operand.type.bits == 64:
                         return arithmetic.cast(operand, I64, dtype)
-                    scalar = arithmetic.register_scalar(dtype)
+                    scalar = storage.register_scalar(dtype)
                     return self.code.convert("sext" if dtype.bits > 32 else "trunc", operand, scalar)
                 assert isinstance(operand, Value)
                 return arithmetic.cast(operand, value.dtype, dtype)
@@ -190,7 +190,7 @@ class Printer:
 
     def _load(self, source: int, at: Operand) -> Value:
         code, dtype = self.code, self.types[source].dtype
-        scalar = arithmetic.memory_scalar(dtype)
+        scalar = storage.memory_scalar(dtype)
         offset = self.operand(at)
         base = self.params[source]
         if isinstance(offset, Affine) and offset.stride == 1:
@@ -205,7 +205,7 @@ class Printer:
         else:
             spread = self._spread(offset, "i64") if isinstance(offset, Affine) else offset
             raw = code.gather(base, spread, scalar, self.mask)
-        return arithmetic.from_memory(raw, dtype)
+        return storage.from_memory(raw, dtype)
 
     def _shared(self, base: Value, offset: Value, scalar: str) -> Value:
         self._shared_loads += 1
@@ -284,13 +284,13 @@ class Printer:
     def store(self, target: int, at: Operand, value: Operand) -> None:
         """``params[target][at] = value`` in every lane in use."""
         code, dtype = self.code, self.types[target].dtype
-        scalar = arithmetic.memory_scalar(dtype)
+        scalar = storage.memory_scalar(dtype)
         base, offset = self.params[target], self.operand(at)
         if not self.width:
             assert isinstance(offset, Value)
-            code.store(arithmetic.to_memory(self.value(value), dtype), code.gep(base, offset, scalar))
+            code.store(storage.to_memory(self.value(value), dtype), code.gep(base, offset, scalar))
             return
-        raw = arithmetic.to_memory(self.lanes(value), dtype)
+        raw = storage.to_memory(self.lanes(value), dtype)
         if isinstance(offset, Affine) and offset.stride == 1:
             address = code.gep(base, offset.base, scalar)
             if self.mask is None:

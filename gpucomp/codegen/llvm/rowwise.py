@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpucomp.codegen.llvm import arithmetic
+from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import Slot, Type, Value
 from gpucomp.codegen.llvm.nest import (
     Entry,
@@ -100,7 +100,7 @@ def _over_columns(work: _Rows, width: int) -> int:
     def statistic(position: int) -> Value:
         stat, program = work.statistics[position], programs[position]
         dtype, fn = stat.hole.dtype, REDUCTIONS[stat.op]
-        type = Type(arithmetic.register_scalar(dtype), width)
+        type = Type(storage.register_scalar(dtype), width)
         slots = [code.slot(type) for _ in range(copies)]
         neutral = work.identity(stat, width)
         for slot in slots:
@@ -166,7 +166,7 @@ def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
             bound[lanes] = lane_index(at, width)
         for stat, program in zip(work.statistics, programs, strict=True):
             dtype = stat.hole.dtype
-            total = code.slot(Type(arithmetic.register_scalar(dtype), width))
+            total = code.slot(Type(storage.register_scalar(dtype), width))
             total.set(work.identity(stat, width))
             if not work.empty:
                 with entry.nested(work.cols, bound):

@@ -107,12 +107,12 @@ def bit_shift(a: Value, b: Value, *, direction: str) -> Value:
 
 @translates("Pow")
 def power(base: Value, exponent: Value) -> Value:
-    """The result has the base's type; the power is computed in the wider of the two."""
+    """The result has the base's type; the power is computed in the wider of the two, as numpy promotes them."""
     result, other = base.type.dtype, exponent.type.dtype
     if result is other:
         return ops.Pow(base, exponent)
     if result.is_integer and other.is_float:
-        common = t.F64 if result.bits == 64 else t.F32 if other.bits < 32 else other
+        common = t.F64 if result.bits >= 32 else t.F32 if other.bits < 32 else other
     elif result.is_integer:
         common = t.I64 if result.bits < 64 or other.kind == "i" else result
     else:

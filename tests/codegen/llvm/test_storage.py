@@ -1,0 +1,163 @@
+"""The types that only store, on the CPU: every pattern of a byte read, and a dense spread of floats written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from native import Library, run_kernel
+
+from gpucomp.codegen.llvm import arithmetic
+from gpucomp.codegen.llvm.builder import Code, Type
+from gpucomp.errors import UnsupportedError
+from gpucomp.expr.core import axes_of, cast, literal, load, select
+from gpucomp.expr.evaluate import convert
+from gpucomp.ir.types import BOOL, DTYPES, F16, F32, F64, I4, I8, I32, I64, U4, U8, DType, TensorType
+from gpucomp.kernel import Kernel, Loops, Store
+
+FLOAT8 = [d for d in DTYPES.values() if d.is_float and d.storage_only]
+NIBBLES = [I4, U4]
+BYTES = np.arange(256, dtype=np.uint8)
+
+
+def conversion(source: DType, target: DType, size: int) -> Kernel:
+    axes = axes_of((size,))
+    params = (TensorType(source, (size,)), TensorType(target, (size,)))
+    return Kernel("loops", params, 1, Loops(axes), (Store(1, axes, cast(load(0, axes, source), target)),))
+
+
+def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+    unsigned = np.dtype(f"u{expected.dtype.itemsize}")
+    assert actual.dtype == expected.dtype
+    different = np.flatnonzero(actual.view(unsigned) != expected.view(unsigned))
+    assert not different.size, f"{actual[different][:5]} instead of {expected[different][:5]}"
+
+
+def dense() -> np.ndarray:
+    """Every f32 whose low 16 bits are one of six patterns: all that decides a rounding to few bits, and its ties."""
+    high = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16
+    low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    return (high | low).ravel().view(np.float32)
+
+
+@pytest.mark.parametrize("lanes", [16, 0])
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_every_pattern_of_an_8_bit_float_is_read(dtype: DType, lanes: int) -> None:
+    stored = BYTES.view(dtype.numpy)
+
+    (actual,) = run_kernel(conversion(dtype, F32, 256), [stored], {"lanes": lanes, "tasks": 1, "unroll": 0})
+
+    expected = stored.astype(np.float32)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(actual), ~numbers)
+    assert_same_bits(actual[numbers], expected[numbers])
+
+
+@pytest.mark.parametrize("lanes", [16, 0])
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_floats_are_rounded_to_8_bits_as_numpy_does(dtype: DType, lanes: int) -> None:
+    values = dense()
+
+    (actual,) = run_kernel(conversion(F32, dtype, values.size), [values], {"lanes": lanes, "tasks": 1, "unroll": 0})
+
+    with np.errstate(all="ignore"):
+        assert_same_bits(actual, values.astype(dtype.numpy))
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_what_is_read_and_written_again_is_the_same_number(dtype: DType) -> None:
+    stored = BYTES.view(dtype.numpy)
+
+    (actual,) = run_kernel(conversion(dtype, dtype, 256), [stored])
+
+    np.testing.assert_array_equal(np.isnan(actual.astype(np.float32)), np.isnan(stored.astype(np.float32)))
+    numbers = ~np.isnan(stored.astype(np.float32))
+    assert_same_bits(actual[numbers], stored[numbers])
+
+
+@pytest.mark.parametrize("source", [d for d in DTYPES.values() if not d.storage_only], ids=str)
+def test_every_type_converts_to_8_bit_floats_and_back(source: DType) -> None:
+    rng = np.random.default_rng(0)
+    if source is BOOL:
+        values = np.array([True, False, True])
+    elif source.is_float:
+        with np.errstate(all="ignore"):
+            drawn = np.ldexp(rng.standard_normal(991), rng.integers(-20, 20, 991))
+            values = np.array([*drawn, 0.0, -0.0, np.inf, -np.inf, np.nan, 464.0, 465.0]).astype(source.numpy)
+    else:
+        info = np.iinfo(source.numpy)
+        values = np.unique(np.concatenate([
+            rng.integers(info.min, info.max, 499, dtype=source.numpy, endpoint=True),
+            np.arange(max(info.min, -500), min(info.max, 500) + 1).astype(source.numpy),
+        ]))  # fmt: skip
+    kernels = {f"to_{d}": conversion(source, d, values.size) for d in FLOAT8}
+    kernels |= {f"from_{d}": conversion(d, source, 256) for d in FLOAT8}
+    compiled = Library(kernels)
+
+    for dtype in FLOAT8:
+        (narrow,) = compiled.run(f"to_{dtype}", [values])
+        (wide,) = compiled.run(f"from_{dtype}", [BYTES.view(dtype.numpy)])
+
+        with np.errstate(all="ignore"):
+            assert_same_bits(narrow, values.astype(dtype.numpy))
+        expected = convert(BYTES.view(dtype.numpy), source)
+        np.testing.assert_array_equal(wide.astype(np.float64), expected.astype(np.float64))
+
+
+@pytest.mark.parametrize("lanes", [16, 0])
+@pytest.mark.parametrize("target", [F32, F64, F16, I8, U8, I32, I64, BOOL], ids=str)
+@pytest.mark.parametrize("dtype", NIBBLES, ids=str)
+def test_a_nibble_is_read_whatever_the_other_four_bits_hold(dtype: DType, target: DType, lanes: int) -> None:
+    stored = BYTES.view(dtype.numpy)
+
+    (actual,) = run_kernel(conversion(dtype, target, 256), [stored], {"lanes": lanes, "tasks": 1, "unroll": 0})
+
+    number = (BYTES & 15).astype(np.int64)
+    number = number - 16 * (number > 7) if dtype is I4 else number
+    np.testing.assert_array_equal(actual, number.astype(target.numpy))
+
+
+@pytest.mark.parametrize("source", [I8, U8, I32, I64, F32, F16, *FLOAT8], ids=str)
+@pytest.mark.parametrize("dtype", NIBBLES, ids=str)
+def test_a_nibble_keeps_the_low_four_bits_of_what_is_written(dtype: DType, source: DType) -> None:
+    numbers = np.arange(0 if source.kind == "u" else -99, 100)
+    values = numbers.astype(source.numpy)
+    whole = values.astype(np.float64).astype(np.int64)  # what the source could hold of them
+
+    (actual,) = run_kernel(conversion(source, dtype, values.size), [values])
+
+    expected = whole & 15
+    expected = expected - 16 * (expected > 7) if dtype is I4 else expected
+    np.testing.assert_array_equal(actual.astype(np.int64), expected)
+
+
+def test_nibbles_convert_into_each_other() -> None:
+    stored = BYTES.view(U4.numpy)
+    compiled = Library({"there": conversion(U4, I4, 256), "back": conversion(I4, U4, 256)})
+
+    (there,) = compiled.run("there", [stored])
+    (back,) = compiled.run("back", [there])
+
+    np.testing.assert_array_equal(there.astype(np.int64), (BYTES.astype(np.int64) + 8) % 16 - 8)
+    np.testing.assert_array_equal(back.astype(np.int64), BYTES & 15)
+
+
+@pytest.mark.parametrize("dtype", [*FLOAT8, *NIBBLES], ids=str)
+def test_constants_and_choices_of_these_types_are_stored(dtype: DType) -> None:
+    axes = axes_of((37,))
+    body = select(load(0, axes, BOOL), literal(3, dtype), load(1, axes, dtype))
+    params = (TensorType(BOOL, (37,)), TensorType(dtype, (37,)), TensorType(dtype, (37,)))
+    kernel = Kernel("loops", params, 1, Loops(axes), (Store(2, axes, body),))
+    chosen = np.arange(37) % 3 == 0
+    stored = (np.arange(37) % 8).astype(dtype.numpy)
+
+    (actual,) = run_kernel(kernel, [chosen, stored])
+
+    np.testing.assert_array_equal(actual.astype(np.float32), np.where(chosen, 3, np.arange(37) % 8))
+
+
+@pytest.mark.parametrize("dtype", [*FLOAT8, *NIBBLES], ids=str)
+def test_arithmetic_of_these_types_is_refused(dtype: DType) -> None:
+    one = Code("k").const(1, Type("float" if dtype.is_float else "i8"))
+
+    with pytest.raises(UnsupportedError, match=f"function add of {dtype}: the type only stores"):
+        arithmetic.apply("add", dtype, [one, one])

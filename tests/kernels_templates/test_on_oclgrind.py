@@ -1,0 +1,154 @@
+"""Every family under Oclgrind: no race, no access out of bounds, no uninitialised read, no divergent barrier."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from oclgrind_jobs import KERNELS, TARGET, TINY, source_of
+from template_cases import CASES, default, is_empty, spread
+
+from gpucomp.targets import opencl
+
+ROOT = Path(__file__).parents[2]
+SMALL = TARGET.with_limits(threads=64).limits
+LIMIT_S = 240
+
+pytestmark = pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
+
+TILE = {"tile_m": 4, "tile_n": 8, "tile_k": 4, "reg_m": 1, "reg_n": 2, "stages": 1, "splits": 1, "lanes": 1}
+CONTRACTIONS = {
+    "groups of 16": TILE,
+    "two stages": TILE | {"stages": 2},
+    "split-K": TILE | {"splits": 3},
+    "split-K in two stages": TILE | {"stages": 2, "splits": 2, "reg_m": 2},
+    "one work-item": TILE | {"reg_m": 4, "reg_n": 8, "lanes": 4},
+}
+
+
+def simple_jobs(family: str) -> list[dict]:
+    """The default and a drawn schedule of every case of a family."""
+    jobs = []
+    for case in (c for c in CASES if c.startswith(family) and not is_empty(CASES[c])):
+        kernel = CASES[case]
+        for schedule in (default(kernel, SMALL), *spread(kernel, SMALL, 1, seed=len(case))):
+            jobs.append({"case": case, "schedule": schedule, "name": f"k{len(jobs)}"})
+    return jobs
+
+
+def contraction_jobs(part: str) -> list[dict]:
+    schedules = [CONTRACTIONS[part]] if part in CONTRACTIONS else []
+    jobs = []
+    names = ("odd", "aligned", "batched", "i32") if "split" in part else TINY  # each race that is none takes its time
+    for case in (f"tiny-{name}" for name in names):
+        for schedule in schedules or [default(KERNELS[case], opencl.manifest("pocl").limits)]:
+            jobs.append({"case": case, "schedule": schedule, "name": f"k{len(jobs)}"})
+    return jobs
+
+
+def findings(jobs: list[dict], folder: Path) -> list[str]:
+    """What Oclgrind says of the jobs, a paragraph each."""
+    (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    log = folder / "oclgrind.log"
+    # without optimisation: its check of uninitialised values stops at instructions that optimisation leaves
+    command = [
+        "oclgrind",
+        "--data-races",
+        "--uninitialized",
+        "--max-errors",
+        "100000",
+        "--log",
+        str(log),
+        "--build-options",
+        "-cl-opt-disable",
+    ]
+    child = [sys.executable, str(ROOT / "tests" / "oclgrind_jobs.py"), str(folder / "jobs.json")]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        command + child,
+        env=dict(os.environ) | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == [job["name"] for job in jobs]
+    said = log.read_text(encoding="utf-8") if log.exists() else ""
+    return [block for block in re.split(r"\n{2,}(?=\S)", said.strip()) if block and not is_ordered(block)]
+
+
+def is_ordered(block: str) -> bool:
+    """A race of split-K's partial sums: the counter's atomic orders them, which Oclgrind does not follow."""
+    lines = re.findall(r"At line \d+ \(column \d+\) of \S+:\n(.*)", block)
+    return "data race at global memory" in block and len(lines) == 2 and all(" partial[" in line for line in lines)
+
+
+@pytest.mark.parametrize("family", ["loops", "rowwise", "pool"])
+def test_every_schedule_keeps_to_its_memory(family, tmp_path):
+    assert findings(simple_jobs(family), tmp_path) == []
+
+
+@pytest.mark.parametrize("part", [*CONTRACTIONS, "default of a CPU"])
+def test_every_contraction_keeps_to_its_memory_and_meets_at_every_barrier(part, tmp_path):
+    assert findings(contraction_jobs(part), tmp_path) == []
+
+
+def seeded(change, schedule=TILE):
+    job = {"case": "tiny-aligned", "schedule": schedule, "name": "k0"}
+    text = source_of(job).text
+    changed = change(text)
+    assert changed != text
+    return [job | {"text": changed}]
+
+
+def without_barrier(number):
+    def change(text):
+        parts = text.split("barrier(CLK_LOCAL_MEM_FENCE);")
+        return (
+            "barrier(CLK_LOCAL_MEM_FENCE);".join(parts[:number])
+            + ";"
+            + "barrier(CLK_LOCAL_MEM_FENCE);".join(parts[number:])
+        )
+
+    return change
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_missing_barrier_is_a_race(number, tmp_path):
+    found = findings(seeded(without_barrier(number)), tmp_path)
+
+    assert any("data race at local memory" in f for f in found)
+
+
+def test_a_barrier_that_some_work_items_skip_is_divergence(tmp_path):
+    def change(text):
+        return text.replace("    barrier(", "    if (id < 3) barrier(", 1)
+
+    found = findings(seeded(change), tmp_path)
+
+    assert any("divergence" in f.lower() for f in found)
+
+
+def test_a_read_one_past_the_end_is_seen(tmp_path):
+    def change(text):
+        return text.replace("vload2(0, x2 + col * 2)", "vload2(0, x2 + col * 2 + 1)")
+
+    found = findings(seeded(change), tmp_path)
+
+    assert any("Invalid read" in f for f in found)
+
+
+def test_sums_that_do_not_start_at_zero_are_uninitialised(tmp_path):
+    def change(text):
+        return text.replace("acc[i][j] = 0.0f;", ";")
+
+    found = findings(seeded(change), tmp_path)
+
+    assert any("uninitialized" in f for f in found)

@@ -1,0 +1,68 @@
+"""What runs under Oclgrind, in a process of its own: the kernels of a JSON file of jobs, one after the other.
+
+A job is a case of ``template_cases`` or of ``TINY``, a schedule, a name for the kernel, and optionally its whole text.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import opencl_device
+from kernel_oracle import expected
+from kernels import conv, matmul, random_inputs
+from template_cases import CASES
+from tolerance import assert_matches
+
+from gpucomp.codegen.render import render
+from gpucomp.codegen.source import KernelSource
+from gpucomp.ir.types import BF16, F16, F64, I32
+from gpucomp.kernel import Kernel
+from gpucomp.targets import opencl
+
+TINY = {
+    "odd": matmul(5, 7, 9),
+    "aligned": matmul(8, 16, 12),
+    "batched": matmul(3, 4, 5, batch=(2, 2)),
+    "a_transposed": matmul(8, 5, 7, a_transposed=True),
+    "b_transposed": matmul(3, 8, 12, b_transposed=True),
+    "row": matmul(1, 9, 11),
+    "column": matmul(9, 1, 5),
+    "one": matmul(1, 1, 1),
+    "no_depth": matmul(2, 3, 0),
+    "f16": matmul(5, 8, 8, dtype=F16),
+    "bf16": matmul(5, 8, 8, dtype=BF16),
+    "f64": matmul(5, 6, 7, dtype=F64, acc=F64),
+    "i32": matmul(5, 6, 7, dtype=I32, acc=I32),
+    "conv": conv((1, 3, 5, 4), 5, (3, 3), pad=1),
+    "conv_stem": conv((1, 5, 7, 3), 4, (3, 3), stride=2, pad=1),
+    "conv_nchw": conv((1, 5, 3, 2), 3, (3, 3), pad=1, nchw=True),
+}
+KERNELS: dict[str, Kernel] = CASES | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
+# its simulator takes any schedule; f64 is what it says of itself
+TARGET = replace(opencl.manifest("generic"), features=frozenset({"fp64"}))
+
+
+def source_of(job: dict) -> KernelSource:
+    schedule = job["schedule"]
+    alone = "tile_k" in schedule and (schedule["tile_m"], schedule["tile_n"]) == (schedule["reg_m"], schedule["reg_n"])
+    target = TARGET.with_limits(warp=1) if alone else TARGET
+    source = render(KERNELS[job["case"]], schedule, target, job["name"])
+    return replace(source, text=job.get("text", source.text))
+
+
+def main(path: str) -> None:
+    for job in json.loads(Path(path).read_text(encoding="utf-8")):
+        kernel = KERNELS[job["case"]]
+        inputs = random_inputs(kernel)
+        found = opencl_device.run(kernel, source_of(job), inputs, flavour="generic")
+        if "text" not in job:
+            for actual, right in zip(found, expected(kernel, inputs), strict=True):
+                assert_matches(actual, right, terms=200)
+        print(job["name"], flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
