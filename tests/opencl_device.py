@@ -50,7 +50,7 @@ def run(
     if 0 not in geometry.groups:
         size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
         for _ in range(launches):
-            getattr(built, source.name)(q, size, geometry.items, *buffers)
+            cl.Kernel(built, source.name)(q, size, geometry.items, *buffers)
     for t, buffer, array in zip(
         kernel.params[kernel.inputs :], buffers[kernel.inputs : len(kernel.params)], outputs, strict=True
     ):
