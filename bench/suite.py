@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnxruntime
 
 import gpucomp
 from bench.models import MODELS, build, inputs
+from gpucomp.cli.compare import relative_error
 
 
 @dataclass
@@ -42,16 +42,6 @@ class Row:
     samples_ms: list[float]
     onnxruntime_samples_ms: list[float]
     busy: float  # CPU seconds over wall seconds of gpucomp's samples
-
-
-def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """||actual - expected|| / ||expected||, in f64; infinite where one is not finite and the other is."""
-    a, b = actual.astype(np.float64), expected.astype(np.float64)
-    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return float("inf")
-    keep = np.isfinite(b)
-    norm = float(np.linalg.norm(b[keep]))
-    return float(np.linalg.norm(a[keep] - b[keep])) / (norm or 1.0)
 
 
 def session(model: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSession:

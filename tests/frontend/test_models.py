@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
+from gpucomp.cli.compare import relative_error
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
 from gpucomp.ir import verify
@@ -23,11 +24,6 @@ def reference(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    a, e = actual.astype(np.float64), expected.astype(np.float64)
-    return float(np.linalg.norm(a - e) / max(np.linalg.norm(e), 1e-30))
 
 
 def matches(actual: np.ndarray, expected: np.ndarray) -> bool:
