@@ -23,14 +23,13 @@ from types import SimpleNamespace
 
 from bench.models import MODELS, build
 from gpucomp import config
-from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import KernelBuildError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
-from gpucomp.kernel import Contraction
-from gpucomp.kernels_templates.contraction.space import registers_taken as register_formula
+from gpucomp.kernels_templates.contraction.simt import registers_taken as register_formula
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
 from gpucomp.schedule.choose import choose
@@ -82,13 +81,13 @@ def cases(graph: Graph, target: Target) -> list[Case]:
     for step in steps:
         if (kernel := step.kernel) is None:
             continue
-        family = family_of(kernel)
-        schedule = choose(kernel, family, target.limits).schedule
-        source = render(kernel, schedule, target, ENTRY)
+        choice = choose(kernel, engines_of(kernel, target.features), target.limits)
+        family, schedule = choice.family, choice.schedule
+        source = render(kernel, schedule, target, ENTRY, family)
         code = source.text.partition("\n")[2]  # the first line is a label, for people
         bound = 0
-        if isinstance(kernel.body, Contraction):
-            problem = FAMILIES["contraction"].problem(kernel)
+        if family.title == "contraction/simt":
+            problem = family.problem(kernel)
             bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem), kernel.inputs)
         found.setdefault(code, Case(kernel.label or step.name, source, bound))
     return list(found.values())

@@ -65,7 +65,7 @@ def compile(
 
 def render(steps: Sequence[Step], target: Target, tell: Progress) -> dict[Step, Rendered]:
     """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one."""
-    family_of, render_one = back_end(target.language)
+    engines_of, render_one = back_end(target.language)
     done: dict[str, Rendered] = {}
     rendered: dict[Step, Rendered] = {}
     for number, step in enumerate(steps):
@@ -73,8 +73,8 @@ def render(steps: Sequence[Step], target: Target, tell: Progress) -> dict[Step, 
         if step.kernel is None:
             continue
         if step.kernel.digest not in done:
-            choice = choose(step.kernel, family_of(step.kernel), target.limits)
-            source = render_one(step.kernel, choice.schedule, target, step.name)
+            choice = choose(step.kernel, engines_of(step.kernel, target.features), target.limits)
+            source = render_one(step.kernel, choice.schedule, target, step.name, choice.family)
             done[step.kernel.digest] = Rendered(source, choice)
         rendered[step] = done[step.kernel.digest]
     return rendered

@@ -39,6 +39,9 @@ class Contraction:
 
     ``a`` and ``b`` are element expressions: loads with index maps, halo guards and elementwise prologues. The
     accumulator's dtype is ``acc.dtype``; ``a`` and ``b`` are cast to it before they are multiplied.
+
+    ``math`` is what may be done to f32 operands: ``strict`` nothing, ``tf32`` rounds them to 10 bits of fraction,
+    ``3xtf32`` multiplies them as sums of two such numbers, which keeps f32's accuracy.
     """
 
     batch: tuple[Var, ...]
@@ -48,6 +51,7 @@ class Contraction:
     a: Expr
     b: Expr
     acc: Hole
+    math: str = "strict"
 
     @property
     def domain(self) -> tuple[Var, ...]:
@@ -147,7 +151,7 @@ def format_kernel(kernel: Kernel) -> str:
             lines.append(f"  batch {_axes(c.batch)} | m {_axes(c.m)} | n {_axes(c.n)} | k {_axes(c.k)}")
             lines.append(f"  a = {format_expr(c.a)}")
             lines.append(f"  b = {format_expr(c.b)}")
-            lines.append(f"  {c.acc.name}: {c.acc.dtype}")
+            lines.append(f"  {c.acc.name}: {c.acc.dtype}" + (f" {c.math}" if c.math != "strict" else ""))
         case Rowwise() as r:
             lines.append(f"  rows {_axes(r.rows)} | cols {_axes(r.cols)}")
             lines += [f"  {s.hole.name}: {s.hole.dtype} = {s.op} {format_expr(s.value)}" for s in r.statistics]

@@ -158,7 +158,7 @@ def _compiled(kernel: Kernel, item: Rendered) -> CompiledKernel:
         groups=geometry.groups,
         items=geometry.items,
         shared=geometry.dynamic_shared_bytes,
-        family=kernel.family,
+        family=f"{kernel.family}/{engine}" if (engine := item.choice.family.engine) else kernel.family,
         label=kernel.label,
         tier=item.choice.tier,
         schedule=dict(source.schedule),

@@ -292,7 +292,7 @@ def _canonical(kernel: Kernel) -> Kernel:
             body = Loops(new(domain))
         case Contraction() as c:
             body = Contraction(
-                new(c.batch), new(c.m), new(c.n), new(c.k), rename(c.a, names), rename(c.b, names), c.acc
+                new(c.batch), new(c.m), new(c.n), new(c.k), rename(c.a, names), rename(c.b, names), c.acc, c.math
             )
         case Rowwise() as r:
             statistics = tuple(Statistic(s.hole, s.op, rename(s.value, names)) for s in r.statistics)

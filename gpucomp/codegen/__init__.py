@@ -9,18 +9,18 @@ from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets.target import Target
 
-FamilyOf = Callable[[Kernel], Family]
-Render = Callable[[Kernel, Schedule, Target, str], KernelSource]
+EnginesOf = Callable[[Kernel, frozenset[str]], tuple[Family, ...]]
+Render = Callable[[Kernel, Schedule, Target, str, Family | None], KernelSource]
 
 
-def back_end(language: str) -> tuple[FamilyOf, Render]:
-    """The families of a language and the function that renders them. Imported when first asked for."""
+def back_end(language: str) -> tuple[EnginesOf, Render]:
+    """The engines of a language and the function that renders them. Imported when first asked for."""
     if language == "llvm":
         from gpucomp.codegen.llvm import emit
-        from gpucomp.codegen.llvm.space import family_of as cpu_family_of
+        from gpucomp.codegen.llvm.space import engines_of as cpu_engines_of
 
-        return cpu_family_of, emit
-    from gpucomp.codegen.families import family_of
+        return cpu_engines_of, emit
+    from gpucomp.codegen.families import engines_of
     from gpucomp.codegen.render import render
 
-    return family_of, render
+    return engines_of, render

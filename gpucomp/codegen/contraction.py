@@ -18,7 +18,7 @@ from gpucomp.kernel import Contraction, Kernel
 def contraction_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/contraction/kernel.j2`` for what each hook is."""
+    """See ``kernels_templates/contraction/simt.j2`` for what each hook is."""
     body = kernel.body
     assert isinstance(body, Contraction)
     batch = var("batch", max(1, p.batch))

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
-from gpucomp.kernels_templates.contraction.space import FAMILY as CONTRACTION
+from gpucomp.kernels_templates.contraction.simt import FAMILY as CONTRACTION
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
-FAMILIES = {family.name: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL)}
+FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL)}
+
+
+# engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
+ENGINES: dict[type, tuple[Family, ...]] = {
+    Loops: (LOOPS,),
+    Contraction: (CONTRACTION,),
+    Rowwise: (ROWWISE,),
+    Window: (POOL,),
+}
+
+
+def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
+    """The engines that can compute ``kernel`` on a device with ``features``, the one to prefer first."""
+    return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
 
 
 def family_of(kernel: Kernel) -> Family:
-    """The family that computes ``kernel``'s body."""
-    match kernel.body:
-        case Loops():
-            return LOOPS
-        case Contraction():
-            return CONTRACTION
-        case Rowwise():
-            return ROWWISE
-        case Window():
-            return POOL
-    raise AssertionError(f"no family for {type(kernel.body).__name__}")
+    """The engine that computes ``kernel`` on every device."""
+    return ENGINES[type(kernel.body)][-1]

@@ -65,9 +65,10 @@ def _pointwise(
     return {"body": body, "index": index_type}
 
 
+# by the title of the family
 HOOKS: Mapping[str, Hooks] = {
     "loops": loops_hooks,
-    "contraction": contraction_hooks,
+    "contraction/simt": contraction_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
 }

@@ -34,21 +34,25 @@ def environment() -> Environment:
     )
 
 
-def render(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> KernelSource:
+def render(
+    kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None
+) -> KernelSource:
     """The source of ``kernel`` with ``schedule`` in the target's language; its entry is called ``name``.
+
+    ``family`` is the engine that the schedule is for; the one that every device has if there is none.
 
     Raises ``ScheduleError`` for a schedule that cannot run, ``UnsupportedError`` for arithmetic that the device lacks.
     """
     if target.language not in DIALECTS:
         raise UsageError(f"templates speak {', '.join(DIALECTS)}, not {target.language}", code="GPC2003")
-    family, dialect = family_of(kernel), DIALECTS[target.language]
+    family, dialect = family or family_of(kernel), DIALECTS[target.language]
     problem = family.problem(kernel)
     family.require(schedule, problem, target.limits)
     s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
     params = [(f"x{i}", t.dtype) for i, t in enumerate(kernel.params)]
     printer = CPrinter(dialect, params, target.features)
     derived = family.derive(s, p)
-    hooks = HOOKS[family.name](kernel, printer, s, p, SimpleNamespace(**derived))
+    hooks = HOOKS[family.title](kernel, printer, s, p, SimpleNamespace(**derived))
     text = (
         environment()
         .get_template(family.template)

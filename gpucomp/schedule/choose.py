@@ -9,12 +9,13 @@
 
 A tier is a function ``(kernel, family, problem, limits) -> schedule or None``. ``TIERS`` lists those that are there:
 the default alone, until there are records to look up and a model to rank by. Every answer is checked for legality on
-the target before it is used.
+the target before it is used. Within a tier the engines are asked in the order of preference, and the first with a
+legal answer wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -26,10 +27,11 @@ Tier = Callable[[Kernel, Family, Problem, Limits], Schedule | None]
 
 @dataclass(frozen=True)
 class Choice:
-    """A schedule and the tier that gave it."""
+    """A schedule, the tier that gave it, and the engine it is for."""
 
     schedule: Mapping[str, int]
     tier: str
+    family: Family
 
 
 def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Schedule:
@@ -39,15 +41,23 @@ def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -
 TIERS: tuple[tuple[str, Tier], ...] = (("default", _default),)
 
 
-def choose(kernel: Kernel, family: Family, limits: Limits, *, tiers: tuple[tuple[str, Tier], ...] = TIERS) -> Choice:
-    """The schedule of the first tier that answers. Raises ``ScheduleError`` when that answer cannot run."""
-    problem = family.problem(kernel)
+def choose(
+    kernel: Kernel,
+    families: Sequence[Family],
+    limits: Limits,
+    *,
+    tiers: tuple[tuple[str, Tier], ...] = TIERS,
+) -> Choice:
+    """The schedule of the first tier that answers, for the first of ``families`` that can run it.
+
+    Raises ``ScheduleError`` when not even the last family's default can run.
+    """
+    problems = [(family, family.problem(kernel)) for family in families]
     for name, tier in tiers:
-        schedule = tier(kernel, family, problem, limits)
-        if schedule is None:
-            continue
-        if name != tiers[-1][0] and family.reasons(schedule, problem, limits):
-            continue  # a record of another device that this one cannot run
-        family.require(schedule, problem, limits)
-        return Choice(dict(schedule), name)
+        for family, problem in problems:
+            schedule = tier(kernel, family, problem, limits)
+            if schedule is not None and not family.reasons(schedule, problem, limits):
+                return Choice(dict(schedule), name, family)
+    family, problem = problems[-1]
+    family.require(_default(kernel, family, problem, limits), problem, limits)
     raise AssertionError("the last tier always answers")

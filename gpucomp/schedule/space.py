@@ -48,15 +48,53 @@ class Geometry:
     counter_bytes: int = 0  # zeroed once; the kernel leaves it zeroed
 
 
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """One axis of a packed operand: ``(flat index along axis // step) % extent``.
+
+    axis     ``batch``, ``k`` or ``span``: the operand's rows (``a``) or columns (``b``), each as one flat index
+    """
+
+    axis: str
+    step: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A contraction's constant operand, rearranged when the model is compiled: one axis a digit, outermost first.
+
+    ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` are columns by fours. Digits that reach past
+    an axis pad it with zeros.
+    """
+
+    operand: str  # "a" or "b"
+    digits: tuple[Digit, ...]
+
+
+def _anything(kernel: Kernel, features: frozenset[str]) -> str:
+    return ""
+
+
+def _as_it_is(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Family:
-    """One template with its space. ``space.py`` beside the template makes it.
+    """One template with its space. The module beside the template makes it.
+
+    A family of kernels may have several engines, each with a template and a space of its own: ``contraction`` has
+    ``simt``, ``mma`` ... What one engine cannot do at all, ``accepts`` says; the last engine of a family does all.
 
     problem(kernel)              -> the sizes that specialise the template
     objections(s, p, limits)     -> a reason for everything that cannot run (never for what is merely slow)
     derive(s, p)                 -> sizes computed from the schedule, for the template
     geometry(s, p)               -> the launch
     default(p, limits)           -> a schedule that is legal at every size on the smallest device
+    accepts(kernel, features)    -> why this engine cannot compute the kernel on such a device; empty when it can
+    estimate(s, p, limits)       -> microseconds, about: ranks schedules of this engine, and engines
+    packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
     """
 
     name: str
@@ -67,6 +105,15 @@ class Family:
     derive: Callable[[SimpleNamespace, SimpleNamespace], Mapping[str, int]]
     geometry: Callable[[SimpleNamespace, SimpleNamespace], Geometry]
     default: Callable[[SimpleNamespace, Limits], Schedule]
+    engine: str = ""
+    accepts: Callable[[Kernel, frozenset[str]], str] = _anything
+    estimate: Callable[[SimpleNamespace, SimpleNamespace, Limits], float] | None = None
+    packing: Callable[[Kernel, SimpleNamespace, SimpleNamespace], Packing | None] = _as_it_is
+
+    @property
+    def title(self) -> str:
+        """``contraction/mma``, or the name alone where there is but one engine."""
+        return f"{self.name}/{self.engine}" if self.engine else self.name
 
     def reasons(self, schedule: Schedule, problem: Problem, limits: Limits) -> list[str]:
         """Why ``schedule`` cannot run; empty when it can."""
@@ -79,7 +126,7 @@ class Family:
     def require(self, schedule: Schedule, problem: Problem, limits: Limits) -> None:
         """Raise ``ScheduleError`` with all the reasons unless ``schedule`` can run."""
         if reasons := self.reasons(schedule, problem, limits):
-            raise ScheduleError(f"{self.name} {dict(schedule)}: {'; '.join(reasons)}", code="GPC8001")
+            raise ScheduleError(f"{self.title} {dict(schedule)}: {'; '.join(reasons)}", code="GPC8001")
 
     def legal(self, problem: Problem, limits: Limits) -> Iterator[dict[str, int]]:
         """Every schedule that can run, in the order of the parameters."""

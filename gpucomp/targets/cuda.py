@@ -29,6 +29,12 @@ ARCHITECTURES = {
     "sm_100": (232448, 148),
     "sm_120": (101376, 170),
 }
+# what the kernels of an architecture may use beyond the language
+MATRIX = frozenset({"fp16", "fp64", "dp4a", "mma"})  # mma.sync of f16 and s8, ldmatrix
+AMPERE = MATRIX | {"cp_async", "mma_sm80"}  # the larger shapes, bf16 and tf32
+TMA = AMPERE | {"tma", "cluster", "pdl"}  # mbarriers too
+FEATURES = {"sm_75": MATRIX, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE, "sm_90a": TMA | {"wgmma"},
+            "sm_100": TMA, "sm_120": TMA}  # fmt: skip
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 
 
@@ -44,7 +50,7 @@ def manifest(arch: str) -> Target:
         vector_bytes=16,
         async_copy=arch != "sm_75",
     )
-    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=frozenset({"fp16", "fp64"}))
+    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=FEATURES[arch])
 
 
 def resolve(which: str) -> Target:

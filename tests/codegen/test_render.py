@@ -11,7 +11,7 @@ from jinja2.runtime import Macro
 from kernels import add_relu, conv, matmul, max_pool, padded, reduction, softmax, transposed
 
 from gpucomp.codegen.dialect import DIALECTS
-from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.codegen.families import family_of
 from gpucomp.codegen.render import environment, render
 from gpucomp.errors import ScheduleError, UnsupportedError, UsageError
 from gpucomp.ir.types import F64
@@ -45,7 +45,7 @@ def test_dialects_define_the_same_macros():
     assert cuda_macros == opencl_macros
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KERNELS)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_every_family_renders_for_every_dialect_at_its_default(family, target):
     kernel = KERNELS[family]
@@ -58,7 +58,7 @@ def test_every_family_renders_for_every_dialect_at_its_default(family, target):
     assert "#define" not in source.text
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KERNELS)
 def test_rendering_is_a_pure_function(family):
     kernel, target = KERNELS[family], TARGETS[0]
 

@@ -1,7 +1,7 @@
 // matmul 20x36x100
 // problem   batch=1 m=20 n=36 k=100 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 out_wide=4 acc_bytes=4
 // schedule  tile_m=16 tile_n=32 tile_k=8 reg_m=2 reg_n=4 stages=2 splits=4 lanes=1
-// template  contraction/kernel.j2
+// template  contraction/simt.j2
 
 
 extern "C" __global__ void __launch_bounds__(64) kernel0(

@@ -30,7 +30,7 @@ def test_defaults_are_legal_at_sizes_no_machine_has():
     p = SimpleNamespace(batch=1, m=1 << 20, n=1 << 16, k=1 << 20, a_by_depth=1, a_wide=4, b_by_depth=0, b_wide=4,
                         out_wide=4, acc_bytes=4)  # fmt: skip
     for limits in DEVICES.values():
-        family = FAMILIES["contraction"]
+        family = FAMILIES["contraction/simt"]
 
         assert family.reasons(family.default(p, limits), vars(p), limits) == []
 
@@ -66,7 +66,7 @@ def test_every_parameter_says_what_it_means_and_has_a_choice(family):
 )
 def test_contraction_objects_to_what_cannot_run(change, reason):
     base = {"tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 2, "splits": 1, "lanes": 1}
-    family = FAMILIES["contraction"]
+    family = FAMILIES["contraction/simt"]
     problem = family.problem(matmul(300, 300, 300))
 
     assert family.reasons(base, problem, DEVICES["cuda:sm_80"]) == []
@@ -83,17 +83,17 @@ def test_a_vector_wider_than_the_innermost_axis_divides_cannot_run():
 
 
 def test_a_small_result_of_a_deep_sum_is_split():
-    problem = FAMILIES["contraction"].problem(conv((1, 7, 7, 512), 512, (3, 3), pad=1))
+    problem = FAMILIES["contraction/simt"].problem(conv((1, 7, 7, 512), 512, (3, 3), pad=1))
 
-    schedule = FAMILIES["contraction"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
+    schedule = FAMILIES["contraction/simt"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
 
     assert schedule["splits"] > 1
 
 
 def test_a_large_result_is_not_split():
-    problem = FAMILIES["contraction"].problem(matmul(4096, 4096, 4096))
+    problem = FAMILIES["contraction/simt"].problem(matmul(4096, 4096, 4096))
 
-    schedule = FAMILIES["contraction"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
+    schedule = FAMILIES["contraction/simt"].default(SimpleNamespace(**problem), DEVICES["cuda:sm_90a"])
 
     assert schedule["splits"] == 1
     assert schedule["reg_m"] * schedule["reg_n"] == 64

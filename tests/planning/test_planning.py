@@ -8,6 +8,7 @@ from graphs import interpret, random_graph, tensor, weight
 from kernel_oracle import update
 
 from gpucomp import ops
+from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.source import KernelSource
 from gpucomp.ir import Graph
 from gpucomp.ir.types import DTYPES
@@ -22,7 +23,7 @@ from gpucomp.targets.target import Target
 def plan_of(graph, geometry=None, alignment=64):
     steps = partition(graph)
     rendered = {
-        s: Rendered(KernelSource(s.name, "cuda", "", geometry or Geometry((1, 1, 1))), Choice({}, "default"))
+        s: Rendered(KernelSource(s.name, "cuda", "", geometry or Geometry((1, 1, 1))), Choice({}, "default", FAMILIES["loops"]))
         for s in steps
         if s.kernel is not None
     }

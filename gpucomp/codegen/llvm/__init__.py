@@ -9,16 +9,18 @@ from gpucomp.codegen.llvm.space import contraction_form, family_of
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, cast, reduce
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Window
-from gpucomp.schedule.space import Geometry, Schedule
+from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
 
-def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str) -> KernelSource:
+def emit(
+    kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None
+) -> KernelSource:
     """``void name(ptr ..., i64 first_task, i64 last_task)``; ``geometry.groups[0]`` is the number of tasks.
 
     Raises ``ScheduleError`` for a schedule that cannot run on ``target``.
     """
-    family = family_of(kernel)
+    family = family or family_of(kernel)
     family.require(schedule, family.problem(kernel), target.limits)
     if all(type.size == 0 for type in kernel.params[kernel.inputs :]):
         arguments = ", ".join(f"ptr %p{i}" for i in range(len(kernel.params)))

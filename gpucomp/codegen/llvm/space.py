@@ -228,3 +228,8 @@ def family_of(kernel: Kernel) -> Family:
         case Contraction():
             return CONTRACTION
     return WINDOW
+
+
+def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
+    """The CPU has one engine for each kind of kernel."""
+    return (family_of(kernel),)

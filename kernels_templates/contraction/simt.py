@@ -236,4 +236,4 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     return schedule
 
 
-FAMILY = Family("contraction", "contraction/kernel.j2", PARAMS, problem, objections, derive, geometry, default)
+FAMILY = Family("contraction", "contraction/simt.j2", PARAMS, problem, objections, derive, geometry, default, "simt")
