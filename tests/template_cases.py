@@ -86,7 +86,6 @@ def default(kernel: Kernel, limits: Limits) -> dict[str, int]:
     return dict(family.default(SimpleNamespace(**family.problem(kernel)), limits))
 
 
-
 MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
 
 

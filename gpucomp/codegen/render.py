@@ -34,9 +34,7 @@ def environment() -> Environment:
     )
 
 
-def render(
-    kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None
-) -> KernelSource:
+def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
     """The source of ``kernel`` with ``schedule`` in the target's language; its entry is called ``name``.
 
     ``family`` is the engine that the schedule is for; the one that every device has if there is none.

@@ -97,7 +97,9 @@ def _reduce(expr: Reduce, sources: Sequence[np.ndarray], memo: dict[Expr, np.nda
         return identity
     # a reduction gets trailing axes of its own, so that everything bound outside broadcasts against it
     extra = len(extents)
-    outer: dict[Expr, np.ndarray] = {e: v[(...,) + (None,) * extra] for e, v in memo.items() if isinstance(e, (Var, Hole))}
+    outer: dict[Expr, np.ndarray] = {
+        e: v[(...,) + (None,) * extra] for e, v in memo.items() if isinstance(e, (Var, Hole))
+    }
     grid = np.broadcast_shapes(*(v.shape for e, v in outer.items() if e in expr.free), (1,) * extra)
     points = max(1, math.prod(grid)) * math.prod(extents[1:])
     step = max(1, CHUNK // max(1, points))

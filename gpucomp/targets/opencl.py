@@ -57,7 +57,8 @@ def resolve(which: str) -> Target:
         known = ", ".join(FLAVOURS)
         if not which:
             raise DeviceError(
-                "no OpenCL device was found; install a driver (or `pip install gpucomp[pocl]` for the CPU)", code="GPC5001"
+                "no OpenCL device was found; install a driver (or `pip install gpucomp[pocl]` for the CPU)",
+                code="GPC5001",
             )
         raise UsageError(f"no OpenCL device {which!r}: flavours are {known}; devices here are {have}", code="GPC2002")
     return of_device(found[0], f"opencl:{which}" if which else "opencl")

@@ -90,9 +90,7 @@ class CudaOnCpu:
         """
         grid3, block3 = _extents(grid, "grid"), _extents(block, "block")
         if (threads := int(np.prod(block3))) > MAX_THREADS:
-            raise CudaOnCpuError(
-                f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run"
-            )
+            raise CudaOnCpuError(f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run")
         buffers = _distinct_buffers(args)
         header = (self._index, *grid3, *block3, ORDERS.index(order), seed, dynamic_shared)
         request = [struct.pack("<10Q", *header), struct.pack("<Q", len(buffers))]
@@ -128,9 +126,7 @@ class CudaOnCpu:
         if failed:
             raise CudaOnCpuError(f"{self.kernel}: {done.stdout[16 : 16 + length].decode()}")
 
-    def _copy_back(
-        self, buffers: Sequence[np.ndarray], args: Sequence[np.ndarray | np.generic], data: bytes
-    ) -> None:
+    def _copy_back(self, buffers: Sequence[np.ndarray], args: Sequence[np.ndarray | np.generic], data: bytes) -> None:
         offset = 0
         for buffer in buffers:
             after = data[offset : offset + buffer.nbytes]
@@ -139,9 +135,7 @@ class CudaOnCpu:
                 buffer[...] = np.frombuffer(after, buffer.dtype).reshape(buffer.shape)
             elif after != buffer.tobytes():
                 number = _first_argument(buffer, args)
-                raise CudaOnCpuError(
-                    f"{self.kernel}: argument {number} is read-only, and the kernel wrote to it"
-                )
+                raise CudaOnCpuError(f"{self.kernel}: argument {number} is read-only, and the kernel wrote to it")
 
 
 def compile_many(
@@ -149,8 +143,7 @@ def compile_many(
 ) -> list[CudaOnCpu]:
     """Compile (source, kernel name) pairs in one run of g++; a source that recurs is compiled once."""
     return [
-        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels)
-        for source, kernel in kernels
+        CudaOnCpu(source, kernel, sanitizer=sanitizer, cache_dir=cache_dir, batch=kernels) for source, kernel in kernels
     ]
 
 

@@ -156,6 +156,4 @@ def test_address_sanitizer_is_silent_in_bounds(kernel, at, order):
 
 def test_a_divergent_barrier_is_reported_in_sanitizer_builds_too():
     with pytest.raises(CudaOnCpuError, match="barrier divergence: 13 threads wait"):
-        CudaOnCpu(kernel_text("wrong"), "k_some_wait", sanitizer="address").run(
-            (1,), (64,), [np.zeros(64, np.float32)]
-        )
+        CudaOnCpu(kernel_text("wrong"), "k_some_wait", sanitizer="address").run((1,), (64,), [np.zeros(64, np.float32)])

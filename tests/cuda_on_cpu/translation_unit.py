@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 from cuda_on_cpu.errors import CudaOnCpuError
 
-KERNEL = re.compile(
-    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
-)  # its name
+KERNEL = re.compile(r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\(")  # its name
 SHARED_TYPE = re.compile(r"__shared__\s+(?!__align__)((?:(?:unsigned|signed|long|short)\s+)*\w+)")
 # g++ may emit the variables of a section first to last or last to first; either way four bytes come first, so
 # that nothing is better aligned than it asked for

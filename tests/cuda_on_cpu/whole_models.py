@@ -23,7 +23,9 @@ class ModelOnCpu:
         pairs = [(executable.sources[k.source], k.name) for k in self.plan.kernels]
         self.kernels: list[CudaOnCpu] = compile_many(pairs, sanitizer=sanitizer)
 
-    def run(self, inputs: Mapping[str, np.ndarray], *, order: Order = "forward", seed: int = 0) -> dict[str, np.ndarray]:
+    def run(
+        self, inputs: Mapping[str, np.ndarray], *, order: Order = "forward", seed: int = 0
+    ) -> dict[str, np.ndarray]:
         plan = self.plan
         arena = np.full(plan.arena_bytes // 2 + 1, POISON, np.uint16).view(np.uint8)
         memory: list[np.ndarray] = []

@@ -15,7 +15,14 @@ from gpucomp.ir import Graph
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
 
-MOST_KERNELS = {"resnet18": 23, "resnet50": 56, "mobilenet_v2": 55, "mobilenet_v1": 31, "bert_base": 111, "vit_b16": 112}
+MOST_KERNELS = {
+    "resnet18": 23,
+    "resnet50": 56,
+    "mobilenet_v2": 55,
+    "mobilenet_v1": 31,
+    "bert_base": 111,
+    "vit_b16": 112,
+}
 
 
 def kernels_of(model, prologues=True):

@@ -23,7 +23,9 @@ from gpucomp.targets.target import Target
 def plan_of(graph, geometry=None, alignment=64):
     steps = partition(graph)
     rendered = {
-        s: Rendered(KernelSource(s.name, "cuda", "", geometry or Geometry((1, 1, 1))), Choice({}, "default", FAMILIES["loops"]))
+        s: Rendered(
+            KernelSource(s.name, "cuda", "", geometry or Geometry((1, 1, 1))), Choice({}, "default", FAMILIES["loops"])
+        )
         for s in steps
         if s.kernel is not None
     }

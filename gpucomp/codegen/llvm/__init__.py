@@ -13,9 +13,7 @@ from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
 
-def emit(
-    kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None
-) -> KernelSource:
+def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
     """``void name(ptr ..., i64 first_task, i64 last_task)``; ``geometry.groups[0]`` is the number of tasks.
 
     Raises ``ScheduleError`` for a schedule that cannot run on ``target``.
