@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpucomp import precision as narrow
 from gpucomp import targets
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
@@ -33,6 +34,8 @@ def compile(
     target: str = "auto",
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
@@ -41,6 +44,8 @@ def compile(
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is what GPUCOMP_TARGET says, else cpu
     shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``
     constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
+    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.precision``
+    keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
     progress  called with (stage, done, total) as the work goes on
     observer  called with the record of each rewrite pass
 
@@ -50,14 +55,16 @@ def compile(
     tell = progress or (lambda stage, done, total: None)
     device = targets.resolve(target)
 
+    narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
     graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()}, constants=constants)
     tell("rewrite", 0, 1)
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
+    steps = narrow.apply(steps, graph, precision, keep_fp32)
     steps, rendered = render(steps, device, tell)
-    plan, weights = make_plan(graph, steps, rendered, device)
+    plan, weights = make_plan(graph, steps, rendered, device, precision)
     sources = {item.source.name: item.source for item in rendered.values()}
     binaries = targets.build(plan, list(sources.values()), device, tell)
     report(plan, steps, rendered, device)
