@@ -15,7 +15,6 @@ from gpucomp.compiler import lower
 from gpucomp.errors import UsageError
 from gpucomp.targets import cuda, resolve, sass
 
-
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (2, 1, 8, 8)}
 OPEN = ("--shapes", "image:2x1x8x8")  # the network leaves its batch open
