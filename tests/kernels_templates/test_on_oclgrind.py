@@ -14,6 +14,7 @@ import pytest
 from oclgrind_jobs import KERNELS, TARGET, TINY, source_of
 from template_cases import CASES, default, is_empty, spread
 
+from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.targets import opencl
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ LIMIT_S = 240
 
 pytestmark = pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
 
-TILE = {"tile_m": 4, "tile_n": 8, "tile_k": 4, "reg_m": 1, "reg_n": 2, "stages": 1, "splits": 1, "lanes": 1}
+TILE = {**PLAIN, "tile_m": 4, "tile_n": 8, "tile_k": 4, "reg_m": 1, "reg_n": 2, "stages": 1}
 CONTRACTIONS = {
     "groups of 16": TILE,
     "two stages": TILE | {"stages": 2},
