@@ -25,8 +25,8 @@ def contraction_hooks(
     body = kernel.body
     assert isinstance(body, Contraction)
     batch = var("batch", max(1, p.batch))
-    a = _loader(kernel, printer, "a", body.a, batch, s, p, derived)
-    b = _loader(kernel, printer, "b", body.b, batch, s, p, derived)
+    a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
+    b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
     acc_type = printer.dialect.value_type(body.acc.dtype)
     scratch = [
         {"name": "workspace", "type": acc_type, "access": "shared"},
@@ -36,7 +36,7 @@ def contraction_hooks(
         "scratch": scratch if s.splits > 1 else [],
         "a": a,
         "b": b,
-        **_epilogue(kernel, printer, batch, s, p, derived),
+        **epilogue(kernel, printer, batch, p, derived.out_vector, _sum(s, derived.out_vector)),
         # Left to itself ptxas saves registers for more work-groups, and the addresses of many inputs go to a stack
         "groups_per_unit": int(kernel.inputs > USUAL_INPUTS),
         "index": printer.dialect.index_type(_largest_index(s, p)),
@@ -51,7 +51,7 @@ def _largest_index(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return max(p.m + s.tile_m, p.n + s.tile_n, p.k + s.tile_k * s.splits, p.batch) + 1
 
 
-def _loader(
+def loader(
     kernel: Kernel,
     printer: CPrinter,
     name: str,
@@ -60,6 +60,7 @@ def _loader(
     s: SimpleNamespace,
     p: SimpleNamespace,
     derived: SimpleNamespace,
+    depth_name: str = "",
 ) -> SimpleNamespace:
     """One operand's tile, moved by all work-items, ``width`` neighbours in memory an access.
 
@@ -104,7 +105,7 @@ def _loader(
     arrays = [(f"{name}_at{i}", printer.ctype(part), text) for i, (part, text) in enumerate(names.items())]
     if span_steps > 1:
         names = {part: f"{array}[{name}_i]" for part, (array, _, _) in zip(names, arrays, strict=True)}
-    depth_known = _lanes_known(depth, depth_width, f"{name}_depth")
+    depth_known = _lanes_known(depth, depth_width, depth_name or f"{name}_depth")
     depth_parts = [e for e in parts_within([element], inner) if e not in depth_known]
     depth_lines, depth_names = Emitter(printer, depth_known, prefix=f"{name}d").named(depth_parts)
     chunked = depth_width > 1 and _uses([*depth_parts, _without(element, depth_parts)], depth, depth_width)
@@ -132,6 +133,8 @@ def _loader(
         # a CPU's compiler unrolls what it wants of a whole tile's loops, and takes a minute where it is told to
         return [*head, *lane_loop([*lines, f"{place} = {text};"], width, unrolled=s.lanes == 1)]
 
+    for together in (0, 1):
+        move("to", "to", together)  # names the helpers that the text calls, which stand in front of it
     return SimpleNamespace(
         name=name,
         span=f"{name}_{SPAN[name]}",
@@ -181,13 +184,19 @@ def _uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
     return any(quotient in _without(e, [scaled]).free for e in exprs)
 
 
-def _epilogue(
-    kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
-) -> dict[str, Any]:
-    """``row_lines``: once a row; ``store``: once a group of ``out_vector`` columns of it, the first one ``column``."""
+def _sum(s: SimpleNamespace, width: int) -> str:
+    """The sum of lane ``lane`` of the template's vector ``j`` of row ``i``."""
+    sums, lane = "sums" if s.lanes > 1 else "acc", LANE if width > 1 else "0"
+    return f"{sums}[{'i' if s.reg_m > 1 else '0'}][{plus(times('j' if s.reg_n > width else '0', width), lane)}]"
+
+
+def epilogue(kernel: Kernel, printer: CPrinter, batch: Var, p: SimpleNamespace, width: int, acc: str) -> dict[str, Any]:
+    """``row_lines``: once a ``row``; ``store``: once a group of ``width`` columns of it, the first one ``column``.
+
+    ``acc`` is the text of the sum, of one ``lane`` where there are several.
+    """
     body = kernel.body
     assert isinstance(body, Contraction)
-    width = derived.out_vector
     row, col, lane = var("row", max(1, p.m)), var("col", max(1, p.n // width)), var(LANE, width)
     flat = var("flat", max(1, p.n))
     columns = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
@@ -201,9 +210,7 @@ def _epilogue(
     known: dict[Expr, str] = {batch: "batch", row: "row"}
     row_lines, names = Emitter(printer, known, prefix="r").named(parts_within(exprs, groups[0]))
     known |= names | _lanes_known(col, width, "column")
-    first = times("j" if s.reg_n > width else "0", width)
-    sums = "sums" if s.lanes > 1 else "acc"
-    known[body.acc] = f"{sums}[{'i' if s.reg_m > 1 else '0'}][{plus(first, LANE if width > 1 else '0')}]"
+    known[body.acc] = acc
     if width > 1:
         known[lane] = LANE
     store = Emitter(printer, known).store(stores, lane, width)

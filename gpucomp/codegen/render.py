@@ -69,7 +69,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
     geometry = family.geometry(s, p)
     if target.limits.warp == 1 and geometry.items[0] > 1:
         # a CPU's work-items are loops around the text: PoCL, told to unroll inside, writes past what it keeps for them
-        text = re.sub(r"^ *#pragma unroll\n", "", text, flags=re.M)
+        text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
     header = _header(kernel, family, problem, schedule)
     return KernelSource(name, target.language, header + tidy(text), geometry, dict(schedule), family.template)
 
