@@ -11,6 +11,7 @@ from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
+from gpucomp.codegen.gemv import gemv_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
 from gpucomp.expr.simplify import unflatten
@@ -69,6 +70,7 @@ def _pointwise(
 HOOKS: Mapping[str, Hooks] = {
     "loops": loops_hooks,
     "contraction/simt": contraction_hooks,
+    "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
 }

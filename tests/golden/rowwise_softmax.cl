@@ -11,7 +11,6 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1,
     __global float* restrict x2) {
-
   const int id = (int)get_local_id(0);
   const int local_row = id / 32;
   const int lane_id = id % 32;
@@ -85,5 +84,4 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
       x1[r0 + col] = e3;
     }
   }
-
 }
