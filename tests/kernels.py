@@ -176,6 +176,20 @@ def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype
     return Kernel("reduce", params, 1, body, (Store(1, (r,), total),), label=f"{op} over {cols}")
 
 
+def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
+    """(x + residual - mean) / deviation * scale + shift over the columns; ``rows_inside``: of x[cols, rows]."""
+    r, c = var("r", rows), var("c", cols)
+    at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
+    x = cast(load(0, at, dtype), F32) + cast(load(1, at, dtype), F32)
+    total, squares = hole("total", F32), hole("squares", F32)
+    centred = x - total / float(cols)
+    body = Rowwise((r,), (c,), (Statistic(total, "sum", x), Statistic(squares, "sum", centred * centred)))
+    scaled = centred / call("sqrt", squares / float(cols) + 1e-5) * cast(load(2, (c,), dtype), F32)
+    value = cast(scaled + cast(load(3, (c,), dtype), F32), dtype)
+    whole, line = TensorType(dtype, shape), TensorType(dtype, (cols,))
+    return Kernel("norm", (whole, whole, line, line, whole), 1, body, (Store(4, at, value),), label="layer norm")
+
+
 def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: int, dtype: DType = F32) -> Kernel:
     """NHWC max pooling with padding that never wins."""
     n, h, w, c = image
