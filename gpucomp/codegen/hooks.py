@@ -10,6 +10,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
+from gpucomp.codegen.depthwise import depthwise_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
 from gpucomp.codegen.rowwise import rowwise_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
@@ -71,4 +72,5 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/simt": contraction_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
+    "depthwise": depthwise_hooks,
 }

@@ -152,7 +152,8 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     reading = passes * (LATENCY + d.steps * ACCESS * (1 + z.vector / 4))
     warps = z.lanes // d.lanes_in_warp
     joining = SHUFFLE * math.log2(d.lanes_in_warp) + (MEETING + 4 * warps if warps > 1 else 0)
-    alone = waves * (reading + p.statistics * joining * d.row_width) + (SPLIT + z.splits if z.splits > 1 else 0)
+    joining *= 1 + 0.1 * (d.row_width - 1)  # exchanges of several rows overlap
+    alone = waves * (reading + p.statistics * joining) + (SPLIT + z.splits if z.splits > 1 else 0)
     used = max(1, min(limits.units, groups))
     # neighbouring work-items that do not fill a line of memory fetch it for nothing
     side = z.rows_per_group if p.rows_side_by_side else z.lanes
