@@ -149,6 +149,8 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Of the legal schedules with the widest access that fits, the one that ``cycles`` finds fastest."""
+    if limits.warp == 1:
+        return _one_at_a_time(p, limits)
     threads = max(t for t in PARAMS[0].choices if t <= max(32, limits.threads))
     small = {"threads": min(threads, 128), "vector": 1, "tile_y": 1, "tile_x": 1, "unroll": 0}
     best: tuple[float, dict[str, int]] | None = None
@@ -170,6 +172,17 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     while groups(SimpleNamespace(**chosen), p) > MAX_GROUPS and chosen["threads"] < threads:
         chosen["threads"] *= 2
     return chosen
+
+
+def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """A CPU behind OpenCL: its vectors hold the channels, its registers a small tile."""
+    vector = max(w for w in PARAMS[1].choices if p.channels % w == 0)
+    tile_y, tile_x = (2 if p.out_y > 1 else 1), next(t for t in (4, 2, 1) if t <= max(1, p.out_x))
+    schedule = {"threads": 64, "vector": vector, "tile_y": tile_y, "tile_x": tile_x, "unroll": 1}
+    for change in ({"tile_y": 1}, {"unroll": 0}, {"tile_x": 1}, {"threads": 256}):
+        if any(True for _ in objections(SimpleNamespace(**schedule), p, limits)):
+            schedule |= change
+    return schedule
 
 
 FAMILY = Family(
