@@ -10,6 +10,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
+from gpucomp.codegen.depthwise import depthwise_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
 from gpucomp.codegen.gemv import gemv_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
@@ -73,4 +74,5 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
+    "depthwise": depthwise_hooks,
 }
