@@ -111,6 +111,7 @@ class Family:
     geometry(s, p)               -> the launch
     default(p, limits)           -> a schedule that is legal at every size on the smallest device
     accepts(kernel, features)    -> why this engine cannot compute the kernel on such a device; empty when it can
+    estimate(s, p, limits)       -> microseconds, about: the engine's own model, which ranks its schedules
     work(s, p)                   -> what a work-group does, for the analytic model; None: deal the kernel out evenly
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
     """
@@ -125,6 +126,7 @@ class Family:
     default: Callable[[SimpleNamespace, Limits], Schedule]
     engine: str = ""
     accepts: Callable[[Kernel, frozenset[str]], str] = _anything
+    estimate: Callable[[SimpleNamespace, SimpleNamespace, Limits], float] | None = None
     work: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
     packing: Callable[[Kernel, SimpleNamespace, SimpleNamespace], Packing | None] = _as_it_is
 
