@@ -11,7 +11,8 @@ from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import fast_axis
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.packing import packable
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -31,6 +32,7 @@ CHUNK_BYTES = 16  # what shared memory is swizzled by
 STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would meet in four banks
 FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
 REGISTER_FILE = 65536
+MAX_REGISTERS = 255
 MAX_GROUPS = (1 << 31) - 1
 RESERVED = 40  # registers for addresses, predicates and loop counters (kernels.md 1.2)
 
@@ -301,6 +303,23 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
 
 
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """A constant operand along the depth, where as it is it cannot be copied or its fragments are read piecemeal."""
+    for name, extent in (("b", p.n), ("a", p.m)):
+        by_depth, copied = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_copied")
+        width = math.gcd(p.k, CHUNK_BYTES // p.element_bytes)
+        piecemeal = p.element_bytes != 2 and not by_depth and width * p.element_bytes == CHUNK_BYTES
+        if (copied and not piecemeal) or width * p.element_bytes < 4 or not packable(kernel, name):
+            continue
+        after = SimpleNamespace(**{**vars(p), f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
+        available = min(MAX_REGISTERS, REGISTER_FILE // derive(s, p)["threads"])
+        # the schedule was chosen for the operand as it is, and has to run with this one
+        if all(registers(s, after, async_copy=is_async) <= available for is_async in (True, False)):
+            batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
+            return Packing(name, (*batch, Digit("span", 1, extent), Digit("k", 1, p.k)))
+    return None
+
+
 FAMILY = Family(
     "contraction",
     "contraction/mma.j2",
@@ -313,4 +332,5 @@ FAMILY = Family(
     "mma",
     accepts=accepts,
     estimate=estimate,
+    packing=packing,
 )

@@ -21,6 +21,7 @@ from gpucomp.expr.core import call, cast, load
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8, TensorType
 from gpucomp.kernel import Contraction
 from gpucomp.kernels_templates.contraction.mma import dynamic_shared_bytes, registers, shared_bytes
+from gpucomp.packing import pack, packed_constant
 from gpucomp.targets import cuda, opencl
 
 MMA = FAMILIES["contraction/mma"]
@@ -164,6 +165,52 @@ def test_an_awkward_shape_gives_numpy_s_answer_in_any_thread_order(name, built):
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+PACKED = {  # a constant operand that is better laid out along the depth, and one that is well as it is
+    "bytes": (bytes_of(20, 32, 64, I8, I8), "b"),
+    "f16 of odd columns": (matmul(20, 31, 48, dtype=F16), "b"),
+    "tf32": (with_math(matmul(20, 32, 48), "tf32"), "b"),
+    "rows of the left operand": (bytes_of(20, 32, 64, I8, I8, a_transposed=True, b_transposed=True), "a"),
+    "groups": (with_math(grouped_conv((1, 5, 5, 16), 2, 12, (3, 3), pad=1), "3xtf32"), "b"),
+    "f16": (matmul(20, 32, 48, dtype=F16), ""),
+    "f16 of odd depth": (matmul(20, 31, 49, dtype=F16), ""),
+}
+
+
+def packed_for(name):
+    kernel, operand = PACKED[name]
+    kernel = replace(kernel, constants=frozenset({"ab".index(operand or "b")}))
+    found = MMA.packing(kernel, SimpleNamespace(**SMALL), SimpleNamespace(**MMA.problem(kernel)))
+    return kernel, found
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_constants_are_laid_out_along_the_depth_where_that_helps(name):
+    kernel, found = packed_for(name)
+    operand = PACKED[name][1]
+
+    assert (found.operand if found else "") == operand
+    assert MMA.packing(PACKED[name][0], SimpleNamespace(**SMALL), SimpleNamespace(**MMA.problem(kernel))) is None
+    if found:
+        after = MMA.problem(pack(kernel, found).kernel)
+        assert (after[f"{operand}_by_depth"], after[f"{operand}_copied"]) == (1, 1)
+
+
+def test_packed_operands_give_numpy_s_answer():
+    cases = {name: packed_for(name) for name, (_, operand) in PACKED.items() if operand}
+    packed = {name: pack(kernel, found) for name, (kernel, found) in cases.items()}
+    sources = [render(p.kernel, SMALL, SM_80, f"k{i}", MMA) for i, p in enumerate(packed.values())]
+    compiled = compile_many([(s.text, s.name) for s in sources])
+    for (name, (kernel, _)), source, built in zip(cases.items(), sources, compiled, strict=True):
+        inputs = random_inputs(kernel)
+        arrays = [x if i in kernel.constants else None for i, x in enumerate(inputs)]
+        constant = packed_constant(packed[name], arrays)
+        kept = [inputs[i] for i in packed[name].kept]
+
+        outputs = launch(packed[name].kernel, source, built, [*kept, constant])
+
+        assert_right(kernel, outputs, inputs)
 
 
 # ---- precision ----------------------------------------------------------------------------------------------
