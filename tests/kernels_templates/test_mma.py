@@ -217,13 +217,13 @@ def test_packed_operands_give_numpy_s_answer():
 
 DEEP = with_math(matmul(16, 16, 1024), "3xtf32")
 DEEP_TILE = tile(16, 8, 1, 2, 1, 4, 3, 1, 1)
-PROMOTED = "acc[i][j][r] += part[r]"
+PROMOTED = "acc[0][j][r] += part[r]"
 
 
 @pytest.fixture(scope="module")
 def deep():
     whole = render(DEEP, DEEP_TILE, SM_80, "k0", MMA)
-    in_units = broken(whole.text, replace="float part[4] = {};", by="float (&part)[4] = acc[i][j];")
+    in_units = broken(whole.text, replace="float part[4] = {};", by="float (&part)[4] = acc[0][j];")
     in_units = broken(in_units, replace=f"for (int r = 0; r < 4; ++r) {PROMOTED};")
     texts = {
         "3xtf32": whole.text,
@@ -264,7 +264,7 @@ MISTAKES = {  # what is wrong: case, text, instead, which occurrence
     "another swizzle on the way in": ("f16", "(a_slow >> 1 & 3)", "(a_slow & 3)", 0),
     "another swizzle on the way out": ("f16", "(b_row >> 1 & 3)", "(b_row >> 2 & 3)", 0),
     "rows and depth of a fragment swapped": ("f16", "my_lane / 8 % 2 * 8", "my_lane / 16 * 8", 0),
-    "halves of b swapped": ("b along the depth", "b_position = (my_lane / 8 % 2)", "b_position = (1 - my_lane / 8 % 2)", 0),
+    "halves of b swapped": ("b along the depth", "b_position = my_lane / 8 % 2", "b_position = (1 - my_lane / 8 % 2)", 0),
     "a fragment that is not turned": ("a across the depth", "gc_ldmatrix_x4_trans(a_part", "gc_ldmatrix_x4(a_part", 1),
     "the step's fragments, not the next's": ("f16", "const int next = (k + 1) % 2", "const int next = k % 2", 0),
     "one chunk of depth too many": ("f16", "a_fast < 10", "a_fast < 11", 1),
@@ -275,8 +275,8 @@ MISTAKES = {  # what is wrong: case, text, instead, which occurrence
     "rows that are not there": ("f16", "row < 37 && ", "", 0),
     "a slice of the depth left out": ("split-K and slice-K", "part < 3", "part < 2", 0),
     "a split left out": ("split-K", "part < 3", "part < 2", 0),
-    "tf32 without rounding": ("tf32", "gc_float_to_tf32(__uint_as_float(a_part[k % 2][i][r]))",
-                              "a_part[k % 2][i][r]", 0),
+    "tf32 without rounding": ("tf32", "gc_float_to_tf32(__uint_as_float(a_part[k % 2][0][r]))",
+                              "a_part[k % 2][0][r]", 0),
     "no small part of b": ("3xtf32", "gc_mma_m16n8k8_tf32(part, a_big, b_small + j * 2);", "", 0),
 }  # fmt: skip
 
