@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from kernels import add_relu, conv, matmul, max_pool, padded, reduction, softmax, transposed
+from kernels import add_relu, conv, layer_norm, matmul, max_pool, padded, reduction, softmax, transposed
 
 from gpucomp.codegen.families import family_of
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
@@ -63,6 +63,12 @@ ROWWISE = {
     "any": reduction("max", 9, 14, dtype=BOOL),
     "no_columns": reduction("sum", 6, 0),
     "no_rows": reduction("sum", 0, 6),
+    "layer_norm": layer_norm(7, 48),
+    "layer_norm_f16": layer_norm(3, 40, dtype=F16),
+    "layer_norm_rows_inside": layer_norm(24, 11, rows_inside=True),
+    "all": reduction("sum", 1, 3001),
+    "one_element": reduction("max", 1, 1),
+    "wide_rows_inside": reduction("max", 64, 35, rows_inside=True, dtype=F16),
 }
 POOL = {
     "3x3": max_pool((1, 11, 9, 8), 3, 2, 1),

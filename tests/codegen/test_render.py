@@ -116,8 +116,14 @@ GOLDEN = {
         matmul(20, 36, 100),
         {**PLAIN, "tile_m": 16, "tile_n": 32, "tile_k": 8, "reg_m": 2, "reg_n": 4, "stages": 2, "splits": 4},
     ),
-    "rowwise_softmax": (softmax(6, 100), {"lanes": 32, "rows_per_group": 4, "keep": 1}),
-    "rowwise_sum": (reduction("sum", 40, 13, rows_inside=True), {"lanes": 4, "rows_per_group": 16, "keep": 0}),
+    "rowwise_softmax": (
+        softmax(6, 100),
+        {"lanes": 32, "rows_per_group": 4, "vector": 4, "keep": 1, "splits": 1},
+    ),
+    "rowwise_sum": (
+        reduction("sum", 40, 13, rows_inside=True),
+        {"lanes": 4, "rows_per_group": 16, "vector": 1, "keep": 0, "splits": 1},
+    ),
     "pool_max": (max_pool((1, 8, 8, 4), 2, 2, 0), {"threads": 64, "vector": 4, "items": 1, "unroll": 1}),
 }
 

@@ -81,7 +81,7 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(case, compiled):
 
 
 TILE = {**PLAIN, "tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 4, "stages": 1}
-ROW = {"lanes": 8, "rows_per_group": 4, "keep": 1}
+ROW = {"lanes": 8, "rows_per_group": 4, "vector": 1, "keep": 1, "splits": 1}
 POINTS = {"threads": 32, "vector": 4, "items": 2}
 
 # what a template can do, each at a schedule that makes it: derived sizes that prove it, kernel, schedule
@@ -174,11 +174,11 @@ BARRIER = "__syncthreads();"
 RACES = {
     "loops": (add_relu(5, 11, 4), POINTS),
     "pool": (max_pool((1, 9, 7, 8), 3, 2, 0), POINTS | {"unroll": 1}),
-    "rowwise": (softmax(5, 37), ROW),
+    "rowwise": (softmax(5, 67), ROW | {"lanes": 64, "rows_per_group": 2}),
     "contraction": (matmul(12, 20, 19), TILE | {"splits": 2}),
     "contraction of two stages": (matmul(12, 20, 27), TILE | {"splits": 2, "stages": 2}),
 }
-BARRIERS = {"rowwise": 4, "contraction": 4, "contraction of two stages": 3}
+BARRIERS = {"rowwise": 2, "contraction": 4, "contraction of two stages": 3}
 # The one before a work-group counts itself in orders its sums against those that another group reads. Blocks run one
 # after another on the CPU, so nothing here can show its lack.
 ARRIVING = {("contraction", 2), ("contraction of two stages", 1)}
