@@ -6,16 +6,17 @@ from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.kernels_templates.contraction.simt import FAMILY as CONTRACTION
 from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
+from gpucomp.kernels_templates.loops.transpose import FAMILY as TRANSPOSE
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
-FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL, DEPTHWISE)}
+FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL, DEPTHWISE, TRANSPOSE)}
 
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
-    Loops: (DEPTHWISE, LOOPS),
+    Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
     Contraction: (CONTRACTION,),
     Rowwise: (ROWWISE,),
     Window: (POOL,),

@@ -13,6 +13,7 @@ from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.depthwise import depthwise_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
 from gpucomp.codegen.rowwise import rowwise_hooks
+from gpucomp.codegen.transpose import transpose_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
 from gpucomp.expr.simplify import unflatten
 from gpucomp.kernel import Kernel, Loops, Store, Window
@@ -73,4 +74,5 @@ HOOKS: Mapping[str, Hooks] = {
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
     "depthwise": depthwise_hooks,
+    "loops/transpose": transpose_hooks,
 }
