@@ -8,10 +8,11 @@ from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
 from gpucomp.kernels_templates.loops.transpose import FAMILY as TRANSPOSE
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
+from gpucomp.kernels_templates.pool.window import FAMILY as POOL_WINDOW
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
-FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL, DEPTHWISE, TRANSPOSE)}
+FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL, DEPTHWISE, TRANSPOSE, POOL_WINDOW)}
 
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
@@ -19,7 +20,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
     Contraction: (CONTRACTION,),
     Rowwise: (ROWWISE,),
-    Window: (POOL,),
+    Window: (POOL_WINDOW, POOL),
 }
 
 

@@ -73,6 +73,7 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/simt": contraction_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
+    "pool/window": depthwise_hooks,
     "depthwise": depthwise_hooks,
     "loops/transpose": transpose_hooks,
 }
