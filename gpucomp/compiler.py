@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpucomp import precision as narrow
 from gpucomp import targets
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
+from gpucomp.ir.graph import Graph, Value
 from gpucomp.kernel import Step
+from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
@@ -31,6 +35,8 @@ def compile(
     target: str = "auto",
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
@@ -39,6 +45,8 @@ def compile(
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is what GPUCOMP_TARGET says, else cpu
     shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``
     constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
+    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.precision``
+    keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
     progress  called with (stage, done, total) as the work goes on
     observer  called with the record of each rewrite pass
 
@@ -47,15 +55,9 @@ def compile(
     """
     tell = progress or (lambda stage, done, total: None)
     device = targets.resolve(target)
-
-    tell("read", 0, 1)
-    graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()}, constants=constants)
-    tell("rewrite", 0, 1)
-    graph = run_pipeline(graph, target=device, observer=observer)
-    tell("partition", 0, 1)
-    steps = partition(graph, Policy(prologues=device.prologues))
-    rendered = render(steps, device, tell)
-    plan, weights = make_plan(graph, steps, rendered, device)
+    lowered = lower(model, device, shapes, constants, precision, keep_fp32, tell, observer)
+    graph, steps, rendered = lowered.graph, lowered.steps, lowered.rendered
+    plan, weights = make_plan(graph, steps, rendered, device, precision)
     sources = {item.source.name: item.source for item in rendered.values()}
     binaries = targets.build(plan, list(sources.values()), device, tell)
     report(plan, steps, rendered, device)
@@ -63,18 +65,59 @@ def compile(
     return Executable(plan, texts, binaries, weights)
 
 
-def render(steps: Sequence[Step], target: Target, tell: Progress) -> dict[Step, Rendered]:
-    """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one."""
+@dataclass(frozen=True)
+class Lowered:
+    """A model as far as its sources: nothing is planned or built yet."""
+
+    graph: Graph
+    steps: list[Step]
+    rendered: dict[Step, Rendered]
+
+
+def lower(
+    model: str | Path | bytes | ModelProto,
+    device: Target,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    tell: Progress = lambda stage, done, total: None,
+    observer: Callable[[PassRecord], None] | None = None,
+) -> Lowered:
+    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors."""
+    narrow.require(precision, device.features, device.name)
+    tell("read", 0, 1)
+    graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()}, constants=constants)
+    tell("rewrite", 0, 1)
+    graph = run_pipeline(graph, target=device, observer=observer)
+    tell("partition", 0, 1)
+    steps = partition(graph, Policy(prologues=device.prologues))
+    steps = narrow.apply(steps, graph, precision, keep_fp32)
+    return Lowered(graph, *render(steps, device, tell))
+
+
+def render(steps: Sequence[Step], target: Target, tell: Progress) -> tuple[list[Step], dict[Step, Rendered]]:
+    """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one.
+
+    The steps come back with their weights packed, where an engine wants them so.
+    """
     engines_of, render_one = back_end(target.language)
-    done: dict[str, Rendered] = {}
+    done: dict[str, tuple[Rendered, Packed | None]] = {}
+    made: dict[tuple[object, ...], Value] = {}
+    laid_out: list[Step] = []
     rendered: dict[Step, Rendered] = {}
     for number, step in enumerate(steps):
         tell("render", number, len(steps))
         if step.kernel is None:
+            laid_out.append(step)
             continue
         if step.kernel.digest not in done:
             choice = choose(step.kernel, engines_of(step.kernel, target.features), target.limits)
-            source = render_one(step.kernel, choice.schedule, target, step.name, choice.family)
-            done[step.kernel.digest] = Rendered(source, choice)
-        rendered[step] = done[step.kernel.digest]
-    return rendered
+            packed = pack(step.kernel, choice.packing) if choice.packing else None
+            kernel = packed.kernel if packed else step.kernel
+            source = render_one(kernel, choice.schedule, target, step.name, choice.family)
+            done[step.kernel.digest] = Rendered(source, choice), packed
+        item, packed = done[step.kernel.digest]
+        laid_out.append(packed_step(step, packed, made) if packed else step)
+        rendered[laid_out[-1]] = item
+    return laid_out, rendered

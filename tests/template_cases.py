@@ -10,7 +10,7 @@ from kernels import add_relu, conv, layer_norm, matmul, max_pool, padded, reduct
 from gpucomp.codegen.families import family_of
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Limits
+from gpucomp.schedule.space import Family, Limits
 
 LOOPS = {
     "add_relu": add_relu(3, 5, 8),
@@ -87,21 +87,23 @@ def is_empty(kernel: Kernel) -> bool:
     return any(t.size == 0 for t in kernel.params[kernel.inputs :])
 
 
-def default(kernel: Kernel, limits: Limits) -> dict[str, int]:
-    family = family_of(kernel)
+def default(kernel: Kernel, limits: Limits, family: Family | None = None) -> dict[str, int]:
+    family = family or family_of(kernel)
     return dict(family.default(SimpleNamespace(**family.problem(kernel)), limits))
 
 
 MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
 
 
-def spread(kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512) -> list[dict[str, int]]:
+def spread(
+    kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512, family: Family | None = None
+) -> list[dict[str, int]]:
     """``count`` legal schedules drawn over the whole space, the same ones every time.
 
     ``unrolled`` bounds what a work-item has written out, in multiply-adds and in elements of a tile it loads:
     compilers for CPUs take minutes over thousands.
     """
-    family = family_of(kernel)
+    family = family or family_of(kernel)
     problem = family.problem(kernel)
     draw = random.Random(seed)
     found: list[dict[str, int]] = []

@@ -11,7 +11,6 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1,
     __global float* restrict x2) {
-
   __local float shared_s0[128];
   __local float shared_s1[128];
   const int id = (int)get_local_id(0);

@@ -11,7 +11,6 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1,
     float* __restrict__ x2) {
-
   const int id = (int)threadIdx.x;
   const int local_row = id / 32;
   const int lane_id = id % 32;

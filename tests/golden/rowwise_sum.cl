@@ -6,7 +6,6 @@
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
-
   __local float shared_s0[64];
   const int id = (int)get_local_id(0);
   const int local_row = id % 16;

@@ -6,7 +6,6 @@
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1) {
-
   __shared__ __align__(16) float shared_s0[32];
   const int id = (int)threadIdx.x;
   const int local_row = id % 16;

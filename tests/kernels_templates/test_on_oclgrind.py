@@ -15,6 +15,7 @@ from oclgrind_jobs import KERNELS, TARGET, TINY, source_of
 from template_cases import CASES, default, is_empty, spread
 
 from gpucomp.kernel import Contraction
+from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.targets import opencl
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ LIMIT_S = 240
 
 pytestmark = pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
 
-TILE = {"tile_m": 4, "tile_n": 8, "tile_k": 4, "reg_m": 1, "reg_n": 2, "stages": 1, "splits": 1, "lanes": 1}
+TILE = {**PLAIN, "tile_m": 4, "tile_n": 8, "tile_k": 4, "reg_m": 1, "reg_n": 2, "stages": 1}
 CONTRACTIONS = {
     "groups of 16": TILE,
     "two stages": TILE | {"stages": 2},
@@ -113,7 +114,20 @@ ENGINES = [
 
 
 def test_every_engine_of_its_own_keeps_to_its_memory(tmp_path):
-    jobs = [{"case": c, "family": f, "schedule": s, "name": f"k{i}"} for i, (c, f, s) in enumerate(ENGINES)]
+    jobs = [{"case": c, "engine": f, "schedule": s, "name": f"k{i}"} for i, (c, f, s) in enumerate(ENGINES)]
+
+    assert findings(jobs, tmp_path) == []
+
+
+def test_every_gemv_keeps_to_its_memory_and_meets_at_every_barrier(tmp_path):
+    shared = {"many_items": 2, "depth_items": 4, "accesses": 1, "unroll": 2, "shuffle": 0}
+    schedules = (shared, shared | {"many_items": 1, "accesses": 2}, shared | {"many_items": 4, "depth_items": 1})
+    cases = ("tiny-row", "tiny-row_along", "tiny-batched", "tiny-one", "tiny-no_depth", "contraction-column")
+    jobs = [
+        {"case": case, "schedule": schedule, "name": f"k{number}_{position}", "engine": "contraction/gemv"}
+        for number, case in enumerate(cases)
+        for position, schedule in enumerate(schedules)
+    ]
 
     assert findings(jobs, tmp_path) == []
 
@@ -156,7 +170,7 @@ def test_a_barrier_that_some_work_items_skip_is_divergence(tmp_path):
 
 def test_a_read_one_past_the_end_is_seen(tmp_path):
     def change(text):
-        return text.replace("vload2(0, x2 + col * 2)", "vload2(0, x2 + col * 2 + 1)")
+        return text.replace("vload2(0, x2 + column)", "vload2(0, x2 + column + 1)")
 
     found = findings(seeded(change), tmp_path)
 
@@ -165,7 +179,7 @@ def test_a_read_one_past_the_end_is_seen(tmp_path):
 
 def test_sums_that_do_not_start_at_zero_are_uninitialised(tmp_path):
     def change(text):
-        return text.replace("acc[i][j] = 0.0f;", ";")
+        return text.replace("acc[0][j] = 0.0f;", ";")
 
     found = findings(seeded(change), tmp_path)
 
