@@ -75,15 +75,15 @@ class Emitter:
             start = substitute(found.load.index[0], {lane: index(0)})
             lines, (offset, *guards) = self._placed([start, *found.guards])
             head += lines
-            ctype = printer.dialect.storage_type(dtype)
-            copies = printer.dialect.copy(name, f"{source} + {offset}", dtype, width)
+            ctype = printer.dialect.moved_type(dtype)
+            copies = printer.dialect.fetch(name, f"{source} + {offset}", dtype, width)
             if guards:
                 head.append(printer.dialect.aligned_array(ctype, name, width, printer.dialect.zeros))
                 head += [f"if ({' && '.join(guards)}) {{", *(f"  {c}" for c in copies), "}"]
             else:
                 head += [printer.dialect.aligned_array(ctype, name, width), *copies]
             stand_in = hole(name, found.load.dtype)
-            self._lowering.bind(stand_in, printer.widened(f"{name}[{LANE}]", dtype))
+            self._lowering.bind(stand_in, printer.fetched(f"{name}[{LANE}]", dtype))
             replaced[found.load] = stand_in
         lines, texts = self.values([substitute(e, replaced) for e in exprs])
         return head, lines, texts
@@ -99,7 +99,7 @@ class Emitter:
         if lane is None or width == 1:
             lines, texts = self.values([e for s in stores for e in (s.offset, s.value)])
             for number, s in enumerate(stores):
-                lines.append(f"{self._element(s, texts[2 * number])} = {self._stored(s, texts[2 * number + 1])};")
+                lines.append(printer.store(s.target, texts[2 * number], texts[2 * number + 1]))
             return lines
         vectors = [s for s in stores if is_aligned(s.offset, lane, width)]
         others = [s for s in stores if s not in vectors]
@@ -111,18 +111,12 @@ class Emitter:
         for number, (s, offset) in enumerate(zip(vectors, starting, strict=True)):
             name, dtype = printer.params[s.target]
             array = f"{self.prefix}w{number}"
-            arrays.append(printer.dialect.aligned_array(printer.dialect.storage_type(dtype), array, width))
-            body.append(f"{array}[{LANE}] = {self._stored(s, texts[number])};")
-            tail += printer.dialect.copy(f"{name} + {offset}", array, dtype, width)
+            arrays.append(printer.dialect.aligned_array(printer.dialect.moved_type(dtype), array, width))
+            body.append(f"{array}[{LANE}] = {printer.put(texts[number], dtype)};")
+            tail += printer.dialect.put(f"{name} + {offset}", array, dtype, width)
         for value, offset, s in zip(texts[len(vectors) :], texts[len(stores) :], others, strict=False):
-            body.append(f"{self._element(s, offset)} = {self._stored(s, value)};")
+            body.append(printer.store(s.target, offset, value))
         return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
-
-    def _element(self, store: FlatStore, offset: str) -> str:
-        return f"{self.printer.params[store.target][0]}[{offset}]"
-
-    def _stored(self, store: FlatStore, value: str) -> str:
-        return self.printer.narrowed(value, self.printer.params[store.target][1])
 
 
 def lane_loop(body: Sequence[str], width: int) -> list[str]:
