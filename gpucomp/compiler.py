@@ -11,7 +11,9 @@ import numpy as np
 from gpucomp import targets
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
+from gpucomp.ir.graph import Value
 from gpucomp.kernel import Step
+from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
@@ -54,7 +56,7 @@ def compile(
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
-    rendered = render(steps, device, tell)
+    steps, rendered = render(steps, device, tell)
     plan, weights = make_plan(graph, steps, rendered, device)
     sources = {item.source.name: item.source for item in rendered.values()}
     binaries = targets.build(plan, list(sources.values()), device, tell)
@@ -63,18 +65,28 @@ def compile(
     return Executable(plan, texts, binaries, weights)
 
 
-def render(steps: Sequence[Step], target: Target, tell: Progress) -> dict[Step, Rendered]:
-    """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one."""
+def render(steps: Sequence[Step], target: Target, tell: Progress) -> tuple[list[Step], dict[Step, Rendered]]:
+    """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one.
+
+    The steps come back with their weights packed, where an engine wants them so.
+    """
     engines_of, render_one = back_end(target.language)
-    done: dict[str, Rendered] = {}
+    done: dict[str, tuple[Rendered, Packed | None]] = {}
+    made: dict[tuple[object, ...], Value] = {}
+    laid_out: list[Step] = []
     rendered: dict[Step, Rendered] = {}
     for number, step in enumerate(steps):
         tell("render", number, len(steps))
         if step.kernel is None:
+            laid_out.append(step)
             continue
         if step.kernel.digest not in done:
             choice = choose(step.kernel, engines_of(step.kernel, target.features), target.limits)
-            source = render_one(step.kernel, choice.schedule, target, step.name, choice.family)
-            done[step.kernel.digest] = Rendered(source, choice)
-        rendered[step] = done[step.kernel.digest]
-    return rendered
+            packed = pack(step.kernel, choice.packing) if choice.packing else None
+            kernel = packed.kernel if packed else step.kernel
+            source = render_one(kernel, choice.schedule, target, step.name, choice.family)
+            done[step.kernel.digest] = Rendered(source, choice), packed
+        item, packed = done[step.kernel.digest]
+        laid_out.append(packed_step(step, packed, made) if packed else step)
+        rendered[laid_out[-1]] = item
+    return laid_out, rendered

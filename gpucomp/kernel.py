@@ -100,7 +100,10 @@ Body = Loops | Contraction | Rowwise | Window
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them."""
+    """``params`` are the inputs, then ``outputs`` results; ``Load.source`` and ``Store.target`` index them.
+
+    ``constants`` are the inputs known when the model is compiled: an engine may ask for them in an order of its own.
+    """
 
     family: str
     params: tuple[TensorType, ...]
@@ -108,6 +111,7 @@ class Kernel:
     body: Body
     stores: tuple[Store, ...]
     label: str = ""  # for people: "conv2d 3x3 64->128 28x28"
+    constants: frozenset[int] = frozenset()
 
     @property
     def inputs(self) -> int:
@@ -144,6 +148,8 @@ def _axes(axes: Sequence[Var]) -> str:
 def format_kernel(kernel: Kernel) -> str:
     """A kernel as text: its identity, and what ``inspect --kernels`` shows."""
     lines = [f"kernel {kernel.family}({', '.join(map(str, kernel.params))}) -> {kernel.outputs}"]
+    if kernel.constants:
+        lines.append(f"  constant {', '.join(f'x{k}' for k in sorted(kernel.constants))}")
     match kernel.body:
         case Loops(domain=domain):
             lines.append(f"  for {_axes(domain)}")

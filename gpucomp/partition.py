@@ -18,7 +18,7 @@ Legality (``_joins``) and profit (``_worth_inlining``) are separate; only the la
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpucomp.errors import quote
 from gpucomp.expr.core import Algorithm, Call, Expr, Load, Reduce, index, literal, load, reduces, transform, walk
@@ -434,6 +434,8 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
         composer = _Composer(plan, group)
         composed, targets = composer.compose()
         kernel = recognise(composed, label=_label(group.anchor))
+        constants = frozenset(k for k, v in enumerate(composer.inputs) if constant_value(v) is not None)
+        kernel = replace(kernel, constants=constants)
         nodes = tuple(dict.fromkeys([m.node for m in group.members] + [c.node for c, _ in group.parts]))
         step = Step("", kernel, tuple(composer.inputs), targets, nodes, _why(plan, group), tuple(composer.prologue))
         ordered.append((group.order, step))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucomp.expr.core import (
     Call,
@@ -302,4 +302,4 @@ def _canonical(kernel: Kernel) -> Kernel:
     stores = tuple(
         Store(s.target, tuple(rename(i, names) for i in s.index), rename(s.value, names)) for s in kernel.stores
     )
-    return Kernel(kernel.family, kernel.params, kernel.outputs, body, stores, kernel.label)
+    return replace(kernel, body=body, stores=stores)

@@ -24,7 +24,7 @@ LAYERS = (
     ("gpucomp.rewrite",),
     ("gpucomp.passes",),
     ("gpucomp.recognise",),
-    ("gpucomp.partition",),
+    ("gpucomp.partition", "gpucomp.packing"),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.kernels_templates",),

@@ -20,18 +20,19 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Limits, Problem, Schedule
+from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
 
 Tier = Callable[[Kernel, Family, Problem, Limits], Schedule | None]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A schedule, the tier that gave it, and the engine it is for."""
+    """A schedule, the tier that gave it, the engine it is for, and how that wants a constant operand packed."""
 
     schedule: Mapping[str, int]
     tier: str
     family: Family
+    packing: Packing | None = None
 
 
 def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Schedule:
@@ -57,7 +58,8 @@ def choose(
         for family, problem in problems:
             schedule = tier(kernel, family, problem, limits)
             if schedule is not None and not family.reasons(schedule, problem, limits):
-                return Choice(dict(schedule), name, family)
+                s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
+                return Choice(dict(schedule), name, family, family.packing(kernel, s, p))
     family, problem = problems[-1]
     family.require(_default(kernel, family, problem, limits), problem, limits)
     raise AssertionError("the last tier always answers")

@@ -18,7 +18,7 @@ def plan_of(name: str, target: str, **sizes) -> Plan:
     device = targets.resolve(target)
     graph = run_pipeline(frontend.load(build(name, **sizes)), target=device)
     steps = partition(graph, Policy(prologues=device.prologues))
-    return make_plan(graph, steps, render(steps, device, lambda stage, done, total: None), device)[0]
+    return make_plan(graph, *render(steps, device, lambda stage, done, total: None), device)[0]
 
 
 def clashes(plan: Plan) -> list[tuple[str, str, int]]:

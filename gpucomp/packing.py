@@ -1,0 +1,173 @@
+"""Weights in the order an engine reads them: constant operands of contractions, rearranged when the model is compiled.
+
+``pack`` rewrites a kernel so that the operand is a plain load of a new constant; ``packed_constant`` makes that constant
+from the operand's own expression, so whatever the operand computes (a transpose, a scale) is computed once and for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, load, loads, transform
+from gpucomp.expr.evaluate import evaluate
+from gpucomp.expr.printer import format_expr
+from gpucomp.expr.simplify import Simplifier, flatten
+from gpucomp.ir.graph import Value, constant, constant_value
+from gpucomp.ir.types import TensorType
+from gpucomp.kernel import Contraction, Kernel, Step, Store
+from gpucomp.schedule.space import Digit, Packing
+
+AXES = ("batch", "k", "span")
+CHUNK = 1 << 22  # elements of an operand evaluated at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A kernel after packing.
+
+    kernel    with the packed operand as its last input
+    kept      which of the old inputs the new kernel still reads, in order
+    element   the operand's element before packing, over ``axes``, loading the old inputs
+    axes      batch axes, depth axes, span axes
+    """
+
+    kernel: Kernel
+    kept: tuple[int, ...]
+    element: Expr
+    axes: tuple[tuple[Var, ...], ...]
+    packing: Packing
+
+
+def packable(kernel: Kernel, operand: str) -> bool:
+    """Whether ``operand`` (``a`` or ``b``) of a contraction reads constants alone."""
+    body = kernel.body
+    if not isinstance(body, Contraction):
+        return False
+    sources = {ld.source for ld in loads(body.a if operand == "a" else body.b)}
+    return bool(sources) and sources <= kernel.constants
+
+
+def pack(kernel: Kernel, packing: Packing) -> Packed:
+    """``kernel`` with the operand that ``packing`` names read from one constant laid out as it says.
+
+    Raises ``ValueError`` for digits that are no mixed radix of an axis, or leave out an axis of the operand.
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    assert packable(kernel, packing.operand)
+    old = body.a if packing.operand == "a" else body.b
+    element, dtype = (old.value, old.value.dtype) if isinstance(old, Cast) else (old, old.dtype)
+    axes = (body.batch, body.k, body.m if packing.operand == "a" else body.n)
+    flat = {name: flatten(group, tuple(v.extent for v in group)) for name, group in zip(AXES, axes, strict=True)}
+    _check(packing.digits, {name: math.prod(v.extent for v in group) for name, group in zip(AXES, axes, strict=True)})
+    simplify = Simplifier()
+    place = tuple(simplify(call("mod", call("floordiv", flat[d.axis], d.step), d.extent)) for d in packing.digits)
+
+    other = body.b if packing.operand == "a" else body.a
+    used = {ld.source for e in (other, *(s.value for s in kernel.stores)) for ld in loads(e)}
+    used |= {ld.source for s in kernel.stores for e in s.index for ld in loads(e)}
+    kept = tuple(k for k in range(kernel.inputs) if k in used)
+    number = {k: new for new, k in enumerate(kept)}
+    number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
+
+    def renumber(expr: Expr) -> Expr:
+        return transform(expr, lambda n: load(number[n.source], [renumber(i) for i in n.index], n.dtype)
+                         if isinstance(n, Load) else None)  # fmt: skip
+
+    packed: Expr = cast(load(len(kept), place, dtype), old.dtype)
+    other = renumber(other)
+    a, b = (packed, other) if packing.operand == "a" else (other, packed)
+    stores = tuple(Store(number[s.target], tuple(map(renumber, s.index)), renumber(s.value)) for s in kernel.stores)
+    type = TensorType(dtype, tuple(d.extent for d in packing.digits))
+    params = (*(kernel.params[k] for k in kept), type, *kernel.params[kernel.inputs :])
+    constants = frozenset(number[k] for k in kernel.constants if k in number) | {len(kept)}
+    new = replace(kernel, params=params, body=replace(body, a=a, b=b), stores=stores, constants=constants)
+    return Packed(new, kept, element, axes, packing)
+
+
+def packed_step(step: Step, packed: Packed, made: dict[tuple[object, ...], Value]) -> Step:
+    """``step`` with the packed kernel and constant. ``made`` remembers constants that several steps read."""
+    sources = sorted({ld.source for ld in loads(packed.element)})
+    extents = tuple(tuple(v.extent for v in group) for group in packed.axes)
+    key = (packed.packing, format_expr(packed.element), extents, *(step.inputs[k] for k in sources))
+    if key not in made:
+        arrays = [constant_value(value) for value in step.inputs]
+        made[key] = constant(packed_constant(packed, arrays))
+    inputs = (*(step.inputs[k] for k in packed.kept), made[key])
+    return replace(step, kernel=packed.kernel, inputs=inputs)
+
+
+def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
+    """The operand's elements in the packed order; places beyond an axis hold zero."""
+    extents = [math.prod(v.extent for v in group) for group in packed.axes]
+    elements = _elements(packed, inputs).reshape(extents)
+    radix = {name: _radix(packed.packing.digits, name) for name in AXES}
+    room = [math.prod(d.extent for d in radix[name]) for name in AXES]
+    if room != extents:
+        padded = np.zeros(room, elements.dtype)
+        padded[tuple(slice(n) for n in extents)] = elements
+        elements = padded
+    split = [d for name in AXES for d in radix[name]]
+    elements = elements.reshape([d.extent for d in split])
+    return np.ascontiguousarray(elements.transpose([split.index(d) for d in packed.packing.digits]))
+
+
+def _elements(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
+    axes = [v for group in packed.axes for v in group]
+    sources = [np.empty(0) if array is None else array for array in inputs]
+    if (straight := _as_stored(packed.element, axes, sources)) is not None:
+        return straight
+    shape = tuple(v.extent for v in axes)
+    result = np.empty(shape, packed.element.dtype.numpy)
+    first, rest = (axes[0].extent, axes[1:]) if axes else (1, [])
+    rows = max(1, CHUNK // max(1, math.prod(v.extent for v in rest)))
+    for begin in range(0, first, rows):
+        end = min(first, begin + rows)
+        bound: dict[Expr, np.ndarray] = {}
+        for position, axis in enumerate(axes):
+            values = np.arange(begin, end) if position == 0 else np.arange(axis.extent)
+            bound[axis] = values.reshape([-1 if k == position else 1 for k in range(len(axes))])
+        result[begin:end] = evaluate(packed.element, sources, bound)
+    return result
+
+
+def _as_stored(element: Expr, axes: Sequence[Var], sources: Sequence[np.ndarray]) -> np.ndarray | None:
+    """The operand as a view of a constant whose dimensions are its axes: nothing to evaluate."""
+    if not isinstance(element, Load):
+        return None
+    array, used = sources[element.source], []
+    take: list[int | slice] = []
+    for place, extent in zip(element.index, array.shape, strict=True):
+        if isinstance(place, Var) and place.extent == extent and place not in used:
+            used.append(place)
+            take.append(slice(None))
+        elif place is index(0):
+            take.append(0)
+        else:
+            return None
+    if set(used) != {v for v in axes if v.extent != 1 or v in used}:
+        return None
+    view = array[tuple(take)].transpose([used.index(v) for v in axes if v in used])
+    return view.reshape([v.extent for v in axes])
+
+
+def _radix(digits: Sequence[Digit], axis: str) -> list[Digit]:
+    return sorted((d for d in digits if d.axis == axis), key=lambda d: (-d.step, -d.extent))
+
+
+def _check(digits: Sequence[Digit], extents: dict[str, int]) -> None:
+    if repeated := [d for d, same in groupby(sorted(digits, key=repr)) if len(list(same)) > 1]:
+        raise ValueError(f"digit {repeated[0]} stands twice")
+    for name, extent in extents.items():
+        room = 1
+        for digit in reversed(_radix(digits, name)):
+            if digit.step != room:
+                raise ValueError(f"{digit} of an axis whose digits below it count to {room}")
+            room *= digit.extent
+        if room < extent:
+            raise ValueError(f"the digits of {name} count to {room}, it has {extent}")

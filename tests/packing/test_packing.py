@@ -1,0 +1,167 @@
+"""Packed weights: the same kernel, reading a constant laid out by digits. The oracle says that nothing changed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from graphs import tensor, weight
+from kernel_oracle import expected
+from kernels import conv, grouped_conv, matmul, random_inputs
+from onnx_builders import model, node, value
+
+import gpucomp
+from gpucomp import compiler, ops
+from gpucomp.codegen import back_end
+from gpucomp.expr.core import load
+from gpucomp.ir import Graph
+from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.packing import pack, packable, packed_constant
+from gpucomp.partition import partition
+from gpucomp.runtime.plan import WEIGHT
+from gpucomp.schedule.space import Digit, Packing
+
+
+def with_constants(kernel, *numbers):
+    return dataclasses.replace(kernel, constants=frozenset(numbers))
+
+
+def by_fours(kernel, operand="b", depth=1):
+    """Columns by fours, depth by ``depth``, both padded; the batch outermost."""
+    body = kernel.body
+    span = body.n if operand == "b" else body.m
+    size = {name: int(np.prod([v.extent for v in axes])) for name, axes in
+            (("batch", body.batch), ("k", body.k), ("span", span))}  # fmt: skip
+    digits = [Digit("span", 4, -(-size["span"] // 4)), Digit("k", depth, -(-size["k"] // depth))]
+    digits += [Digit("span", 1, 4)] + ([Digit("k", 1, depth)] if depth > 1 else [])
+    return Packing(operand, tuple([Digit("batch", 1, size["batch"])] * bool(body.batch) + digits))
+
+
+KERNELS = {
+    "matmul": matmul(5, 7, 11),
+    "transposed": matmul(5, 7, 11, b_transposed=True),
+    "batched": matmul(3, 9, 5, batch=(2, 3)),
+    "f16": matmul(5, 8, 3, dtype=F16),
+    "bf16": matmul(2, 3, 4, dtype=BF16),
+    "conv": conv((1, 6, 5, 3), 10, (3, 2), pad=1),
+    "conv_nchw": conv((2, 6, 5, 3), 5, (3, 3), nchw=True),
+    "groups": grouped_conv((1, 5, 5, 6), 3, 2, (3, 3)),
+    "one": matmul(1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_packed_kernel_computes_the_same(name, depth):
+    kernel = with_constants(KERNELS[name], 1)
+    packing = by_fours(kernel, depth=depth)
+    inputs = random_inputs(kernel)
+
+    packed = pack(kernel, packing)
+    weights = packed_constant(packed, [None, inputs[1], *[None] * (len(inputs) - 2)])
+
+    assert weights.shape == tuple(d.extent for d in packing.digits) == packed.kernel.params[len(packed.kept)].shape
+    assert weights.dtype == inputs[1].dtype
+    assert packed.kept == (0, *range(2, kernel.inputs))
+    for a, b in zip(expected(packed.kernel, [*(inputs[k] for k in packed.kept), weights]),
+                    expected(kernel, inputs), strict=True):  # fmt: skip
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_left_operand_can_be_packed_too():
+    kernel = with_constants(matmul(6, 5, 7), 0)
+    inputs = random_inputs(kernel)
+
+    packed = pack(kernel, by_fours(kernel, "a"))
+
+    weights = packed_constant(packed, [inputs[0], None, None])
+    for a, b in zip(expected(packed.kernel, [*inputs[1:], weights]), expected(kernel, inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_padding_is_zero():
+    kernel = with_constants(matmul(2, 5, 3), 1)
+    inputs = [np.ones((2, 3), np.float32), np.ones((3, 5), np.float32), np.ones(5, np.float32)]
+
+    weights = packed_constant(pack(kernel, by_fours(kernel, depth=2)), inputs)
+
+    assert weights.shape == (2, 2, 4, 2)
+    assert weights.sum() == 15
+    assert not weights[1, :, 1:].any()
+
+
+def test_what_the_operand_computes_is_computed_when_it_is_packed():
+    kernel = with_constants(matmul(4, 5, 6), 1, 2)
+    body = kernel.body
+    scaled = dataclasses.replace(body, b=body.b * load(2, body.n, F32))
+    kernel = dataclasses.replace(kernel, body=scaled)
+    inputs = random_inputs(kernel)
+
+    packed = pack(kernel, by_fours(kernel))
+
+    assert packed.kept == (0, 2)  # the bias reads it too
+    weights = packed_constant(packed, inputs)
+    for a, b in zip(expected(packed.kernel, [inputs[0], inputs[2], weights]), expected(kernel, inputs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_only_what_reads_constants_alone_is_packable():
+    kernel = matmul(4, 5, 6)
+
+    assert not packable(kernel, "b")
+    assert packable(with_constants(kernel, 1), "b")
+    assert not packable(with_constants(kernel, 1), "a")
+    assert not packable(with_constants(kernel, 2), "b")
+
+
+@pytest.mark.parametrize(
+    ("digits", "reason"),
+    [
+        ((Digit("span", 1, 8), Digit("k", 2, 3)), "count to 1"),
+        ((Digit("span", 1, 4), Digit("k", 1, 6)), "has 5"),
+        ((Digit("span", 1, 8),), "the digits of k count to 1"),
+        ((Digit("span", 1, 8), Digit("k", 1, 6), Digit("k", 1, 6)), "twice"),
+    ],
+)
+def test_digits_that_are_no_radix_of_the_axes_are_refused(digits, reason):
+    with pytest.raises(ValueError, match=reason):
+        pack(with_constants(matmul(4, 5, 6), 1), Packing("b", digits))
+
+
+def test_partition_says_which_parameters_are_constants():
+    x, y = tensor("x", 4, 6), tensor("y", 6, 5)
+    graph = Graph((x, y), (ops.MatMul(x, weight(np.random.default_rng(0), 6, 3)), ops.MatMul(x, y)))
+
+    steps = partition(graph)
+
+    assert sorted(sorted(s.kernel.constants) for s in steps) == [[], [1]]
+
+
+def wanting_fours(language):
+    """Any back end whose contraction asks for its weights by fours."""
+    engines_of, render = back_end(language)
+
+    def packing(kernel, s, p):
+        return by_fours(kernel) if packable(kernel, "b") else None
+
+    def wanting(kernel, features):
+        return tuple(dataclasses.replace(family, packing=packing) for family in engines_of(kernel, features))
+
+    return wanting, render
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_a_model_runs_with_packed_weights_and_keeps_a_shared_one_once(target, monkeypatch):
+    rng = np.random.default_rng(3)
+    w = rng.standard_normal((7, 7)).astype(np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["y"]), node("Relu", ["y"], ["z"]), node("MatMul", ["z", "w"], ["out"])]
+    made = model(nodes, [value("x", (5, 7))], [value("out", (5, 7))], {"w": w})
+    x = rng.standard_normal((5, 7)).astype(np.float32)
+
+    monkeypatch.setattr(compiler, "back_end", wanting_fours)
+    executable = gpucomp.compile(made, target=target)
+
+    weights = [b for b in executable.plan.buffers if b.kind == WEIGHT]
+    assert [b.shape for b in weights] == [(2, 7, 4)]
+    np.testing.assert_allclose(executable.run({"x": x})["out"], np.maximum(x @ w, 0) @ w, rtol=1e-5, atol=1e-5)
