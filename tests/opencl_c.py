@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Collection
@@ -14,6 +15,11 @@ CORE_HALF = "\n".join(
     for n in ("", 2, 4, 8, 16)
     for space in ("__global", "__private")
 )
+ARM_DOT = "".join(
+    f"int __attribute__((overloadable)) {name}({t}4, {t}4{third});\n"
+    for t in ("char", "uchar")
+    for name, third in (("arm_dot", ""), ("arm_dot_acc", ", int"))
+)
 EXTENSIONS = {"fp16": "cl_khr_fp16", "fp64": "cl_khr_fp64"}
 
 
@@ -24,5 +30,8 @@ def complaints(text: str, features: Collection[str] = (), standard: str = "CL1.2
     command = [CLANG, "-x", "cl", f"-cl-std={standard}", "-target", "spir64", "-fsyntax-only", "-Wall", "-Werror"]
     command += ["-Wno-unused-variable", "-Xclang", "-finclude-default-header", "-Xclang", "-fdeclare-opencl-builtins"]
     command += ["-Xclang", f"-cl-ext={allowed}", "-"]
-    before = "" if "fp16" in features else CORE_HALF + "\n#line 1\n"
+    before = "" if "fp16" in features else CORE_HALF
+    before += ARM_DOT if "arm_dot" in features else ""
+    text = re.sub(r"#pragma OPENCL EXTENSION cl_arm\S+ : enable\n", "", text)  # which clang knows nothing of
+    before += "\n#line 1\n"
     return subprocess.run(command, input=before + text, capture_output=True, text=True, timeout=60, check=False).stderr

@@ -316,6 +316,12 @@ class CPrinter:
             return f"vstore_half_rte({value}, {offset}, {name});"
         return f"{name}[{offset}] = {self.narrowed(value, dtype)};"
 
+    def written(self, target: int, value: Expr) -> Expr:
+        """``value`` without a rounding that its store to parameter ``target`` makes anyway."""
+        dtype = self.params[target][1]
+        rounds = dtype in self.dialect.converted and isinstance(value, Cast) and value.dtype is dtype
+        return value.value if rounds and isinstance(value, Cast) and value.value.dtype is F32 else value
+
     def fetched(self, text: str, dtype: DType) -> str:
         """An element that ``Dialect.fetch`` brought, as a value."""
         return text if dtype in self.dialect.converted else self.widened(text, dtype)

@@ -97,14 +97,15 @@ class Emitter:
         """Statements that compute and write ``stores``; every load comes before the first write."""
         printer = self.printer
         if lane is None or width == 1:
-            lines, texts = self.values([e for s in stores for e in (s.offset, s.value)])
+            lines, texts = self.values([e for s in stores for e in (s.offset, printer.written(s.target, s.value))])
             for number, s in enumerate(stores):
                 lines.append(printer.store(s.target, texts[2 * number], texts[2 * number + 1]))
             return lines
         vectors = [s for s in stores if is_aligned(s.offset, lane, width)]
         others = [s for s in stores if s not in vectors]
         starts, starting = self._placed([substitute(s.offset, {lane: index(0)}) for s in vectors])
-        exprs = [*(s.value for s in vectors), *(s.value for s in others), *(s.offset for s in others)]
+        values = [printer.written(s.target, s.value) for s in (*vectors, *others)]
+        exprs = [*values, *(s.offset for s in others)]
         head, body, texts = self.lanes(exprs, lane, width)
         arrays: list[str] = []
         tail: list[str] = []

@@ -11,6 +11,7 @@ from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
+from gpucomp.codegen.mali import mali_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
 from gpucomp.expr.simplify import unflatten
@@ -68,6 +69,7 @@ def _pointwise(
 # by the title of the family
 HOOKS: Mapping[str, Hooks] = {
     "loops": loops_hooks,
+    "contraction/mali": mali_hooks,
     "contraction/simt": contraction_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,

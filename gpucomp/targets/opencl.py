@@ -29,8 +29,14 @@ FLAVOURS = {
 FEATURES = {
     "generic": frozenset[str](),
     "pocl": frozenset({"fp64"}),
-    "mali": frozenset({"fp16"}),
-    "amd": frozenset({"fp16", "fp64"}),
+    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
+    "amd": frozenset({"amd", "fp16", "fp64"}),
+}
+EXTENSIONS = {
+    "cl_khr_fp16": "fp16",
+    "cl_khr_fp64": "fp64",
+    "cl_arm_integer_dot_product_int8": "arm_dot",
+    "cl_arm_integer_dot_product_accumulate_int8": "arm_dot_acc",
 }
 FLAGS = ("-cl-std=CL1.2",)
 
@@ -41,7 +47,10 @@ def flavours() -> tuple[str, ...]:
 
 def manifest(flavour: str) -> Target:
     """The target ``opencl:<flavour>``, without a device."""
-    return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", FLAVOURS[flavour], features=FEATURES[flavour])
+    # a Mali reads operands by vectors, which a computed operand has none of
+    prologues = flavour != "mali"
+    name, limits, features = f"opencl:{flavour}", FLAVOURS[flavour], FEATURES[flavour]
+    return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features)
 
 
 def resolve(which: str) -> Target:
@@ -75,8 +84,8 @@ def of_device(device: Any, name: str) -> Target:
         units=int(device.max_compute_units),
     )
     extensions = set(device.extensions.split())
-    names = {"cl_khr_fp16": "fp16", "cl_khr_fp64": "fp64"}
-    features = frozenset(short for long, short in names.items() if long in extensions)
+    kind = base.features - set(EXTENSIONS.values())
+    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
     return replace(base, name=name, limits=limits, features=features)
 
 
