@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernels_templates.contraction.amd import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
 from gpucomp.kernels_templates.contraction.simt import FAMILY as CONTRACTION
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
@@ -10,13 +11,13 @@ from gpucomp.kernels_templates.pool.space import FAMILY as POOL
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
-FAMILIES = {family.title: family for family in (LOOPS, MALI, CONTRACTION, ROWWISE, POOL)}
+FAMILIES = {family.title: family for family in (LOOPS, AMD, MALI, CONTRACTION, ROWWISE, POOL)}
 
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (LOOPS,),
-    Contraction: (MALI, CONTRACTION),
+    Contraction: (AMD, MALI, CONTRACTION),
     Rowwise: (ROWWISE,),
     Window: (POOL,),
 }

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.access import Rewriter
+from gpucomp.codegen.amd import amd_hooks
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
@@ -69,6 +70,7 @@ def _pointwise(
 # by the title of the family
 HOOKS: Mapping[str, Hooks] = {
     "loops": loops_hooks,
+    "contraction/amd": amd_hooks,
     "contraction/mali": mali_hooks,
     "contraction/simt": contraction_hooks,
     "rowwise": rowwise_hooks,

@@ -32,6 +32,15 @@ FEATURES = {
     "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
     "amd": frozenset({"amd", "fp16", "fp64"}),
 }
+# by the name of the instruction set: lanes of a wave, compute units, matrix instructions
+AMD: dict[str, tuple[int, int, frozenset[str]]] = {
+    "gfx906": (64, 60, frozenset()),
+    "gfx908": (64, 120, frozenset({"mfma"})),
+    "gfx90a": (64, 110, frozenset({"mfma"})),
+    "gfx942": (64, 304, frozenset({"mfma"})),
+    "gfx1030": (32, 80, frozenset()),
+    "gfx1100": (32, 96, frozenset({"wmma"})),
+}
 EXTENSIONS = {
     "cl_khr_fp16": "fp16",
     "cl_khr_fp64": "fp64",
@@ -46,7 +55,11 @@ def flavours() -> tuple[str, ...]:
 
 
 def manifest(flavour: str) -> Target:
-    """The target ``opencl:<flavour>``, without a device."""
+    """The target ``opencl:<flavour>``, without a device; an AMD instruction set is a flavour too: ``gfx90a``."""
+    if flavour in AMD:
+        warp, units, matrix = AMD[flavour]
+        limits = replace(FLAVOURS["amd"], warp=warp, units=units)
+        return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=FEATURES["amd"] | matrix)
     # a Mali reads operands by vectors, which a computed operand has none of
     prologues = flavour != "mali"
     name, limits, features = f"opencl:{flavour}", FLAVOURS[flavour], FEATURES[flavour]
@@ -58,7 +71,7 @@ def resolve(which: str) -> Target:
 
     Raises ``UsageError`` when there is neither, with what exists, and ``DeviceError`` when there is no device at all.
     """
-    if which in FLAVOURS:
+    if which in FLAVOURS or which in AMD:
         return manifest(which)
     found = [d for d in devices() if which.lower() in d.name.lower()]
     if not found:
@@ -75,8 +88,7 @@ def resolve(which: str) -> Target:
 
 def of_device(device: Any, name: str) -> Target:
     """A target with the limits that ``device`` reports, on top of its flavour's."""
-    flavour = flavour_of(device)
-    base = manifest(flavour)
+    base = manifest(amd_set(device.name) or flavour_of(device))
     limits = replace(
         base.limits,
         threads=min(base.limits.threads, int(device.max_work_group_size)),
@@ -87,6 +99,12 @@ def of_device(device: Any, name: str) -> Target:
     kind = base.features - set(EXTENSIONS.values())
     features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
     return replace(base, name=name, limits=limits, features=features)
+
+
+def amd_set(name: str) -> str:
+    """The instruction set that a device's name tells, ``gfx90a:sramecc+:xnack-`` say, if it is one of ``AMD``."""
+    found = re.match(r"gfx[0-9a-f]+", name.strip())
+    return found[0] if found and found[0] in AMD else ""
 
 
 def flavour_of(device: Any) -> str:
