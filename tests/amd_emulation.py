@@ -66,11 +66,24 @@ float{results} multiplied({operand} a, {operand} b, float{results} sums, __local
 """
 
 
+def shape_only(source: KernelSource) -> KernelSource:
+    """``source`` with a matrix instruction that adds up what its own lane gives it: no answer, but every access."""
+    (builtin,) = set(re.findall(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\(a", source.text))
+    held = MATRICES[builtin][3]
+    own = " + ".join(f"(a).s{k:x} * (b).s{k:x}" for k in range(held)) if held > 1 else "(a) * (b)"
+    rest = ", x, y, z" if MATRICES[builtin][0] == 64 else ""
+    return replace(source, text=f"{AS_FLOAT}#define {builtin}(a, b, sums{rest}) ((sums) + ({own}))\n" + bare(source))
+
+
+def bare(source: KernelSource) -> str:
+    text = re.sub(r"#if !__has_builtin.*?#endif\n", "", source.text, flags=re.S)
+    return text.replace("#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n", "")
+
+
 def emulated(source: KernelSource) -> KernelSource:
     """``source`` with its matrix instruction written out."""
     builtins = set(re.findall(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\(a", source.text))
-    text = re.sub(r"#if !__has_builtin.*?#endif\n", "", source.text, flags=re.S)
-    text = text.replace("#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n", "")
+    text = bare(source)
     if not builtins:  # no depth, no products
         return replace(source, text=AS_FLOAT + text)
     (builtin,) = builtins
