@@ -76,7 +76,7 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
 
     def renumber(expr: Expr) -> Expr:
-        return transform(expr, lambda n: load(number[n.source], [renumber(i) for i in n.index], n.dtype)
+        return transform(expr, lambda n: load(number[n.source], n.index, n.dtype)
                          if isinstance(n, Load) else None)  # fmt: skip
 
     packed: Expr = cast(load(len(kept), place, dtype), old.dtype)
