@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernels_templates.contraction.amd import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
+from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
 from gpucomp.kernels_templates.contraction.mma import FAMILY as MMA
 from gpucomp.kernels_templates.contraction.simt import FAMILY as SIMT
 from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
@@ -17,7 +19,7 @@ from gpucomp.schedule.space import Family
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
-    Contraction: (GEMV, MMA, SIMT),
+    Contraction: (MALI, GEMV, AMD, MMA, SIMT),
     Rowwise: (ROWWISE,),
     Window: (POOL_WINDOW, POOL),
 }
