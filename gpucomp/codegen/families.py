@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.kernels_templates.contraction.simt import FAMILY as CONTRACTION
+from gpucomp.kernels_templates.contraction.wgmma import FAMILY as CONTRACTION_WGMMA
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
-FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL)}
+FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, CONTRACTION_WGMMA, ROWWISE, POOL)}
 
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (LOOPS,),
-    Contraction: (CONTRACTION,),
+    Contraction: (CONTRACTION_WGMMA, CONTRACTION),
     Rowwise: (ROWWISE,),
     Window: (POOL,),
 }

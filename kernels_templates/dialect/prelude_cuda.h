@@ -570,7 +570,7 @@ __device__ __forceinline__ unsigned gc_cluster_rank() {
 
 // Every thread of the cluster that has not exited; what they wrote to shared memory before is seen after it.
 __device__ __forceinline__ void gc_cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // What stands at the same place in the shared memory of the cluster's block `rank`. That block may not have exited.
