@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpucomp import precision as narrow
 from gpucomp import targets
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
-from gpucomp.ir.graph import Value
+from gpucomp.ir.graph import Graph, Value
 from gpucomp.kernel import Step
 from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
@@ -33,6 +35,8 @@ def compile(
     target: str = "auto",
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
@@ -41,6 +45,8 @@ def compile(
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is what GPUCOMP_TARGET says, else cpu
     shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``
     constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
+    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.precision``
+    keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
     progress  called with (stage, done, total) as the work goes on
     observer  called with the record of each rewrite pass
 
@@ -49,20 +55,45 @@ def compile(
     """
     tell = progress or (lambda stage, done, total: None)
     device = targets.resolve(target)
+    lowered = lower(model, device, shapes, constants, precision, keep_fp32, tell, observer)
+    graph, steps, rendered = lowered.graph, lowered.steps, lowered.rendered
+    plan, weights = make_plan(graph, steps, rendered, device, precision)
+    sources = {item.source.name: item.source for item in rendered.values()}
+    binaries = targets.build(plan, list(sources.values()), device, tell)
+    report(plan, steps, rendered, device)
+    texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
+    return Executable(plan, texts, binaries, weights)
 
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model as far as its sources: nothing is planned or built yet."""
+
+    graph: Graph
+    steps: list[Step]
+    rendered: dict[Step, Rendered]
+
+
+def lower(
+    model: str | Path | bytes | ModelProto,
+    device: Target,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    tell: Progress = lambda stage, done, total: None,
+    observer: Callable[[PassRecord], None] | None = None,
+) -> Lowered:
+    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors."""
+    narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
     graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()}, constants=constants)
     tell("rewrite", 0, 1)
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
-    steps, rendered = render(steps, device, tell)
-    plan, weights = make_plan(graph, steps, rendered, device)
-    sources = {item.source.name: item.source for item in rendered.values()}
-    binaries = targets.build(plan, list(sources.values()), device, tell)
-    report(plan, steps, rendered, device)
-    texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
-    return Executable(plan, texts, binaries, weights)
+    steps = narrow.apply(steps, graph, precision, keep_fp32)
+    return Lowered(graph, *render(steps, device, tell))
 
 
 def render(steps: Sequence[Step], target: Target, tell: Progress) -> tuple[list[Step], dict[Step, Rendered]]:

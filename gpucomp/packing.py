@@ -15,6 +15,7 @@ import numpy as np
 
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, load, loads, transform
 from gpucomp.expr.evaluate import evaluate
+from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import Simplifier, flatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
@@ -75,7 +76,7 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
 
     def renumber(expr: Expr) -> Expr:
-        return transform(expr, lambda n: load(number[n.source], [renumber(i) for i in n.index], n.dtype)
+        return transform(expr, lambda n: load(number[n.source], n.index, n.dtype)
                          if isinstance(n, Load) else None)  # fmt: skip
 
     packed: Expr = cast(load(len(kept), place, dtype), old.dtype)
@@ -92,7 +93,8 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
 def packed_step(step: Step, packed: Packed, made: dict[tuple[object, ...], Value]) -> Step:
     """``step`` with the packed kernel and constant. ``made`` remembers constants that several steps read."""
     sources = sorted({ld.source for ld in loads(packed.element)})
-    key = (packed.packing, packed.element, packed.axes, *(step.inputs[k] for k in sources))
+    extents = tuple(tuple(v.extent for v in group) for group in packed.axes)
+    key = (packed.packing, format_expr(packed.element), extents, *(step.inputs[k] for k in sources))
     if key not in made:
         arrays = [constant_value(value) for value in step.inputs]
         made[key] = constant(packed_constant(packed, arrays))

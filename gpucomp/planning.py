@@ -60,13 +60,14 @@ class _Builder:
             self.weights.append(array)
         return self.position[value]
 
-    def write(self, value: Value, step: int) -> int:
+    def write(self, value: Value, type: TensorType, step: int) -> int:
+        """The buffer of a value that ``step`` writes as ``type``: its own, or a narrower one between kernels."""
         if value not in self.position:
             if value in self.graph.outputs:
                 name = self.graph.output_names[self.graph.outputs.index(value)]
                 self.position[value] = self.add(OUTPUT, name, value.type)
             else:
-                self.position[value] = self.temporary(f"t{step}_{len(self.buffers)}", value.type, step)
+                self.position[value] = self.temporary(f"t{step}_{len(self.buffers)}", type, step)
         self.touch(self.position[value], step)
         return self.position[value]
 
@@ -85,6 +86,7 @@ def make_plan(
     steps: Sequence[Step],
     rendered: Mapping[Step, Rendered],
     target: Target,
+    precision: str = "fp32",
 ) -> tuple[Plan, dict[str, np.ndarray]]:
     """The plan of ``steps``, and the weights it reads by the names of its ``weight`` buffers."""
     builder = _Builder(graph)
@@ -95,14 +97,14 @@ def make_plan(
     launches: list[Launch] = []
     for number, step in enumerate(steps):
         if step.kernel is not None and any(n == 0 for n in rendered[step].source.geometry.groups):
-            for value in step.outputs:
-                builder.write(value, number)
+            for value, type in _results(step):
+                builder.write(value, type, number)
             continue  # nothing to compute: the result has no elements
         arguments = [builder.read(v) for v in step.inputs]
         for buffer in arguments:
             builder.touch(buffer, number)
         fresh = [v for v in step.outputs if v not in builder.position]
-        results = [builder.write(v, number) for v in step.outputs]
+        results = [builder.write(v, type, number) for v, type in _results(step)]
         ops = tuple(n.op.name for n in (*step.prologue, *step.nodes))
         names = tuple(n.name for n in (*step.prologue, *step.nodes) if n.name)
         launch = Launch(-1, (*arguments, *results), step.name, ops, names, step.why, len(arguments))
@@ -144,8 +146,15 @@ def make_plan(
         live_bytes=live,
         model=graph.name,
         features=tuple(sorted(target.features)),
+        precision=precision,
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
+
+
+def _results(step: Step) -> list[tuple[Value, TensorType]]:
+    if step.kernel is None:
+        return [(v, v.type) for v in step.outputs]
+    return list(zip(step.outputs, step.kernel.params[step.kernel.inputs :], strict=True))
 
 
 def _compiled(kernel: Kernel, item: Rendered) -> CompiledKernel:

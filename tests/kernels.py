@@ -7,7 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, literal, load, select, var
+from gpucomp.expr.core import (
+    Expr,
+    Var,
+    axes_of,
+    both,
+    call,
+    cast,
+    hole,
+    index,
+    literal,
+    load,
+    reduce,
+    select,
+    var,
+)
+from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
 
@@ -152,6 +167,41 @@ def into_part(kernel: Kernel, axis: int, before: int, after: int) -> Kernel:
     return replace(kernel, params=tuple(params), stores=(replace(first, index=tuple(index)), *kernel.stores[1:]))
 
 
+def depthwise(
+    image: tuple[int, int, int, int],
+    window: tuple[int, int],
+    *,
+    stride: tuple[int, int] = (1, 1),
+    pad: int = 0,
+    dilation: tuple[int, int] = (1, 1),
+    dtype: DType = F32,
+) -> Kernel:
+    """relu(depthwise conv of max(x, -1) + bias) + residual, and the sums; NHWC, [R, S, 1, C] weights.
+
+    Axes of extent 1 are left out of the domain, as recognition leaves them out.
+    """
+    n, h, w, c = image
+    r, s = window
+    (sy, sx), (dy, dx) = stride, dilation
+    oh, ow = ((e + 2 * pad - d * (f - 1) - 1) // t + 1 for e, f, t, d in ((h, r, sy, dy), (w, s, sx, dx)))
+    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    y, x = to[1] * sy - pad + taps[0] * dy, to[2] * sx - pad + taps[1] * dx
+    inside = both([y >= 0, y < h, x >= 0, x < w]) if pad else literal(True, BOOL)
+    value = select(inside, call("max", cast(load(0, (to[0], y, x, to[3]), dtype), F32), -1.0), 0.0)
+    weight = cast(load(1, (*taps, 0, to[3]), dtype), F32)
+    total = reduce("sum", tuple(t for t in taps if isinstance(t, Var)), value * weight)
+    activated = call("max", total + cast(load(2, (to[3],), dtype), F32), 0.0) + cast(load(3, to, dtype), F32)
+    out = TensorType(dtype, (n, oh, ow, c))
+    params = (TensorType(dtype, image), TensorType(dtype, (r, s, 1, c)), TensorType(dtype, (c,)), out, out)
+    params = (*params, TensorType(F32, (n, oh, ow, c)))
+    stores = tuple(
+        Store(t, tuple(map(simplify, to)), simplify(v)) for t, v in ((4, cast(activated, dtype)), (5, total))
+    )
+    domain = tuple(v for v in to if isinstance(v, Var))
+    return Kernel("loops", params, 2, Loops(domain), stores, label=f"depthwise {r}x{s} {c}")
+
+
 def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:
     """Along ``axis``: largest, sum of exponentials, quotient; and the largest of each row."""
     axes = axes_of(shape)
@@ -174,6 +224,20 @@ def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype
     body = Rowwise((r,), (c,), (Statistic(total, op, x),), frozenset({0}))
     params = (TensorType(dtype, (cols, rows) if rows_inside else (rows, cols)), TensorType(dtype, (rows,)))
     return Kernel("reduce", params, 1, body, (Store(1, (r,), total),), label=f"{op} over {cols}")
+
+
+def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
+    """(x + residual - mean) / deviation * scale + shift over the columns; ``rows_inside``: of x[cols, rows]."""
+    r, c = var("r", rows), var("c", cols)
+    at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
+    x = cast(load(0, at, dtype), F32) + cast(load(1, at, dtype), F32)
+    total, squares = hole("total", F32), hole("squares", F32)
+    centred = x - total / float(cols)
+    body = Rowwise((r,), (c,), (Statistic(total, "sum", x), Statistic(squares, "sum", centred * centred)))
+    scaled = centred / call("sqrt", squares / float(cols) + 1e-5) * cast(load(2, (c,), dtype), F32)
+    value = cast(scaled + cast(load(3, (c,), dtype), F32), dtype)
+    whole, line = TensorType(dtype, shape), TensorType(dtype, (cols,))
+    return Kernel("norm", (whole, whole, line, line, whole), 1, body, (Store(4, at, value),), label="layer norm")
 
 
 def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: int, dtype: DType = F32) -> Kernel:

@@ -24,6 +24,9 @@ def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:
     return family.default(SimpleNamespace(**family.problem(kernel)), (target or cpu.host()).limits)
 
 
+WIDEST = cpu.host().limits.vector_bytes // 4  # lanes of f32 on this processor
+
+
 class Library:
     """Several kernels compiled together."""
 

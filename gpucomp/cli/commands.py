@@ -15,9 +15,13 @@ from gpucomp import config
 from gpucomp.cli import compare, measure, show, tensors
 from gpucomp.cli.progress import progress
 from gpucomp.errors import UnsupportedError, UsageError, quote
+from gpucomp.precision import PRECISIONS
 
 if TYPE_CHECKING:
+    from gpucomp.compiler import Lowered
     from gpucomp.runtime.executable import Executable
+    from gpucomp.static import Cost
+    from gpucomp.targets.target import Target
 
 TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
 
@@ -28,6 +32,15 @@ def _model(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
     return click.argument("model", type=click.Path(path_type=Path))(function)
+
+
+def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option(
+        "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
+    )(function)
+    return click.option(
+        "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
+    )(function)
 
 
 def _inputs(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +63,15 @@ def gpucomp() -> None:
     config.current()  # a wrong GPUCOMP_ variable is an error of every command
 
 
-def open_model(path: Path, target: str | None, shapes: tuple[str, ...], files: tuple[str, ...] = ()) -> Executable:
+def open_model(
+    path: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...] = (),
+    *,
+    precision: str = "fp32",
+    keep_fp32: tuple[str, ...] = (),
+) -> Executable:
     """A compiled model as it is, an ONNX model compiled. Shapes that it leaves open are those of the ``files``."""
     sizes = tensors.parse_shapes(shapes)
     if path.suffix == ".gpuc":
@@ -59,18 +80,24 @@ def open_model(path: Path, target: str | None, shapes: tuple[str, ...], files: t
         exe = load(path)
         if sizes:
             raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
+        if keep_fp32 or precision not in ("fp32", exe.plan.precision):
+            raise UsageError(
+                f"{quote(path)} is compiled at {exe.plan.precision}: --precision and --keep-fp32 have no effect on it",
+                code="GPC2007",
+            )
         if target and target != exe.target and target != exe.plan.kind:
             raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {target}", code="GPC2007")
         return exe
     target = target or config.current().target
+    options: dict[str, Any] = {"target": target, "precision": precision, "keep_fp32": keep_fp32}
     with progress(f"compiling {path.name}") as report:
         try:
-            return package.compile(path, target=target, shapes=sizes, progress=report)
+            return package.compile(path, shapes=sizes, progress=report, **options)
         except UsageError as error:
             found = tensors.shapes_in_files(files) if error.code == "GPC2102" else {}
             if not found.keys() - sizes.keys():
                 raise
-        return package.compile(path, target=target, shapes={**found, **sizes}, progress=report)
+        return package.compile(path, shapes={**found, **sizes}, progress=report, **options)
 
 
 def _write(path: Path, text: str) -> None:
@@ -82,15 +109,23 @@ def _write(path: Path, text: str) -> None:
 
 @gpucomp.command()
 @_model
+@_numbers
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
-def compile(model: Path, target: str | None, shapes: tuple[str, ...], output: Path) -> None:
+def compile(
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
+    output: Path,
+) -> None:
     """Compile MODEL (.onnx) for one target and write it as one file."""
     if output.suffix != ".gpuc":
         raise UsageError(f"--output {quote(output)}: a name that ends in .gpuc expected", code="GPC2008")
     if model.suffix == ".gpuc":
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
     start = time.perf_counter()
-    exe = open_model(model, target, shapes)
+    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)
     seconds = time.perf_counter() - start
     exe.save(output)
     click.echo("\n".join(show.summary(exe)))
@@ -100,6 +135,7 @@ def compile(model: Path, target: str | None, shapes: tuple[str, ...], output: Pa
 
 @gpucomp.command()
 @_model
+@_numbers
 @_inputs
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
 @click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
@@ -110,6 +146,8 @@ def run(
     model: Path,
     target: str | None,
     shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
     files: tuple[str, ...],
     preprocess: str,
     output_dir: Path | None,
@@ -119,7 +157,7 @@ def run(
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and model.suffix == ".gpuc":
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
-    exe = open_model(model, target, shapes, files)
+    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -136,6 +174,7 @@ def run(
 
 @gpucomp.command()
 @_model
+@_numbers
 @_inputs
 @click.option("--warmup", "warmup_ms", type=click.FloatRange(0), default=200, show_default=True, metavar="MS")
 @click.option("--duration", "duration_s", type=click.FloatRange(0), default=3, show_default=True, metavar="S")
@@ -144,10 +183,13 @@ def run(
 @click.option(
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write all samples there."
 )
+@click.option("--static", is_flag=True, help="Measure nothing: registers, machine code and floors of every kernel.")
 def bench(
     model: Path,
     target: str | None,
     shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
     files: tuple[str, ...],
     preprocess: str,
     warmup_ms: float,
@@ -155,11 +197,15 @@ def bench(
     iterations: int,
     percentile: str,
     report: Path | None,
+    static: bool,
 ) -> None:
     """Measure MODEL's latency. Inputs that are not given are random."""
+    if static:
+        _bench_static(model, target, shapes, precision, keep_fp32, report)
+        return
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
-    exe = open_model(model, target, shapes, files)
+    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
     compile_s = time.perf_counter() - start
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     missing = [spec for spec in exe.inputs if spec.name not in given]
@@ -173,6 +219,7 @@ def bench(
     data = {
         "model": str(model),
         "target": exe.target,
+        "precision": exe.plan.precision,
         "gpucomp": package.__version__,
         "method": method,
         "machine": measure.machine(),
@@ -190,6 +237,52 @@ def bench(
     click.echo("\n".join([*measure.summary(latency, percentiles), method]))
     if report is not None:
         _write(report, text + "\n")
+
+
+def _bench_static(
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
+    report: Path | None,
+) -> None:
+    from gpucomp.cli import costs
+
+    _, device, found = _costs(model, target, shapes, precision, keep_fp32)
+    text = json.dumps({"model": str(model), "precision": precision, **costs.as_json(found, device)}, indent=1)
+    if str(report) == "-":
+        click.echo(text)
+        return
+    click.echo("\n".join(costs.static(found, device)))
+    if report is not None:
+        _write(report, text + "\n")
+
+
+def _lowered(
+    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
+) -> tuple[Lowered, Target]:
+    from gpucomp import targets
+    from gpucomp.compiler import lower
+
+    if model.suffix == ".gpuc":
+        raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
+    device = targets.resolve(target or config.current().target)
+    with progress(f"compiling {model.name}") as report:
+        found = lower(
+            model, device, tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32, tell=report
+        )
+    return found, device
+
+
+def _costs(
+    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
+) -> tuple[Lowered, Target, list[Cost]]:
+    from gpucomp import static
+
+    lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
+    with progress(f"building {model.name}") as report:
+        return lowered, device, static.costs(lowered, device, report)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
@@ -223,27 +316,43 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 
 @gpucomp.command()
 @_model
+@_numbers
 @click.option("--kernels", is_flag=True, help="Every kernel: what it swallowed, its schedule, why it ends there.")
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")
 @click.option("--passes", is_flag=True, help="What every pass did.")
+@click.option("--why", is_flag=True, help="What the analytic model reckons of every kernel (CUDA targets).")
+@click.option("--spaces", is_flag=True, help="How many schedules every distinct problem has.")
 def inspect(
     model: Path,
     target: str | None,
     shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
     kernels: bool,
     sources: Path | None,
     graph: str | None,
     passes: bool,
+    why: bool,
+    spaces: bool,
 ) -> None:
     """Show what MODEL (.onnx or .gpuc) is compiled to."""
     if graph or passes:
         if model.suffix == ".gpuc":
             raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
         _show_graph(model, target or config.current().target, shapes, graph, passes)
+        if not (kernels or why or spaces) and sources is None:
+            return
+    if why or spaces:
+        from gpucomp.cli import costs
+
+        if spaces:
+            click.echo("\n".join(costs.spaces(*_lowered(model, target, shapes, precision, keep_fp32))))
+        if why:
+            click.echo("\n".join(costs.why(_costs(model, target, shapes, precision, keep_fp32)[2])))
         if not kernels and sources is None:
             return
-    exe = open_model(model, target, shapes)
+    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)
     if kernels:
         click.echo("\n".join(show.kernels(exe.kernels)))
         click.echo("\n".join(show.memory(exe)))

@@ -101,6 +101,7 @@ def summary(exe: Executable) -> list[str]:
     lines = [
         f"model     {quote(exe.plan.model)}",
         f"target    {exe.target} ({exe.plan.arch})",
+        *([f"precision {exe.plan.precision}"] if exe.plan.precision != "fp32" else []),
         *(f"input     {spec}" for spec in exe.inputs),
         *(f"output    {spec}" for spec in exe.outputs),
         f"kernels   {len(infos)}: {families}" if infos else "kernels   0",

@@ -61,20 +61,27 @@ class Dialect:
         """The type of an index below ``extent``."""
         return "int" if extent <= INT32[1] else self.values[I64]
 
-    def copy(self, target: str, source: str, dtype: DType, width: int) -> list[str]:
-        """Statements that move ``width`` stored elements at once, between memory and an array of the work-item."""
+    def copy(self, target: str, source: str, dtype: DType, width: int, guard: str = "") -> list[str]:
+        """Statements that move ``width`` stored elements at once, between memory and an array of the work-item.
+
+        Where there is a ``guard`` and it is false, zeros are stored and the source is not read.
+        """
         if self.name == "opencl":
-            return [f"vstore{width}(vload{width}(0, {source}), 0, {target});"]
+            loaded = f"vload{width}(0, {source})"
+            if guard:
+                loaded = f"{guard} ? {loaded} : ({self.storage_type(dtype)}{width})(0)"
+            return [f"vstore{width}({loaded}, 0, {target});"]
         words = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
         size = min(16, width * dtype.nbytes)
+        zeros = {8: "make_uint2(0u, 0u)", 16: "make_uint4(0u, 0u, 0u, 0u)"}.get(size, "0")
         lines = []
         for start in range(0, width, size // dtype.nbytes):
             at = f" + {start}" if start else ""
             to, of = (
-                f"reinterpret_cast<{words[size]}*>({target}{at})",
-                f"reinterpret_cast<const {words[size]}*>({source}{at})",
+                f"*reinterpret_cast<{words[size]}*>({target}{at})",
+                f"*reinterpret_cast<const {words[size]}*>({source}{at})",
             )
-            lines.append(f"*{to} = *{of};")
+            lines.append(f"{to} = {guard} ? {of} : {zeros};" if guard else f"{to} = {of};")
         return lines
 
     def aligned_array(self, ctype: str, name: str, width: int, initial: str = "") -> str:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
-from gpucomp.kernels_templates.contraction.simt import FAMILY as CONTRACTION
-from gpucomp.kernels_templates.contraction.wgmma import FAMILY as CONTRACTION_WGMMA
+from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
+from gpucomp.kernels_templates.contraction.mma import FAMILY as MMA
+from gpucomp.kernels_templates.contraction.simt import FAMILY as SIMT
+from gpucomp.kernels_templates.contraction.wgmma import FAMILY as WGMMA
+from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
-FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, CONTRACTION_WGMMA, ROWWISE, POOL)}
-
-
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
-    Loops: (LOOPS,),
-    Contraction: (CONTRACTION_WGMMA, CONTRACTION),
+    Loops: (DEPTHWISE, LOOPS),
+    Contraction: (GEMV, WGMMA, MMA, SIMT),
     Rowwise: (ROWWISE,),
     Window: (POOL,),
 }
+FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
 
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:

@@ -10,7 +10,10 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
+from gpucomp.codegen.depthwise import depthwise_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
+from gpucomp.codegen.gemv import gemv_hooks
+from gpucomp.codegen.mma import mma_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
 from gpucomp.codegen.wgmma import wgmma_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
@@ -69,8 +72,11 @@ def _pointwise(
 # by the title of the family
 HOOKS: Mapping[str, Hooks] = {
     "loops": loops_hooks,
+    "contraction/mma": mma_hooks,
     "contraction/simt": contraction_hooks,
     "contraction/wgmma": wgmma_hooks,
+    "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
+    "depthwise": depthwise_hooks,
 }

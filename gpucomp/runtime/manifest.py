@@ -214,6 +214,7 @@ _PLAN = _record(
         "live_bytes": _SIZE,
         "model": _text,
         "features": _TEXTS,
+        "precision": _text,
     },
     Plan,
 )

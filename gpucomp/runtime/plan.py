@@ -77,7 +77,8 @@ class Launch:
 class Plan:
     """``inputs`` and ``outputs`` are positions in ``buffers``; an output may be an input or a weight itself.
 
-    ``features`` are the target's: what a device must have to run the machine code.
+    ``features`` are the target's: what a device must have to run the machine code. ``precision`` is what its kernels
+    were allowed to round to.
     """
 
     target: str
@@ -93,3 +94,4 @@ class Plan:
     live_bytes: int = 0  # the largest live set: what no plan can go below
     model: str = ""
     features: tuple[str, ...] = ()
+    precision: str = "fp32"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -96,6 +97,34 @@ def pyopencl() -> Any:
     return pyopencl
 
 
+class _Quiet:
+    """No warnings while any thread is within: compilers print notes on success, and pyopencl warns of each.
+
+    The filters belong to the process, so the first to enter saves them and only the last to leave restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._within = threading.Lock(), 0
+        self._saved = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._within == 0:
+                self._saved = warnings.catch_warnings()
+                self._saved.__enter__()
+                warnings.simplefilter("ignore")
+            self._within += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if self._within == 0:
+                self._saved.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
+
+
 @cache
 def devices() -> tuple[Any, ...]:
     """Every OpenCL device here, GPUs first, else in the platforms' order; none when there is no driver."""
@@ -151,8 +180,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
     binary = cache.get(key) if cache else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # compilers here print notes on success
+    with _quiet:
         if binary is not None:
             try:
                 return cl.Program(context, [device], [binary]).build(flags), binary
@@ -183,8 +211,7 @@ def load(context: Any, device: Any, source: KernelSource, binary: bytes, cache: 
     """A built program from ``binary``, or from the source where the binary is another device's or no binary at all."""
     cl = pyopencl()
     if binary and binary != source.text.encode():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet:
             try:
                 return cl.Program(context, [device], [binary]).build()
             except cl.Error:

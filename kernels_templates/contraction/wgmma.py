@@ -16,7 +16,7 @@ from gpucomp.codegen.wgmma import kind_of, operand_dtypes
 from gpucomp.expr.core import Var
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
@@ -194,15 +194,30 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
 
 
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """What a work-group does, for the analytic model."""
+    d = SimpleNamespace(**derive(s, p))
+    added = CLUSTER_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0
+    return Work(
+        macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,
+        cache_bytes=d.stage_bytes * d.steps_per_split + s.tile_m * s.tile_n // s.splits * p.element_bytes,
+        steps=-(-d.steps_per_split // s.stages),
+        math={1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes],
+        extra_us=added,
+    )
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """The tile and split that the model finds fastest, with as many stages as fit and the depth has."""
-    candidates = []
+    candidates: list[dict[str, int]] = []
     for tile_m, consumers in ((64, 1), (128, 2), (192, 3), (256, 2)):
         for tile_n in COLUMNS:
             for splits in SPLITS:
                 schedule = {"tile_m": tile_m, "tile_n": tile_n, "consumers": consumers, "splits": splits, "overlap": 0}
                 if found := _staged(schedule, p, limits):
                     candidates.append(found)
+    if not candidates:  # too many tiles for a launch, whatever their size: another engine's business
+        return {"tile_m": 64, "tile_n": 8, "consumers": 1, "stages": 2, "splits": 1, "overlap": 0}
     return min(candidates, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
 
 
@@ -223,6 +238,17 @@ def _staged(schedule: dict[str, int], p: SimpleNamespace, limits: Limits) -> dic
 
 
 FAMILY = Family(
-    "contraction", "contraction/wgmma.j2", PARAMS, problem, objections, derive, geometry, default, "wgmma", accepts,
-    estimate, packing,
-)  # fmt: skip
+    "contraction",
+    "contraction/wgmma.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "wgmma",
+    accepts=accepts,
+    estimate=estimate,
+    work=work,
+    packing=packing,
+)

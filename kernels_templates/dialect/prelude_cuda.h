@@ -268,6 +268,149 @@ __device__ __forceinline__ void gc_threadfence() { __threadfence(); }
 
 // ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
 
+// A warp's collectives; g = lane / 4 and t = lane % 4 below. One element a register for tf32, two neighbours
+// in depth for f16 and bf16, four for i8.
+
+// One, two or four 8x8 matrices of 2-byte elements from shared memory: lanes 8i to 8i+7 give the addresses of
+// the rows of matrix i, 16 bytes each and aligned to that. Register i gets row g, elements 2t and 2t+1 of
+// matrix i; with trans column g, elements 2t and 2t+1.
+__device__ __forceinline__ void gc_ldmatrix_x1(unsigned* r, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+               : "=r"(r[0])
+               : "r"((unsigned)__cvta_generic_to_shared(row))
+               : "memory");
+}
+__device__ __forceinline__ void gc_ldmatrix_x2(unsigned* r, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"((unsigned)__cvta_generic_to_shared(row))
+               : "memory");
+}
+__device__ __forceinline__ void gc_ldmatrix_x4(unsigned* r, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"((unsigned)__cvta_generic_to_shared(row))
+               : "memory");
+}
+__device__ __forceinline__ void gc_ldmatrix_x1_trans(unsigned* r, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+               : "=r"(r[0])
+               : "r"((unsigned)__cvta_generic_to_shared(row))
+               : "memory");
+}
+__device__ __forceinline__ void gc_ldmatrix_x2_trans(unsigned* r, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"((unsigned)__cvta_generic_to_shared(row))
+               : "memory");
+}
+__device__ __forceinline__ void gc_ldmatrix_x4_trans(unsigned* r, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"((unsigned)__cvta_generic_to_shared(row))
+               : "memory");
+}
+
+// tf32 as mma takes it: rounded to 10 bits of fraction, halves away from zero, in the upper bits.
+__device__ __forceinline__ unsigned gc_float_to_tf32(float x) {
+#if __CUDA_ARCH__ >= 800
+  unsigned y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
+#else
+  const unsigned bits = __float_as_uint(x);
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+#endif
+}
+
+// c[16][8] += a[16][k] * b[k][8]. With p elements a register, a holds row g depth pt.., row g+8 depth pt..,
+// then both at depth 4p + pt..; b column g depth pt.., then depth 4p + pt..; c row g columns 2t and 2t+1,
+// then row g+8. Sums of floats are truncated, not rounded.
+
+// for sm_75, half the depth: a holds two registers, b one
+__device__ __forceinline__ void gc_mma_m16n8k8_f16(float* c, const unsigned* a, const unsigned* b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k16_f16(float* c, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  gc_mma_m16n8k8_f16(c, a, b);
+  gc_mma_m16n8k8_f16(c, a + 2, b + 1);
+#endif
+}
+
+// sm_80 and later; a kernel that calls it on sm_75 ends with an error
+__device__ __forceinline__ void gc_mma_m16n8k16_bf16(float* c, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  __trap();
+#endif
+}
+
+// sm_80 and later, as above
+__device__ __forceinline__ void gc_mma_m16n8k8_tf32(float* c, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  __trap();
+#endif
+}
+
+#define GC_MMA_M8N8K16(a_type, b_type)                                                          \
+  asm("mma.sync.aligned.m8n8k16.row.col.s32." a_type "." b_type ".s32 {%0, %1}, {%2}, {%3}, {%0, %1};" \
+      : "+r"(c[0]), "+r"(c[1])                                                                  \
+      : "r"(a[0]), "r"(b[0]))
+
+// for sm_75, a quarter: eight rows, so that c and a have no second half, and half the depth
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ void gc_mma_m8n8k16_i8(int* c, const unsigned* a, const unsigned* b) {
+  if constexpr (a_signed && b_signed)
+    GC_MMA_M8N8K16("s8", "s8");
+  else if constexpr (a_signed)
+    GC_MMA_M8N8K16("s8", "u8");
+  else if constexpr (b_signed)
+    GC_MMA_M8N8K16("u8", "s8");
+  else
+    GC_MMA_M8N8K16("u8", "u8");
+}
+
+#define GC_MMA_M16N8K32(a_type, b_type)                                         \
+  asm("mma.sync.aligned.m16n8k32.row.col.s32." a_type "." b_type                \
+      ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"    \
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                          \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (a_signed && b_signed)
+    GC_MMA_M16N8K32("s8", "s8");
+  else if constexpr (a_signed)
+    GC_MMA_M16N8K32("s8", "u8");
+  else if constexpr (b_signed)
+    GC_MMA_M16N8K32("u8", "s8");
+  else
+    GC_MMA_M16N8K32("u8", "u8");
+#else
+  for (int part = 0; part < 4; ++part)
+    gc_mma_m8n8k16_i8<a_signed, b_signed>(c + part % 2 * 2, a + part, b + part / 2);
+#endif
+}
+
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
 // sm_90 and later. An mbarrier is 8 bytes of shared memory. A phase of it is complete when `count` threads have
 // arrived and every byte that was announced has landed; phases are told apart by their parity, the first has 0.

@@ -28,8 +28,9 @@ def compiled(monkeypatch):
     use_numpy(monkeypatch)
     calls = []
 
-    def compile(model, *, target, shapes, progress):
-        calls.append({"model": model, "target": target, "shapes": shapes})
+    def compile(model, *, target, shapes, progress, precision, keep_fp32):
+        call = {"model": model, "target": target, "shapes": shapes}
+        calls.append(call | ({"precision": precision, "keep_fp32": keep_fp32} if precision != "fp32" else {}))
         if not model.exists():
             raise ModelError(f"model '{model}': no such file or directory", code="GPC3001")
         progress("kernels", 1, 2)

@@ -288,3 +288,19 @@ def test_a_file_that_only_claims_to_be_large_is_refused(command, tmp_path):
 
     assert ran.code == 2
     assert ran.error.startswith("error GPC2004: cannot read 'huge.npy': ")
+
+
+def test_precision_and_what_keeps_f32_reach_the_compiler(command, compiled):
+    assert command("compile", "model.onnx", "-o", "m.gpuc", "--precision", "fp16", "--keep-fp32", "Soft*").code == 0
+
+    (call,) = compiled
+    assert (call["precision"], call["keep_fp32"]) == ("fp16", ("Soft*",))
+
+
+def test_a_compiled_model_has_the_precision_it_was_compiled_at(command, compiled):
+    command("compile", "model.onnx", "-o", "m.gpuc")
+
+    found = command("run", "m.gpuc", "--precision", "fp16")
+
+    assert found.code == 2
+    assert "compiled at fp32" in found.error

@@ -320,6 +320,117 @@ __device__ __forceinline__ void gc_threadfence() { gc_runtime_fence(); }
 
 // ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
 
+// Registers of the warp are gathered, and each lane computes its own part of the result.
+
+template <int matrices, bool transposed>
+inline void gc_load_matrices(const char* kind, unsigned* r, const void* row) {
+  const unsigned char* rows[32];
+  const int lane = gc_runtime_lane(), g = lane / 4, t = lane % 4;
+  if (lane < 8 * matrices) gc_runtime_require_shared(kind, row, 16);
+  gc_runtime_warp_gather(kind, &row, sizeof row, rows);
+  for (int i = 0; i < matrices; ++i) {
+    const unsigned char *low = transposed ? rows[8 * i + 2 * t] + 2 * g : rows[8 * i + g] + 4 * t,
+                        *high = transposed ? rows[8 * i + 2 * t + 1] + 2 * g : low + 2;
+    r[i] = *reinterpret_cast<const unsigned short*>(low) |
+           (unsigned)*reinterpret_cast<const unsigned short*>(high) << 16;
+  }
+}
+
+__device__ __forceinline__ void gc_ldmatrix_x1(unsigned* r, const void* row) {
+  gc_load_matrices<1, false>("gc_ldmatrix_x1", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x2(unsigned* r, const void* row) {
+  gc_load_matrices<2, false>("gc_ldmatrix_x2", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x4(unsigned* r, const void* row) {
+  gc_load_matrices<4, false>("gc_ldmatrix_x4", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x1_trans(unsigned* r, const void* row) {
+  gc_load_matrices<1, true>("gc_ldmatrix_x1_trans", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x2_trans(unsigned* r, const void* row) {
+  gc_load_matrices<2, true>("gc_ldmatrix_x2_trans", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x4_trans(unsigned* r, const void* row) {
+  gc_load_matrices<4, true>("gc_ldmatrix_x4_trans", r, row);
+}
+
+__device__ __forceinline__ unsigned gc_float_to_tf32(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return isfinite(x) ? (bits + 0x1000u) & 0xffffe000u : bits;
+}
+
+// rounds towards zero, as the sums of matrix units do
+inline float gc_truncated(double x) {
+  const float y = (float)x;
+  return isfinite(y) && fabs((double)y) > fabs(x) ? nextafterf(y, 0.0f) : y;
+}
+inline int gc_truncated(long long x) { return (int)(unsigned)(unsigned long long)x; }
+
+// c[8 * halves][8] += a * b over depth 4 * steps * packed; element_a and element_b widen element i of a
+// register with `packed` of them.
+template <int halves, int steps, int packed, class Wide, class Sum, class A, class B>
+inline void gc_multiply(const char* kind, Sum* c, const unsigned* a, const unsigned* b, A element_a,
+                        B element_b) {
+  struct Fragments {
+    unsigned a[halves * steps], b[steps];
+  } mine, all[32];
+  memcpy(mine.a, a, sizeof mine.a);
+  memcpy(mine.b, b, sizeof mine.b);
+  gc_runtime_warp_gather(kind, &mine, sizeof mine, all);
+  const int lane = gc_runtime_lane();
+  for (int i = 0; i < 2 * halves; ++i) {
+    const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
+    Wide sum = c[i];
+    for (int step = 0; step < steps; ++step)
+      for (int t = 0; t < 4; ++t)
+        for (int e = 0; e < packed; ++e)
+          sum += (Wide)element_a(all[4 * row + t].a[halves * step + half], e) *
+                 (Wide)element_b(all[4 * column + t].b[step], e);
+    c[i] = gc_truncated(sum);
+  }
+}
+
+inline float gc_f16_element(unsigned word, int i) {
+  return gc_half_to_float(gc_half{(unsigned short)(word >> 16 * i)});
+}
+inline float gc_bf16_element(unsigned word, int i) {
+  return gc_bf16_to_float(gc_bf16{(unsigned short)(word >> 16 * i)});
+}
+inline float gc_tf32_element(unsigned word, int) { return __uint_as_float(word & 0xffffe000u); }
+template <bool is_signed>
+inline int gc_i8_element(unsigned word, int i) {
+  return is_signed ? (int)(signed char)(word >> 8 * i) : (int)(unsigned char)(word >> 8 * i);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k8_f16(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 1, 2, double>("gc_mma_m16n8k8_f16", c, a, b, gc_f16_element, gc_f16_element);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k16_f16(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 2, double>("gc_mma_m16n8k16_f16", c, a, b, gc_f16_element, gc_f16_element);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k16_bf16(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 2, double>("gc_mma_m16n8k16_bf16", c, a, b, gc_bf16_element, gc_bf16_element);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k8_tf32(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 1, double>("gc_mma_m16n8k8_tf32", c, a, b, gc_tf32_element, gc_tf32_element);
+}
+
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ void gc_mma_m8n8k16_i8(int* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<1, 1, 4, long long>("gc_mma_m8n8k16_i8", c, a, b, gc_i8_element<a_signed>,
+                                  gc_i8_element<b_signed>);
+}
+
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 4, long long>("gc_mma_m16n8k32_i8", c, a, b, gc_i8_element<a_signed>,
+                                  gc_i8_element<b_signed>);
+}
+
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
 // The destination of a load holds poison until a waiter sees its phase complete.
 

@@ -121,7 +121,7 @@ struct Warp {
   int alive, waiting;
   unsigned phase;
   unsigned present[2];  // who has deposited, by parity of the phase: a fast lane may be one phase ahead
-  unsigned long long deposits[2][WARP];
+  unsigned char deposits[2][WARP][GC_DEPOSIT_BYTES];
   char sync[2];  // addresses for ThreadSanitizer
 };
 
@@ -228,6 +228,12 @@ void poison(void* start, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) p[i] = (unsigned char)(GC_POISON >> (i % 2 * 8));
 }
 
+// Moves what is no memory of the kernel: ThreadSanitizer would follow a call of memcpy.
+void deposit(void* to, const void* from, size_t bytes) {
+  volatile unsigned char* target = static_cast<unsigned char*>(to);
+  for (size_t i = 0; i < bytes; ++i) target[i] = static_cast<const unsigned char*>(from)[i];
+}
+
 // ---- one thread -----------------------------------------------------------------------------------
 
 void release_warp_if_complete(Warp& warp, const Thread& lane) {
@@ -258,6 +264,25 @@ Warp& warp_of(const Thread& thread) { return thread.block->warps[(size_t)(thread
 void yield() {
   Thread& self = *running;
   switch_fiber(self.fiber, scheduler);
+}
+
+// Deposits for the warp and waits for it; returns the parity of the phase that the deposits are kept under
+// until the thread's next collective.
+unsigned meet_warp(const char* kind, const void* mine, size_t bytes) {
+  Thread& self = *running;
+  Warp& warp = warp_of(self);
+  const unsigned parity = warp.phase & 1;
+  const bool orders_memory = strcmp(kind, "gc_syncwarp") == 0;  // no other collective does
+  if (orders_memory) __tsan_release(&warp.sync[parity]);
+  deposit(warp.deposits[parity][self.linear % WARP], mine, bytes);
+  warp.present[parity] |= 1u << (self.linear % WARP);
+  ++warp.waiting;
+  self.kind = kind;
+  self.state = State::AT_WARP;
+  release_warp_if_complete(warp, self);
+  yield();
+  if (orders_memory) __tsan_acquire(&warp.sync[parity]);
+  return parity;
 }
 
 // Nobody may read the shared memory of a block that is gone.
@@ -862,22 +887,36 @@ void gc_runtime_barrier(int line) {
 int gc_runtime_lane() { return running->linear % WARP; }
 
 unsigned long long gc_runtime_warp_exchange(const char* kind, unsigned long long bits, int source_lane) {
-  Thread& self = *running;
-  Warp& warp = warp_of(self);
-  const unsigned parity = warp.phase & 1;
-  const bool orders_memory = strcmp(kind, "gc_syncwarp") == 0;  // a shuffle does not
-  if (orders_memory) __tsan_release(&warp.sync[parity]);
-  warp.deposits[parity][self.linear % WARP] = bits;
-  warp.present[parity] |= 1u << (self.linear % WARP);
-  ++warp.waiting;
-  self.kind = kind;
-  self.state = State::AT_WARP;
-  release_warp_if_complete(warp, self);
-  yield();
-  if (orders_memory) __tsan_acquire(&warp.sync[parity]);
-  if (warp.present[parity] >> source_lane & 1) return warp.deposits[parity][source_lane];
-  poison(&bits, sizeof bits);
+  const unsigned parity = meet_warp(kind, &bits, sizeof bits);
+  const Warp& warp = warp_of(*running);
+  if (warp.present[parity] >> source_lane & 1)
+    deposit(&bits, warp.deposits[parity][source_lane], sizeof bits);
+  else
+    poison(&bits, sizeof bits);
   return bits;
+}
+
+void gc_runtime_warp_gather(const char* kind, const void* mine, int bytes, void* all) {
+  const unsigned parity = meet_warp(kind, mine, (size_t)bytes);
+  const Warp& warp = warp_of(*running);
+  unsigned char* to = static_cast<unsigned char*>(all);
+  for (int lane = 0; lane < WARP; ++lane, to += bytes) {
+    if (warp.present[parity] >> lane & 1)
+      deposit(to, warp.deposits[parity][lane], (size_t)bytes);
+    else
+      poison(to, (size_t)bytes);
+  }
+}
+
+void gc_runtime_require_shared(const char* kind, const void* address, int bytes) {
+  const unsigned char* first = static_cast<const unsigned char*>(address);
+  const auto inside = [&](const unsigned char* begin, const unsigned char* end) {
+    return first >= begin && first + bytes <= end;
+  };
+  if (!inside(kernel->shared_begin, kernel->shared_end) &&
+      !inside(running->block->dynamic_shared, running->block->dynamic_shared + dynamic_shared_bytes))
+    fail("%s: the address is not in shared memory", kind);
+  if ((uintptr_t)address % (unsigned)bytes) fail("%s: misaligned address", kind);
 }
 
 void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, bool valid) {

@@ -44,6 +44,13 @@ void gc_runtime_barrier(int line);
 unsigned long long gc_runtime_warp_exchange(const char* kind, unsigned long long bits, int source_lane);
 int gc_runtime_lane();
 
+// As above with `bytes` of `mine`, at most GC_DEPOSIT_BYTES; `all` gets the deposits of the 32 lanes, one
+// behind the other.
+void gc_runtime_warp_gather(const char* kind, const void* mine, int bytes, void* all);
+
+// Fails unless `address` is aligned to `bytes`, a power of two, and that many are in shared memory.
+void gc_runtime_require_shared(const char* kind, const void* address, int bytes);
+
 void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, bool valid);
 void gc_runtime_copy_commit();
 void gc_runtime_copy_wait(int pending);
@@ -89,3 +96,5 @@ extern "C" const GcEntry gc_entries[];
 
 // Undefined memory holds 0x7ffd in every 16 bits: NaN as f16, bf16, f32 and f64, far too large as an index.
 constexpr unsigned short GC_POISON = 0x7ffd;
+
+constexpr int GC_DEPOSIT_BYTES = 32;  // the fragments of both operands of one mma

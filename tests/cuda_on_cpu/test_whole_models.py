@@ -44,6 +44,19 @@ def test_a_model_gives_onnxruntime_s_answer_in_three_thread_orders(case):
         np.testing.assert_array_equal(shuffled[output], forward[output])
 
 
+@pytest.mark.parametrize(("level", "limit"), [("tf32", 4e-3), ("3xtf32", 1e-5), ("fp16", 4e-3)])
+def test_a_model_keeps_its_answer_at_lower_precision(level, limit):
+    model, shapes, feeds = model_of("convolutions")
+    exact = gpucomp.compile(model, target="cpu", shapes=shapes).run(feeds)
+
+    on_cpu = ModelOnCpu(gpucomp.compile(model, target="cuda:sm_80", shapes=shapes, precision=level))
+    forward, backward = (on_cpu.run(feeds, order=o, seed=7) for o in ("forward", "reversed"))
+
+    for output, right in exact.items():
+        assert relative_error(forward[output], right) <= limit
+        np.testing.assert_array_equal(backward[output], forward[output])
+
+
 def test_a_whole_model_has_no_race():
     model, shapes, feeds = model_of("digits")
     executable = gpucomp.compile(model, target="cuda:sm_80", shapes=shapes)

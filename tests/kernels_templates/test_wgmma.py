@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -291,7 +292,7 @@ def test_only_sm_90a_has_the_engine(arch, takes):
     assert (FAMILY in found) == takes
     assert found[-1] is FAMILIES["contraction/simt"]
     if takes:
-        assert found[0] is FAMILY
+        assert found[0] is FAMILY, "it comes before the engines that every architecture has"
 
 
 def test_a_condition_that_is_no_edge_is_refused():
@@ -369,28 +370,24 @@ REAL = {
 
 
 def ptxas(kernel, schedule):
-    source = render(prepared(kernel, schedule)[0], schedule, TARGET, "k0", FAMILY)
+    """What ptxas took for the kernel, its weights packed where the engine asks for it; and the log."""
+    wanted = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+    source = render(pack(kernel, wanted).kernel if wanted else kernel, schedule, TARGET, "k0", FAMILY)
+    assert not [r for m in source.tensor_maps for r in m.objections()]
     _, log = cuda.compile_source(source, TARGET)
-    assert "serialized" not in log, "ptxas puts wgmmas one after another"
-    return cuda.resources(log)["k0"]
+    return cuda.resources(log)["k0"], log
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_defaults_are_legal_and_spill_nothing(name):
-    kernel = replace(REAL[name], constants=frozenset())
     p = problem_of(REAL[name])
     schedule = dict(FAMILY.default(p, TARGET.limits))
     assert not FAMILY.reasons(schedule, vars(p), TARGET.limits)
-    if FAMILY.packing(REAL[name], SimpleNamespace(**schedule), p):
-        kernel = pack(REAL[name], FAMILY.packing(REAL[name], SimpleNamespace(**schedule), p)).kernel
 
-    source = render(kernel, schedule, TARGET, "k0", FAMILY)
-    _, log = cuda.compile_source(source, TARGET)
-    used = cuda.resources(log)["k0"]
+    used, _ = ptxas(REAL[name], schedule)
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
     assert used.registers <= wgmma.registers(SimpleNamespace(**schedule))
-    assert not source.tensor_maps[0].objections() + source.tensor_maps[1].objections()
 
 
 def test_deep_layers_are_split_and_large_ones_are_not():
@@ -399,6 +396,39 @@ def test_deep_layers_are_split_and_large_ones_are_not():
     assert deep["splits"] > 1
     assert large["splits"] == 1
     assert large["tile_m"] * large["tile_n"] >= 128 * 128
+
+
+def test_a_default_that_cannot_run_leaves_the_kernel_to_another_engine():
+    p = FAMILY.problem(LARGE) | {"batch": 1 << 40}
+
+    assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**p), TARGET.limits), p, TARGET.limits)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_spread_of_schedules_spills_nothing_and_keeps_to_the_formula(seed):
+    draw = random.Random(seed)
+    kernel = REAL[draw.choice(list(REAL))]
+    problem = FAMILY.problem(kernel)
+    schedule = None
+    while schedule is None or FAMILY.reasons(schedule, problem, TARGET.limits):
+        schedule = {param.name: draw.choice(param.choices) for param in FAMILY.params}
+
+    used, log = ptxas(kernel, schedule)
+
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, schedule
+    assert wgmma.accumulators(SimpleNamespace(**schedule)) < used.registers, schedule
+    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule)), schedule
+    assert "serialized" not in log, "ptxas has wgmmas wait for each other"
+
+
+def test_an_analytic_model_is_told_what_a_work_group_does():
+    p = problem_of(LARGE)
+    schedule = SimpleNamespace(**TILE | {"tile_m": 128, "consumers": 2, "tile_n": 128, "stages": 4})
+
+    found = FAMILY.work(schedule, p)
+
+    assert (found.macs, found.math, found.steps) == (128 * 128 * 4096, "f16", 16)
+    assert found.cache_bytes == 64 * 128 * 256 + 128 * 128 * 2
 
 
 def test_defaults_are_legal_at_every_size_and_estimated():

@@ -261,14 +261,14 @@ def _float_division(fn: str, a: Value, b: Value) -> Value:
     x, y = code.convert("fpext", a, "double"), code.convert("fpext", b, "double")
     remainder = _remainder(x, y)
     if fn == "fmod":
-        return code.convert("fptrunc", remainder, scalar)
+        return code.narrowed(remainder, scalar)
     opposite = remainder.differs(0.0) & ((y < 0.0) ^ (remainder < 0.0))
     if fn == "mod":
-        shifted = code.select(opposite, code.convert("fptrunc", remainder, scalar) + b,
-                              code.convert("fptrunc", remainder, scalar))  # fmt: skip
+        narrow = code.narrowed(remainder, scalar)
+        shifted = code.select(opposite, narrow + b, narrow)
         shifted = code.select(shifted.equals(0.0), code.const(0.0, shifted.type).intrinsic("copysign", b), shifted)
         return code.select(b.equals(0.0), 0.0, shifted)
-    narrow = code.convert("fptrunc", remainder, scalar)
+    narrow = code.narrowed(remainder, scalar)
     quotient = (a - narrow) / b
     quotient = code.select(opposite, quotient - 1.0, quotient)
     whole = quotient.intrinsic("floor")

@@ -291,6 +291,15 @@ class Code:
             return value
         return self.let(f"{op} {value.type} {value.text} to {value.type.of(scalar)}", value.type.of(scalar))
 
+    def narrowed(self, value: Value, scalar: str) -> Value:
+        """An f64 rounded to ``scalar``, and kept apart from any rounding that follows.
+
+        LLVM may turn f64 to f32 to f16 into one conversion, which without AVX512-FP16 is a call of a C library.
+        """
+        if value.type.scalar == scalar:
+            return value
+        return self.convert("fptrunc", value, scalar).intrinsic("arithmetic.fence")
+
     def select(self, condition: Value, then: Value | Number, otherwise: Value | Number) -> Value:
         if not isinstance(then, Value):
             assert isinstance(otherwise, Value)

@@ -524,7 +524,7 @@ def apply(function: str, args: Sequence[Value]) -> Value:
         result = power(*wide, accurate=scalar == "double")
     else:
         result = WIDE[function](wide[0])
-    return code.convert("fptrunc", result, scalar)
+    return code.narrowed(result, scalar)
 
 
 NAMES = frozenset(DIRECT) | frozenset(WIDE) | CIRCULAR | {"pow"}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from native import Library, run_kernel
+from native import WIDEST, Library, run_kernel
 
+from gpucomp.codegen.llvm import emit
 from gpucomp.expr.core import Expr, axes_of, call, cast, load, select
 from gpucomp.expr.evaluate import convert
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, I64, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.targets import cpu
 
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 FLOATS = ["f64", "f32", "f16", "bf16"]
@@ -61,7 +63,7 @@ def elementwise(fn: str, dtype: DType, size: int) -> Kernel:
 
 def library(functions: list[str], dtype: DType, **changes: int) -> Library:
     kernels = {fn: elementwise(fn, dtype, pairs(dtype, fn)[0].size) for fn in functions}
-    schedules = {fn: {"lanes": 16, "tasks": 1, "unroll": 0, **changes} for fn in functions}
+    schedules = {fn: {"lanes": WIDEST, "tasks": 1, "unroll": 0, **changes} for fn in functions}
     return Library({f"f_{k}": v for k, v in kernels.items()}, {f"f_{k}": v for k, v in schedules.items()})
 
 
@@ -74,7 +76,7 @@ def numpy_result(fn: str, operands: list[np.ndarray], dtype: DType) -> np.ndarra
         return result if FUNCTIONS[fn].result == "bool" else result.astype(dtype.numpy)
 
 
-@pytest.mark.parametrize("lanes", [16, 0])
+@pytest.mark.parametrize("lanes", [WIDEST, 0])
 @pytest.mark.parametrize("name", FLOATS)
 def test_exact_functions_of_floats_are_numpys(name: str, lanes: int) -> None:
     dtype = DTYPES[name]
@@ -206,3 +208,16 @@ def test_data_dependent_indices_gather() -> None:
 
     expected = np.where(((rows >= 0) & (rows < 11))[:, None], table[np.clip(rows, 0, 10)], 77)
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("processor", ["x86-64-v2", "x86-64-v3", "skylake-avx512"])
+@pytest.mark.parametrize("lanes", [4, 0])
+def test_no_processor_needs_a_library(processor: str, lanes: int) -> None:
+    """LLVM may merge conversions into one that only a library has: ``build`` refuses such code."""
+    target = cpu.named(f"cpu:{processor}")
+    functions = ["fmod", "mod", "floordiv", *APPROXIMATE]  # computed in f64
+    schedule = {"lanes": lanes, "tasks": 1, "unroll": 0}
+
+    sources = [emit(elementwise(fn, F16, 5), schedule, target, f"k_{fn}") for fn in functions]
+
+    assert cpu.build(sources, target)

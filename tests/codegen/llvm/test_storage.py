@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from native import Library, run_kernel
+from native import WIDEST, Library, run_kernel
 
 from gpucomp.codegen.llvm import arithmetic
 from gpucomp.codegen.llvm.builder import Code, Type
@@ -39,7 +39,7 @@ def dense() -> np.ndarray:
     return (high | low).ravel().view(np.float32)
 
 
-@pytest.mark.parametrize("lanes", [16, 0])
+@pytest.mark.parametrize("lanes", [WIDEST, 0])
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_every_pattern_of_an_8_bit_float_is_read(dtype: DType, lanes: int) -> None:
     stored = BYTES.view(dtype.numpy)
@@ -52,7 +52,7 @@ def test_every_pattern_of_an_8_bit_float_is_read(dtype: DType, lanes: int) -> No
     assert_same_bits(actual[numbers], expected[numbers])
 
 
-@pytest.mark.parametrize("lanes", [16, 0])
+@pytest.mark.parametrize("lanes", [WIDEST, 0])
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_floats_are_rounded_to_8_bits_as_numpy_does(dtype: DType, lanes: int) -> None:
     values = dense()
@@ -103,7 +103,7 @@ def test_every_type_converts_to_8_bit_floats_and_back(source: DType) -> None:
         np.testing.assert_array_equal(wide.astype(np.float64), expected.astype(np.float64))
 
 
-@pytest.mark.parametrize("lanes", [16, 0])
+@pytest.mark.parametrize("lanes", [WIDEST, 0])
 @pytest.mark.parametrize("target", [F32, F64, F16, I8, U8, I32, I64, BOOL], ids=str)
 @pytest.mark.parametrize("dtype", NIBBLES, ids=str)
 def test_a_nibble_is_read_whatever_the_other_four_bits_hold(dtype: DType, target: DType, lanes: int) -> None:

@@ -1,0 +1,179 @@
+"""16-bit storage and tensor-core arithmetic: what becomes narrow, what stays f32, and how far the answers move."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphs import tensor, weight
+from kernel_oracle import expected
+from kernels import conv, matmul, random_inputs, softmax
+
+import gpucomp
+from bench.models import build, inputs
+from bench.suite import relative_error
+from gpucomp import ops, precision
+from gpucomp.errors import UsageError
+from gpucomp.ir import Graph, constant, input_value
+from gpucomp.ir.types import BF16, F16, F64, TensorType
+from gpucomp.partition import partition
+
+RNG = np.random.default_rng(0)
+HALF_ULP = {"fp16": 2.0**-11, "mixed": 2.0**-11, "bf16": 2.0**-8}
+
+
+def two_layers(scale=1.0):
+    """x @ w -> relu -> softmax -> @ v: three kernels, two values between them."""
+    x = tensor("x", 5, 16)
+    first = constant((RNG.standard_normal((16, 24)) * scale).astype(np.float32))
+    hidden = ops.Softmax(ops.Relu(ops.MatMul(x, first)), axis=1)
+    return Graph((x,), (ops.MatMul(hidden, weight(RNG, 24, 7)),))
+
+
+def stored(steps):
+    return [[p.dtype.name for p in s.kernel.params] for s in steps]
+
+
+def test_strict_changes_nothing():
+    graph = two_layers()
+    steps = partition(graph)
+
+    assert precision.apply(steps, graph, "fp32") == steps
+
+
+def test_values_between_kernels_and_weights_become_narrow_and_the_model_s_own_do_not():
+    graph = two_layers()
+
+    assert stored(partition(graph)) == [["f32", "f32", "f32"], ["f32", "f32"], ["f32", "f32", "f32"]]
+    assert stored(precision.apply(partition(graph), graph, "fp16")) == [
+        ["f32", "f16", "f16"],
+        ["f16", "f16"],
+        ["f16", "f16", "f32"],
+    ]
+
+
+def test_mixed_keeps_what_something_else_than_a_contraction_reads():
+    graph = two_layers()
+
+    assert stored(precision.apply(partition(graph), graph, "mixed")) == [
+        ["f32", "f16", "f32"],
+        ["f32", "f16"],
+        ["f16", "f16", "f32"],
+    ]
+
+
+@pytest.mark.parametrize("math", ["tf32", "3xtf32"])
+def test_tensor_core_arithmetic_is_for_contractions_of_f32(math):
+    graph = two_layers()
+
+    steps = precision.apply(partition(graph), graph, math)
+
+    assert [getattr(s.kernel.body, "math", None) for s in steps] == [math, None, math]
+    assert all("f32" in name for step in stored(steps) for name in step)
+    x = input_value("x", TensorType(F64, (4, 3)))
+    double = Graph((x,), (ops.MatMul(x, constant(np.ones((3, 2)))),))
+    (step,) = precision.apply(partition(double), double, math)
+    assert step.kernel.body.math == "strict"
+
+
+def test_the_math_is_part_of_what_a_kernel_is():
+    graph = two_layers()
+    strict, loose = partition(graph)[0], precision.apply(partition(graph), graph, "tf32")[0]
+
+    assert strict.kernel.digest != loose.kernel.digest
+
+
+def test_kept_nodes_neither_read_nor_write_narrow_values():
+    graph = two_layers()
+
+    steps = precision.apply(partition(graph), graph, "fp16", ["Soft*"])
+
+    assert stored(steps) == [["f32", "f16", "f32"], ["f32", "f32"], ["f32", "f16", "f32"]]
+
+
+def test_kept_contractions_keep_their_weights_and_their_arithmetic():
+    graph = two_layers()
+
+    assert stored(precision.apply(partition(graph), graph, "fp16", ["MatMul"]))[0] == ["f32", "f32", "f32"]
+    assert precision.apply(partition(graph), graph, "tf32", ["MatMul"])[0].kernel.body.math == "strict"
+
+
+def test_a_pattern_that_matches_nothing_is_an_error():
+    graph = two_layers()
+
+    with pytest.raises(UsageError, match="'Conv\\*': no node and no operator"):
+        precision.apply(partition(graph), graph, "fp16", ["Conv*"])
+
+
+def test_a_weight_that_f16_cannot_hold_stays():
+    graph = two_layers(scale=1e6)
+
+    assert stored(precision.apply(partition(graph), graph, "fp16"))[0] == ["f32", "f32", "f16"]
+    assert stored(precision.apply(partition(graph), graph, "bf16"))[0] == ["f32", "bf16", "bf16"]
+
+
+def test_infinite_weights_are_no_reason_to_stay():
+    x = tensor("x", 2, 2)
+    graph = Graph((x,), (ops.MatMul(x, constant(np.array([[1, np.inf], [np.nan, 2]], np.float32))),))
+
+    assert stored(precision.apply(partition(graph), graph, "fp16")) == [["f32", "f16", "f32"]]
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+@pytest.mark.parametrize(
+    "kernel", [matmul(5, 7, 11), conv((1, 6, 5, 3), 4, (3, 3), pad=1), softmax(4, 9)], ids=lambda k: k.label
+)
+def test_a_retyped_kernel_computes_in_f32(kernel, dtype):
+    """Against the f32 kernel on inputs rounded beforehand: only the stores round again."""
+    narrow = [TensorType(dtype, p.shape) for p in kernel.params]
+    arrays = [a.astype(dtype.numpy) for a in random_inputs(kernel)]
+
+    found = expected(precision.retyped(kernel, narrow, dtype), arrays)
+
+    for actual, wide in zip(found, expected(kernel, [a.astype(np.float32) for a in arrays]), strict=True):
+        assert actual.dtype == dtype.numpy
+        np.testing.assert_array_equal(actual, wide.astype(dtype.numpy))
+
+
+def test_operands_are_rounded_where_they_come_in_wide():
+    graph = two_layers()
+
+    first, _, last = precision.apply(partition(graph), graph, "fp16")
+
+    assert "a = f32(f16(x0[" in first.kernel.text
+    assert "a = f32(x0[" in last.kernel.text  # it is f16 in memory: nothing to round
+
+
+@pytest.mark.parametrize("level", HALF_ULP)
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny"])
+def test_models_lose_no_more_than_the_format(name, level):
+    made = build(name, reduced=True)
+    feeds = inputs(made)
+    exact = gpucomp.compile(made, target="cpu").run(feeds)
+
+    executable = gpucomp.compile(made, target="cpu", precision=level)
+    found = executable.run(feeds)
+
+    assert executable.plan.precision == level
+    for output, array in exact.items():
+        assert found[output].dtype == array.dtype
+        error = relative_error(found[output], array)
+        assert HALF_ULP[level] / 50 < error < 8 * HALF_ULP[level]
+
+
+def test_weights_take_half_the_memory():
+    made = build("resnet18", reduced=True)
+    wide, narrow = (gpucomp.compile(made, target="cpu", precision=p) for p in ("fp32", "fp16"))
+
+    assert sum(b.nbytes for b in narrow.plan.buffers if b.kind == "weight") < 0.55 * sum(
+        b.nbytes for b in wide.plan.buffers if b.kind == "weight"
+    )
+    assert narrow.plan.arena_bytes < 0.55 * wide.plan.arena_bytes
+
+
+@pytest.mark.parametrize(("level", "target"), [("tf32", "cpu"), ("3xtf32", "cuda:sm_75"), ("fp8", "cpu")])
+def test_a_precision_that_the_target_lacks_is_an_error(level, target):
+    with pytest.raises(UsageError) as error:
+        gpucomp.compile(build("vit_tiny", reduced=True), target=target, precision=level)
+
+    assert error.value.code == "GPC2011"
+    assert level in str(error.value)
