@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
 from cuda_on_cpu.kernel_files import broken
+from cuda_on_cpu.whole_models import ModelOnCpu
 from kernel_oracle import UNWRITTEN, expected
 from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from onnx import TensorProto, helper, numpy_helper
 from tolerance import assert_matches
 
+import gpucomp
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of
@@ -336,6 +339,11 @@ LARGE = matmul(4096, 4096, 4096, dtype=F16, b_transposed=True)
         ({"tile_m": 192}, "1 warpgroups do not share 192 rows by 64 or 128"),
         ({"tile_m": 256, "consumers": 2, "tile_n": 128}, ""),
         ({"tile_m": 256, "consumers": 2, "tile_n": 256}, "registers per work-item"),
+        ({"tile_m": 256, "consumers": 2, "tile_n": 192}, "about 224 registers per work-item, there are 168"),
+        ({"tile_m": 128, "tile_n": 192}, ""),
+        ({"tile_m": 128, "tile_n": 256}, "about 288 registers per work-item, there are 255"),
+        ({"tile_m": 192, "consumers": 3, "tile_n": 192}, ""),
+        ({"tile_m": 192, "consumers": 3, "tile_n": 256}, "about 160 registers per work-item, there are 128"),
         ({"tile_m": 128, "consumers": 2, "tile_n": 256, "stages": 4}, ""),
         ({"tile_m": 128, "consumers": 2, "tile_n": 256, "stages": 5}, "B of shared memory, the device has 232448 B"),
         ({"overlap": 1}, ""),
@@ -438,3 +446,37 @@ def test_defaults_are_legal_at_every_size_and_estimated():
 
         assert not FAMILY.reasons(schedule, vars(p), TARGET.limits)
         assert 0 < FAMILY.estimate(SimpleNamespace(**schedule), p, TARGET.limits) < 1e5
+
+
+# ---- a whole model ----
+
+
+def f16_model():
+    """relu(x w + b) u of f16, and its weights."""
+    rng = np.random.default_rng(8)
+    w, b, u = (rng.standard_normal(shape).astype(np.float16) for shape in ((72, 40), (40,), (40, 24)))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "b"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("MatMul", ["r", "u"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, s) for n, s in (("x", (37, 72)), ("y", (37, 24)))]
+    weights = [numpy_helper.from_array(a, n) for a, n in ((w, "w"), (b, "b"), (u, "u"))]
+    graph = helper.make_graph(nodes, "f16", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), w, b, u
+
+
+def test_a_model_of_f16_is_compiled_to_the_engine_saved_and_gives_the_answer(tmp_path):
+    model, w, b, u = f16_model()
+    x = np.random.default_rng(9).standard_normal((37, 72)).astype(np.float16)
+
+    gpucomp.compile(model, target="cuda:sm_90a").save(tmp_path / "model.gpuc")
+    executable = gpucomp.load(tmp_path / "model.gpuc")
+    kernels = executable.plan.kernels
+
+    assert [k.family for k in kernels] == ["contraction/wgmma"] * 2
+    assert [[m.extents for m in k.tensor_maps] for k in kernels] == [[(72, 37), (72, 40)], [(40, 37), (40, 24)]]
+    found = ModelOnCpu(executable).run({"x": x})["y"]
+    hidden = np.maximum((x.astype(np.float64) @ w).astype(np.float16) + b, 0)
+    assert_matches(found, (hidden.astype(np.float64) @ u).astype(np.float16), terms=72)
