@@ -58,10 +58,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
       const int ae1 = as2 + ad3;
       const int ae5 = as4 + ad7;
       gc_cp_async16(to + a_to, &x0[as6 + ad13], ad2 && (0 <= ae1 && ae1 < 9 && 0 <= ae5 && ae5 < 7));
-      const int bd1 = ahead * 32 + b_slow;
-      const bool bd2 = bd1 < 144;
-      const int bd13 = bd1 / 48 * 1152 + (ahead * 2 + b_slow / 16) % 3 * 384 + b_slow % 16 * 24;
-      gc_cp_async16(to + 2048 + b_to, &x1[bs0 + bd13], bd2);
+      const bool bd2 = ahead * 32 + b_slow < 144;
+      const int bd5 = ahead * 768 + b_slow * 24;
+      gc_cp_async16(to + 2048 + b_to, &x1[bs0 + bd5], bd2);
     }
     gc_cp_async_commit();
   }
@@ -83,10 +82,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
       const int ae1 = as2 + ad3;
       const int ae5 = as4 + ad7;
       gc_cp_async16(to + a_to, &x0[as6 + ad13], ad2 && (0 <= ae1 && ae1 < 9 && 0 <= ae5 && ae5 < 7));
-      const int bd1 = ahead * 32 + b_slow;
-      const bool bd2 = bd1 < 144;
-      const int bd13 = bd1 / 48 * 1152 + (ahead * 2 + b_slow / 16) % 3 * 384 + b_slow % 16 * 24;
-      gc_cp_async16(to + 2048 + b_to, &x1[bs0 + bd13], bd2);
+      const bool bd2 = ahead * 32 + b_slow < 144;
+      const int bd5 = ahead * 768 + b_slow * 24;
+      gc_cp_async16(to + 2048 + b_to, &x1[bs0 + bd5], bd2);
     }
     gc_cp_async_commit();
     #pragma unroll
