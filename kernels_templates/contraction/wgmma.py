@@ -159,6 +159,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if max(p.m + s.tile_m, p.n + s.tile_n) > MAX_GROUPS:
+        yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
     if s.overlap == 2 and not p.b_known:
         yield "b is the result of another kernel: its tiles cannot be loaded before that ends"
 
