@@ -10,16 +10,18 @@ from gpucomp.kernels_templates.contraction.mma import FAMILY as MMA
 from gpucomp.kernels_templates.contraction.simt import FAMILY as SIMT
 from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
+from gpucomp.kernels_templates.loops.transpose import FAMILY as TRANSPOSE
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
+from gpucomp.kernels_templates.pool.window import FAMILY as POOL_WINDOW
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
-    Loops: (DEPTHWISE, LOOPS),
+    Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
     Contraction: (MALI, GEMV, AMD, MMA, SIMT),
     Rowwise: (ROWWISE,),
-    Window: (POOL,),
+    Window: (POOL_WINDOW, POOL),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
 

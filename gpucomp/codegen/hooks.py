@@ -17,6 +17,7 @@ from gpucomp.codegen.gemv import gemv_hooks
 from gpucomp.codegen.mali import mali_hooks
 from gpucomp.codegen.mma import mma_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
+from gpucomp.codegen.transpose import transpose_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
 from gpucomp.expr.simplify import unflatten
 from gpucomp.kernel import Kernel, Loops, Store, Window
@@ -80,5 +81,7 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
+    "pool/window": depthwise_hooks,
     "depthwise": depthwise_hooks,
+    "loops/transpose": transpose_hooks,
 }
