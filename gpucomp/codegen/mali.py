@@ -13,6 +13,7 @@ from typing import Any
 
 from gpucomp.codegen.access import Rewriter, parts_within, regroup, split, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.dialect import INT32
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores
 from gpucomp.codegen.helpers import FP16
 from gpucomp.codegen.operand import count, places
@@ -354,8 +355,8 @@ def _plain(
         return None
     step, within = steps[0] or 0, steps[1] or 0
     elements = work.kernel.params[ld.source].size
-    if step % work.grain:
-        return None
+    if step % work.grain or not -INT32[1] <= step * work.p.run <= INT32[1]:
+        return None  # ``depth`` times the stride is an int
     if shared and extent % size:
         low, high = bounds(offset)
         if condition is not None or low < 0 or high >= elements:

@@ -494,3 +494,12 @@ def test_kernels_that_it_cannot_compute_are_left_to_others(kernel, features, rea
 def test_a_schedule_of_another_space_is_refused():
     with pytest.raises(ScheduleError, match="m0"):
         render(matmul(3, 4, 5), {"tile_m": 4}, MALI, "k0", FAMILY)
+
+
+def test_offsets_beyond_32_bits_are_computed_in_64():
+    """The right operand has 5 G elements: its rows are further apart than an int times the depth can say."""
+    kernel = matmul(4, 1 << 20, 5000)
+    text = render(kernel, BASE, MALI, "k0", FAMILY).text
+
+    assert "(ulong)(long)depth * (ulong)1048576" in text
+    assert "depth * 1048576" not in text
