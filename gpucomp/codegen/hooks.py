@@ -18,6 +18,7 @@ from gpucomp.codegen.mali import mali_hooks
 from gpucomp.codegen.mma import mma_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
 from gpucomp.codegen.transpose import transpose_hooks
+from gpucomp.codegen.wgmma import wgmma_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
 from gpucomp.expr.simplify import unflatten
 from gpucomp.kernel import Kernel, Loops, Store, Window
@@ -78,6 +79,7 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/mali": mali_hooks,
     "contraction/mma": mma_hooks,
     "contraction/simt": contraction_hooks,
+    "contraction/wgmma": wgmma_hooks,
     "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,

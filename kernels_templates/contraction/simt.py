@@ -159,10 +159,9 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
-    if s.asynchronous:
-        moving = 8  # where copies go to, in each stage
-    else:  # a tile read all at once, where it passes through registers without waiting there
-        moving = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
+    # where copies go to, in each stage; or a tile read at once, where it passes through registers without waiting there
+    passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
+    moving = 8 if s.asynchronous else passing
     partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
     return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, inputs - USUAL_INPUTS)
 
