@@ -77,7 +77,7 @@ def resolve(which: str) -> Target:
     found = [d for d in devices() if which.lower() in d.name.lower()]
     if not found:
         have = ", ".join(repr(d.name.strip()) for d in devices()) or "none"
-        known = ", ".join(FLAVOURS)
+        known = ", ".join((*FLAVOURS, *AMD))
         if not which:
             raise DeviceError(
                 "no OpenCL device was found; install a driver (or `pip install gpucomp[pocl]` for the CPU)",
