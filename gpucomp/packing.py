@@ -2,18 +2,19 @@
 
 ``pack`` rewrites a kernel so that the operand is a plain load of a new constant; ``packed_constant`` makes that constant
 from the operand's own expression, so whatever the operand computes (a transpose, a scale) is computed once and for all.
+A packing may name a transform of the values too: the packed kernel then reads the operand back out of what it became.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
-from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, load, loads, transform
+from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, literal, load, loads, select, transform
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import Simplifier, flatten
@@ -24,6 +25,42 @@ from gpucomp.schedule.space import Digit, Packing
 
 AXES = ("batch", "k", "span")
 CHUNK = 1 << 22  # elements of an operand evaluated at a time
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A linear map of square windows ``g`` of a filter, ``forward @ g @ forward.T``, which ``back`` undoes.
+
+    The depth is window rows, window columns, channels; it becomes positions (rows, columns), channels.
+    """
+
+    forward: tuple[tuple[float, ...], ...]
+    back: tuple[tuple[float, ...], ...]
+
+    @property
+    def taps(self) -> int:
+        """Rows, and columns, of a window."""
+        return len(self.back)
+
+    @property
+    def positions(self) -> int:
+        """Rows, and columns, of what it becomes."""
+        return len(self.forward)
+
+    def depth(self, k: int) -> int:
+        """What a depth of ``k`` becomes. Raises ``ValueError`` where it is no whole windows."""
+        if k % self.taps**2:
+            raise ValueError(f"a depth of {k} is no {self.taps} x {self.taps} windows")
+        return k // self.taps**2 * self.positions**2
+
+
+TRANSFORMS: Mapping[str, Transform] = {
+    # Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (2016), F(2, 3): interpolation at 0, 1, -1
+    "winograd23": Transform(
+        ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
+        ((1, 0, 0, 0), (0, 1, -1, 0), (0, 0, 0, 1)),
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +98,17 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     assert isinstance(body, Contraction)
     assert packable(kernel, packing.operand)
     old = body.a if packing.operand == "a" else body.b
-    element, dtype = (old.value, old.value.dtype) if isinstance(old, Cast) else (old, old.dtype)
+    change = TRANSFORMS[packing.transform] if packing.transform else None
+    element = old.value if isinstance(old, Cast) and change is None else old
+    dtype = element.dtype
     axes = (body.batch, body.k, body.m if packing.operand == "a" else body.n)
     flat = {name: flatten(group, tuple(v.extent for v in group)) for name, group in zip(AXES, axes, strict=True)}
-    _check(packing.digits, {name: math.prod(v.extent for v in group) for name, group in zip(AXES, axes, strict=True)})
+    extents = {name: math.prod(v.extent for v in group) for name, group in zip(AXES, axes, strict=True)}
+    depth = extents["k"]
+    if change is not None:
+        extents["k"] = change.depth(depth)
+    _check(packing.digits, extents)
     simplify = Simplifier()
-    place = tuple(simplify(call("mod", call("floordiv", flat[d.axis], d.step), d.extent)) for d in packing.digits)
 
     other = body.b if packing.operand == "a" else body.a
     used = {ld.source for e in (other, *(s.value for s in kernel.stores)) for ld in loads(e)}
@@ -79,7 +121,15 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
         return transform(expr, lambda n: load(number[n.source], n.index, n.dtype)
                          if isinstance(n, Load) else None)  # fmt: skip
 
-    packed: Expr = cast(load(len(kept), place, dtype), old.dtype)
+    def read(k: Expr) -> Expr:
+        at = flat | {"k": k}
+        place = tuple(simplify(call("mod", call("floordiv", at[d.axis], d.step), d.extent)) for d in packing.digits)
+        return load(len(kept), place, dtype)
+
+    if change is None:
+        packed: Expr = cast(read(flat["k"]), old.dtype)
+    else:
+        packed = simplify(_undone(change, read, flat["k"], depth // change.taps**2))
     other = renumber(other)
     a, b = (packed, other) if packing.operand == "a" else (other, packed)
     stores = tuple(Store(number[s.target], tuple(map(renumber, s.index)), renumber(s.value)) for s in kernel.stores)
@@ -88,6 +138,26 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     constants = frozenset(number[k] for k in kernel.constants if k in number) | {len(kept)}
     new = replace(kernel, params=params, body=replace(body, a=a, b=b), stores=stores, constants=constants)
     return Packed(new, kept, element, axes, packing)
+
+
+def _undone(change: Transform, read: Callable[[Expr], Expr], k: Expr, channels: int) -> Expr:
+    """The operand at depth ``k``, as sums of what ``read`` finds at transformed depths."""
+    tap, channel = call("floordiv", k, channels), call("mod", k, channels)
+    result: Expr | None = None
+    for row, column in reversed(list(np.ndindex(change.taps, change.taps))):
+        total: Expr | None = None
+        for i, j in np.ndindex(change.positions, change.positions):
+            factor = change.back[row][i] * change.back[column][j]
+            if factor == 0:
+                continue
+            value = read(channel + (i * change.positions + j) * channels)
+            term = value if factor == 1 else value * literal(factor, value.dtype)
+            total = term if total is None else total + term
+        assert total is not None
+        here = call("eq", tap, index(row * change.taps + column))
+        result = total if result is None else select(here, total, result)
+    assert result is not None
+    return result
 
 
 def packed_step(step: Step, packed: Packed, made: dict[tuple[object, ...], Value]) -> Step:
@@ -106,6 +176,9 @@ def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.n
     """The operand's elements in the packed order; places beyond an axis hold zero."""
     extents = [math.prod(v.extent for v in group) for group in packed.axes]
     elements = operand_elements(packed.element, [v for group in packed.axes for v in group], inputs).reshape(extents)
+    if packed.packing.transform:
+        elements = _transformed(TRANSFORMS[packed.packing.transform], elements)
+        extents = list(elements.shape)
     radix = {name: _radix(packed.packing.digits, name) for name in AXES}
     room = [math.prod(d.extent for d in radix[name]) for name in AXES]
     if room != extents:
@@ -115,6 +188,15 @@ def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.n
     split = [d for name in AXES for d in radix[name]]
     elements = elements.reshape([d.extent for d in split])
     return np.ascontiguousarray(elements.transpose([split.index(d) for d in packed.packing.digits]))
+
+
+def _transformed(change: Transform, elements: np.ndarray) -> np.ndarray:
+    """``elements`` [batch, depth, span] with the depth transformed: computed in f64, rounded once."""
+    batch, depth, span = elements.shape
+    forward, taps = np.array(change.forward, np.float64), change.taps
+    windows = elements.astype(np.float64).reshape(batch, taps, taps, depth // taps**2, span)
+    found = np.einsum("ir,js,brscn->bijcn", forward, forward, windows, optimize=True)
+    return found.reshape(batch, change.depth(depth), span).astype(elements.dtype)
 
 
 def operand_elements(element: Expr, axes: Sequence[Var], inputs: Sequence[np.ndarray | None]) -> np.ndarray:

@@ -19,6 +19,7 @@ from gpucomp.codegen.mma import mma_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
 from gpucomp.codegen.transpose import transpose_hooks
 from gpucomp.codegen.wgmma import wgmma_hooks
+from gpucomp.codegen.winograd import winograd_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
 from gpucomp.expr.simplify import unflatten
 from gpucomp.kernel import Kernel, Loops, Store, Window
@@ -80,6 +81,7 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/mma": mma_hooks,
     "contraction/simt": contraction_hooks,
     "contraction/wgmma": wgmma_hooks,
+    "contraction/winograd": winograd_hooks,
     "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,

@@ -84,11 +84,13 @@ class Packing:
     """A contraction's constant operand, rearranged when the model is compiled: one axis a digit, outermost first.
 
     ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` are columns by fours. Digits that reach past
-    an axis pad it with zeros.
+    an axis pad it with zeros. ``transform`` names one of ``gpucomp.packing.TRANSFORMS``, which the depth goes through
+    first: the digits of ``k`` are then those of the transformed depth.
     """
 
     operand: str  # "a" or "b"
     digits: tuple[Digit, ...]
+    transform: str = ""
 
 
 def _anything(kernel: Kernel, features: frozenset[str]) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.codegen.access import Rewriter
+from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import pure_load
 from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis, output_width
 from gpucomp.expr.core import Expr, cast
+from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
@@ -41,6 +43,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
     ``a_by_depth``: the left operand's neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``.
     ``out_wide``: columns that a store may take at once. ``a_copied``, ``b_copied``: nothing is computed on the way.
+    ``exact_f32``: f32 is multiplied as f32, which matrix units do not.
     """
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -52,7 +55,15 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     }
     wide = {"a_by_depth": a_by_depth, "a_wide": a_wide, "b_by_depth": b_by_depth, "b_wide": b_wide}
     copied = {"a_copied": is_copied(kernel, body.a), "b_copied": is_copied(kernel, body.b)}
-    return {**sizes, **wide, **copied, "out_wide": output_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
+    types = {stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype}
+    return {
+        **sizes,
+        **wide,
+        **copied,
+        "out_wide": output_width(kernel),
+        "acc_bytes": max(4, body.acc.dtype.nbytes),
+        "exact_f32": int(types == {F32} and body.math == "strict"),
+    }
 
 
 def is_copied(kernel: Kernel, value: Expr) -> int:
@@ -249,6 +260,9 @@ STEP_CYCLES = 300  # a tile's way from memory to shared memory: hidden only by o
 BARRIER_CYCLES = 40
 SPLIT_CYCLES = 1500  # leaving partial sums, arriving, adding them up
 SLICE_CYCLES = 100  # the same in shared memory
+MEMORY_CYCLES = 700  # before the first tile is there
+MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
+CYCLES_PER_MICROSECOND = 1500
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -289,6 +303,23 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     return steps * step + added
 
 
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds, about: ``cycles``, the bytes that tiles bring, memory's latency; the first tile and the result.
+
+    To be compared with winograd's, for strict f32. What matrix units multiply is theirs wherever they can run.
+    """
+    if not p.exact_f32:
+        return float("inf")
+    groups = -(-p.m // s.tile_m) * -(-p.n // s.tile_n) * p.batch * s.splits
+    share, depth = max(1, -(-groups // limits.units)), -(-p.k // s.tile_k)
+    steps, ahead = -(-depth // s.splits), s.stages - 1 if s.asynchronous else 1
+    tile_bytes = s.tile_k * (s.tile_m + s.tile_n) * p.acc_bytes
+    memory = share * steps * tile_bytes / MEMORY_BYTES_PER_CYCLE
+    latency = steps * (MEMORY_CYCLES + BARRIER_CYCLES) / ahead
+    out = share * s.tile_m * s.tile_n * p.acc_bytes / MEMORY_BYTES_PER_CYCLE
+    return (MEMORY_CYCLES + max(cycles(vars(s), p, limits), memory, latency) + out) / CYCLES_PER_MICROSECOND
+
+
 def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:
     names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
     return dict(zip(names, sizes, strict=True)) | PLAIN | {"stages": stages, "lanes": lanes}
@@ -308,4 +339,15 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     return schedule
 
 
-FAMILY = Family("contraction", "contraction/simt.j2", PARAMS, problem, objections, derive, geometry, default, "simt")
+FAMILY = Family(
+    "contraction",
+    "contraction/simt.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "simt",
+    estimate=estimate,
+)

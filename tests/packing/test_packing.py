@@ -17,7 +17,7 @@ from gpucomp.codegen import back_end
 from gpucomp.expr.core import load
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.packing import pack, packable, packed_constant
+from gpucomp.packing import TRANSFORMS, pack, packable, packed_constant
 from gpucomp.partition import partition
 from gpucomp.runtime.plan import WEIGHT
 from gpucomp.schedule.space import Digit, Packing
@@ -165,3 +165,48 @@ def test_a_model_runs_with_packed_weights_and_keeps_a_shared_one_once(target, mo
     weights = [b for b in executable.plan.buffers if b.kind == WEIGHT]
     assert [b.shape for b in weights] == [(2, 7, 4)]
     np.testing.assert_allclose(executable.run({"x": x})["out"], np.maximum(x @ w, 0) @ w, rtol=1e-5, atol=1e-5)
+
+
+# ---- transforms of the values ----
+
+
+def winograd(kernel):
+    channels, columns = kernel.body.k[2].extent, kernel.body.n[0].extent
+    digits = (Digit("k", channels, 16), Digit("k", 1, channels), Digit("span", 1, -(-columns // 4) * 4))
+    return Packing("b", digits, "winograd23")
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_transform_is_undone_exactly(name):
+    forward, back = np.array(TRANSFORMS[name].forward), np.array(TRANSFORMS[name].back)
+
+    np.testing.assert_array_equal(back @ forward, np.eye(TRANSFORMS[name].taps))
+
+
+@pytest.mark.parametrize("dtype", [F32, F16])
+def test_transformed_filters_are_those_of_the_formula_and_compute_the_same(dtype):
+    kernel = with_constants(conv((2, 5, 6, 4), 7, (3, 3), pad=1, dtype=dtype), 1)
+    inputs = random_inputs(kernel)
+
+    packed = pack(kernel, winograd(kernel))
+    weights = packed_constant(packed, inputs)
+
+    matrix = np.array(TRANSFORMS["winograd23"].forward)
+    right = np.einsum("ir,js,rscn->ijcn", matrix, matrix, inputs[1].astype(np.float64)).reshape(16, 4, 7)
+    assert weights.dtype == np.float32
+    np.testing.assert_array_equal(weights[:, :, :7], right.astype(np.float32))
+    assert not weights[:, :, 7:].any()
+    (a,), (b,) = expected(packed.kernel, [*(inputs[k] for k in packed.kept), weights]), expected(kernel, inputs)
+    np.testing.assert_allclose(a, b, rtol=2e-6 if dtype is F32 else 2e-3, atol=1e-5)
+
+
+def test_a_depth_that_is_no_windows_is_refused():
+    with pytest.raises(ValueError, match="a depth of 6 is no 3 x 3 windows"):
+        pack(with_constants(matmul(4, 5, 6), 1), Packing("b", (Digit("span", 1, 5), Digit("k", 1, 6)), "winograd23"))
+
+
+def test_digits_of_a_transformed_depth_have_to_hold_it():
+    kernel = with_constants(conv((1, 5, 5, 4), 7, (3, 3)), 1)
+
+    with pytest.raises(ValueError, match="the digits of k count to 36, it has 64"):
+        pack(kernel, Packing("b", (Digit("span", 1, 7), Digit("k", 1, 36)), "winograd23"))

@@ -1,0 +1,270 @@
+"""The parameters of the contraction family's `winograd` engine: F(2x2, 3x3) in one kernel, strict f32.
+
+Four outputs take 16 products instead of 36: worth it where multipliers are scarce and channels are many. Matrix units
+beat it where a kernel lets them round; so do devices whose local memory is plain memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.epilogue import store_width
+from gpucomp.codegen.tma import Pixels, pixels_of
+from gpucomp.codegen.winograd import COLUMN_ACCESS, POSITIONS, TRANSFORM
+from gpucomp.ir.types import F32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernels_templates.contraction.simt import (
+    BARRIER_CYCLES,
+    CYCLES_PER_MICROSECOND,
+    MEMORY_BYTES_PER_CYCLE,
+    MEMORY_CYCLES,
+    MULTIPLY_ADDS_PER_CYCLE,
+    SPLIT_CYCLES,
+    STATIC_SHARED,
+)
+from gpucomp.packing import packable
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+
+SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
+PARAMS = (
+    Param("columns", (16, 32, 64), "output channels per work-group"),
+    Param("blocks", (8, 16, 32), "2 x 2 blocks of output pixels per work-group"),
+    Param("channels", (4, 8), "input channels of one shared-memory stage"),
+    Param("positions", (1, 2, 4), "of the 16 transformed products, how many a work-item adds up"),
+    Param("reg_n", (4, 8), "output channels per work-item"),
+    Param("reg_b", (4, 8), "blocks per work-item"),
+    Param("stages", (1, 2), "buffers in shared memory: with 2 the next one is stored while this one is read"),
+    SPLITS,
+)
+BANKS = 32
+FLAG_BYTES = 16
+RESERVED = 44  # registers for addresses, predicates and loop counters
+PLENTY = 48  # more of them that ptxas takes while there are some, to read operands early
+REGISTER_FILE = 65536
+MAX_GROUPS = (1 << 31) - 1
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if "mali" in features:
+        return "it works in local memory, and this device's is plain memory"
+    if body.acc.dtype is not F32 or body.math != "strict":
+        return "it is for strict f32: matrix units are faster where a kernel allows them"
+    found = pixels_of(kernel)
+    if isinstance(found, str):
+        return found
+    if found.dtype is not F32:
+        return f"the image is f32, not {found.dtype}"
+    if found.window != (3, 3) or found.steps != (1, 1) or found.dilations != (1, 1):
+        return f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, 1 and 1"
+    if not packable(kernel, "b"):
+        return "its filters are transformed when the model is compiled, and these are no constants"
+    if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
+        return "there is nothing to multiply"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes of the convolution; ``first_y``, ``first_x``: the pixel that the first tap of the first output reads.
+
+    ``out_wide``: columns that a store may take at once.
+    """
+    body, form = kernel.body, pixels_of(kernel)
+    assert isinstance(body, Contraction)
+    assert isinstance(form, Pixels), form
+    images, height, width, depth = form.image
+    return {
+        "images": images, "height": height, "width": width, "depth": depth,
+        "out_y": form.out[0], "out_x": form.out[1], "first_y": form.first[0], "first_x": form.first[1],
+        "n": math.prod(v.extent for v in body.n), "out_wide": store_width(kernel),
+    }  # fmt: skip
+
+
+def threads_of(s: SimpleNamespace) -> int:
+    return (POSITIONS // s.positions) * (s.columns // s.reg_n) * (s.blocks // s.reg_b)
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """``rows``, ``row_columns``: work-items of one position along blocks and columns; ``tasks``: blocks to transform.
+
+    ``filter_step``: positions of the filters that all work-items move at once, in ``filter_steps``.
+    """
+    threads = threads_of(s)
+    blocks_y, blocks_x = -(-p.out_y // 2), -(-p.out_x // 2)
+    blocks = p.images * blocks_y * blocks_x
+    tiles_b, tiles_n, tiles_k = -(-blocks // s.blocks), -(-p.n // s.columns), -(-p.depth // s.channels)
+    out_vector = min(4, p.out_wide)
+    filter_step = max(1, threads // (s.columns // COLUMN_ACCESS * s.channels))
+    return {
+        "threads": threads,
+        "rows": s.blocks // s.reg_b,
+        "row_columns": s.columns // s.reg_n,
+        "pad": BANKS // s.channels,  # work-items of a warp store channel by channel: rows lie in banks of their own
+        "tasks": s.blocks * s.channels,
+        "filter_step": filter_step,
+        "filter_steps": -(-POSITIONS // filter_step),
+        "blocks_y": blocks_y,
+        "blocks_x": blocks_x,
+        "all_blocks": blocks,
+        "padded_n": tiles_n * s.columns,
+        "tiles_b": tiles_b,
+        "tiles_n": tiles_n,
+        "tiles": tiles_b * tiles_n,
+        "tiles_k": tiles_k,
+        "tiles_per_split": -(-tiles_k // s.splits),
+        "out_vector": out_vector,
+        "out_tasks": s.blocks // s.reg_b * 4 * s.columns // out_vector,
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Transformed pixels and filters of one stage each; the products of the output transform lie on the filters."""
+    d = SimpleNamespace(**derive(s, p))
+    tiles = s.stages * POSITIONS * s.channels * (s.blocks + d.pad + s.columns) * 4
+    return tiles + (FLAG_BYTES if s.splits > 1 else 0)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Sums, the operands of a step, the block and the filters on their way, and the rest.
+
+    ptxas takes up to ``PLENTY`` more of them, and does without.
+    """
+    d = SimpleNamespace(**derive(s, p))
+    sums = s.positions * s.reg_n * s.reg_b
+    return sums + s.reg_n + s.reg_b + POSITIONS + COLUMN_ACCESS * d.filter_steps + RESERVED
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if limits.warp == 1:
+        yield "its tiles are dealt to warps, the device runs one work-item at a time"
+    if s.columns % s.reg_n or s.blocks % s.reg_b:
+        yield "reg_n, reg_b must divide columns, blocks"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if d.tasks > d.threads:
+        yield f"{d.tasks} blocks of a channel to transform, {d.threads} work-items take one each"
+    if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or POSITIONS % d.filter_step:
+        yield f"{d.threads} work-items cannot share filters of {s.channels} x {s.columns} evenly"
+    if d.rows > s.channels:
+        yield f"{d.rows} rows of products do not fit where {s.channels} rows of filters were"
+    shared = shared_bytes(s, p)
+    if shared > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if shared > STATIC_SHARED:
+        yield f"{shared} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
+    available = min(limits.registers, REGISTER_FILE // d.threads)
+    if (used := registers(s, p)) > available:
+        yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if s.splits > 1 and workspace_bytes(s, p) > MAX_GROUPS:
+        yield "the partial sums of split channels need more than 2 GiB"
+
+
+def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Partial sums, four outputs a block."""
+    d = SimpleNamespace(**derive(s, p))
+    return int(d.tiles * s.splits * s.blocks * 4 * s.columns * 4)
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    split = s.splits > 1
+    return Geometry(
+        (d.tiles, s.splits, 1),
+        (d.threads, 1, 1),
+        workspace_bytes=workspace_bytes(s, p) if split else 0,
+        counter_bytes=4 * d.tiles if split else 0,
+    )
+
+
+NAMES = ("columns", "blocks", "channels", "positions", "reg_n", "reg_b", "stages")
+TILES = (  # from large to small
+    (64, 32, 4, 2, 8, 8, 1),
+    (64, 16, 4, 2, 8, 4, 2),
+    (64, 16, 4, 2, 8, 4, 1),
+    (32, 32, 4, 2, 4, 8, 2),
+    (32, 32, 4, 2, 4, 8, 1),
+    (32, 16, 8, 2, 4, 4, 1),
+    (32, 16, 4, 2, 4, 4, 2),
+    (32, 16, 4, 2, 4, 4, 1),
+)
+
+TRANSFORM_MACS = 120  # a block of a channel: 16 guarded loads, 32 additions, 16 stores, as multiply-adds
+OUT_MACS = 40  # a vector of outputs: nine reads of shared memory, what is added up, the epilogue
+HALO = 2  # pixels of a block that no other block of the work-group reads: eight of 16
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile and split that a model of one unit's cycles finds fastest."""
+    candidates = [
+        dict(zip(NAMES, tile, strict=True)) | {"splits": splits} for tile in TILES for splits in SPLITS.choices
+    ]
+    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of the busiest unit, reckoned as simt's are, to be compared with them: its share of work-groups, each so
+    many stages deep, each bound by arithmetic, by the caches or by memory's latency."""
+    d = SimpleNamespace(**derive(s, p))
+    groups = d.tiles * s.splits
+    if s.splits > 1 and (d.tiles_k < 4 * s.splits or groups > 4 * limits.units):
+        return float("inf")  # too little for each, or enough of them without
+    share = -(-groups // limits.units)
+    rate = min(MULTIPLY_ADDS_PER_CYCLE, share * d.threads)
+    sums = POSITIONS * s.blocks * s.columns * s.channels * (1 + 1 / s.reg_n + 1 / s.reg_b)
+    loaded = POSITIONS * s.channels * 4 * (s.blocks / HALO + s.columns)
+    arithmetic, memory = (sums + d.tasks * TRANSFORM_MACS) / rate, loaded / MEMORY_BYTES_PER_CYCLE
+    stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (3 - s.stages) * BARRIER_CYCLES
+    outputs = s.reg_b * d.out_tasks
+    out = share * outputs * (OUT_MACS / rate + d.out_vector * 4 / MEMORY_BYTES_PER_CYCLE) + 2 * s.reg_b * BARRIER_CYCLES
+    added = SPLIT_CYCLES + s.splits * s.blocks * 4 * s.columns / 32 if s.splits > 1 else 0
+    return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds, about."""
+    return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's share of the channels for its tile; partial sums go to the workspace and back."""
+    d = SimpleNamespace(**derive(s, p))
+    stage = POSITIONS * s.channels * 4 * (s.blocks + s.columns)
+    sums = s.blocks * 4 * s.columns * 4
+    return Work(
+        macs=float(POSITIONS * s.blocks * s.columns * s.channels * d.tiles_per_split),
+        cache_bytes=float(d.tiles_per_split * stage + (3 if s.splits > 1 else 1) * sums),
+        steps=1 + d.tiles_per_split,
+        extra_us=SPLIT_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0,
+    )
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+    """Transformed filters [position, input channel, output channel], output channels filled up to whole tiles."""
+    d = SimpleNamespace(**derive(s, p))
+    digits = (Digit("k", p.depth, POSITIONS), Digit("k", 1, p.depth), Digit("span", 1, d.padded_n))
+    return Packing("b", digits, TRANSFORM)
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/winograd.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "winograd",
+    accepts=accepts,
+    estimate=estimate,
+    work=work,
+    packing=packing,
+)

@@ -1,0 +1,307 @@
+"""The contraction family's `winograd` engine against the oracle: awkward sizes, every thread order, seeded mistakes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import nvrtc
+import opencl_device
+import pytest
+from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import conv, into_part, matmul, random_inputs
+
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.errors import ScheduleError
+from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.contraction.winograd import NAMES, PLENTY, TILES, registers, shared_bytes
+from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import cuda, opencl
+
+FAMILY = FAMILIES["contraction/winograd"]
+TARGET = cuda.manifest("sm_80")
+SMALL = {"columns": 32, "blocks": 16, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1}
+FEW = SMALL | {"columns": 16, "blocks": 8}  # 64 threads
+ERROR = 3e-7  # relative, in the L2 norm, of f32 sums of unit variance: direct sums of these depths have 2e-7
+
+
+def constant(kernel):
+    return replace(kernel, constants=frozenset({1}))
+
+
+ODD = conv((2, 9, 7, 12), 20, (3, 3), pad=1)
+VALID = conv((1, 7, 10, 20), 35, (3, 3))
+CASES = {
+    "odd sizes, two images": (ODD, SMALL),
+    "two stages": (ODD, SMALL | {"stages": 2}),
+    "no padding, columns one by one, a tail of channels": (VALID, SMALL | {"channels": 8}),
+    "splits, one with a shorter share": (VALID, SMALL | {"splits": 3}),
+    "splits of two stages, one with nothing": (conv((1, 5, 4, 8), 34, (3, 3), pad=1), SMALL | {"splits": 3, "stages": 2}),
+    "into a part of a Concat": (into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8),
+                                SMALL | {"channels": 8, "columns": 16, "positions": 1}),
+    "eight blocks by eight columns": (conv((1, 9, 11, 8), 72, (3, 3), pad=1), SMALL | dict(zip(NAMES, TILES[0], strict=True))),
+    "one row of blocks per work-group": (conv((3, 3, 3, 4), 8, (3, 3), pad=1),
+                                         SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8}),
+    "one pixel": (conv((1, 1, 1, 4), 16, (3, 3), pad=1), SMALL),
+    "whole tiles": (conv((1, 8, 8, 16), 32, (3, 3), pad=1), SMALL),
+}  # fmt: skip
+
+
+def compiled(kernel, schedule, inputs):
+    """The kernel with its filters transformed, and its inputs."""
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))
+    made = pack(kernel, FAMILY.packing(kernel, s, p))
+    return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
+
+
+def source_of(kernel, schedule, name="k0", target=TARGET):
+    kernel = constant(kernel)
+    return render(compiled(kernel, schedule, random_inputs(kernel))[0], schedule, target, name, FAMILY)
+
+
+def launch(kernel, schedule, source, built, order="forward"):
+    ready, arrays = compiled(constant(kernel), schedule, random_inputs(kernel))
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in ready.params[ready.inputs :]]
+    g = source.geometry
+    scratch = (
+        [np.full(g.workspace_bytes, 255, np.uint8), np.zeros(g.counter_bytes, np.uint8)] if g.counter_bytes else []
+    )
+    built.run(g.groups, g.items, [*arrays, *outputs, *scratch], order=order, seed=5)
+    assert not scratch or not scratch[1].any()  # counters are left as they were found
+    return outputs[0]
+
+
+def error_of(kernel, found):
+    """Relative, in the L2 norm, over what the kernel writes; elements that it must not write are as they were."""
+    (right,) = expected(kernel, random_inputs(kernel))
+    written = right != UNWRITTEN
+    np.testing.assert_array_equal(found[~written], right[~written])
+    right = right[written].astype(np.float64)
+    return np.linalg.norm(found[written] - right) / np.linalg.norm(right)
+
+
+# ---- results ----
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {name: source_of(*case, f"k{number}") for number, (name, case) in enumerate(CASES.items())}
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(CASES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
+    results = [launch(*CASES[name], *built[name], order) for order in ORDERS]
+
+    assert error_of(CASES[name][0], results[0]) < ERROR
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
+
+
+@pytest.mark.parametrize("name", ["two stages", "no padding, columns one by one, a tail of channels",
+                                  "splits of two stages, one with nothing", "into a part of a Concat"])  # fmt: skip
+def test_opencl_text_gives_numpy_s_answer(name):
+    kernel, schedule = CASES[name]
+    ready, arrays = compiled(constant(kernel), schedule, random_inputs(kernel))
+    source = render(ready, schedule, opencl_device.target().with_limits(warp=32), "k0", FAMILY)
+    # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
+    source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
+
+    assert error_of(kernel, opencl_device.run(ready, source, arrays)[0]) < ERROR
+
+
+def test_no_two_threads_race():
+    kernel, schedule = conv((1, 3, 3, 12), 18, (3, 3), pad=1), FEW | {"splits": 2, "stages": 2}
+    source = source_of(kernel, schedule)
+    (built,) = compile_many([(source.text, source.name)], sanitizer="thread")
+
+    launch(kernel, schedule, source, built)
+
+
+def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
+    kernel = conv((1, 6, 6, 128), 16, (3, 3))  # without the border, where direct sums have fewer terms
+    source = source_of(kernel, FEW)
+    (built,) = compile_many([(source.text, source.name)])
+    pixels, filters, bias, residual = random_inputs(kernel)
+    direct = np.zeros((1, 4, 4, 16), np.float32)
+    for r, s, c in np.ndindex(3, 3, 128):
+        direct += pixels[:, r : r + 4, s : s + 4, c, None] * filters[r, s, c]
+    direct = np.maximum(direct + bias + residual, 0)
+
+    found = error_of(kernel, launch(kernel, FEW, source, built))
+
+    assert 0 < found < error_of(kernel, direct) < 1e-6
+
+
+MISTAKES = {
+    "a sign of the pixels' transform": ("two stages", "= d1 - d3", "= d3 - d1"),
+    "a pixel past the edge": ("two stages", "from_x + j < 7", "from_x + j < 8"),
+    "a pixel before the edge": ("two stages", "from_y + i >= 0 &&", "from_y + i >= -1 &&"),
+    "a sign of the outputs' transform": ("two stages", "sign_y * (m1", "sign_x * (m1"),
+    "the stage before": ("two stages", "now ^= 1;", ""),
+    "the pixels of other channels": ("two stages", "x0[v_at + following +", "x0[v_at +"),
+    "a tail of channels": ("no padding, columns one by one, a tail of channels", "v_channel + following < 20", "true"),
+    "a position twice": ("two stages", "&tile_u[now][my_position + q][k]", "&tile_u[now][my_position][k]"),
+    "columns past the end": ("two stages", " && col < 5", ""),
+    "rows past the end": ("odd sizes, two images", " && out_y < 9", ""),
+    "a split left out": ("splits, one with a shorter share", "split < 3;", "split < 2;"),
+    "a split's part": ("splits, one with a shorter share", "(int)blockIdx.y * 8;", "(int)blockIdx.y * 4;"),
+    "no barrier before the outputs": ("two stages", "__syncthreads();\n    if (id < 128)", "if (id < 128)"),
+    "no barrier between stages": ("odd sizes, two images", "const int following = channel + 4;\n    __syncthreads();",
+                                  "const int following = channel + 4;"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mistaken():
+    sources = {}
+    for number, (name, (case, old, new)) in enumerate(MISTAKES.items()):
+        source = source_of(*CASES[case], f"k{number}")
+        assert old in source.text, f"{name}: the text has changed"
+        sources[name] = replace(source, text=source.text.replace(old, new))
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(MISTAKES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_show(name, mistaken):
+    case = CASES[MISTAKES[name][0]]
+    try:
+        wrong = any(not error_of(case[0], launch(*case, *mistaken[name], order)) < ERROR for order in ORDERS)
+    except (CudaOnCpuError, RaceError, AssertionError):
+        wrong = True
+
+    assert wrong
+
+
+# ---- resources ----
+
+
+@pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
+def test_registers_and_shared_memory_are_as_reckoned(arch):
+    kernel, target = conv((2, 15, 13, 36), 70, (3, 3), pad=1), cuda.manifest(arch)
+    problem = FAMILY.problem(kernel)
+    tiles = [dict(zip(NAMES, t, strict=True)) | {"splits": i % 2 * 3 + 1} for i, t in enumerate(TILES)]
+    schedules = {f"k{i}": t for i, t in enumerate(tiles) if not FAMILY.reasons(t, problem, target.limits)}
+    texts = [source_of(kernel, s, name, target).text for name, s in schedules.items()]
+
+    found = nvrtc.compile(cuda.prelude() + "\n".join(texts), arch).kernels
+
+    assert len(schedules) == len(TILES)
+    for name, schedule in schedules.items():
+        s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
+        assert found[name].spill_store_bytes == found[name].spill_load_bytes == 0
+        assert found[name].registers <= registers(s, p) + PLENTY
+        assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
+
+
+# ---- the space ----
+
+PROBLEM = FAMILY.problem(constant(ODD))
+
+
+@pytest.mark.parametrize(
+    ("change", "limits", "reason"),
+    [
+        ({}, {"warp": 1}, "one work-item at a time"),
+        ({"blocks": 16, "reg_b": 4, "columns": 64, "positions": 1}, {}, "1024 work-items per work-group"),
+        ({"positions": 4, "blocks": 32, "reg_n": 8, "channels": 8}, {}, "256 blocks of a channel to transform, 128"),
+        (
+            {"columns": 64, "reg_n": 8, "positions": 4, "reg_b": 8, "blocks": 8, "channels": 8},
+            {},
+            "cannot share filters",
+        ),
+        ({"blocks": 32}, {}, "8 rows of products do not fit where 4 rows of filters were"),
+        ({"channels": 8}, {"shared_bytes": 16384}, "26624 B of shared memory, the device has 16384 B"),
+        ({"channels": 8, "stages": 2}, {"shared_bytes": 1 << 20}, "53248 B of shared memory in arrays of fixed size"),
+        ({}, {"registers": 96}, "about 108 registers"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(change, limits, reason):
+    plain = replace(TARGET.limits, threads=256)
+    allowed = replace(plain, **limits)
+
+    assert FAMILY.reasons(SMALL, PROBLEM, plain) == []
+    assert any(reason in r for r in FAMILY.reasons(SMALL | change, PROBLEM, allowed))
+
+
+def test_more_work_groups_than_a_launch_takes_are_refused():
+    many = PROBLEM | {"images": 1 << 20, "height": 512, "width": 512, "out_y": 512, "out_x": 512}
+
+    assert FAMILY.reasons(SMALL, PROBLEM | {"images": 1 << 10}, TARGET.limits) == []
+    assert any("a launch has at most" in r for r in FAMILY.reasons(SMALL, many | {"n": 4096}, TARGET.limits))
+    assert any("more than 2 GiB" in r for r in FAMILY.reasons(SMALL | {"splits": 2}, many, TARGET.limits))
+
+
+@pytest.mark.parametrize("target", [*map(cuda.manifest, nvrtc.ARCHITECTURES), opencl.manifest("generic"),
+                                    opencl.manifest("amd")], ids=lambda t: t.name)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 7, 56, 500])
+def test_defaults_are_legal_at_every_size_and_estimated(target, size):
+    for depth, n in ((4, 1), (12, 20), (512, 512), (2048, 4096)):
+        sizes = {"height": size, "width": size, "out_y": size, "out_x": size, "depth": depth, "n": n}
+        problem = PROBLEM | sizes | {"out_wide": 4 if n % 4 == 0 else 1}
+        schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
+
+        assert FAMILY.reasons(schedule, problem, target.limits) == []
+        assert 0 < FAMILY.estimate(SimpleNamespace(**schedule), SimpleNamespace(**problem), target.limits) < 1e8
+
+
+def with_math(kernel, math):
+    return replace(kernel, body=replace(kernel.body, math=math))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "features", "reason"),
+    [
+        (constant(ODD), (), ""),
+        (constant(conv((1, 6, 6, 8), 8, (3, 3), pad=2)), (), ""),
+        (constant(ODD), ("mali",), "local memory"),
+        (constant(with_math(ODD, "tf32")), (), "strict f32"),
+        (constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)), (), "the image is f32, not f16"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), (), "only 3 x 3, 1 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), (), "only 3 x 3, 1 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (5, 3), pad=1)), (), "only 3 x 3, 1 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, nchw=True)), (), "NHWC"),
+        (constant(conv((2, 9, 7, 3), 20, (3, 3), pad=1)), (), "3 channels"),
+        (constant(matmul(5, 6, 7)), (), "while it is loaded"),
+        (ODD, (), "no constants"),
+        (constant(conv((2, 9, 7, 12), 0, (3, 3), pad=1)), (), "nothing to multiply"),
+    ],
+)  # fmt: skip
+def test_kernels_that_it_cannot_compute_are_left_to_others(kernel, features, reason):
+    said = FAMILY.accepts(kernel, frozenset(features))
+
+    assert reason in said
+    assert bool(said) is bool(reason)
+
+
+def test_filters_that_are_not_transformed_are_an_error():
+    with pytest.raises(ScheduleError, match="pack the kernel"):
+        render(constant(ODD), SMALL, TARGET, "k0", FAMILY)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+def test_it_is_chosen_for_strict_f32_where_its_model_says_that_it_wins(arch):
+    target = cuda.manifest(arch)
+
+    def engine(kernel):
+        return choose(kernel, engines_of(kernel, target.features), target.limits).family.engine
+
+    layer = constant(conv((1, 28, 28, 128), 128, (3, 3), pad=1))
+    assert engine(constant(conv((1, 3, 3, 4), 4, (3, 3), pad=1))) == "simt"
+    assert engine(layer) == "winograd"
+    assert engine(with_math(layer, "3xtf32")) != "winograd"
+    assert engine(constant(conv((1, 28, 28, 128), 128, (3, 3), pad=1, stride=2))) == "simt"
+
+
+def test_a_cpu_behind_opencl_keeps_to_vectors():
+    target = opencl_device.target()
+    kernel = constant(conv((1, 28, 28, 128), 128, (3, 3), pad=1))
+
+    assert choose(kernel, engines_of(kernel, target.features), target.limits).family.engine == "simt"
