@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernels_templates.attention.simt import FAMILY as ATTENTION
 from gpucomp.kernels_templates.contraction.simt import FAMILY as CONTRACTION
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
-FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL)}
+FAMILIES = {family.title: family for family in (LOOPS, CONTRACTION, ROWWISE, POOL, ATTENTION)}
 
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
@@ -18,6 +19,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Contraction: (CONTRACTION,),
     Rowwise: (ROWWISE,),
     Window: (POOL,),
+    Attention: (ATTENTION,),
 }
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.access import Rewriter
+from gpucomp.codegen.attention import attention_hooks
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
@@ -71,4 +72,5 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/simt": contraction_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
+    "attention/simt": attention_hooks,
 }

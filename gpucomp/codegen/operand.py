@@ -9,7 +9,7 @@ from gpucomp.codegen.access import Rewriter, innermost, is_aligned, vector_loads
 from gpucomp.codegen.emit import lanes_of
 from gpucomp.expr.core import Expr, Load, Var, substitute, var, walk
 from gpucomp.expr.simplify import simplify, unflatten
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Attention, Contraction, Kernel
 
 WIDTHS = (8, 4, 2)
 ACCESS_BYTES = 16
@@ -59,14 +59,15 @@ def _is_wide(value: Expr, flat: Var, width: int) -> bool:
 def output_width(kernel: Kernel) -> int:
     """Columns that every store of the result may take at once."""
     body = kernel.body
-    assert isinstance(body, Contraction)
-    columns = count(body.n)
+    assert isinstance(body, (Contraction, Attention))
+    axes = body.n if isinstance(body, Contraction) else body.values
+    columns = count(axes)
     for width in (4, 2):
         if columns % width:
             continue
         quotient, lane = var("quotient", columns // width), var("lane", width)
         flat = var("flat", columns)
-        at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(body.n, flat).items()}
+        at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(axes, flat).items()}
         rewrite = Rewriter(kernel.params, at)
         if all(is_aligned(rewrite.offset(s.target, s.index), lane, width) for s in kernel.stores):
             return width
