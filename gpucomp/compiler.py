@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpucomp import integers, targets
 from gpucomp import precision as narrow
-from gpucomp import targets
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
-from gpucomp.ir.graph import Value
+from gpucomp.ir.graph import Graph, Value
 from gpucomp.kernel import Step
 from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
@@ -54,7 +55,36 @@ def compile(
     """
     tell = progress or (lambda stage, done, total: None)
     device = targets.resolve(target)
+    lowered = lower(model, device, shapes, constants, precision, keep_fp32, tell, observer)
+    graph, steps, rendered = lowered.graph, lowered.steps, lowered.rendered
+    plan, weights = make_plan(graph, steps, rendered, device, precision)
+    sources = {item.source.name: item.source for item in rendered.values()}
+    binaries = targets.build(plan, list(sources.values()), device, tell)
+    report(plan, steps, rendered, device)
+    texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
+    return Executable(plan, texts, binaries, weights)
 
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model as far as its sources: nothing is planned or built yet."""
+
+    graph: Graph
+    steps: list[Step]
+    rendered: dict[Step, Rendered]
+
+
+def lower(
+    model: str | Path | bytes | ModelProto,
+    device: Target,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    tell: Progress = lambda stage, done, total: None,
+    observer: Callable[[PassRecord], None] | None = None,
+) -> Lowered:
+    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors."""
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
     graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()}, constants=constants)
@@ -62,14 +92,8 @@ def compile(
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
-    steps = narrow.apply(steps, graph, precision, keep_fp32)
-    steps, rendered = render(steps, device, tell)
-    plan, weights = make_plan(graph, steps, rendered, device, precision)
-    sources = {item.source.name: item.source for item in rendered.values()}
-    binaries = targets.build(plan, list(sources.values()), device, tell)
-    report(plan, steps, rendered, device)
-    texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
-    return Executable(plan, texts, binaries, weights)
+    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
+    return Lowered(graph, *render(steps, device, tell))
 
 
 def render(steps: Sequence[Step], target: Target, tell: Progress) -> tuple[list[Step], dict[Step, Rendered]]:

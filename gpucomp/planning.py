@@ -171,6 +171,8 @@ def _compiled(kernel: Kernel, item: Rendered) -> CompiledKernel:
         label=kernel.label,
         tier=item.choice.tier,
         schedule=dict(source.schedule),
+        tensor_maps=source.tensor_maps,
+        programmatic=source.programmatic,
     )
 
 

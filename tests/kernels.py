@@ -7,7 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, literal, load, select, substitute, var
+from gpucomp.expr.core import (
+    Expr,
+    Var,
+    axes_of,
+    both,
+    call,
+    cast,
+    hole,
+    identity_of,
+    index,
+    literal,
+    load,
+    reduce,
+    select,
+    substitute,
+    var,
+)
+from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
 
@@ -152,6 +169,41 @@ def into_part(kernel: Kernel, axis: int, before: int, after: int) -> Kernel:
     return replace(kernel, params=tuple(params), stores=(replace(first, index=tuple(index)), *kernel.stores[1:]))
 
 
+def depthwise(
+    image: tuple[int, int, int, int],
+    window: tuple[int, int],
+    *,
+    stride: tuple[int, int] = (1, 1),
+    pad: int = 0,
+    dilation: tuple[int, int] = (1, 1),
+    dtype: DType = F32,
+) -> Kernel:
+    """relu(depthwise conv of max(x, -1) + bias) + residual, and the sums; NHWC, [R, S, 1, C] weights.
+
+    Axes of extent 1 are left out of the domain, as recognition leaves them out.
+    """
+    n, h, w, c = image
+    r, s = window
+    (sy, sx), (dy, dx) = stride, dilation
+    oh, ow = ((e + 2 * pad - d * (f - 1) - 1) // t + 1 for e, f, t, d in ((h, r, sy, dy), (w, s, sx, dx)))
+    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    y, x = to[1] * sy - pad + taps[0] * dy, to[2] * sx - pad + taps[1] * dx
+    inside = both([y >= 0, y < h, x >= 0, x < w]) if pad else literal(True, BOOL)
+    value = select(inside, call("max", cast(load(0, (to[0], y, x, to[3]), dtype), F32), -1.0), 0.0)
+    weight = cast(load(1, (*taps, 0, to[3]), dtype), F32)
+    total = reduce("sum", tuple(t for t in taps if isinstance(t, Var)), value * weight)
+    activated = call("max", total + cast(load(2, (to[3],), dtype), F32), 0.0) + cast(load(3, to, dtype), F32)
+    out = TensorType(dtype, (n, oh, ow, c))
+    params = (TensorType(dtype, image), TensorType(dtype, (r, s, 1, c)), TensorType(dtype, (c,)), out, out)
+    params = (*params, TensorType(F32, (n, oh, ow, c)))
+    stores = tuple(
+        Store(t, tuple(map(simplify, to)), simplify(v)) for t, v in ((4, cast(activated, dtype)), (5, total))
+    )
+    domain = tuple(v for v in to if isinstance(v, Var))
+    return Kernel("loops", params, 2, Loops(domain), stores, label=f"depthwise {r}x{s} {c}")
+
+
 def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:
     """Along ``axis``: largest, sum of exponentials, quotient; and the largest of each row."""
     axes = axes_of(shape)
@@ -176,6 +228,20 @@ def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype
     return Kernel("reduce", params, 1, body, (Store(1, (r,), total),), label=f"{op} over {cols}")
 
 
+def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
+    """(x + residual - mean) / deviation * scale + shift over the columns; ``rows_inside``: of x[cols, rows]."""
+    r, c = var("r", rows), var("c", cols)
+    at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
+    x = cast(load(0, at, dtype), F32) + cast(load(1, at, dtype), F32)
+    total, squares = hole("total", F32), hole("squares", F32)
+    centred = x - total / float(cols)
+    body = Rowwise((r,), (c,), (Statistic(total, "sum", x), Statistic(squares, "sum", centred * centred)))
+    scaled = centred / call("sqrt", squares / float(cols) + 1e-5) * cast(load(2, (c,), dtype), F32)
+    value = cast(scaled + cast(load(3, (c,), dtype), F32), dtype)
+    whole, line = TensorType(dtype, shape), TensorType(dtype, (cols,))
+    return Kernel("norm", (whole, whole, line, line, whole), 1, body, (Store(4, at, value),), label="layer norm")
+
+
 def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: int, dtype: DType = F32) -> Kernel:
     """NHWC max pooling with padding that never wins."""
     n, h, w, c = image
@@ -184,10 +250,32 @@ def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: in
     r, s = var("r", window), var("s", window)
     y, x = axes[1] * stride - pad + r, axes[2] * stride - pad + s
     inside = both([y >= 0, y < h, x >= 0, x < w])
-    value = select(inside, load(0, (axes[0], y, x, axes[3]), dtype), float("-inf"))
+    value = select(inside, load(0, (axes[0], y, x, axes[3]), dtype), identity_of("max", dtype))
     acc = hole("acc", dtype)
     params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)))
     return Kernel("pool", params, 1, Window(axes, (r, s), "max", value, acc), (Store(1, axes, acc),), label="max pool")
+
+
+def average_pool(
+    image: tuple[int, int, int, int], window: tuple[int, int], stride: int, pad: int, *, dtype: DType = F32
+) -> Kernel:
+    """NHWC average pooling that does not count padding, doubled on its way in; and the sums. Without axes of extent 1."""
+    n, h, w, c = image
+    oh, ow = ((e + 2 * pad - f) // stride + 1 for e, f in zip((h, w), window, strict=True))
+    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    y, x = to[1] * stride - pad + taps[0], to[2] * stride - pad + taps[1]
+    inside = both([y >= 0, y < h, x >= 0, x < w])
+    value = simplify(select(inside, cast(load(0, (to[0], y, x, to[3]), dtype), F32) * 2.0, 0.0))
+    count: Expr = literal(1.0, F32)
+    for axis, extent, size in ((1, h, window[0]), (2, w, window[1])):
+        first = to[axis] * stride - pad
+        count = count * cast(call("min", first + size, extent) - call("max", first, 0), F32)
+    acc = hole("acc", F32)
+    params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)), TensorType(F32, (n, oh, ow, c)))
+    stores = tuple(Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc)))
+    domain, axes = (tuple(v for v in vs if isinstance(v, Var)) for vs in (to, taps))
+    return Kernel("pool", params, 2, Window(domain, axes, "sum", value, acc), stores, label="average pool")
 
 
 def attention(

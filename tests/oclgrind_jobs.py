@@ -1,6 +1,7 @@
 """What runs under Oclgrind, in a process of its own: the kernels of a JSON file of jobs, one after the other.
 
-A job is a case of ``template_cases`` or of ``TINY``, a schedule, a name for the kernel, and optionally its whole text.
+A job is a case of ``template_cases`` or of ``TINY``, a schedule, a name for the kernel, and optionally its whole text
+or the title of the engine that the schedule is for.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import opencl_device
 from kernel_oracle import expected
-from kernels import conv, matmul, random_inputs
+from kernels import conv, depthwise, matmul, random_inputs, transposed
 from template_cases import CASES
 from tolerance import assert_matches
 
+from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import BF16, F16, F64, I32
@@ -29,6 +31,7 @@ TINY = {
     "a_transposed": matmul(8, 5, 7, a_transposed=True),
     "b_transposed": matmul(3, 8, 12, b_transposed=True),
     "row": matmul(1, 9, 11),
+    "row_along": matmul(2, 7, 12, b_transposed=True),
     "column": matmul(9, 1, 5),
     "one": matmul(1, 1, 1),
     "no_depth": matmul(2, 3, 0),
@@ -39,6 +42,9 @@ TINY = {
     "conv": conv((1, 3, 5, 4), 5, (3, 3), pad=1),
     "conv_stem": conv((1, 5, 7, 3), 4, (3, 3), stride=2, pad=1),
     "conv_nchw": conv((1, 5, 3, 2), 3, (3, 3), pad=1, nchw=True),
+    "depthwise": depthwise((1, 3, 5, 4), (3, 3), pad=1),
+    "depthwise_stride": depthwise((2, 5, 4, 6), (3, 2), stride=(2, 1), dilation=(1, 2), pad=1),
+    "transpose": transposed(9, 11),
 }
 KERNELS: dict[str, Kernel] = CASES | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
 # its simulator takes any schedule; f64 is what it says of itself
@@ -49,7 +55,8 @@ def source_of(job: dict) -> KernelSource:
     schedule = job["schedule"]
     alone = "tile_k" in schedule and (schedule["tile_m"], schedule["tile_n"]) == (schedule["reg_m"], schedule["reg_n"])
     target = TARGET.with_limits(warp=1) if alone else TARGET
-    source = render(KERNELS[job["case"]], schedule, target, job["name"])
+    family = FAMILIES[job["engine"]] if "engine" in job else None
+    source = render(KERNELS[job["case"]], schedule, target, job["name"], family)
     return replace(source, text=job.get("text", source.text))
 
 

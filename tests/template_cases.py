@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from kernels import add_relu, conv, matmul, max_pool, padded, reduction, softmax, transposed
+from kernels import add_relu, conv, layer_norm, matmul, max_pool, padded, reduction, softmax, transposed
 
 from gpucomp.codegen.families import family_of
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Limits
+from gpucomp.schedule.space import Family, Limits
 
 LOOPS = {
     "add_relu": add_relu(3, 5, 8),
@@ -63,6 +63,12 @@ ROWWISE = {
     "any": reduction("max", 9, 14, dtype=BOOL),
     "no_columns": reduction("sum", 6, 0),
     "no_rows": reduction("sum", 0, 6),
+    "layer_norm": layer_norm(7, 48),
+    "layer_norm_f16": layer_norm(3, 40, dtype=F16),
+    "layer_norm_rows_inside": layer_norm(24, 11, rows_inside=True),
+    "all": reduction("sum", 1, 3001),
+    "one_element": reduction("max", 1, 1),
+    "wide_rows_inside": reduction("max", 64, 35, rows_inside=True, dtype=F16),
 }
 POOL = {
     "3x3": max_pool((1, 11, 9, 8), 3, 2, 1),
@@ -81,21 +87,23 @@ def is_empty(kernel: Kernel) -> bool:
     return any(t.size == 0 for t in kernel.params[kernel.inputs :])
 
 
-def default(kernel: Kernel, limits: Limits) -> dict[str, int]:
-    family = family_of(kernel)
+def default(kernel: Kernel, limits: Limits, family: Family | None = None) -> dict[str, int]:
+    family = family or family_of(kernel)
     return dict(family.default(SimpleNamespace(**family.problem(kernel)), limits))
 
 
 MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
 
 
-def spread(kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512) -> list[dict[str, int]]:
+def spread(
+    kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512, family: Family | None = None
+) -> list[dict[str, int]]:
     """``count`` legal schedules drawn over the whole space, the same ones every time.
 
     ``unrolled`` bounds what a work-item has written out, in multiply-adds and in elements of a tile it loads:
     compilers for CPUs take minutes over thousands.
     """
-    family = family_of(kernel)
+    family = family or family_of(kernel)
     problem = family.problem(kernel)
     draw = random.Random(seed)
     found: list[dict[str, int]] = []

@@ -19,12 +19,14 @@ LAYERS = (
     ("gpucomp.expr",),
     ("gpucomp.ops",),
     ("gpucomp.kernel",),
-    ("gpucomp.schedule.space", "gpucomp.targets.target"),  # plain data: what a device allows, what a template takes
+    # plain data: what a device allows and can do, what a template takes
+    ("gpucomp.schedule.space", "gpucomp.schedule.device", "gpucomp.targets.target"),
     ("gpucomp.frontend", "gpucomp.interpreter"),
     ("gpucomp.rewrite",),
     ("gpucomp.passes",),
     ("gpucomp.recognise",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
+    ("gpucomp.integers",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.kernels_templates",),
@@ -35,6 +37,7 @@ LAYERS = (
     ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
     ("gpucomp.planning",),
     ("gpucomp.compiler",),
+    ("gpucomp.static",),
     ("gpucomp.backend",),
     ("gpucomp.tuning",),
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for

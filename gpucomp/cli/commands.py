@@ -18,7 +18,10 @@ from gpucomp.errors import UnsupportedError, UsageError, quote
 from gpucomp.precision import PRECISIONS
 
 if TYPE_CHECKING:
+    from gpucomp.compiler import Lowered
     from gpucomp.runtime.executable import Executable
+    from gpucomp.static import Cost
+    from gpucomp.targets.target import Target
 
 TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
 
@@ -180,6 +183,7 @@ def run(
 @click.option(
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write all samples there."
 )
+@click.option("--static", is_flag=True, help="Measure nothing: registers, machine code and floors of every kernel.")
 def bench(
     model: Path,
     target: str | None,
@@ -193,8 +197,12 @@ def bench(
     iterations: int,
     percentile: str,
     report: Path | None,
+    static: bool,
 ) -> None:
     """Measure MODEL's latency. Inputs that are not given are random."""
+    if static:
+        _bench_static(model, target, shapes, precision, keep_fp32, report)
+        return
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
     exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
@@ -229,6 +237,52 @@ def bench(
     click.echo("\n".join([*measure.summary(latency, percentiles), method]))
     if report is not None:
         _write(report, text + "\n")
+
+
+def _bench_static(
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
+    report: Path | None,
+) -> None:
+    from gpucomp.cli import costs
+
+    _, device, found = _costs(model, target, shapes, precision, keep_fp32)
+    text = json.dumps({"model": str(model), "precision": precision, **costs.as_json(found, device)}, indent=1)
+    if str(report) == "-":
+        click.echo(text)
+        return
+    click.echo("\n".join(costs.static(found, device)))
+    if report is not None:
+        _write(report, text + "\n")
+
+
+def _lowered(
+    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
+) -> tuple[Lowered, Target]:
+    from gpucomp import targets
+    from gpucomp.compiler import lower
+
+    if model.suffix == ".gpuc":
+        raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
+    device = targets.resolve(target or config.current().target)
+    with progress(f"compiling {model.name}") as report:
+        found = lower(
+            model, device, tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32, tell=report
+        )
+    return found, device
+
+
+def _costs(
+    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
+) -> tuple[Lowered, Target, list[Cost]]:
+    from gpucomp import static
+
+    lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
+    with progress(f"building {model.name}") as report:
+        return lowered, device, static.costs(lowered, device, report)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
@@ -267,6 +321,8 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")
 @click.option("--passes", is_flag=True, help="What every pass did.")
+@click.option("--why", is_flag=True, help="What the analytic model reckons of every kernel (CUDA targets).")
+@click.option("--spaces", is_flag=True, help="How many schedules every distinct problem has.")
 def inspect(
     model: Path,
     target: str | None,
@@ -277,12 +333,23 @@ def inspect(
     sources: Path | None,
     graph: str | None,
     passes: bool,
+    why: bool,
+    spaces: bool,
 ) -> None:
     """Show what MODEL (.onnx or .gpuc) is compiled to."""
     if graph or passes:
         if model.suffix == ".gpuc":
             raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
         _show_graph(model, target or config.current().target, shapes, graph, passes)
+        if not (kernels or why or spaces) and sources is None:
+            return
+    if why or spaces:
+        from gpucomp.cli import costs
+
+        if spaces:
+            click.echo("\n".join(costs.spaces(*_lowered(model, target, shapes, precision, keep_fp32))))
+        if why:
+            click.echo("\n".join(costs.why(_costs(model, target, shapes, precision, keep_fp32)[2])))
         if not kernels and sources is None:
             return
     exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
-from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
+from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lane_loop, lanes_of
 from gpucomp.codegen.operand import USUAL_INPUTS, places
+from gpucomp.codegen.text import plus, times
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
-from gpucomp.ir.types import I64, U32
+from gpucomp.ir.types import U32
 from gpucomp.kernel import Contraction, Kernel
+
+SPAN = {"a": "row", "b": "column"}  # what the axis that is not summed is called
 
 
 def contraction_hooks(
@@ -22,8 +25,8 @@ def contraction_hooks(
     body = kernel.body
     assert isinstance(body, Contraction)
     batch = var("batch", max(1, p.batch))
-    a = _loader(kernel, printer, "a", body.a, batch, s, p, derived)
-    b = _loader(kernel, printer, "b", body.b, batch, s, p, derived)
+    a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
+    b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
     acc_type = printer.dialect.value_type(body.acc.dtype)
     scratch = [
         {"name": "workspace", "type": acc_type, "access": "shared"},
@@ -33,11 +36,13 @@ def contraction_hooks(
         "scratch": scratch if s.splits > 1 else [],
         "a": a,
         "b": b,
-        **_epilogue(kernel, printer, batch, p, derived),
+        **epilogue(kernel, printer, batch, p, derived.out_vector, _sum(s, derived.out_vector)),
         # Left to itself ptxas saves registers for more work-groups, and the addresses of many inputs go to a stack
         "groups_per_unit": int(kernel.inputs > USUAL_INPUTS),
         "index": printer.dialect.index_type(_largest_index(s, p)),
         "acc_type": acc_type,
+        "copy": lambda to, source, width: printer.dialect.copy(to, source, body.acc.dtype, width),
+        "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
         "zero": printer.dialect.literal(0, body.acc.dtype),
     }
 
@@ -46,7 +51,7 @@ def _largest_index(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return max(p.m + s.tile_m, p.n + s.tile_n, p.k + s.tile_k * s.splits, p.batch) + 1
 
 
-def _loader(
+def loader(
     kernel: Kernel,
     printer: CPrinter,
     name: str,
@@ -55,14 +60,16 @@ def _loader(
     s: SimpleNamespace,
     p: SimpleNamespace,
     derived: SimpleNamespace,
+    depth_name: str = "",
 ) -> SimpleNamespace:
-    """One operand's tile, loaded by all work-items.
+    """One operand's tile, moved by all work-items, ``width`` neighbours in memory an access.
 
-    span        the axis that is not summed: rows of ``a``, columns of ``b``
-    span_lines  what depends on the span alone, before the loop over depth: offsets, halo positions
-    parts       its results as (array, value), for more than one span step
-    depth_lines what depends on the depth alone, once a depth step
-    head        the rest of one access, in front of its lanes; ``lane_lines``, ``value``: of each lane
+    span         the variable of the axis that is not summed: ``a_row``, ``b_column``
+    span_lines   what depends on the span alone, before the loop over depth: offsets, halo positions
+    arrays       its results as (array, type, value), for more than one span step
+    span_chunk   the width, where ``<span>_chunk``, the number of the access, is needed too; so ``depth_chunk``
+    depth_lines  what depends on the depth alone, once a depth step
+    move         statements of one access
     """
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -83,63 +90,113 @@ def _loader(
     rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
     element = rewriter(cast(value, body.acc.dtype))
     if padded != p.k:
-        element = select(call("lt", depth, index(p.k // depth_width)), element, literal(0, element.dtype))
+        inside = call("lt", call("mul", depth, depth_width), index(p.k))
+        element = select(inside, element, literal(0, element.dtype))
     outer, inner = frozenset({span, batch}), frozenset({depth})
     element = regroup(element, (outer, inner))
 
-    known: dict[Expr, str] = {span: f"{name}_span", batch: "batch"}
+    known = _lanes_known(span, span_width, f"{name}_{SPAN[name]}") | {batch: "batch"}
     span_steps, depth_steps = (
         (steps["slow_steps"], steps["fast_steps"]) if by_depth else (steps["fast_steps"], steps["slow_steps"])
     )
-    emitter = Emitter(printer, known, prefix=f"{name}s")
     parts = parts_within([element], outer)
-    span_lines, names = emitter.named(parts)
+    parts = [e for e in parts if e not in known]
+    span_lines, names = Emitter(printer, known, prefix=f"{name}s").named(parts)
     arrays = [(f"{name}_at{i}", printer.ctype(part), text) for i, (part, text) in enumerate(names.items())]
     if span_steps > 1:
         names = {part: f"{array}[{name}_i]" for part, (array, _, _) in zip(names, arrays, strict=True)}
-    known = {batch: "batch", depth: f"{name}_depth", **names}
-    depth_lines, depth_names = Emitter(printer, known, prefix=f"{name}d").named(parts_within([element], inner))
-    known |= depth_names
-    spans_used = span in substitute(element, {part: index(0) for part in parts if part.dtype is I64} | {
-        part: hole("part", part.dtype) for part in parts if part.dtype is not I64}).free  # fmt: skip
+    depth_known = _lanes_known(depth, depth_width, depth_name or f"{name}_depth")
+    depth_parts = [e for e in parts_within([element], inner) if e not in depth_known]
+    depth_lines, depth_names = Emitter(printer, depth_known, prefix=f"{name}d").named(depth_parts)
+    chunked = depth_width > 1 and _uses([*depth_parts, _without(element, depth_parts)], depth, depth_width)
+    rest = _without(element, parts)
+    spans_used = span in rest.free
+    known = depth_known | depth_names | names | {batch: "batch"}
     if spans_used:
-        known[span] = f"{name}_span" if span_steps == 1 else f"{name}_spans[{name}_i]"
+        spans = f"{name}_{SPAN[name]}s[{name}_i]" if span_steps > 1 else f"{name}_{SPAN[name]}"
+        known |= _lanes_known(span, span_width, spans)
     if width > 1:
         known[lane] = LANE
-        head, lines, (text,) = Emitter(printer, known, prefix=f"{name}e").lanes([element], lane, width)
-    else:
-        head, (text,) = Emitter(printer, known, prefix=f"{name}e").values([element])
-        lines = []
+
+    def move(pointer: str, place: str, side_by_side: int = 1) -> list[str]:
+        """Statements that put an access at ``pointer``, where its lanes are neighbours, or each at ``place``."""
+        emitter = Emitter(printer, known, prefix=f"{name}e")
+        late = bool(s.asynchronous)
+        if late or (width > 1 and side_by_side):
+            lines = emitter.moved(element, pointer, lane if width > 1 else None, width, late=late)
+            if lines:
+                return lines
+        if width == 1:
+            head, (text,) = emitter.values([element])
+            return [*head, f"{place} = {text};"]
+        head, lines, (text,) = emitter.lanes([element], lane, width)
+        # a CPU's compiler unrolls what it wants of a whole tile's loops, and takes a minute where it is told to
+        return [*head, *lane_loop([*lines, f"{place} = {text};"], width, unrolled=s.lanes == 1)]
+
+    for together in (0, 1):
+        move("to", "to", together)  # names the helpers that the text calls, which stand in front of it
     return SimpleNamespace(
         name=name,
+        span=f"{name}_{SPAN[name]}",
         by_depth=by_depth,
         width=width,
-        extent=extent // span_width,
         tile=tile,
-        limit=extent // span_width - 1,
-        clamp=int(extent % tile != 0),
+        limit=extent - span_width,
+        clamp=int(extent % tile != 0 or (getattr(derived, f"{name}_slow_guard") and by_depth)),
         span_steps=span_steps,
         depth_steps=depth_steps,
+        span_chunk=span_width if span_width > 1 and _uses([*parts, rest], span, span_width) else 0,
         span_lines=span_lines,
         arrays=arrays,
         spans_used=spans_used,
+        depth_used=depth in element.free,
+        depth_chunk=depth_width if chunked else 0,
         depth_lines=depth_lines,
-        head=head,
-        lane_lines=lines,
-        value=text,
+        move=move,
+        fast=_item(name, "fast", steps, derived.threads),
+        slow=_item(name, "slow", steps, derived.threads),
         guard=getattr(derived, f"{name}_slow_guard"),
         pad=getattr(derived, f"{name}_pad"),
         **steps,
     )
 
 
-def _epilogue(
-    kernel: Kernel, printer: CPrinter, batch: Var, p: SimpleNamespace, derived: SimpleNamespace
-) -> dict[str, Any]:
-    """``row_lines``: once a row; ``store``: once a group of ``out_vector`` columns ``col`` of it."""
+def _item(name: str, axis: str, steps: Mapping[str, int], threads: int) -> str:
+    """What a work-item's place along the ``fast`` or ``slow`` axis of a tile is called."""
+    if steps[f"{axis}_items"] == 1:
+        return "0"
+    return "id" if steps[f"{axis}_items"] == threads else f"{name}_{axis}"
+
+
+def _lanes_known(quotient: Var, width: int, name: str) -> dict[Expr, str]:
+    """``name`` holds ``quotient * width``; the quotient itself is ``<name>_chunk``, where somebody asks for it."""
+    return {quotient: name} if width == 1 else {call("mul", quotient, width): name, quotient: f"{name}_chunk"}
+
+
+def _without(expr: Expr, parts: Sequence[Expr]) -> Expr:
+    """``expr`` with ``parts``, which are computed elsewhere, as holes."""
+    return substitute(expr, {part: hole("part", part.dtype) for part in parts})
+
+
+def _uses(exprs: Sequence[Expr], quotient: Var, width: int) -> bool:
+    """Whether ``quotient`` is needed, other than as ``quotient * width``."""
+    scaled = call("mul", quotient, width)
+    return any(quotient in _without(e, [scaled]).free for e in exprs)
+
+
+def _sum(s: SimpleNamespace, width: int) -> str:
+    """The sum of lane ``lane`` of the template's vector ``j`` of row ``i``."""
+    sums, lane = "sums" if s.lanes > 1 else "acc", LANE if width > 1 else "0"
+    return f"{sums}[{'i' if s.reg_m > 1 else '0'}][{plus(times('j' if s.reg_n > width else '0', width), lane)}]"
+
+
+def epilogue(kernel: Kernel, printer: CPrinter, batch: Var, p: SimpleNamespace, width: int, acc: str) -> dict[str, Any]:
+    """``row_lines``: once a ``row``; ``store``: once a group of ``width`` columns of it, the first one ``column``.
+
+    ``acc`` is the text of the sum, of one ``lane`` where there are several.
+    """
     body = kernel.body
     assert isinstance(body, Contraction)
-    width = derived.out_vector
     row, col, lane = var("row", max(1, p.m)), var("col", max(1, p.n // width)), var(LANE, width)
     flat = var("flat", max(1, p.n))
     columns = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
@@ -152,8 +209,10 @@ def _epilogue(
     exprs = [e for t in stores for e in (t.offset, t.value)]
     known: dict[Expr, str] = {batch: "batch", row: "row"}
     row_lines, names = Emitter(printer, known, prefix="r").named(parts_within(exprs, groups[0]))
-    known |= names | {col: "col", body.acc: "sum" if width == 1 else f"sums[{LANE}]"}
+    known |= names | _lanes_known(col, width, "column")
+    known[body.acc] = acc
     if width > 1:
         known[lane] = LANE
     store = Emitter(printer, known).store(stores, lane, width)
-    return {"row_lines": row_lines, "store": store}
+    chunked = width > 1 and _uses([_without(e, list(names)) for e in exprs], col, width)
+    return {"row_lines": row_lines, "store": store, "column_chunk": width if chunked else 0}

@@ -9,8 +9,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, vector_loads
-from gpucomp.codegen.c_printer import SUM, CPrinter
-from gpucomp.expr.core import Expr, Reduce, Var, call, hole, index, substitute, walk
+from gpucomp.codegen.c_printer import OR, SUM, CPrinter
+from gpucomp.expr.core import (
+    Cast,
+    Const,
+    Expr,
+    Hole,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    both,
+    call,
+    hole,
+    index,
+    substitute,
+    transform,
+    walk,
+)
 from gpucomp.expr.lower import Lowering, Operand, Ref
 from gpucomp.kernel import Store
 
@@ -71,22 +87,43 @@ class Emitter:
         replaced: dict[Expr, Expr] = {}
         for found in vector_loads(exprs, lane, width):
             name = f"{self.prefix}v{len(replaced)}"
-            source, dtype = printer.params[found.load.source]
-            start = substitute(found.load.index[0], {lane: index(0)})
-            lines, (offset, *guards) = self._placed([start, *found.guards])
-            head += lines
-            ctype = printer.dialect.storage_type(dtype)
-            copies = printer.dialect.copy(name, f"{source} + {offset}", dtype, width)
-            if guards:
-                head.append(printer.dialect.aligned_array(ctype, name, width, printer.dialect.zeros))
-                head += [f"if ({' && '.join(guards)}) {{", *(f"  {c}" for c in copies), "}"]
-            else:
-                head += [printer.dialect.aligned_array(ctype, name, width), *copies]
+            _, dtype = printer.params[found.load.source]
+            lines, place, guard = self._source(found.load, found.guards, lane)
+            array = printer.dialect.aligned_array(printer.dialect.moved_type(dtype), name, width)
+            head += [*lines, array, *printer.dialect.fetch(name, place, dtype, width, guard)]
             stand_in = hole(name, found.load.dtype)
-            self._lowering.bind(stand_in, printer.widened(f"{name}[{LANE}]", dtype))
+            self._lowering.bind(stand_in, printer.fetched(f"{name}[{LANE}]", dtype))
             replaced[found.load] = stand_in
-        lines, texts = self.values([substitute(e, replaced) for e in exprs])
+        lines, texts = self.values([_without_guards(substitute(e, replaced), replaced) for e in exprs])
         return head, lines, texts
+
+    def moved(self, expr: Expr, to: str, lane: Var | None = None, width: int = 1, *, late: bool = False) -> list[str]:
+        """Statements that move ``width`` elements to the pointer ``to`` as they are; none when they cannot be.
+
+        That takes a load alone, its lanes side by side and its bits those of the value, which may be zero under
+        guards. ``late``: by an asynchronous copy, which the caller commits and awaits.
+        """
+        found = pure_load(expr, lane, width)
+        if found is None:
+            return []
+        load, guards = found
+        dialect, (_, dtype) = self.printer.dialect, self.printer.params[load.source]
+        if dialect.storage_type(dtype) != dialect.value_type(dtype):
+            return []
+        lines, place, guard = self._source(load, guards, lane)
+        if late:
+            return [*lines, f"gc_cp_async{width * dtype.nbytes}({to}, {place}, {guard or 'true'});"]
+        return [*lines, *dialect.copy(to, place, dtype, width, guard)]
+
+    def _source(self, load: Load, guards: Sequence[Expr], lane: Var | None) -> tuple[list[str], str, str]:
+        """Statements, then where the first lane of ``load`` lies, and the text of its guards if there are any."""
+        start = substitute(load.index[0], {lane: index(0)}) if lane is not None else load.index[0]
+        operands: list[Operand] = [self._lowering.lower(e) for e in (start, *([both(guards)] if guards else []))]
+        lines = self.printer.block(self._lowering.take(), results=operands)
+        source, _ = self.printer.params[load.source]
+        offset = self.printer.operand(operands[0], SUM)
+        place = source if offset == "0" else f"{source} + {offset}"
+        return lines, place, self.printer.operand(operands[1], OR) if guards else ""
 
     def _placed(self, exprs: Sequence[Expr]) -> tuple[list[str], list[str]]:
         operands: list[Operand] = [self._lowering.lower(e) for e in exprs]
@@ -97,38 +134,66 @@ class Emitter:
         """Statements that compute and write ``stores``; every load comes before the first write."""
         printer = self.printer
         if lane is None or width == 1:
-            lines, texts = self.values([e for s in stores for e in (s.offset, s.value)])
+            lines, texts = self.values([e for s in stores for e in (s.offset, printer.written(s.target, s.value))])
             for number, s in enumerate(stores):
-                lines.append(f"{self._element(s, texts[2 * number])} = {self._stored(s, texts[2 * number + 1])};")
+                lines.append(printer.store(s.target, texts[2 * number], texts[2 * number + 1]))
             return lines
         vectors = [s for s in stores if is_aligned(s.offset, lane, width)]
         others = [s for s in stores if s not in vectors]
         starts, starting = self._placed([substitute(s.offset, {lane: index(0)}) for s in vectors])
-        exprs = [*(s.value for s in vectors), *(s.value for s in others), *(s.offset for s in others)]
+        values = [printer.written(s.target, s.value) for s in (*vectors, *others)]
+        exprs = [*values, *(s.offset for s in others)]
         head, body, texts = self.lanes(exprs, lane, width)
         arrays: list[str] = []
         tail: list[str] = []
         for number, (s, offset) in enumerate(zip(vectors, starting, strict=True)):
             name, dtype = printer.params[s.target]
             array = f"{self.prefix}w{number}"
-            arrays.append(printer.dialect.aligned_array(printer.dialect.storage_type(dtype), array, width))
-            body.append(f"{array}[{LANE}] = {self._stored(s, texts[number])};")
-            tail += printer.dialect.copy(f"{name} + {offset}", array, dtype, width)
+            arrays.append(printer.dialect.aligned_array(printer.dialect.moved_type(dtype), array, width))
+            body.append(f"{array}[{LANE}] = {printer.put(texts[number], dtype)};")
+            tail += printer.dialect.put(f"{name} + {offset}", array, dtype, width)
         for value, offset, s in zip(texts[len(vectors) :], texts[len(stores) :], others, strict=False):
-            body.append(f"{self._element(s, offset)} = {self._stored(s, value)};")
+            body.append(printer.store(s.target, offset, value))
         return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
 
-    def _element(self, store: FlatStore, offset: str) -> str:
-        return f"{self.printer.params[store.target][0]}[{offset}]"
 
-    def _stored(self, store: FlatStore, value: str) -> str:
-        return self.printer.narrowed(value, self.printer.params[store.target][1])
+def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, list[Expr]] | None:
+    """The load that ``expr`` is, and the conditions under which it is not zero; ``None`` when it is more than that."""
+    guards: list[Expr] = []
+    while isinstance(expr, Select) and _is_zero(expr.otherwise):
+        guards.append(expr.condition)
+        expr = expr.then
+    if not isinstance(expr, Load) or any(isinstance(n, Load) for e in (*expr.index, *guards) for n in walk(e)):
+        return None
+    if lane is None or width == 1:
+        return expr, guards
+    together = is_aligned(expr.index[0], lane, width) and all(lane not in g.free for g in guards)
+    return (expr, guards) if together else None
 
 
-def lane_loop(body: Sequence[str], width: int) -> list[str]:
-    """``body`` for each lane, unrolled."""
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Const) and str(expr.value) in {"0", "0.0", "False"}  # -0.0 is another number
+
+
+def _without_guards(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
+    """``expr`` without the conditions that its vector loads obeyed already: zeros are where they do not hold."""
+    arrays = set(replaced.values())
+
+    def is_array(node: Expr) -> bool:
+        while isinstance(node, Cast):
+            node = node.value
+        return isinstance(node, Hole) and node in arrays
+
+    def change(node: Expr) -> Expr | None:
+        return node.then if isinstance(node, Select) and _is_zero(node.otherwise) and is_array(node.then) else None
+
+    return transform(expr, change) if arrays else expr
+
+
+def lane_loop(body: Sequence[str], width: int, *, unrolled: bool = True) -> list[str]:
+    """``body`` for each lane."""
     return [
-        "#pragma unroll",
+        *(["#pragma unroll"] if unrolled else []),
         f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {{",
         *(f"  {line}" for line in body),
         "}",

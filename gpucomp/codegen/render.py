@@ -15,6 +15,7 @@ from gpucomp.codegen.dialect import DIALECTS, Dialect
 from gpucomp.codegen.families import family_of
 from gpucomp.codegen.hooks import HOOKS
 from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.text import modulo, over, plus, tidy, times
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Family, Schedule
@@ -24,7 +25,7 @@ from gpucomp.targets.target import Target
 @cache
 def environment() -> Environment:
     """The only environment: a misspelt variable in a template is an error, never an empty string."""
-    return Environment(
+    found = Environment(
         loader=PackageLoader("gpucomp", "kernels_templates"),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -32,6 +33,8 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    found.globals.update(plus=plus, times=times, over=over, modulo=modulo)
+    return found
 
 
 def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
@@ -66,9 +69,18 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
     geometry = family.geometry(s, p)
     if target.limits.warp == 1 and geometry.items[0] > 1:
         # a CPU's work-items are loops around the text: PoCL, told to unroll inside, writes past what it keeps for them
-        text = re.sub(r"^ *#pragma unroll\n", "", text, flags=re.M)
+        text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
     header = _header(kernel, family, problem, schedule)
-    return KernelSource(name, target.language, header + text, geometry, dict(schedule), family.template)
+    return KernelSource(
+        name,
+        target.language,
+        header + tidy(text),
+        geometry,
+        dict(schedule),
+        family.template,
+        tensor_maps=hooks.get("tensor_maps", ()),
+        programmatic=hooks.get("programmatic", False),
+    )
 
 
 def _parameters(kernel: Kernel, dialect: Dialect) -> list[dict[str, Any]]:

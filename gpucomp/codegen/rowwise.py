@@ -1,18 +1,92 @@
-"""Blocks of statements for the rowwise template: statistics, what a row keeps in registers, stores."""
+"""How a rowwise kernel runs through memory, and blocks of statements for its template."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.access import Rewriter, parts_within
+from gpucomp.codegen.access import Rewriter, innermost, is_aligned, parts_within, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
-from gpucomp.codegen.emit import Emitter, FlatStore, flat_stores
-from gpucomp.expr.core import Expr, Load, Select, Var, identity_of, var, walk
-from gpucomp.expr.simplify import unflatten
-from gpucomp.ir.types import BOOL
+from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lane_loop, lanes_of
+from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, places
+from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, substitute, var, walk
+from gpucomp.expr.simplify import simplify
+from gpucomp.ir.types import BOOL, U64
 from gpucomp.kernel import Kernel, Rowwise
+
+SHUFFLED = 32  # threads of a CUDA warp
+
+
+# the walk ---------------------------------------------------------------------------------------------------
+
+
+def rows_side_by_side(kernel: Kernel) -> bool:
+    """Whether neighbouring rows, not neighbouring columns, are neighbours in the largest array that is read."""
+    body = kernel.body
+    assert isinstance(body, Rowwise)
+    rewrite = Rewriter(kernel.params, {})
+    values = [rewrite(e) for e in [*(s.value for s in body.statistics), *(s.value for s in kernel.stores)]]
+    sizes = {}
+    for side, axes in (("cols", body.cols), ("rows", body.rows)):
+        long = [a for a in axes if a.extent > 1]
+        moving = [n for e in values for n in walk(e) if isinstance(n, Load) and any(innermost([n], a) for a in long)]
+        sizes[side] = max((math.prod(v.extent for v in n.free) for n in moving), default=0)
+    return sizes["rows"] > sizes["cols"]
+
+
+def access_width(kernel: Kernel, side_by_side: bool) -> int:
+    """Elements that every load that moves along the contiguous axis, and every store along it, may take at once."""
+    body = kernel.body
+    assert isinstance(body, Rowwise)
+    axes = body.rows if side_by_side else body.cols
+    extent = math.prod(a.extent for a in axes)
+    flat = var("flat", max(1, extent))
+    for width in WIDTHS:
+        if extent == 0 or extent % width:
+            continue
+        quotient, lane = var("quotient", extent // width), var(LANE, width)
+        at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(axes, flat).items()}
+        rewriter = Rewriter(kernel.params, at)
+        stores = [s for i, s in enumerate(kernel.stores) if side_by_side or i not in body.row_stores]
+        values = [simplify(rewriter(e)) for e in [*(s.value for s in body.statistics), *(s.value for s in stores)]]
+        moving = {n for e in values for n in walk(e) if isinstance(n, Load) and lane in n.free}
+        found = {f.load for f in vector_loads(values, lane, width)}
+        aligned = all(is_aligned(rewriter.offset(s.target, s.index), lane, width) for s in stores)
+        fits = all(width * n.dtype.nbytes <= ACCESS_BYTES for n in moving)
+        if moving and moving <= found and aligned and fits:
+            return width
+    return 1
+
+
+def parts_kept(kernel: Kernel) -> int:
+    """How many values of each element more than one stage needs."""
+    body = kernel.body
+    assert isinstance(body, Rowwise)
+    each = [e for i, s in enumerate(kernel.stores) if i not in body.row_stores for e in (*s.index, s.value)]
+    return len(_common([*([s.value] for s in body.statistics), each], frozenset(body.cols)))
+
+
+# statements -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Walk:
+    """The kernel on the template's variables: ``row`` and ``col`` count groups of ``width`` along one of the two."""
+
+    row: Var
+    col: Var
+    lane: Var
+    width: int
+    row_width: int
+    known: dict[Expr, str]
+    held: dict[Expr, Hole] = field(default_factory=dict)
+
+    def scope(self, *, in_column: bool) -> dict[Expr, str]:
+        lane = {self.lane: LANE} if self.width > 1 else {}
+        return self.known | lane | ({self.col: "col"} if in_column else {})
 
 
 def rowwise_hooks(
@@ -21,119 +95,190 @@ def rowwise_hooks(
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""
     body = kernel.body
     assert isinstance(body, Rowwise)
-    row, col = var("row", max(1, p.rows)), var("col", max(1, p.cols))
-    places = _places(body.rows, row) | _places(body.cols, col)
-    rewriter = Rewriter(kernel.params, places)
+    row_width, col_width = derived.row_width, derived.col_width
+    row, col = var("row", max(1, p.rows // row_width)), var("col", max(1, p.cols // col_width))
+    walk_ = _Walk(row, col, var(LANE, s.vector), s.vector, row_width, {row: "row"})
+    flat_row, flat_col = var("flat_row", max(1, p.rows)), var("flat_col", max(1, p.cols))
+    placed = {
+        **lanes_of(flat_row, row, walk_.lane, row_width),
+        **lanes_of(flat_col, col, walk_.lane, col_width),
+    }
+    at = places(body.rows, flat_row) | places(body.cols, flat_col)
+    rewriter = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})
     values = [rewriter(statistic.value) for statistic in body.statistics]
     stores = flat_stores(kernel.stores, rewriter)
     once = [stores[i] for i in sorted(body.row_stores)]
     each = [store for i, store in enumerate(stores) if i not in body.row_stores]
     each_parts = [e for store in each for e in (store.offset, store.value)]
 
-    known: dict[Expr, str] = {row: "row"}
-    holes = {statistic.hole: f"s{i}" for i, statistic in enumerate(body.statistics)}
-    everything = [*values, *each_parts]
-    row_body, named = Emitter(printer, known, prefix="r").named(parts_within(everything, frozenset({row})))
-    known |= named
-    kept = _kept([*([v] for v in values), each_parts], col) if s.keep else []
-    names = {load: f"kept{i}" for i, load in enumerate(kept)}
+    row_body, named = Emitter(printer, walk_.known, prefix="r").named(
+        parts_within([*values, *each_parts], frozenset({row}))
+    )
+    walk_.known |= named
+    kept = _common([*([v] for v in values), each_parts], frozenset({col})) if s.keep else []
+    names = {part: f"kept{i}" for i, part in enumerate(kept)}
 
-    held: set[Load] = set()
     statistics = []
-    for statistic, value in zip(body.statistics, values, strict=True):
-        name, dtype = holes[statistic.hole], statistic.hole.dtype
-        emitter = Emitter(printer, known | {col: "col"} | _held(names, held))
-        lines = _keep(emitter, [value], names, held)
-        more, (text,) = emitter.values([value])
-        ctype = printer.dialect.value_type(dtype)
-        lines += [
-            *more,
-            f"const {ctype} term = {text};",
-            f"{name} = {printer.combine(statistic.op, dtype, name, 'term')};",
-        ]
-        statistics.append(
-            {
-                "name": name,
-                "type": ctype,
-                "shared_type": "int" if dtype is BOOL else ctype,
-                "identity": printer.dialect.literal(identity_of(statistic.op, dtype), dtype),
-                "body": lines,
-                "combined": printer.combine(statistic.op, dtype, "mine", "other"),
-            }
-        )
-        known[statistic.hole] = name
+    for number, (statistic, value) in enumerate(zip(body.statistics, values, strict=True)):
+        statistics.append(_statistic(printer, walk_, number, statistic.op, statistic.hole, value, names))
+    finals: list[str] = []
     element_body: list[str] = []
     if each:
+        each = [FlatStore(t.target, t.offset, substitute(t.value, walk_.held)) for t in each]
         # what depends on the statistics alone is computed once a row
-        finals, final_names = Emitter(printer, known, prefix="f").named(_row_parts(each, row, set(holes)))
-        known |= final_names
-        emitter = Emitter(printer, known | {col: "col"} | _held(names, held))
-        element_body = [*_keep(emitter, each_parts, names, held), *emitter.store(each)]
-    else:
-        finals = []
-    row_stores = Emitter(printer, known, prefix="o").store(once) if once else []
+        finals, each = _finals(printer, walk_, each, {statistic.hole for statistic in body.statistics})
+        element_body = _stored(Emitter(printer, walk_.scope(in_column=True)), each, walk_)
+    row_stores: list[str] = []
+    if once:
+        emitter = Emitter(printer, walk_.scope(in_column=False), prefix="o")
+        row_stores = emitter.store(once, walk_.lane, row_width) if row_width > 1 else emitter.store(once)
+    shared_type = statistics[0]["shared_type"] if statistics else "int"
+    scratch = [
+        {"name": "workspace", "type": shared_type, "access": "shared"},
+        {"name": "counters", "type": "unsigned int" if printer.dialect.name == "cuda" else "uint", "access": "written"},
+    ]
     return {
-        "index": printer.dialect.index_type(max(p.rows + s.rows_per_group, p.cols + s.lanes)),
+        "scratch": scratch if s.splits > 1 else [],
+        "index": printer.dialect.index_type(
+            max(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
+        ),
+        **_joining(kernel, printer, s, derived),
         "row_body": row_body,
         "statistics": statistics,
         "row_stores": row_stores,
         "finals": finals,
         "element_body": element_body,
-        "kept": [{"name": names[load], "type": printer.dialect.value_type(load.dtype)} for load in kept],
+        "kept": [{"name": names[part], "type": printer.ctype(part)} for part in kept],
     }
 
 
-def _places(axes: tuple[Var, ...], flat: Var) -> dict[Expr, Expr]:
-    return dict(zip(axes, unflatten(flat, tuple(a.extent for a in axes)), strict=True)) if axes else {}
+def _joining(kernel: Kernel, printer: CPrinter, s: SimpleNamespace, derived: SimpleNamespace) -> dict[str, int]:
+    """How lanes join: ``in_warp`` of them by shuffles, the rest through shared memory; 1 where nothing shuffles."""
+    body = kernel.body
+    assert isinstance(body, Rowwise)
+    whole = derived.threads % SHUFFLED == 0  # a shuffle needs all threads of its warp
+    can = printer.dialect.name == "cuda" and whole and not any(t.hole.dtype is U64 for t in body.statistics)
+    in_warp = derived.lanes_in_warp if can else 1
+    return {"shuffles": int(can), "in_warp": in_warp, "warps": s.lanes // in_warp}
 
 
-def _row_parts(stores: list[FlatStore], row: Var, holes: set[Any]) -> list[Expr]:
+def _statistic(
+    printer: CPrinter, walk_: _Walk, number: int, op: str, which: Hole, value: Expr, names: Mapping[Expr, str]
+) -> dict[str, Any]:
+    """One statistic for the template; from here on its name and what it keeps are known."""
+    name, dtype = f"s{number}", which.dtype
+    at = f"{name}[{LANE}]" if walk_.row_width > 1 else name
+    value = substitute(value, walk_.held)
+    emitter = Emitter(printer, walk_.scope(in_column=True))
+    fresh = [part for part in names if part not in walk_.held and any(n is part for n in walk(value))]
+    exprs = [*fresh, value]
+    if walk_.width > 1:
+        head, lines, (*parts, text) = emitter.lanes(exprs, walk_.lane, walk_.width)
+    else:
+        head, (lines, (*parts, text)) = [], emitter.values(exprs)
+    step = f"step * {walk_.width} + {LANE}" if walk_.width > 1 else "step"
+    inner = [*lines, *(f"{names[part]}[{step}] = {t};" for part, t in zip(fresh, parts, strict=True))]
+    ctype = printer.dialect.value_type(dtype)
+    term = text
+    if not text.isidentifier():
+        term = "term"
+        inner.append(f"const {ctype} term = {text};")
+    inner.append(f"{at} = {printer.combine(op, dtype, at, term)};")
+    for part in fresh:
+        stand_in = hole(names[part], part.dtype)
+        walk_.held[part] = stand_in
+        walk_.known[stand_in] = f"{names[part]}[{step}]"
+    walk_.known[which] = at
+    return {
+        "name": name,
+        "type": ctype,
+        "shared_type": "int" if dtype is BOOL else ctype,
+        "identity": printer.dialect.literal(identity_of(op, dtype), dtype),
+        "body": [*head, *(lane_loop(inner, walk_.width) if walk_.width > 1 else inner)],
+        "combined": printer.combine(op, dtype, at, "other"),
+    }
+
+
+def _finals(
+    printer: CPrinter, walk_: _Walk, each: Sequence[FlatStore], holes: set[Hole]
+) -> tuple[list[str], list[FlatStore]]:
+    """Statements for what the stores need of a row's statistics, and the stores reading those results."""
+    row_vars = frozenset({walk_.row, walk_.lane} if walk_.row_width > 1 else {walk_.row})
+    parts = _row_parts(each, row_vars, holes)
+    emitter = Emitter(printer, walk_.scope(in_column=False), prefix="f")
+    if walk_.row_width == 1 or not parts:
+        lines, names = emitter.named(parts)
+        walk_.known |= names
+        return lines, list(each)
+    head, lines, texts = emitter.lanes(parts, walk_.lane, walk_.width)
+    arrays, stand_ins = [], {}
+    for number, (part, text) in enumerate(zip(parts, texts, strict=True)):
+        arrays.append(f"{printer.ctype(part)} final{number}[{walk_.width}];")
+        lines.append(f"final{number}[{LANE}] = {text};")
+        stand_ins[part] = hole(f"final{number}", part.dtype)
+        walk_.known[stand_ins[part]] = f"final{number}[{LANE}]"
+    changed = [FlatStore(t.target, t.offset, substitute(t.value, stand_ins)) for t in each]
+    return [*head, *arrays, *lane_loop(lines, walk_.width)], changed
+
+
+def _stored(emitter: Emitter, each: Sequence[FlatStore], walk_: _Walk) -> list[str]:
+    return emitter.store(each, walk_.lane, walk_.width) if walk_.width > 1 else emitter.store(each)
+
+
+def _row_parts(stores: Sequence[FlatStore], row_vars: frozenset[Var], holes: set[Hole]) -> list[Expr]:
     """Parts of the stored values that no column changes and that need a statistic."""
     found: dict[Expr, None] = {}
     stack = [(s.value, False) for s in stores]
     while stack:
         node, guarded = stack.pop()
-        nodes = list(walk(node))
-        reads = any(isinstance(n, Load) for n in nodes)
-        if node.free <= {row} and node not in holes and any(n in holes for n in nodes) and not (reads and guarded):
+        inside = [n for n in walk(node) if isinstance(n, Hole)]
+        reads = any(isinstance(n, Load) for n in walk(node))
+        alone = node.free <= row_vars and node not in holes and inside and all(n in holes for n in inside)
+        if alone and not (reads and guarded):
             found[node] = None
             continue
         stack += [(child, guarded or isinstance(node, Select)) for child in node.operands]
     return list(found)
 
 
-def _kept(stages: list[list[Expr]], col: Var) -> list[Load]:
-    """Loads that depend on the column, are read without a guard, and are needed by more than one stage."""
-    seen: dict[Load, set[int]] = {}
-    guarded: set[Load] = set()
+def _common(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
+    """The largest values of an element that more than one stage needs: read from memory, of no statistic, unguarded.
+
+    ``stages`` are the values of each statistic, then those of the stores.
+    """
+    seen: dict[Expr, set[int]] = {}
     for number, stage in enumerate(stages):
-        everywhere = {n for e in stage for n in walk(e) if isinstance(n, Load) and col in n.free}
-        free = {n for e in stage for n in _unguarded(e)}
-        guarded |= everywhere - free
-        for load in everywhere:
-            seen.setdefault(load, set()).add(number)
-    return [load for load, numbers in seen.items() if len(numbers) > 1 and load not in guarded]
+        for node in _unguarded(stage):
+            if node.free & cols and _is_input(node):
+                seen.setdefault(node, set()).add(number)
+    shared = {node for node, numbers in seen.items() if len(numbers) > 1}
+    found: dict[Expr, None] = {}
+    for stage in stages:
+        stack = list(reversed(stage))
+        while stack:
+            node = stack.pop()
+            if node in shared:
+                found[node] = None
+            elif isinstance(node, Select):
+                stack.append(node.condition)
+            else:
+                stack += reversed(node.operands)
+    return list(found)
 
 
-def _unguarded(expr: Expr) -> set[Load]:
-    found: set[Load] = set()
-    stack = [expr]
+def _is_input(node: Expr) -> bool:
+    nodes = list(walk(node))
+    return any(isinstance(n, Load) for n in nodes) and not any(isinstance(n, Hole) for n in nodes)
+
+
+def _unguarded(exprs: Sequence[Expr]) -> set[Expr]:
+    """Every part of ``exprs`` that is computed whatever any condition says."""
+    found: set[Expr] = set()
+    stack = list(exprs)
     while stack:
         node = stack.pop()
-        if isinstance(node, Load):
-            found.add(node)
+        if node in found:
+            continue
+        found.add(node)
         stack += [node.condition] if isinstance(node, Select) else list(node.operands)
     return found
-
-
-def _held(names: Mapping[Load, str], held: set[Load]) -> dict[Expr, str]:
-    return {load: f"{names[load]}[step]" for load in held}
-
-
-def _keep(emitter: Emitter, exprs: list[Expr], names: Mapping[Load, str], held: set[Load]) -> list[str]:
-    """Statements that load what is to be kept and is needed here for the first time."""
-    wanted = [n for e in exprs for n in walk(e) if isinstance(n, Load) and n in names and n not in held]
-    fresh = list(dict.fromkeys(wanted))
-    lines, texts = emitter.named(fresh)
-    held.update(fresh)
-    return [*lines, *(f"{names[load]}[step] = {texts[load]};" for load in fresh)]

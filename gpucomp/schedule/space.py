@@ -49,6 +49,24 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What a schedule makes one work-group do.
+
+    macs         multiply-adds it executes, padding included
+    cache_bytes  bytes it reads and writes through the cache that all units share
+    steps        trips to memory that wait for each other
+    math         ``fma``, or the type of the operands that matrix cores take
+    extra_us     besides: adding up splits
+    """
+
+    macs: float
+    cache_bytes: float
+    steps: int = 1
+    math: str = "fma"
+    extra_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Digit:
     """One axis of a packed operand: ``(flat index along axis // step) % extent``.
 
@@ -93,7 +111,8 @@ class Family:
     geometry(s, p)               -> the launch
     default(p, limits)           -> a schedule that is legal at every size on the smallest device
     accepts(kernel, features)    -> why this engine cannot compute the kernel on such a device; empty when it can
-    estimate(s, p, limits)       -> microseconds, about: ranks schedules of this engine, and engines
+    estimate(s, p, limits)       -> microseconds, about: the engine's own model, which ranks its schedules
+    work(s, p)                   -> what a work-group does, for the analytic model; None: deal the kernel out evenly
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
     """
 
@@ -108,6 +127,7 @@ class Family:
     engine: str = ""
     accepts: Callable[[Kernel, frozenset[str]], str] = _anything
     estimate: Callable[[SimpleNamespace, SimpleNamespace, Limits], float] | None = None
+    work: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
     packing: Callable[[Kernel, SimpleNamespace, SimpleNamespace], Packing | None] = _as_it_is
 
     @property

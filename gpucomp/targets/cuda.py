@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.schedule.device import CUDA as DEVICES
 from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
@@ -50,7 +51,7 @@ def manifest(arch: str) -> Target:
         vector_bytes=16,
         async_copy=arch != "sm_75",
     )
-    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=FEATURES[arch])
+    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=FEATURES[arch], device=DEVICES[arch])
 
 
 def resolve(which: str) -> Target:

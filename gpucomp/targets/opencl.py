@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,8 +30,23 @@ FLAVOURS = {
 FEATURES = {
     "generic": frozenset[str](),
     "pocl": frozenset({"fp64"}),
-    "mali": frozenset({"fp16"}),
-    "amd": frozenset({"fp16", "fp64"}),
+    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
+    "amd": frozenset({"amd", "fp16", "fp64"}),
+}
+# by the name of the instruction set: lanes of a wave, compute units, matrix instructions
+AMD: dict[str, tuple[int, int, frozenset[str]]] = {
+    "gfx906": (64, 60, frozenset()),
+    "gfx908": (64, 120, frozenset({"mfma"})),
+    "gfx90a": (64, 110, frozenset({"mfma"})),
+    "gfx942": (64, 304, frozenset({"mfma"})),
+    "gfx1030": (32, 80, frozenset()),
+    "gfx1100": (32, 96, frozenset({"wmma"})),
+}
+EXTENSIONS = {
+    "cl_khr_fp16": "fp16",
+    "cl_khr_fp64": "fp64",
+    "cl_arm_integer_dot_product_int8": "arm_dot",
+    "cl_arm_integer_dot_product_accumulate_int8": "arm_dot_acc",
 }
 FLAGS = ("-cl-std=CL1.2",)
 
@@ -40,8 +56,15 @@ def flavours() -> tuple[str, ...]:
 
 
 def manifest(flavour: str) -> Target:
-    """The target ``opencl:<flavour>``, without a device."""
-    return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", FLAVOURS[flavour], features=FEATURES[flavour])
+    """The target ``opencl:<flavour>``, without a device; an AMD instruction set is a flavour too: ``gfx90a``."""
+    if flavour in AMD:
+        warp, units, matrix = AMD[flavour]
+        limits = replace(FLAVOURS["amd"], warp=warp, units=units)
+        return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=FEATURES["amd"] | matrix)
+    # a Mali reads operands by vectors, which a computed operand has none of
+    prologues = flavour != "mali"
+    name, limits, features = f"opencl:{flavour}", FLAVOURS[flavour], FEATURES[flavour]
+    return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features)
 
 
 def resolve(which: str) -> Target:
@@ -49,7 +72,7 @@ def resolve(which: str) -> Target:
 
     Raises ``UsageError`` when there is neither, with what exists, and ``DeviceError`` when there is no device at all.
     """
-    if which in FLAVOURS:
+    if which in FLAVOURS or which in AMD:
         return manifest(which)
     found = [d for d in devices() if which.lower() in d.name.lower()]
     if not found:
@@ -66,8 +89,7 @@ def resolve(which: str) -> Target:
 
 def of_device(device: Any, name: str) -> Target:
     """A target with the limits that ``device`` reports, on top of its flavour's."""
-    flavour = flavour_of(device)
-    base = manifest(flavour)
+    base = manifest(amd_set(device.name) or flavour_of(device))
     limits = replace(
         base.limits,
         threads=min(base.limits.threads, int(device.max_work_group_size)),
@@ -75,9 +97,15 @@ def of_device(device: Any, name: str) -> Target:
         units=int(device.max_compute_units),
     )
     extensions = set(device.extensions.split())
-    names = {"cl_khr_fp16": "fp16", "cl_khr_fp64": "fp64"}
-    features = frozenset(short for long, short in names.items() if long in extensions)
+    kind = base.features - set(EXTENSIONS.values())
+    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
     return replace(base, name=name, limits=limits, features=features)
+
+
+def amd_set(name: str) -> str:
+    """The instruction set that a device's name tells, ``gfx90a:sramecc+:xnack-`` say, if it is one of ``AMD``."""
+    found = re.match(r"gfx[0-9a-f]+", name.strip())
+    return found[0] if found and found[0] in AMD else ""
 
 
 def flavour_of(device: Any) -> str:
@@ -94,6 +122,34 @@ def pyopencl() -> Any:
     except ImportError as error:
         raise DeviceError("pyopencl is not installed: pip install gpucomp[opencl]", code="GPC5002") from error
     return pyopencl
+
+
+class _Quiet:
+    """No warnings while any thread is within: compilers print notes on success, and pyopencl warns of each.
+
+    The filters belong to the process, so the first to enter saves them and only the last to leave restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._within = threading.Lock(), 0
+        self._saved = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._within == 0:
+                self._saved = warnings.catch_warnings()
+                self._saved.__enter__()
+                warnings.simplefilter("ignore")
+            self._within += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if self._within == 0:
+                self._saved.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
 
 
 @cache
@@ -151,8 +207,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
     binary = cache.get(key) if cache else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # compilers here print notes on success
+    with _quiet:
         if binary is not None:
             try:
                 return cl.Program(context, [device], [binary]).build(flags), binary
@@ -183,8 +238,7 @@ def load(context: Any, device: Any, source: KernelSource, binary: bytes, cache: 
     """A built program from ``binary``, or from the source where the binary is another device's or no binary at all."""
     cl = pyopencl()
     if binary and binary != source.text.encode():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet:
             try:
                 return cl.Program(context, [device], [binary]).build()
             except cl.Error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gpucomp.schedule.device import Device
 from gpucomp.schedule.space import Limits
 
 
@@ -17,6 +18,7 @@ class Target:
     language    ``llvm``, ``opencl`` or ``cuda``: which source ``codegen`` renders
     alignment   bytes that every buffer in the arena is aligned to
     prologues   whether a contraction's loads may compute (elementwise producers folded into them)
+    device      a common device of this kind, for the analytic model; none for the CPU
     features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
     """
 
@@ -28,6 +30,7 @@ class Target:
     alignment: int = 256
     prologues: bool = True
     features: frozenset[str] = frozenset()
+    device: Device | None = None
 
     def with_limits(self, **changes: int) -> Target:
         return replace(self, limits=replace(self.limits, **changes))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from gpucomp.codegen.operand import fast_axis, output_width
 from gpucomp.expr.core import Call, Const, Expr, Select, Var
 from gpucomp.expr.simplify import linear
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
 PARAMS = (
@@ -270,4 +270,18 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     return schedule
 
 
-FAMILY = Family("attention", "attention/simt.j2", PARAMS, problem, objections, derive, geometry, default, "simt")
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    d = SimpleNamespace(**derive(s, p))
+    stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
+    columns = s.tile_n if d.alone else s.row_items * d.reg_n
+    return Work(
+        macs=s.tile_m * columns * stages * (d.depth_pad + d.values_pad),
+        cache_bytes=4 * (s.tile_m * (p.depth + p.values) + stages * s.tile_n * (p.depth + p.values)),
+        steps=stages + 1,
+        extra_us=2 + 0.2 * s.splits if s.splits > 1 else 0.0,
+    )
+
+
+FAMILY = Family(
+    "attention", "attention/simt.j2", PARAMS, problem, objections, derive, geometry, default, "simt", work=work
+)

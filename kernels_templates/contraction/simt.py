@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.codegen.access import Rewriter
+from gpucomp.codegen.emit import pure_load
 from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis, output_width
+from gpucomp.expr.core import Expr, cast
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
@@ -17,11 +20,17 @@ PARAMS = (
     Param("tile_k", (4, 8, 16, 32, 64, 128), "depth of one shared-memory stage"),
     Param("reg_m", (1, 2, 4, 8, 16), "rows of the result per work-item"),
     Param("reg_n", (1, 2, 4, 8, 16, 32, 64), "columns of the result per work-item"),
-    Param("stages", (1, 2), "2: the next tile is loaded while this one is computed with"),
+    Param(
+        "stages", (1, 2, 3, 4, 5, 6), "tiles in shared memory: all but one are on their way while it is computed with"
+    ),
+    Param("asynchronous", (0, 1), "1: tiles are copied to shared memory past the registers (cp.async)"),
+    Param("fragments", (1, 2), "2: a step's operands are read from shared memory one step ahead"),
+    Param("slices", (1, 2, 4), "groups of work-items that share the depth of a tile"),
     SPLITS,
     Param("lanes", (1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
+DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which stands behind arrays of fixed size
 MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
@@ -31,7 +40,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     """Sizes, and how memory runs: ``a_wide`` and ``b_wide`` are the elements an access may take at once.
 
     ``a_by_depth``: the left operand's neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``.
-    ``out_wide``: columns that a store may take at once.
+    ``out_wide``: columns that a store may take at once. ``a_copied``, ``b_copied``: nothing is computed on the way.
     """
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -42,11 +51,19 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
     }
     wide = {"a_by_depth": a_by_depth, "a_wide": a_wide, "b_by_depth": b_by_depth, "b_wide": b_wide}
-    return {**sizes, **wide, "out_wide": output_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
+    copied = {"a_copied": is_copied(kernel, body.a), "b_copied": is_copied(kernel, body.b)}
+    return {**sizes, **wide, **copied, "out_wide": output_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
+
+
+def is_copied(kernel: Kernel, value: Expr) -> int:
+    """1 when an operand's elements are read and used as they are, or zero: a copy of memory makes its tile."""
+    assert isinstance(kernel.body, Contraction)
+    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body.acc.dtype)))
+    return int(found is not None and kernel.params[found[0].source].dtype.bits in (32, 64))
 
 
 def threads_of(s: SimpleNamespace) -> int:
-    return (s.tile_m // s.reg_m) * (s.tile_n // s.reg_n)
+    return (s.tile_m // s.reg_m) * (s.tile_n // s.reg_n) * s.slices
 
 
 def width_of(wide: int, *tiles: int) -> int:
@@ -79,17 +96,21 @@ def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     threads = threads_of(s)
-    a_wide = width_of(p.a_wide, s.tile_k if p.a_by_depth else s.tile_m)
-    b_wide = width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
+    # an asynchronous copy cannot turn what it copies: along the depth it takes one element
+    a_wide = 1 if s.asynchronous and p.a_by_depth else width_of(p.a_wide, s.tile_k if p.a_by_depth else s.tile_m)
+    b_wide = 1 if s.asynchronous and p.b_by_depth else width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
     a = operand_sizes(s.tile_m, s.tile_k, p.a_by_depth, a_wide, threads)
     b = operand_sizes(s.tile_n, s.tile_k, p.b_by_depth, b_wide, threads)
     run_m = min(s.reg_m, 4)
     run_n = s.lanes if s.lanes > 1 else min(s.reg_n, 4)
+    rows, columns = s.tile_m // s.reg_m, s.tile_n // s.reg_n
+    tiles_bytes = s.stages * s.tile_k * (s.tile_m + a["pad"] + s.tile_n + b["pad"]) * p.acc_bytes
     tiles_m, tiles_n, tiles_k = -(-p.m // s.tile_m), -(-p.n // s.tile_n), -(-p.k // s.tile_k)
     return {
         "threads": threads,
-        "rows": s.tile_m // s.reg_m,
-        "columns": s.tile_n // s.reg_n,
+        "rows": rows,
+        "columns": columns,
+        "quads": int(columns > 8 and columns % 8 == 0 and rows % 4 == 0),  # a warp is 4 x 8: reads meet in no bank
         "a_vector": a_wide,
         "b_vector": b_wide,
         **{f"a_{k}": v for k, v in a.items()},
@@ -102,26 +123,32 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "tiles_k": tiles_k,
         "tiles_per_split": -(-tiles_k // s.splits),
         "tiles": tiles_m * tiles_n * p.batch,
-        "buffers": s.stages,
+        "tiles_bytes": tiles_bytes,
+        "dynamic_shared_bytes": tiles_bytes if s.asynchronous and tiles_bytes + rest_bytes(s, p) > STATIC_SHARED else 0,
     }
 
 
+def rest_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Shared memory beside the tiles: the slices' sums, and the flag of the last work-group to arrive."""
+    return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + (16 if s.splits > 1 else 0)
+
+
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """kernels.md 1.2: both tiles, once a stage, and the flag of the last to arrive."""
-    d = SimpleNamespace(**derive(s, p))
-    return s.stages * s.tile_k * (s.tile_m + d.a_pad + s.tile_n + d.b_pad) * p.acc_bytes + (16 if s.splits > 1 else 0)
+    """kernels.md 1.2: both tiles, once a stage, and the rest, which ends where dynamic memory may begin."""
+    d, rest = SimpleNamespace(**derive(s, p)), rest_bytes(s, p)
+    return d.tiles_bytes + (-(-rest // DYNAMIC_ALIGNMENT) * DYNAMIC_ALIGNMENT if d.dynamic_shared_bytes else rest)
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """What the sums need (kernels.md 1.2): accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
     d = SimpleNamespace(**derive(s, p))
     words = p.acc_bytes // 4
-    staged = words * s.tile_k * (s.tile_m + s.tile_n) // d.threads if s.stages == 2 else 0
+    staged = words * s.tile_k * (s.tile_m + s.tile_n) // d.threads if s.stages == 2 and not s.asynchronous else 0
     spans = sum(
         getattr(d, f"{o}_slow_steps" if by_depth else f"{o}_fast_steps")
         for o, by_depth in (("a", p.a_by_depth), ("b", p.b_by_depth))
     )
-    return words * (s.reg_m * s.reg_n + s.reg_m + s.reg_n) + staged + 2 * spans + 26
+    return words * (s.reg_m * s.reg_n + s.fragments * (s.reg_m + s.reg_n)) + staged + 2 * spans + 26
 
 
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
@@ -132,7 +159,11 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
-    return registers(s, p) + fragments + ADDRESSES + 7 * max(0, inputs - USUAL_INPUTS)
+    moving = 8 if s.asynchronous else 0  # where copies go to, in each stage
+    if not s.asynchronous and s.stages == 1:  # a tile read all at once, where it passes through without waiting there
+        moving = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s)
+    partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
+    return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, inputs - USUAL_INPUTS)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -150,8 +181,10 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "split-K adds scalar accumulators"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    if limits.warp > 1 and shared > STATIC_SHARED:
-        yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
+    static = rest_bytes(s, p) if s.asynchronous else shared
+    if limits.warp > 1 and static > STATIC_SHARED:
+        yield f"{static} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
+    yield from _pipeline_objections(s, p, limits)
     if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
     d = SimpleNamespace(**derive(s, p))
@@ -161,12 +194,31 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield "the partial sums of split-K need more than 2 GiB"
 
 
+def _pipeline_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if s.tile_k % s.slices:
+        yield f"slices={s.slices} does not divide tile_k={s.tile_k}"
+    if s.lanes > 1 and (s.slices > 1 or s.fragments > 1):
+        yield "vector accumulators are for one slice, whose operands are read as they are needed"
+    if s.stages > 2 and not s.asynchronous:
+        yield f"{s.stages} stages need asynchronous copies: registers hold one tile"
+    if not s.asynchronous:
+        return
+    if not limits.async_copy:
+        yield "the device has no asynchronous copies"
+    if s.stages == 1:
+        yield "an asynchronous copy needs a second stage to go to"
+    for operand, copied in (("a", p.a_copied), ("b", p.b_copied)):
+        if not copied:
+            yield f"operand {operand} is computed or converted on its way to shared memory: it cannot be copied"
+
+
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     d = SimpleNamespace(**derive(s, p))
     split = s.splits > 1 and d.tiles > 0
     return Geometry(
         (d.tiles, s.splits if d.tiles else 1, 1),
         (d.threads, 1, 1),
+        dynamic_shared_bytes=d.dynamic_shared_bytes,
         workspace_bytes=d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes if split else 0,
         counter_bytes=4 * d.tiles if split else 0,
     )
@@ -189,18 +241,33 @@ TILES = (  # tile_m, tile_n, tile_k, reg_m, reg_n: from large to small
 )
 
 
-MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about
-STEP_CYCLES = 300  # a tile's way from memory to shared memory: hidden only by other work-groups
+PLAIN = {"stages": 1, "asynchronous": 0, "fragments": 1, "slices": 1, "splits": 1, "lanes": 1}
+
+MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item makes one a cycle
+RESIDENT = 8  # work-groups that share a unit, about
+STEP_CYCLES = 300  # a tile's way from memory to shared memory: hidden only by other work-groups, or by tiles ahead
+BARRIER_CYCLES = 40
 SPLIT_CYCLES = 1500  # leaving partial sums, arriving, adding them up
+SLICE_CYCLES = 100  # the same in shared memory
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The tile and split that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a group."""
+    """The tile, split and slices that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a
+    group. Tiles are copied asynchronously where the device and both operands allow it.
+    """
     if limits.warp == 1:
         return _one_at_a_time(p, limits)
-    candidates = [t | {"splits": splits} for t in map(_tile, TILES) for splits in SPLITS.choices]
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal, key=lambda s: cycles(s, p, limits))
+    late = limits.async_copy and p.a_copied and p.b_copied
+    ways = [{"stages": 4, "asynchronous": 1}, {"stages": 3, "asynchronous": 1}] if late else []
+    candidates = []
+    for sizes in TILES:
+        for slices in (1, 2, 4):
+            shape = [_tile(sizes) | way | {"slices": slices} for way in (*ways, {"stages": 2})]
+            legal = next((s for s in shape if not list(objections(SimpleNamespace(**s), p, limits))), None)
+            if legal is not None:
+                candidates += [legal | {"splits": splits} for splits in SPLITS.choices]
+    candidates = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    return min(candidates, key=lambda s: cycles(s, p, limits))
 
 
 def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
@@ -212,14 +279,19 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
         return float("inf")  # too little for each, or enough of them without
     steps = -(-depth // s["splits"])
     fragments = 1 / s["reg_m"] + 1 / s["reg_n"]  # shared-memory reads per multiply-add
-    step = s["tile_k"] * s["tile_m"] * s["tile_n"] * (1 + fragments) / MULTIPLY_ADDS_PER_CYCLE
+    rate = min(MULTIPLY_ADDS_PER_CYCLE, min(share, RESIDENT) * threads_of(SimpleNamespace(**s)))
+    sums = share * s["tile_k"] * s["tile_m"] * s["tile_n"] * (1 + fragments) / rate
+    ahead = s["stages"] - 1 if s["asynchronous"] else 1
+    step = max(sums, STEP_CYCLES / ahead) + (BARRIER_CYCLES if share == 1 else 0)
     added = SPLIT_CYCLES + s["splits"] * s["tile_m"] * s["tile_n"] / 32 if s["splits"] > 1 else 0
-    return steps * max(share * step, STEP_CYCLES) + added
+    if s["slices"] > 1:
+        added += SLICE_CYCLES + share * s["slices"] * s["tile_m"] * s["tile_n"] / 32
+    return steps * step + added
 
 
 def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:
     names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
-    return dict(zip(names, sizes, strict=True)) | {"stages": stages, "splits": 1, "lanes": lanes}
+    return dict(zip(names, sizes, strict=True)) | PLAIN | {"stages": stages, "lanes": lanes}
 
 
 def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:

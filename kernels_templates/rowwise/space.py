@@ -6,81 +6,200 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.access import Rewriter, innermost
+from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_kept, rows_side_by_side
 from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
 PARAMS = (
-    Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items that share a row"),
-    Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows per work-group"),
+    Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items of a work-group that share a row"),
+    Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows, or vectors of rows, per work-group"),
+    Param("vector", (1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side"),
     Param("keep", (0, 1), "whether a row's elements stay in registers between the statistics"),
+    Param("splits", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-groups that share a row"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
-MAX_KEPT = 32  # elements of a row that a work-item holds
+MAX_STEPS = 32  # accesses written out
+OTHER_REGISTERS = 28  # addresses, indices, statistics
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``rows_side_by_side``: whether neighbouring rows, not neighbouring columns, are neighbours in memory."""
+    """``rows_side_by_side``: whether neighbouring rows, not neighbouring columns, are neighbours in memory.
+
+    widest           elements an access may take along the contiguous axis
+    kept             values of an element that several stages need
+    element_bytes    of one element, all inputs and outputs that move with the columns about
+    splittable       whether several work-groups may share a row: one statistic, and nothing stored once an element
+    """
     body = kernel.body
     assert isinstance(body, Rowwise)
-    rewrite = Rewriter(kernel.params, {})
-    values = [rewrite(e) for e in [*(s.value for s in body.statistics), *(s.value for s in kernel.stores)]]
-    by_column = any(innermost(values, a) for a in body.cols)
+    side_by_side = rows_side_by_side(kernel)
+    element_stores = len(kernel.stores) - len(body.row_stores)
     return {
         "rows": math.prod(a.extent for a in body.rows),
         "cols": math.prod(a.extent for a in body.cols),
-        "rows_side_by_side": int(not by_column and any(innermost(values, a) for a in body.rows)),
+        "rows_side_by_side": int(side_by_side),
+        "widest": access_width(kernel, side_by_side),
+        "kept": parts_kept(kernel),
+        "statistics": len(body.statistics),
         "shared_per_item": sum(max(4, s.hole.dtype.nbytes) for s in body.statistics),
-        "element_stores": len(kernel.stores) - len(body.row_stores),
+        "element_bytes": max((t.dtype.nbytes for t in kernel.params), default=4),
+        "element_stores": element_stores,
+        "splittable": int(len(body.statistics) == 1 and element_stores == 0),
     }
 
 
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool) -> int:
+    """Of one work-group, its arrays aligned to 16 bytes. Where lanes shuffle, a warp leaves one value of a statistic."""
+    d = SimpleNamespace(**derive(s, p))
+    warps = s.lanes // (d.lanes_in_warp if shuffles and d.threads % SHUFFLED == 0 else 1)
+    one = s.rows_per_group * warps * d.row_width * p.shared_per_item // p.statistics if warps > 1 else 0
+    return p.statistics * -(-one // 16) * 16 + (16 if s.splits > 1 else 0)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What is kept, one access, a statistic a row, and the rest: with these ptxas does when it has to."""
+    d = SimpleNamespace(**derive(s, p))
+    words = max(1, p.element_bytes // 4)
+    kept = p.kept * d.steps * d.col_width * d.row_width if s.keep else 0
+    return words * (kept + s.vector + d.row_width * p.statistics) + OTHER_REGISTERS
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while registers are plenty: it asks for every access of a second input ahead too."""
+    d = SimpleNamespace(**derive(s, p))
+    ahead = min(d.steps, MAX_STEPS) * s.vector if s.keep else 4 * s.vector
+    return min(255, registers(s, p) + max(1, p.element_bytes // 4) * ahead + 24)
+
+
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    threads = s.lanes * s.rows_per_group
-    if threads > limits.threads:
-        yield f"{threads} work-items per work-group, the device allows {limits.threads}"
-    shared = threads * p.shared_per_item if s.lanes > 1 else 0
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    extent, what = (p.rows, "rows") if p.rows_side_by_side else (p.cols, "columns")
+    if extent % s.vector:
+        yield f"vectors of {s.vector} do not divide the {extent} {what}"
+    shared = shared_bytes(s, p, shuffles=False)
     if shared > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if limits.warp > 1 and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if s.keep and -(-p.cols // s.lanes) > MAX_KEPT:
-        yield f"{-(-p.cols // s.lanes)} elements of a row per work-item, {MAX_KEPT} can be kept"
-    if -(-p.rows // s.rows_per_group) > MAX_GROUPS:
+    if s.keep and d.steps > MAX_STEPS:
+        yield f"{d.steps} accesses of a row per work-item, {MAX_STEPS} can be written out"
+    if s.keep and s.splits > 1:
+        yield "a row that work-groups share is read once: there is nothing to keep"
+    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
+        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if s.splits > 1 and not p.splittable:
+        yield "work-groups share a row only where one statistic is all that the kernel computes"
+    if d.groups * s.splits > MAX_GROUPS:
         yield f"more than {MAX_GROUPS} work-groups"
+    if s.splits * p.rows * p.shared_per_item > MAX_GROUPS:
+        yield "the partial results of split rows need more than 2 GiB"
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    return {"threads": s.lanes * s.rows_per_group, "steps": -(-p.cols // s.lanes), "last_row": max(0, p.rows - 1)}
+    """``lanes_in_warp``: lanes of a row in one warp of 32; ``lane_stride``: how far apart their numbers are.
+
+    ``row_groups`` and ``col_groups`` count vectors, ``steps`` the accesses of a work-item, ``part`` those of a split.
+    """
+    row_width, col_width = (s.vector, 1) if p.rows_side_by_side else (1, s.vector)
+    col_groups, row_groups = p.cols // col_width, p.rows // row_width
+    stride = s.rows_per_group if p.rows_side_by_side else 1
+    part = -(-col_groups // s.splits)
+    return {
+        "threads": s.lanes * s.rows_per_group,
+        "row_width": row_width,
+        "col_width": col_width,
+        "row_groups": row_groups,
+        "col_groups": col_groups,
+        "last_row": max(0, row_groups - 1),
+        "part": part,
+        "steps": -(-part // s.lanes),
+        "lane_stride": stride,
+        "lanes_in_warp": max(1, min(s.lanes, SHUFFLED // stride)),
+        "groups": -(-row_groups // s.rows_per_group),
+    }
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    return Geometry((-(-p.rows // s.rows_per_group), 1, 1), (s.lanes * s.rows_per_group, 1, 1))
+    d = SimpleNamespace(**derive(s, p))
+    split = s.splits > 1 and d.groups > 0
+    return Geometry(
+        (d.groups, s.splits if d.groups else 1, 1),
+        (d.threads, 1, 1),
+        workspace_bytes=s.splits * p.rows * p.shared_per_item if split else 0,
+        counter_bytes=4 * d.groups if split else 0,
+    )
+
+
+LATENCY = 600  # cycles from asking memory to having it
+ACCESS = 12  # cycles between two accesses of a work-item
+SHUFFLE = 30  # cycles of one exchange between lanes
+MEETING = 60  # cycles of a barrier and of what stands around it
+SPLIT = 1500  # cycles of leaving a partial result, arriving, joining
+RESIDENT = 1024  # work-items that a unit runs at a time
+LONG_ROW = 8192  # columns that cores of a CPU had better share
+BYTES_PER_CYCLE = 20.0  # of one unit, from memory
+
+
+def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+    """Of the busiest unit: either the way of one work-item through its row, or the bytes of the unit's share."""
+    z = SimpleNamespace(**s)
+    d = SimpleNamespace(**derive(z, p))
+    groups = d.groups * z.splits
+    waves = -(-groups * d.threads // (limits.units * RESIDENT)) if d.threads else 1
+    passes = 1 if z.keep or not p.kept else p.statistics + (1 if p.element_stores else 0)
+    reading = passes * (LATENCY + d.steps * ACCESS * (1 + z.vector / 4))
+    warps = z.lanes // d.lanes_in_warp
+    joining = SHUFFLE * math.log2(d.lanes_in_warp) + (MEETING + 4 * warps if warps > 1 else 0)
+    joining *= 1 + 0.1 * (d.row_width - 1)  # exchanges of several rows overlap
+    alone = waves * (reading + p.statistics * joining) + (SPLIT + z.splits if z.splits > 1 else 0)
+    used = max(1, min(limits.units, groups))
+    # neighbouring work-items that do not fill a line of memory fetch it for nothing
+    side = z.rows_per_group if p.rows_side_by_side else z.lanes
+    run = min(side, 32) * z.vector * p.element_bytes
+    moved = passes * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1))
+    return max(alone, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """A warp a row for short rows, a work-group for long ones, a work-item for the shortest and on CPUs."""
-    most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
+    """Of the legal schedules the one that ``cycles`` finds fastest; a work-item a row on CPUs."""
     if limits.warp == 1:
-        lanes, rows = 1, 16
-    elif p.rows_side_by_side:
-        rows = 32
-        lanes = 1
-        while lanes < most // rows and lanes * 8 <= p.cols:
-            lanes *= 2
-    elif p.cols <= 8:
-        lanes, rows = 1, most // 2
-    elif p.cols <= 1024:
-        lanes, rows = 32, max(1, most // 64)
-    else:
-        lanes, rows = most, 1
-    while lanes > 1 and lanes * rows * p.shared_per_item > limits.shared_bytes:
-        lanes, rows = (lanes, rows // 2) if rows > 1 else (lanes // 2, rows)
-    keep = int(limits.warp > 1 and -(-p.cols // lanes) <= MAX_KEPT)
-    while -(-p.rows // rows) > MAX_GROUPS:
+        return _one_at_a_time(p)
+    most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
+    lanes = [n for n in PARAMS[0].choices if n <= max(most, min(limits.threads, 1024))]
+    splits = [n for n in PARAMS[4].choices if p.splittable and n * 8 <= max(p.cols, 8)] or [1]
+    best: tuple[float, dict[str, int]] | None = None
+    for vector in dict.fromkeys((p.widest, 1)):
+        for n in lanes:
+            for rows in {max(1, t // n) for t in (64, 128, most)}:
+                for split in splits:
+                    for keep in (1, 0):
+                        s = {"lanes": n, "rows_per_group": rows, "vector": vector, "keep": keep, "splits": split}
+                        if rows not in PARAMS[1].choices or n * rows > max(most, n):
+                            continue
+                        if any(True for _ in objections(SimpleNamespace(**s), p, limits)):
+                            continue
+                        cost = cycles(s, p, limits)
+                        if best is None or cost < best[0]:
+                            best = cost, s
+    return best[1] if best else _one_at_a_time(p)
+
+
+def _one_at_a_time(p: SimpleNamespace) -> Schedule:
+    """A work-item a row: the compiler makes vectors of neighbouring rows, or is given them where there are few."""
+    extent = p.rows if p.rows_side_by_side else p.cols
+    few = p.rows < 4
+    vector = max(w for w in PARAMS[2].choices if extent % w == 0) if p.rows_side_by_side or few else 1
+    groups = p.rows // vector if p.rows_side_by_side else p.rows
+    rows = 1
+    while rows < 16 and 2 * rows <= groups:
         rows *= 2
-    return {"lanes": lanes, "rows_per_group": rows, "keep": keep}
+    while -(-groups // rows) > MAX_GROUPS and rows < PARAMS[1].choices[-1]:
+        rows *= 2
+    splits = 8 if p.splittable and groups <= rows and p.cols >= LONG_ROW else 1
+    return {"lanes": 1, "rows_per_group": rows, "vector": vector, "keep": 0, "splits": splits}
 
 
 FAMILY = Family("rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default)

@@ -84,8 +84,7 @@ def test_control_c_ends_with_130_and_one_line():
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=30)
 
-    assert running.returncode == 130
-    assert err.strip() == "interrupted"
+    assert (running.returncode, err.strip()) == (130, "interrupted")
 
 
 def test_a_reader_that_stops_reading_gets_no_traceback():

@@ -15,6 +15,7 @@ from gpucomp.codegen.families import family_of
 from gpucomp.codegen.render import environment, render
 from gpucomp.errors import ScheduleError, UnsupportedError, UsageError
 from gpucomp.ir.types import F64
+from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
@@ -109,14 +110,20 @@ GOLDEN = {
     "loops_transpose": (transposed(5, 7), {"threads": 64, "vector": 1, "items": 1}),
     "contraction_conv": (
         conv((1, 9, 9, 16), 32, (3, 3), pad=1),
-        {"tile_m": 32, "tile_n": 32, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 1, "splits": 1, "lanes": 1},
+        {**PLAIN, "tile_m": 32, "tile_n": 32, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 1},
     ),
     "contraction_split": (
         matmul(20, 36, 100),
-        {"tile_m": 16, "tile_n": 32, "tile_k": 8, "reg_m": 2, "reg_n": 4, "stages": 2, "splits": 4, "lanes": 1},
+        {**PLAIN, "tile_m": 16, "tile_n": 32, "tile_k": 8, "reg_m": 2, "reg_n": 4, "stages": 2, "splits": 4},
     ),
-    "rowwise_softmax": (softmax(6, 100), {"lanes": 32, "rows_per_group": 4, "keep": 1}),
-    "rowwise_sum": (reduction("sum", 40, 13, rows_inside=True), {"lanes": 4, "rows_per_group": 16, "keep": 0}),
+    "rowwise_softmax": (
+        softmax(6, 100),
+        {"lanes": 32, "rows_per_group": 4, "vector": 4, "keep": 1, "splits": 1},
+    ),
+    "rowwise_sum": (
+        reduction("sum", 40, 13, rows_inside=True),
+        {"lanes": 4, "rows_per_group": 16, "vector": 1, "keep": 0, "splits": 1},
+    ),
     "pool_max": (max_pool((1, 8, 8, 4), 2, 2, 0), {"threads": 64, "vector": 4, "items": 1, "unroll": 1}),
 }
 

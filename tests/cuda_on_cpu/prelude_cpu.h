@@ -17,6 +17,8 @@
 #define __constant__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // GC_SHARED_SECTION is set for each source by the harness: the runtime poisons that section for every block
 #define __shared__ static __attribute__((section(GC_SHARED_SECTION)))
@@ -318,11 +320,243 @@ __device__ __forceinline__ void gc_threadfence() { gc_runtime_fence(); }
 
 // ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
 
+// Registers of the warp are gathered, and each lane computes its own part of the result.
+
+template <int matrices, bool transposed>
+inline void gc_load_matrices(const char* kind, unsigned* r, const void* row) {
+  const unsigned char* rows[32];
+  const int lane = gc_runtime_lane(), g = lane / 4, t = lane % 4;
+  if (lane < 8 * matrices) gc_runtime_require_shared(kind, row, 16);
+  gc_runtime_warp_gather(kind, &row, sizeof row, rows);
+  for (int i = 0; i < matrices; ++i) {
+    const unsigned char *low = transposed ? rows[8 * i + 2 * t] + 2 * g : rows[8 * i + g] + 4 * t,
+                        *high = transposed ? rows[8 * i + 2 * t + 1] + 2 * g : low + 2;
+    r[i] = *reinterpret_cast<const unsigned short*>(low) |
+           (unsigned)*reinterpret_cast<const unsigned short*>(high) << 16;
+  }
+}
+
+__device__ __forceinline__ void gc_ldmatrix_x1(unsigned* r, const void* row) {
+  gc_load_matrices<1, false>("gc_ldmatrix_x1", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x2(unsigned* r, const void* row) {
+  gc_load_matrices<2, false>("gc_ldmatrix_x2", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x4(unsigned* r, const void* row) {
+  gc_load_matrices<4, false>("gc_ldmatrix_x4", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x1_trans(unsigned* r, const void* row) {
+  gc_load_matrices<1, true>("gc_ldmatrix_x1_trans", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x2_trans(unsigned* r, const void* row) {
+  gc_load_matrices<2, true>("gc_ldmatrix_x2_trans", r, row);
+}
+__device__ __forceinline__ void gc_ldmatrix_x4_trans(unsigned* r, const void* row) {
+  gc_load_matrices<4, true>("gc_ldmatrix_x4_trans", r, row);
+}
+
+__device__ __forceinline__ unsigned gc_float_to_tf32(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return isfinite(x) ? (bits + 0x1000u) & 0xffffe000u : bits;
+}
+
+// rounds towards zero, as the sums of matrix units do
+inline float gc_truncated(double x) {
+  const float y = (float)x;
+  return isfinite(y) && fabs((double)y) > fabs(x) ? nextafterf(y, 0.0f) : y;
+}
+inline int gc_truncated(long long x) { return (int)(unsigned)(unsigned long long)x; }
+
+// c[8 * halves][8] += a * b over depth 4 * steps * packed; element_a and element_b widen element i of a
+// register with `packed` of them.
+template <int halves, int steps, int packed, class Wide, class Sum, class A, class B>
+inline void gc_multiply(const char* kind, Sum* c, const unsigned* a, const unsigned* b, A element_a,
+                        B element_b) {
+  struct Fragments {
+    unsigned a[halves * steps], b[steps];
+  } mine, all[32];
+  memcpy(mine.a, a, sizeof mine.a);
+  memcpy(mine.b, b, sizeof mine.b);
+  gc_runtime_warp_gather(kind, &mine, sizeof mine, all);
+  const int lane = gc_runtime_lane();
+  for (int i = 0; i < 2 * halves; ++i) {
+    const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
+    Wide sum = c[i];
+    for (int step = 0; step < steps; ++step)
+      for (int t = 0; t < 4; ++t)
+        for (int e = 0; e < packed; ++e)
+          sum += (Wide)element_a(all[4 * row + t].a[halves * step + half], e) *
+                 (Wide)element_b(all[4 * column + t].b[step], e);
+    c[i] = gc_truncated(sum);
+  }
+}
+
+inline float gc_f16_element(unsigned word, int i) {
+  return gc_half_to_float(gc_half{(unsigned short)(word >> 16 * i)});
+}
+inline float gc_bf16_element(unsigned word, int i) {
+  return gc_bf16_to_float(gc_bf16{(unsigned short)(word >> 16 * i)});
+}
+inline float gc_tf32_element(unsigned word, int) { return __uint_as_float(word & 0xffffe000u); }
+template <bool is_signed>
+inline int gc_i8_element(unsigned word, int i) {
+  return is_signed ? (int)(signed char)(word >> 8 * i) : (int)(unsigned char)(word >> 8 * i);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k8_f16(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 1, 2, double>("gc_mma_m16n8k8_f16", c, a, b, gc_f16_element, gc_f16_element);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k16_f16(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 2, double>("gc_mma_m16n8k16_f16", c, a, b, gc_f16_element, gc_f16_element);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k16_bf16(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 2, double>("gc_mma_m16n8k16_bf16", c, a, b, gc_bf16_element, gc_bf16_element);
+}
+
+__device__ __forceinline__ void gc_mma_m16n8k8_tf32(float* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 1, double>("gc_mma_m16n8k8_tf32", c, a, b, gc_tf32_element, gc_tf32_element);
+}
+
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ void gc_mma_m8n8k16_i8(int* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<1, 1, 4, long long>("gc_mma_m8n8k16_i8", c, a, b, gc_i8_element<a_signed>,
+                                  gc_i8_element<b_signed>);
+}
+
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, const unsigned* b) {
+  gc_multiply<2, 2, 4, long long>("gc_mma_m16n8k32_i8", c, a, b, gc_i8_element<a_signed>,
+                                  gc_i8_element<b_signed>);
+}
+
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
+// The destination of a load holds poison until a waiter sees its phase complete.
+
+struct gc_tensor_map : GcTensorMap {};
+
+__device__ __forceinline__ void gc_mbarrier_init(unsigned long long* barrier, unsigned count) { gc_runtime_mbarrier_init(barrier, count); }
+
+__device__ __forceinline__ void gc_mbarrier_invalidate(unsigned long long* barrier) { gc_runtime_mbarrier_invalidate(barrier); }
+
+__device__ __forceinline__ void gc_mbarrier_arrive(unsigned long long* barrier) { gc_runtime_mbarrier_arrive(barrier, 0); }
+
+__device__ __forceinline__ void gc_mbarrier_arrive_expect_tx(unsigned long long* barrier, unsigned bytes) {
+  gc_runtime_mbarrier_arrive(barrier, bytes);
+}
+
+__device__ __forceinline__ void gc_mbarrier_wait(unsigned long long* barrier, unsigned parity) { gc_runtime_mbarrier_wait(barrier, parity); }
+
+__device__ __forceinline__ void gc_fence_barrier_init() { gc_runtime_fence_barrier_init(); }
+
+__device__ __forceinline__ void gc_fence_proxy_async() { gc_runtime_fence_proxy_async(); }
+
+__device__ __forceinline__ unsigned char* gc_swizzled_shared() { return gc_runtime_dynamic_shared(); }
+
+__device__ __forceinline__ void gc_tma_prefetch(const gc_tensor_map* map) { (void)map; }
+
+__device__ __forceinline__ void gc_tma_load_2d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {2, {x, y}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_3d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y, int z) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {3, {x, y, z}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_4d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y, int z,
+                       int w) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {4, {x, y, z, w}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_im2col_4d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int channel,
+                              int w, int h, int n, unsigned short offset_w, unsigned short offset_h) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {4, {channel, w, h, n}, true, {offset_w, offset_h}});
+}
+
+__device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
+  gc_runtime_tma_store(map, shared_src, {2, {x, y}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_store_commit() { gc_runtime_tma_store_commit(); }
+
+template <int pending>
+__device__ __forceinline__ void gc_tma_store_wait() {
+  gc_runtime_tma_store_wait(pending);
+}
 
 // ---- wgmma ----------------------------------------------------------------------------------------
+// Sums hold poison from the call to the wait that covers its group.
+
+__device__ __forceinline__ void gc_wgmma_fence() { gc_runtime_wgmma_fence(); }
+
+__device__ __forceinline__ void gc_wgmma_commit() { gc_runtime_wgmma_commit(); }
+
+template <int pending>
+__device__ __forceinline__ void gc_wgmma_wait() {
+  gc_runtime_wgmma_wait(pending);
+}
+
+__device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {
+  const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
+  return start | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_f16(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::F16, n, acc, a, b);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_bf16(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::BF16, n, acc, a, b);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_tf32(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::TF32, n, acc, a, b);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_s8(int* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::S8, n, acc, a, b);
+}
+
+template <int registers>
+__device__ __forceinline__ void gc_setmaxnreg_inc() {
+  gc_runtime_setmaxnreg("gc_setmaxnreg_inc", registers);
+}
+
+template <int registers>
+__device__ __forceinline__ void gc_setmaxnreg_dec() {
+  gc_runtime_setmaxnreg("gc_setmaxnreg_dec", registers);
+}
+
+__device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
+  const unsigned elements[4] = {r0, r1, r2, r3};
+  const int lane = gc_runtime_lane();
+  for (int i = 0; i < 4; ++i) {
+    unsigned char* row = static_cast<unsigned char*>(gc_exchange("gc_stmatrix_x4", shared_row, 8 * i + lane / 4));
+    *reinterpret_cast<unsigned*>(row + lane % 4 * 4) = elements[i];
+  }
+}
 
 // ---- clusters and programmatic launch -------------------------------------------------------------
+
+__device__ __forceinline__ unsigned gc_cluster_rank() { return gc_runtime_cluster_rank(); }
+
+__device__ __forceinline__ void gc_cluster_sync() { gc_runtime_cluster_sync(); }
+
+__device__ __forceinline__ float gc_cluster_load(const float* shared_address, unsigned rank) {
+  return *static_cast<const float*>(gc_runtime_cluster_address(shared_address, rank));
+}
+__device__ __forceinline__ int gc_cluster_load(const int* shared_address, unsigned rank) {
+  return *static_cast<const int*>(gc_runtime_cluster_address(shared_address, rank));
+}
+
+__device__ __forceinline__ void gc_grid_wait() {}
+
+__device__ __forceinline__ void gc_grid_launch_dependents() {}
 
 // ---- the table of kernels -------------------------------------------------------------------------
 

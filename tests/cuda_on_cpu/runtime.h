@@ -1,4 +1,4 @@
-// What a CUDA kernel compiled by g++ asks of the runtime: who am I, barriers, warp exchange, async copies.
+// What a CUDA kernel compiled by g++ asks of the runtime: who am I, barriers, warp exchange, copies, wgmma, clusters.
 // The scheduler behind these functions is runtime.cpp; the device functions are in prelude_cpu.h.
 #pragma once
 
@@ -14,6 +14,24 @@ struct GcLaunch {
   uint3 block_index, block_size, grid_size;
 };
 
+// What a tensor map is made from; the harness writes one for each such argument. Innermost axis first.
+struct GcTensorMap {
+  unsigned long long base;  // of the array, on the host
+  unsigned long long rank, element_bytes, rounds_to_tf32, swizzle;  // swizzle: 0, 32, 64 or 128 bytes
+  unsigned long long extents[5], strides[5], box[5], element_strides[5];  // strides in bytes
+  unsigned long long is_im2col, channels, pixels;  // of one load
+  long long lower[2], upper[2];  // corners of the pixels' window, as offsets from the first and the last: w, h
+};
+
+struct GcBox {  // where a TMA operation starts
+  int rank;
+  int at[5];
+  bool is_im2col;
+  int offsets[2];
+};
+
+enum class GcElement { F16, BF16, TF32, S8 };
+
 extern "C" {
 extern GcThread* gc_current;
 extern GcLaunch gc_launch;
@@ -26,11 +44,40 @@ void gc_runtime_barrier(int line);
 unsigned long long gc_runtime_warp_exchange(const char* kind, unsigned long long bits, int source_lane);
 int gc_runtime_lane();
 
+// As above with `bytes` of `mine`, at most GC_DEPOSIT_BYTES; `all` gets the deposits of the 32 lanes, one
+// behind the other.
+void gc_runtime_warp_gather(const char* kind, const void* mine, int bytes, void* all);
+
+// Fails unless `address` is aligned to `bytes`, a power of two, and that many are in shared memory.
+void gc_runtime_require_shared(const char* kind, const void* address, int bytes);
+
 void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, bool valid);
 void gc_runtime_copy_commit();
 void gc_runtime_copy_wait(int pending);
 
 unsigned char* gc_runtime_dynamic_shared();
+unsigned long long gc_runtime_shared_offset(const void* address);
+
+void gc_runtime_mbarrier_init(unsigned long long* barrier, unsigned count);
+void gc_runtime_mbarrier_invalidate(unsigned long long* barrier);
+void gc_runtime_mbarrier_arrive(unsigned long long* barrier, unsigned bytes);
+void gc_runtime_mbarrier_wait(unsigned long long* barrier, unsigned parity);
+void gc_runtime_fence_barrier_init();
+void gc_runtime_fence_proxy_async();
+void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box);
+void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box);
+void gc_runtime_tma_store_commit();
+void gc_runtime_tma_store_wait(int pending);
+
+void gc_runtime_wgmma_fence();
+void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long long a, unsigned long long b);
+void gc_runtime_wgmma_commit();
+void gc_runtime_wgmma_wait(int pending);
+void gc_runtime_setmaxnreg(const char* which, int registers);
+
+unsigned gc_runtime_cluster_rank();
+void gc_runtime_cluster_sync();
+const void* gc_runtime_cluster_address(const void* address, unsigned rank);
 
 // Called by every atomic once done: lets other threads run, so that a thread may wait for another's atomic.
 void gc_runtime_atomic_done(bool changed_memory);
@@ -49,3 +96,5 @@ extern "C" const GcEntry gc_entries[];
 
 // Undefined memory holds 0x7ffd in every 16 bits: NaN as f16, bf16, f32 and f64, far too large as an index.
 constexpr unsigned short GC_POISON = 0x7ffd;
+
+constexpr int GC_DEPOSIT_BYTES = 32;  // the fragments of both operands of one mma

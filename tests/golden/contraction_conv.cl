@@ -1,6 +1,6 @@
 // conv 3x3 16->32
-// problem   batch=1 m=81 n=32 k=144 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 out_wide=4 acc_bytes=4
-// schedule  tile_m=32 tile_n=32 tile_k=16 reg_m=4 reg_n=4 stages=1 splits=1 lanes=1
+// problem   batch=1 m=81 n=32 k=144 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 a_copied=1 b_copied=1 out_wide=4 acc_bytes=4
+// schedule  stages=1 asynchronous=0 fragments=1 slices=1 splits=1 lanes=1 tile_m=32 tile_n=32 tile_k=16 reg_m=4 reg_n=4
 // template  contraction/simt.j2
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
@@ -9,38 +9,34 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x2,
     __global const float* restrict x3,
     __global float* restrict x4) {
-
   __local float tile_a[16][36];
   __local float tile_b[16][32];
 
+  // this work-item's place in the tile of the result, and the tile's
   const int id = (int)get_local_id(0);
   const int my_row = id / 8, my_column = id % 8;
   const int tile = (int)get_group_id(0);
-  const int first_column = 0;
-  const int first_row = (tile % 3) * 32;
-  const int batch = tile / 3;
+  const int first_row = tile * 32;
 
-  const int a_fast = id % 4;
-  const int a_slow = id / 4;
+  // where its parts of the tiles come from
+  const int a_fast = id % 4, a_slow = id / 4;
   int a_at0[2];
   int a_at1[2];
   int a_at2[2];
   #pragma unroll
   for (int a_i = 0; a_i < 2; ++a_i) {
-    int a_span = first_row + a_slow + a_i * 16;
-    if (a_span > 80) a_span = 80;
-    const int as1 = a_span / 9 - 1;
-    const int as3 = a_span % 9 - 1;
-    const int as5 = a_span * 16 - 160;
+    int a_row = first_row + a_slow + a_i * 16;
+    if (a_row > 80) a_row = 80;
+    const int as1 = a_row / 9 - 1;
+    const int as3 = a_row % 9 - 1;
+    const int as5 = a_row * 16 - 160;
     a_at0[a_i] = as1;
     a_at1[a_i] = as3;
     a_at2[a_i] = as5;
   }
 
-  const int b_fast = id % 8;
-  const int b_slow = id / 8;
-  int b_span = first_column / 4 + b_fast;
-  const int bs0 = b_span * 4;
+  const int b_fast = id % 8, b_slow = id / 8;
+  const int b_column = b_fast * 4;
 
   float acc[4][4];
   #pragma unroll
@@ -49,55 +45,40 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     for (int j = 0; j < 4; ++j) acc[i][j] = 0.0f;
   }
 
-  for (int depth0 = 0; depth0 < 144; depth0 += 16) {
+  for (int depth = 0; depth < 144; depth += 16) {
     barrier(CLK_LOCAL_MEM_FENCE);
+    const int a_depth = depth + a_fast * 4;
+    const int a_depth_chunk = a_depth / 4;
+    const int ad0 = a_depth_chunk / 12;
+    const int ad2 = a_depth_chunk / 4 % 3;
+    const int ad8 = ad0 * 144 + ad2 * 16 + a_depth_chunk % 4 * 4;
     #pragma unroll
-    for (int a_t = 0; a_t < 1; ++a_t) {
-      const int a_depth = depth0 / 4 + a_fast + a_t * 4;
-      const int ad0 = a_depth / 12;
-      const int ad2 = a_depth / 4 % 3;
-      const int ad8 = ad0 * 144 + ad2 * 16 + a_depth % 4 * 4;
+    for (int a_i = 0; a_i < 2; ++a_i) {
+      const int ae0 = a_at0[a_i] + ad0;
+      const int ae4 = a_at1[a_i] + ad2;
+      const bool ae8 = 0 <= ae0 && ae0 < 9 && 0 <= ae4 && ae4 < 9;
+      const int ae9 = a_at2[a_i] + ad8;
+      float aev0[4];
+      vstore4(ae8 ? vload4(0, x0 + ae9) : (float4)(0), 0, aev0);
       #pragma unroll
-      for (int a_i = 0; a_i < 2; ++a_i) {
-        const int ae0 = a_at0[a_i] + ad0;
-        const int ae4 = a_at1[a_i] + ad2;
-        const bool ae8 = 0 <= ae0 && ae0 < 9 && 0 <= ae4 && ae4 < 9;
-        const int ae9 = a_at2[a_i] + ad8;
-        float aev0[4] = {0};
-        if (ae8) {
-          vstore4(vload4(0, x0 + ae9), 0, aev0);
-        }
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) {
-          const float ae10 = ae8 ? aev0[lane] : 0.0f;
-          tile_a[(a_fast + a_t * 4) * 4 + lane][a_slow + a_i * 16] = ae10;
-        }
+      for (int lane = 0; lane < 4; ++lane) {
+        tile_a[a_fast * 4 + lane][a_slow + a_i * 16] = aev0[lane];
       }
     }
     #pragma unroll
     for (int b_t = 0; b_t < 2; ++b_t) {
-      const int b_depth = depth0 + b_slow + b_t * 8;
+      const int b_depth = depth + b_slow + b_t * 8;
       const int bd0 = b_depth * 32;
-      #pragma unroll
-      for (int b_i = 0; b_i < 1; ++b_i) {
-        const int be0 = bs0 + bd0;
-        float bev0[4];
-        vstore4(vload4(0, x1 + be0), 0, bev0);
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) {
-          tile_b[b_slow + b_t * 8][(b_fast + b_i * 8) * 4 + lane] = bev0[lane];
-        }
-      }
+      vstore4(vload4(0, x1 + b_column + bd0), 0, &tile_b[b_slow + b_t * 8][b_fast * 4]);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+
+    float a_part[4];
+    float b_part[4];
     #pragma unroll
     for (int k = 0; k < 16; ++k) {
-      float a_part[4];
-      float b_part[4];
-      #pragma unroll
-      for (int i = 0; i < 4; ++i) a_part[i] = tile_a[k][i / 4 * 32 + my_row * 4 + i % 4];
-      #pragma unroll
-      for (int j = 0; j < 4; ++j) b_part[j] = tile_b[k][j / 4 * 32 + my_column * 4 + j % 4];
+      vstore4(vload4(0, &tile_a[k][my_row * 4]), 0, a_part);
+      vstore4(vload4(0, &tile_b[k][my_column * 4]), 0, b_part);
       #pragma unroll
       for (int i = 0; i < 4; ++i) {
         #pragma unroll
@@ -106,33 +87,26 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
   }
 
+  // what is stored of each sum
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int row = first_row + i / 4 * 32 + my_row * 4 + i % 4;
+    const int row = first_row + my_row * 4 + i;
     if (row < 81) {
       const int r0 = row * 32;
+      const int column = my_column * 4;
+      float ev0[4];
+      vstore4(vload4(0, x3 + r0 + column), 0, ev0);
+      float ev1[4];
+      vstore4(vload4(0, x2 + column), 0, ev1);
+      float ew0[4];
       #pragma unroll
-      for (int j = 0; j < 4; j += 4) {
-        const int col = (first_column + j / 4 * 32 + my_column * 4 + j % 4) / 4;
-        if (col < 8) {
-          float sums[4];
-          #pragma unroll
-          for (int lane = 0; lane < 4; ++lane) sums[lane] = acc[i][j + lane];
-          float ev0[4];
-          vstore4(vload4(0, x3 + r0 + col * 4), 0, ev0);
-          float ev1[4];
-          vstore4(vload4(0, x2 + col * 4), 0, ev1);
-          float ew0[4];
-          #pragma unroll
-          for (int lane = 0; lane < 4; ++lane) {
-            const float e2 = sums[lane] + ev1[lane];
-            const float e3 = e2 + ev0[lane];
-            const float e4 = e3 < 0.0f ? 0.0f : e3;
-            ew0[lane] = e4;
-          }
-          vstore4(vload4(0, ew0), 0, x4 + r0 + col * 4);
-        }
+      for (int lane = 0; lane < 4; ++lane) {
+        const float e1 = acc[i][lane] + ev1[lane];
+        const float e2 = e1 + ev0[lane];
+        const float e3 = e2 < 0.0f ? 0.0f : e2;
+        ew0[lane] = e3;
       }
+      vstore4(vload4(0, ew0), 0, x4 + r0 + column);
     }
   }
 }

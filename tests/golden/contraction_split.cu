@@ -1,8 +1,7 @@
 // matmul 20x36x100
-// problem   batch=1 m=20 n=36 k=100 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 out_wide=4 acc_bytes=4
-// schedule  tile_m=16 tile_n=32 tile_k=8 reg_m=2 reg_n=4 stages=2 splits=4 lanes=1
+// problem   batch=1 m=20 n=36 k=100 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 a_copied=1 b_copied=1 out_wide=4 acc_bytes=4
+// schedule  stages=2 asynchronous=0 fragments=1 slices=1 splits=4 lanes=1 tile_m=16 tile_n=32 tile_k=8 reg_m=2 reg_n=4
 // template  contraction/simt.j2
-
 
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
@@ -12,29 +11,26 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     float* __restrict__ x4,
     volatile float* workspace,
     unsigned int* __restrict__ counters) {
-
   __shared__ __align__(16) float tile_a[2][8][20];
   __shared__ __align__(16) float tile_b[2][8][32];
   __shared__ __align__(16) int is_last[1];
 
+  // this thread's place in the tile of the result, and the tile's
   const int id = (int)threadIdx.x;
   const int my_row = id / 8, my_column = id % 8;
   const int tile = (int)blockIdx.x;
   const int first_column = (tile % 2) * 32;
-  const int first_row = (tile / 2 % 2) * 16;
-  const int batch = tile / 4;
+  const int first_row = (tile / 2) * 16;
 
-  const int a_fast = id % 2;
-  const int a_slow = id / 2;
-  int a_span = first_row + a_slow;
-  if (a_span > 19) a_span = 19;
-  const int as0 = a_span * 100;
+  // where its parts of the tiles come from
+  const int a_fast = id % 2, a_slow = id / 2;
+  int a_row = first_row + a_slow;
+  if (a_row > 19) a_row = 19;
+  const int as0 = a_row * 100;
 
-  const int b_fast = id % 8;
-  const int b_slow = id / 8;
-  int b_span = first_column / 4 + b_fast;
-  if (b_span > 8) b_span = 8;
-  const int bs0 = b_span * 4;
+  const int b_fast = id % 8, b_slow = id / 8;
+  int b_column = first_column + b_fast * 4;
+  if (b_column > 32) b_column = 32;
 
   float acc[2][4];
   #pragma unroll
@@ -43,154 +39,69 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
     for (int j = 0; j < 4; ++j) acc[i][j] = 0.0f;
   }
 
+  // the part of the depth that is this block's
   const int depth_begin = (int)blockIdx.y * 32;
   const int depth_end = depth_begin + 32 < 104 ? depth_begin + 32 : 104;
-  float a_next[1][1][4];
-  float b_next[1][1][4];
+  __align__(16) float a_next[4];
+  __align__(16) float b_next[4];
   if (depth_begin < depth_end) {
-    #pragma unroll
-    for (int a_t = 0; a_t < 1; ++a_t) {
-      const int a_depth = depth_begin / 4 + a_fast + a_t * 2;
-      const bool ad0 = a_depth < 25;
-      const int ad1 = a_depth * 4;
-      #pragma unroll
-      for (int a_i = 0; a_i < 1; ++a_i) {
-        if (a_slow + a_i * 32 < 16) {
-        const int ae0 = as0 + ad1;
-        __align__(16) float aev0[4] = {};
-        if (ad0) {
-          *reinterpret_cast<uint4*>(aev0) = *reinterpret_cast<const uint4*>(x0 + ae0);
-        }
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) {
-          const float ae1 = ad0 ? aev0[lane] : 0.0f;
-          a_next[a_t][a_i][lane] = ae1;
-        }
-        }
-      }
+    const int a_depth = depth_begin + a_fast * 4;
+    const bool ad0 = a_depth < 100;
+    if (a_slow < 16) {
+      *reinterpret_cast<uint4*>(a_next) = ad0 ? *reinterpret_cast<const uint4*>(x0 + as0 + a_depth) : make_uint4(0u, 0u, 0u, 0u);
     }
-    #pragma unroll
-    for (int b_t = 0; b_t < 1; ++b_t) {
-      const int b_depth = depth_begin + b_slow + b_t * 8;
-      const bool bd0 = b_depth < 100;
-      const int bd1 = b_depth * 36;
+    const int b_depth = depth_begin + b_slow;
+    const bool bd0 = b_depth < 100;
+    const int bd1 = b_depth * 36;
+    *reinterpret_cast<uint4*>(b_next) = bd0 ? *reinterpret_cast<const uint4*>(x1 + b_column + bd1) : make_uint4(0u, 0u, 0u, 0u);
+    if (a_slow < 16) {
       #pragma unroll
-      for (int b_i = 0; b_i < 1; ++b_i) {
-        const int be0 = bs0 + bd1;
-        __align__(16) float bev0[4] = {};
-        if (bd0) {
-          *reinterpret_cast<uint4*>(bev0) = *reinterpret_cast<const uint4*>(x1 + be0);
-        }
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) {
-          const float be1 = bd0 ? bev0[lane] : 0.0f;
-          b_next[b_t][b_i][lane] = be1;
-        }
-      }
+      for (int lane = 0; lane < 4; ++lane) tile_a[0][a_fast * 4 + lane][a_slow] = a_next[lane];
     }
-    #pragma unroll
-    for (int a_t = 0; a_t < 1; ++a_t) {
-      #pragma unroll
-      for (int a_i = 0; a_i < 1; ++a_i) {
-        if (a_slow + a_i * 32 < 16) {
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) tile_a[0][(a_fast + a_t * 2) * 4 + lane][a_slow + a_i * 32] = a_next[a_t][a_i][lane];
-        }
-      }
-    }
-    #pragma unroll
-    for (int b_t = 0; b_t < 1; ++b_t) {
-      #pragma unroll
-      for (int b_i = 0; b_i < 1; ++b_i) {
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) tile_b[0][b_slow + b_t * 8][(b_fast + b_i * 8) * 4 + lane] = b_next[b_t][b_i][lane];
-      }
-    }
+    *reinterpret_cast<uint4*>(&tile_b[0][b_slow][b_fast * 4]) = *reinterpret_cast<const uint4*>(b_next);
   }
+
   int now = 0;
-  for (int depth0 = depth_begin; depth0 < depth_end; depth0 += 8) {
+  for (int depth = depth_begin; depth < depth_end; depth += 8) {
     __syncthreads();
-    const int following = depth0 + 8;
+    // the next tile sets out to registers while this one is computed with
+    const int following = depth + 8;
     if (following < depth_end) {
-    #pragma unroll
-    for (int a_t = 0; a_t < 1; ++a_t) {
-      const int a_depth = following / 4 + a_fast + a_t * 2;
-      const bool ad0 = a_depth < 25;
-      const int ad1 = a_depth * 4;
-      #pragma unroll
-      for (int a_i = 0; a_i < 1; ++a_i) {
-        if (a_slow + a_i * 32 < 16) {
-        const int ae0 = as0 + ad1;
-        __align__(16) float aev0[4] = {};
-        if (ad0) {
-          *reinterpret_cast<uint4*>(aev0) = *reinterpret_cast<const uint4*>(x0 + ae0);
-        }
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) {
-          const float ae1 = ad0 ? aev0[lane] : 0.0f;
-          a_next[a_t][a_i][lane] = ae1;
-        }
-        }
+      const int a_depth = following + a_fast * 4;
+      const bool ad0 = a_depth < 100;
+      if (a_slow < 16) {
+        *reinterpret_cast<uint4*>(a_next) = ad0 ? *reinterpret_cast<const uint4*>(x0 + as0 + a_depth) : make_uint4(0u, 0u, 0u, 0u);
       }
-    }
-    #pragma unroll
-    for (int b_t = 0; b_t < 1; ++b_t) {
-      const int b_depth = following + b_slow + b_t * 8;
+      const int b_depth = following + b_slow;
       const bool bd0 = b_depth < 100;
       const int bd1 = b_depth * 36;
-      #pragma unroll
-      for (int b_i = 0; b_i < 1; ++b_i) {
-        const int be0 = bs0 + bd1;
-        __align__(16) float bev0[4] = {};
-        if (bd0) {
-          *reinterpret_cast<uint4*>(bev0) = *reinterpret_cast<const uint4*>(x1 + be0);
-        }
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) {
-          const float be1 = bd0 ? bev0[lane] : 0.0f;
-          b_next[b_t][b_i][lane] = be1;
-        }
-      }
+      *reinterpret_cast<uint4*>(b_next) = bd0 ? *reinterpret_cast<const uint4*>(x1 + b_column + bd1) : make_uint4(0u, 0u, 0u, 0u);
     }
-    }
+
+    __align__(16) float a_part[2];
+    __align__(16) float b_part[4];
     #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      float a_part[2];
-      float b_part[4];
-      #pragma unroll
-      for (int i = 0; i < 2; ++i) a_part[i] = tile_a[now][k][i / 2 * 16 + my_row * 2 + i % 2];
-      #pragma unroll
-      for (int j = 0; j < 4; ++j) b_part[j] = tile_b[now][k][j / 4 * 32 + my_column * 4 + j % 4];
+      *reinterpret_cast<uint2*>(a_part) = *reinterpret_cast<const uint2*>(&tile_a[now][k][my_row * 2]);
+      *reinterpret_cast<uint4*>(b_part) = *reinterpret_cast<const uint4*>(&tile_b[now][k][my_column * 4]);
       #pragma unroll
       for (int i = 0; i < 2; ++i) {
         #pragma unroll
         for (int j = 0; j < 4; ++j) acc[i][j] += a_part[i] * b_part[j];
       }
     }
+
     now ^= 1;
     if (following < depth_end) {
-    #pragma unroll
-    for (int a_t = 0; a_t < 1; ++a_t) {
-      #pragma unroll
-      for (int a_i = 0; a_i < 1; ++a_i) {
-        if (a_slow + a_i * 32 < 16) {
+      if (a_slow < 16) {
         #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) tile_a[now][(a_fast + a_t * 2) * 4 + lane][a_slow + a_i * 32] = a_next[a_t][a_i][lane];
-        }
+        for (int lane = 0; lane < 4; ++lane) tile_a[now][a_fast * 4 + lane][a_slow] = a_next[lane];
       }
-    }
-    #pragma unroll
-    for (int b_t = 0; b_t < 1; ++b_t) {
-      #pragma unroll
-      for (int b_i = 0; b_i < 1; ++b_i) {
-        #pragma unroll
-        for (int lane = 0; lane < 4; ++lane) tile_b[now][b_slow + b_t * 8][(b_fast + b_i * 8) * 4 + lane] = b_next[b_t][b_i][lane];
-      }
-    }
+      *reinterpret_cast<uint4*>(&tile_b[now][b_slow][b_fast * 4]) = *reinterpret_cast<const uint4*>(b_next);
     }
   }
 
-  // every work-group leaves its sums; the last to arrive adds them up, first split first
+  // every block leaves its sums; the last to arrive adds them up, first split first
   volatile float* partial = workspace + tile * 2048;
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -206,41 +117,40 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      float total = 0.0f;
-      for (int part = 0; part < 4; ++part) total += partial[part * 512 + (i * 4 + j) * 64 + id];
-      acc[i][j] = total;
+    for (int j = 0; j < 4; ++j) acc[i][j] = 0.0f;
+  }
+  #pragma unroll 1
+  for (int part = 0; part < 4; ++part) {
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      #pragma unroll
+      for (int j = 0; j < 4; ++j) acc[i][j] += partial[part * 512 + (i * 4 + j) * 64 + id];
     }
   }
 
+  // what is stored of each sum
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int row = first_row + i / 2 * 16 + my_row * 2 + i % 2;
+    const int row = first_row + my_row * 2 + i;
     if (row < 20) {
       const int r0 = row * 36;
-      #pragma unroll
-      for (int j = 0; j < 4; j += 4) {
-        const int col = (first_column + j / 4 * 32 + my_column * 4 + j % 4) / 4;
-        if (col < 9) {
-          float sums[4];
-          #pragma unroll
-          for (int lane = 0; lane < 4; ++lane) sums[lane] = acc[i][j + lane];
-          const int e1 = r0 + col * 4;
-          __align__(16) float ev0[4];
-          *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x2 + col * 4);
-          __align__(16) float ew0[4];
-          __align__(16) float ew1[4];
-          #pragma unroll
-          for (int lane = 0; lane < 4; ++lane) {
-            const float e2 = sums[lane] + ev0[lane];
-            const float e3 = e2 < 0.0f ? 0.0f : e2;
-            const float e4 = e3 + e3;
-            ew0[lane] = e3;
-            ew1[lane] = e4;
-          }
-          *reinterpret_cast<uint4*>(x3 + e1) = *reinterpret_cast<const uint4*>(ew0);
-          *reinterpret_cast<uint4*>(x4 + e1) = *reinterpret_cast<const uint4*>(ew1);
+      const int column = first_column + my_column * 4;
+      if (column < 36) {
+        const int e0 = r0 + column;
+        __align__(16) float ev0[4];
+        *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x2 + column);
+        __align__(16) float ew0[4];
+        __align__(16) float ew1[4];
+        #pragma unroll
+        for (int lane = 0; lane < 4; ++lane) {
+          const float e1 = acc[i][lane] + ev0[lane];
+          const float e2 = e1 < 0.0f ? 0.0f : e1;
+          const float e3 = e2 + e2;
+          ew0[lane] = e2;
+          ew1[lane] = e3;
         }
+        *reinterpret_cast<uint4*>(x3 + e0) = *reinterpret_cast<const uint4*>(ew0);
+        *reinterpret_cast<uint4*>(x4 + e0) = *reinterpret_cast<const uint4*>(ew1);
       }
     }
   }

@@ -6,7 +6,6 @@
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
-
   const int first = (int)get_group_id(0) * 128 + (int)get_local_id(0);
   #pragma unroll
   for (int item = 0; item < 2; ++item) {

@@ -6,7 +6,6 @@
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1) {
-
   const int first = (int)blockIdx.x * 128 + (int)threadIdx.x;
   #pragma unroll
   for (int item = 0; item < 2; ++item) {

@@ -8,7 +8,6 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     __global const float* restrict x1,
     __global float* restrict x2,
     __global float* restrict x3) {
-
   const int point = (int)get_group_id(0) * 128 + (int)get_local_id(0);
   if (point >= 12) return;
   const int e0 = point * 4;

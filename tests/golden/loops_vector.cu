@@ -8,7 +8,6 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
     const float* __restrict__ x1,
     float* __restrict__ x2,
     float* __restrict__ x3) {
-
   const int point = (int)blockIdx.x * 128 + (int)threadIdx.x;
   if (point >= 12) return;
   const int e0 = point * 4;

@@ -10,7 +10,6 @@ float max_f32(float a, float b) {
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
-
   const int point = (int)get_group_id(0) * 64 + (int)get_local_id(0);
   if (point >= 16) return;
   const int e5 = point / 4 * 64 + point % 4 * 8;

@@ -10,7 +10,6 @@ __device__ __forceinline__ float max_f32(float a, float b) {
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1) {
-
   const int point = (int)blockIdx.x * 64 + (int)threadIdx.x;
   if (point >= 16) return;
   const int e5 = point / 4 * 64 + point % 4 * 8;

@@ -1,6 +1,6 @@
 // softmax
-// problem   rows=6 cols=100 rows_side_by_side=0 shared_per_item=8 element_stores=1
-// schedule  lanes=32 rows_per_group=4 keep=1
+// problem   rows=6 cols=100 rows_side_by_side=0 widest=4 kept=1 statistics=2 shared_per_item=8 element_bytes=4 element_stores=1 splittable=0
+// schedule  lanes=32 rows_per_group=4 vector=4 keep=1 splits=1
 // template  rowwise/kernel.j2
 
 float max_f32(float a, float b) {
@@ -11,61 +11,65 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1,
     __global float* restrict x2) {
-
+  __local float shared_s0[128];
+  __local float shared_s1[128];
   const int id = (int)get_local_id(0);
   const int local_row = id / 32;
   const int lane_id = id % 32;
   const int slot = local_row * 32 + lane_id;
-  __local float shared_s0[128];
-  __local float shared_s1[128];
   const int my_row = (int)get_group_id(0) * 4 + local_row;
   const int row = my_row < 5 ? my_row : 5;
   const int r0 = row * 100;
   float kept0[4];
 
   float s0 = (-INFINITY);
-  #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const int col = lane_id + step * 32;
-    if (col < 100) {
-      const float e1 = x0[r0 + col];
-      kept0[step] = e1;
-      const float term = e1;
-      s0 = max_f32(s0, term);
+  {
+    const int step = 0;
+    const int col = lane_id;
+    if (col < 25) {
+      const int e1 = r0 + col * 4;
+      float ev0[4];
+      vstore4(vload4(0, x0 + e1), 0, ev0);
+      #pragma unroll
+      for (int lane = 0; lane < 4; ++lane) {
+        kept0[step * 4 + lane] = ev0[lane];
+        const float term = ev0[lane];
+        s0 = max_f32(s0, term);
+      }
     }
   }
-
   shared_s0[slot] = s0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 16; half_way > 0; half_way /= 2) {
     if (lane_id < half_way) {
-      const float mine = shared_s0[slot];
       const float other = shared_s0[slot + half_way];
-      shared_s0[slot] = max_f32(mine, other);
+      s0 = max_f32(s0, other);
+      shared_s0[slot] = s0;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   s0 = shared_s0[local_row * 32];
 
   float s1 = 0.0f;
-  #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const int col = lane_id + step * 32;
-    if (col < 100) {
-      const float e0 = kept0[step] - s0;
-      const float e1 = exp(e0);
-      const float term = e1;
-      s1 = s1 + term;
+  {
+    const int step = 0;
+    const int col = lane_id;
+    if (col < 25) {
+      #pragma unroll
+      for (int lane = 0; lane < 4; ++lane) {
+        const float e0 = kept0[step * 4 + lane] - s0;
+        const float e1 = exp(e0);
+        s1 = s1 + e1;
+      }
     }
   }
-
   shared_s1[slot] = s1;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 16; half_way > 0; half_way /= 2) {
     if (lane_id < half_way) {
-      const float mine = shared_s1[slot];
       const float other = shared_s1[slot + half_way];
-      shared_s1[slot] = mine + other;
+      s1 = s1 + other;
+      shared_s1[slot] = s1;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
@@ -75,15 +79,19 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   if (lane_id == 0) {
     x2[row] = s0;
   }
-  #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const int col = lane_id + step * 32;
-    if (col < 100) {
-      const float e1 = kept0[step] - s0;
-      const float e2 = exp(e1);
-      const float e3 = e2 / s1;
-      x1[r0 + col] = e3;
+  {
+    const int step = 0;
+    const int col = lane_id;
+    if (col < 25) {
+      float ew0[4];
+      #pragma unroll
+      for (int lane = 0; lane < 4; ++lane) {
+        const float e2 = kept0[step * 4 + lane] - s0;
+        const float e3 = exp(e2);
+        const float e4 = e3 / s1;
+        ew0[lane] = e4;
+      }
+      vstore4(vload4(0, ew0), 0, x1 + r0 + col * 4);
     }
   }
-
 }

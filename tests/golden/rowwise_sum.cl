@@ -1,34 +1,31 @@
 // sum over 13
-// problem   rows=40 cols=13 rows_side_by_side=1 shared_per_item=4 element_stores=0
-// schedule  lanes=4 rows_per_group=16 keep=0
+// problem   rows=40 cols=13 rows_side_by_side=1 widest=4 kept=0 statistics=1 shared_per_item=4 element_bytes=4 element_stores=0 splittable=1
+// schedule  lanes=4 rows_per_group=16 vector=1 keep=0 splits=1
 // template  rowwise/kernel.j2
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global float* restrict x1) {
-
+  __local float shared_s0[64];
   const int id = (int)get_local_id(0);
   const int local_row = id % 16;
   const int lane_id = id / 16;
   const int slot = local_row * 4 + lane_id;
-  __local float shared_s0[64];
   const int my_row = (int)get_group_id(0) * 16 + local_row;
   const int row = my_row < 39 ? my_row : 39;
 
   float s0 = 0.0f;
   for (int col = lane_id; col < 13; col += 4) {
     const float e2 = x0[col * 40 + row];
-    const float term = e2;
-    s0 = s0 + term;
+    s0 = s0 + e2;
   }
-
   shared_s0[slot] = s0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int half_way = 2; half_way > 0; half_way /= 2) {
     if (lane_id < half_way) {
-      const float mine = shared_s0[slot];
       const float other = shared_s0[slot + half_way];
-      shared_s0[slot] = mine + other;
+      s0 = s0 + other;
+      shared_s0[slot] = s0;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }

@@ -11,7 +11,7 @@ from template_cases import CASES, default, spread
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import F16
-from gpucomp.kernels_templates.contraction.simt import registers_taken, shared_bytes
+from gpucomp.kernels_templates.contraction.simt import PLAIN, registers_taken, shared_bytes
 from gpucomp.targets import cuda
 
 REAL = {
@@ -59,7 +59,7 @@ def test_awkward_sizes_compile(case):
 @pytest.mark.parametrize("stages", [1, 2])
 def test_shared_memory_and_registers_agree_with_the_formulas(tile, stages):
     names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
-    schedule = dict(zip(names, tile, strict=True)) | {"stages": stages, "splits": 1, "lanes": 1}
+    schedule = dict(zip(names, tile, strict=True)) | PLAIN | {"stages": stages}
     kernel = REAL["large"]
     s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILIES["contraction/simt"].problem(kernel))
 

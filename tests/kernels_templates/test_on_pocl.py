@@ -14,6 +14,7 @@ from tolerance import assert_matches
 
 from gpucomp.codegen.render import render
 from gpucomp.kernel import Contraction, Rowwise
+from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
 
 # what a GPU allows: PoCL runs its schedules too, work-group by work-group
@@ -68,7 +69,7 @@ def test_a_result_without_elements_has_no_launch(case):
 
 def test_split_k_is_deterministic_and_leaves_its_counters_ready():
     kernel = CASES["contraction-aligned"]
-    schedule = {"tile_m": 16, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1, "splits": 4, "lanes": 1}
+    schedule = {**PLAIN, "tile_m": 16, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1, "splits": 4}
     source = render(kernel, schedule, opencl_device.target(), "k0")
     inputs = random_inputs(kernel)
 

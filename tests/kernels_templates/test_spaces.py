@@ -9,6 +9,7 @@ from kernels import conv, matmul, max_pool, reduction, softmax
 from template_cases import CASES, SMALLEST, default, is_empty, spread
 
 from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl
 
@@ -28,7 +29,7 @@ def test_defaults_are_legal_at_every_size(device):
 
 def test_defaults_are_legal_at_sizes_no_machine_has():
     p = SimpleNamespace(batch=1, m=1 << 20, n=1 << 16, k=1 << 20, a_by_depth=1, a_wide=4, b_by_depth=0, b_wide=4,
-                        out_wide=4, acc_bytes=4)  # fmt: skip
+                        out_wide=4, acc_bytes=4, a_copied=1, b_copied=1)  # fmt: skip
     for limits in DEVICES.values():
         family = FAMILIES["contraction/simt"]
 
@@ -65,7 +66,7 @@ def test_every_parameter_says_what_it_means_and_has_a_choice(family):
     ],
 )
 def test_contraction_objects_to_what_cannot_run(change, reason):
-    base = {"tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 2, "splits": 1, "lanes": 1}
+    base = {**PLAIN, "tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 2}
     family = FAMILIES["contraction/simt"]
     problem = family.problem(matmul(300, 300, 300))
 

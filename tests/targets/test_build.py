@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -154,3 +157,25 @@ def test_a_missing_compiler_names_the_extra(monkeypatch):
 
     with pytest.raises(DeviceError, match=r"pip install gpucomp\[nvrtc\]"):
         cuda.nvrtc.__wrapped__()
+
+
+def test_no_thread_hears_the_notes_of_another_s_compiler():
+    """Filters of warnings are the process's: a thread that restores them must not do so while another builds."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def first():
+        with opencl._quiet:
+            inside.set()
+            leave.wait(10)
+
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(first)
+        inside.wait(10)
+        with opencl._quiet:
+            leave.set()
+            done.result()
+            warnings.warn("a note", UserWarning, stacklevel=1)  # an error, were it heard
+    assert warnings.filters == before
+    with pytest.raises(UserWarning):
+        warnings.warn("a note", UserWarning, stacklevel=1)

@@ -1,0 +1,267 @@
+"""Operands that go from memory to shared memory as they are, by asynchronous copies: which can, and the text for it.
+
+An element can be copied when nothing is computed with it on its way: it is one load, perhaps guarded by a condition
+whose other side is zero, perhaps widened exactly (f16 to f32), which whoever reads the shared tile does instead.
+Neighbours that one copy of 4, 8 or 16 bytes moves are a *chunk*: contiguous, aligned, under one guard.
+
+Where a template stands is split as for every loader: what depends on the span alone (rows of ``a``, columns of ``b``)
+is computed before the loop over depth, what depends on the depth alone once a depth step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, reads_memory, regroup
+from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.emit import LANE, Emitter, lanes_of
+from gpucomp.codegen.operand import count, fast_axis, places
+from gpucomp.expr.core import (
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    both,
+    call,
+    hole,
+    index,
+    literal,
+    load,
+    select,
+    substitute,
+    var,
+)
+from gpucomp.ir.types import BOOL, I64, DType
+from gpucomp.kernel import Kernel
+
+COPY_BYTES = (16, 8, 4)  # what one asynchronous copy moves
+
+
+@dataclass(frozen=True)
+class Copyable:
+    """How an operand may be copied. ``width`` is the elements of a chunk, 0 where it cannot be, for ``reason``.
+
+    by_depth   1 when neighbours in memory are neighbours in depth, not in the span
+    """
+
+    by_depth: int
+    width: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The text that moves the chunks of one operand, for ``CopyLoader.span_steps`` chunks along the span.
+
+    span_lines    what depends on the span alone; reads ``<name>_span``, in elements, or chunks where they lie along it
+    arrays        its results as (array, C type, value); they are arrays for more than one span step, and then read as
+                  ``array[<name>_i]``; with one step the lines' own names are read
+    spans_used    whether ``lines`` read the span itself: ``<name>_span``, or ``<name>_spans[<name>_i]`` of several
+    depth_lines   what depends on the depth alone; reads the names that the caller gave
+    lines         the rest, of each chunk
+    address       C text of the chunk's first byte in memory; aligned even where nothing is to be read
+    valid         C text of the condition under which it is read; zeros stand in its place elsewhere
+    """
+
+    name: str
+    dtype: DType
+    width: int
+    span_lines: list[str]
+    arrays: list[tuple[str, str, str]]
+    spans_used: bool
+    depth_lines: list[str]
+    lines: list[str]
+    address: str
+    valid: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a chunk: 4, 8 or 16."""
+        return self.width * self.dtype.nbytes
+
+
+def stored(value: Expr) -> Expr:
+    """``value`` in the type that memory holds it in, with exact conversions left to whoever reads it.
+
+    ``cast(x[i], f32)`` of f16  ->  ``x[i]``;  ``select(c, cast(x[i], f32), 0.0)``  ->  ``select(c, x[i], 0)``
+    """
+    match value:
+        case Cast(value=inner) if _is_exact(inner.dtype, value.dtype):
+            return stored(inner)
+        case Select(condition=condition, then=then, otherwise=otherwise) if _is_zero(otherwise):
+            inner = stored(then)
+            return select(condition, inner, literal(0, inner.dtype))
+    return value
+
+
+def _is_exact(source: DType, target: DType) -> bool:
+    """Whether every value of ``source`` is one of ``target``."""
+    if source is BOOL or target is BOOL or target.bits <= source.bits:
+        return False
+    if source.is_float or target.is_float:
+        return source.is_float and target.is_float
+    return source.kind == target.kind or source.kind == "u"
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, Const) and value.value == 0 and math.copysign(1.0, value.value) > 0
+
+
+def _guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | str:
+    """The load that ``value`` is, and the conditions under which it is read; or why it is none."""
+    guards: list[Expr] = []
+    while isinstance(value, Select) and _is_zero(value.otherwise):
+        guards.append(value.condition)
+        value = value.then
+    if not isinstance(value, Load):
+        return "it is computed, not just read"
+    if any(map(reads_memory, (*guards, *value.index))):
+        return "where it is read from depends on memory"
+    return value, tuple(guards)
+
+
+def copyable(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[Var]) -> Copyable:
+    """Whether the operand ``value`` over its axes ``span`` and ``depth`` can be copied, along which, how wide."""
+    value = stored(value)
+    by_depth, _ = fast_axis(kernel, value, span, depth)
+    axes, others = (depth, span) if by_depth else (span, depth)
+    found = _guarded_load(value)
+    if isinstance(found, str):
+        return Copyable(by_depth, 0, found)
+    for nbytes in COPY_BYTES:
+        width = nbytes // value.dtype.nbytes
+        if width >= 1 and _is_chunk(kernel, value, axes, others, width):
+            return Copyable(by_depth, width)
+    return Copyable(by_depth, 0, f"no {COPY_BYTES[-1]} bytes of it are neighbours, aligned and under one guard")
+
+
+def _is_chunk(kernel: Kernel, value: Expr, axes: Sequence[Var], others: Sequence[Var], width: int) -> bool:
+    extent = count(axes)
+    if extent == 0 or extent % width or count(others) == 0:
+        return False
+    flat, other = var("flat", extent), var("other", count(others))
+    quotient, lane = var("quotient", extent // width), var(LANE, width)
+    at = lanes_of(flat, quotient, lane, width)
+    placed = places(axes, flat) | places(others, other)
+    found = _guarded_load(Rewriter(kernel.params, {v: substitute(e, at) for v, e in placed.items()})(value))
+    if isinstance(found, str):
+        return False
+    read, guards = found
+    aligned = width == 1 or is_aligned(read.index[0], lane, width)
+    return aligned and not any(lane in g.free for g in guards)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where the template stands: the axes of one operand as flat indices, made of variables that its text names.
+
+    span          flat index along the span in chunks (or elements, where chunks lie along the depth): one variable,
+                  ``<name>_span`` in the text; never past the end
+    depth         the same along the depth, of ``depth_names``' variables; may be past the end, where zeros are read
+    depth_names   what the text calls the variables of ``depth``
+    depth_limit   how many of ``depth`` there are; ``None`` when it never is past the end
+    batch         the batch index, ``batch`` in the text
+    """
+
+    span: Var
+    depth: Expr
+    depth_names: Mapping[Expr, str]
+    depth_limit: int | None
+    batch: Var
+
+
+def place(
+    kernel: Kernel,
+    value: Expr,
+    axes: tuple[Sequence[Var], Sequence[Var], Sequence[Var]],
+    walk: Walk,
+    *,
+    by_depth: int,
+    width: int,
+    lane: Var,
+) -> Expr:
+    """``value`` on the walk's variables and ``lane``, with one flat offset a load and zero past the end of the depth.
+
+    ``axes`` are the operand's span, depth and batch. Offsets and guards come in parts: of the span, of the depth, of
+    both.
+    """
+    span_axes, depth_axes, batch_axes = axes
+    depth_width, span_width = (width, 1) if by_depth else (1, width)
+    flat_span, flat_depth = var("flat_span", walk.span.extent * span_width), var("flat_depth", count(depth_axes))
+    chunk = var("depth", 1 << 62)
+    at = places(span_axes, flat_span) | places(depth_axes, flat_depth) | places(batch_axes, walk.batch)
+    placed = {
+        **lanes_of(flat_span, walk.span, lane, span_width),
+        **{v: substitute(e, {chunk: walk.depth}) for v, e in lanes_of(flat_depth, chunk, lane, depth_width).items()},
+    }
+    element = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})(value)
+    if walk.depth_limit is not None:
+        inside = call("lt", walk.depth, index(walk.depth_limit))
+        element = select(inside, element, literal(0, element.dtype))
+    return regroup(element, (frozenset({walk.span, walk.batch}), frozenset(walk.depth.free)))
+
+
+def hoisted(
+    printer: CPrinter, exprs: Sequence[Expr], walk: Walk, name: str, span_steps: int
+) -> tuple[list[str], list[tuple[str, str, str]], list[str], dict[Expr, str], bool]:
+    """What leaves the loops: span lines, arrays, depth lines, the names of all that, whether the span itself is read.
+
+    See ``Copy`` for what each is.
+    """
+    outer, inner = frozenset({walk.span, walk.batch}), frozenset(walk.depth.free)
+    known: dict[Expr, str] = {walk.span: f"{name}_span", walk.batch: "batch"}
+    parts = parts_within(exprs, outer)
+    span_lines, names = Emitter(printer, known, prefix=f"{name}s").named(parts)
+    arrays = [(f"{name}_at{i}", printer.ctype(part), text) for i, (part, text) in enumerate(names.items())]
+    if span_steps > 1:
+        names = {part: f"{array}[{name}_i]" for part, (array, _, _) in zip(names, arrays, strict=True)}
+    known = {walk.batch: "batch", **walk.depth_names, **names}
+    depth_lines, depth_names = Emitter(printer, known, prefix=f"{name}d").named(parts_within(exprs, inner))
+    known |= depth_names
+    stand_ins = {part: index(0) if part.dtype is I64 else hole("part", part.dtype) for part in parts}
+    spans_used = any(walk.span in substitute(e, stand_ins).free for e in exprs)
+    if spans_used:
+        known[walk.span] = f"{name}_span" if span_steps == 1 else f"{name}_spans[{name}_i]"
+    return span_lines, arrays, depth_lines, known, spans_used
+
+
+def copy_loader(
+    kernel: Kernel,
+    printer: CPrinter,
+    name: str,
+    value: Expr,
+    axes: tuple[Sequence[Var], Sequence[Var], Sequence[Var]],
+    walk: Walk,
+    *,
+    by_depth: int,
+    width: int,
+    span_steps: int,
+) -> Copy:
+    """The text that copies chunks of ``width`` elements of an operand which ``copyable`` allows that width."""
+    value, lane = stored(value), var(LANE, width)
+    first: dict[Expr, Expr] = {lane: index(0)}
+    element = place(kernel, value, axes, walk, by_depth=by_depth, width=width, lane=lane)
+    found = _guarded_load(element)
+    assert not isinstance(found, str), found
+    read, guards = found
+    offset = substitute(read.index[0], first)
+    valid = both([substitute(g, first) for g in guards]) if guards else literal(True, BOOL)
+    # regrouped once more: without the lane, parts may have become constants
+    offset, valid = _regrouped(offset, valid, walk)
+    span_lines, arrays, depth_lines, known, spans_used = hoisted(printer, [offset, valid], walk, name, span_steps)
+    lines, (at, condition) = Emitter(printer, known, prefix=f"{name}e").values([offset, valid])
+    source, dtype = printer.params[read.source]
+    return Copy(
+        name, dtype, width, span_lines, arrays, spans_used, depth_lines, lines, f"&{source}[{at}]", condition
+    )  # fmt: skip
+
+
+def _regrouped(offset: Expr, valid: Expr, walk: Walk) -> tuple[Expr, Expr]:
+    groups = (frozenset({walk.span, walk.batch}), frozenset(walk.depth.free))
+    moved = regroup(load(0, (offset,), I64), groups)
+    assert isinstance(moved, Load)
+    return moved.index[0], regroup(valid, groups)

@@ -1,0 +1,75 @@
+"""Small pieces of C text for templates: sums and products without idle terms, and the layout of a whole source."""
+
+from __future__ import annotations
+
+
+def plus(*terms: str | int) -> str:
+    """The sum of ``terms``, without those that are zero: ``plus("row", 0)`` is ``row``."""
+    return " + ".join(str(t) for t in terms if str(t) != "0") or "0"
+
+
+def times(text: str | int, factor: int) -> str:
+    """``text * factor``: numbers are multiplied out, and a factor of one is not written."""
+    text = str(text)
+    if text == "0" or factor == 0:
+        return "0"
+    if factor == 1:
+        return text
+    return str(int(text) * factor) if text.isdigit() else f"{_tight(text)} * {factor}"
+
+
+def over(text: str | int, divisor: int) -> str:
+    """``text / divisor`` of what is not negative."""
+    text = str(text)
+    if divisor == 1 or text == "0":
+        return text
+    return str(int(text) // divisor) if text.isdigit() else f"{_tight(text)} / {divisor}"
+
+
+def modulo(text: str | int, divisor: int) -> str:
+    """``text % divisor`` of what is not negative."""
+    text = str(text)
+    if divisor == 1 or text == "0":
+        return "0"
+    return str(int(text) % divisor) if text.isdigit() else f"{_tight(text)} % {divisor}"
+
+
+def _tight(text: str) -> str:
+    """``text`` as an operand of a product: sums get parentheses."""
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == " " and depth == 0 and position:
+            return f"({text})"
+    return text
+
+
+def tidy(text: str) -> str:
+    """``text`` with each line as far in as it has braces around it, and single blank lines where any are useful.
+
+    Templates then need not know how deep the blocks stand that hooks give them. Lines of a parameter list, which
+    stand before the brace, keep their own indentation.
+    """
+    lines: list[str] = []
+    depth = 0
+    in_signature = False
+    for line in (raw.rstrip() for raw in text.splitlines()):
+        body = line.lstrip()
+        if not body:
+            if lines and lines[-1] and not lines[-1].endswith("{"):
+                lines.append("")
+            continue
+        if depth == 0 and not in_signature:
+            in_signature = body.endswith("(")
+            indent = ""
+        elif in_signature:
+            indent = line[: len(line) - len(body)]
+        else:
+            indent = "  " * (depth - body.startswith("}"))
+        if body.startswith("}") and lines and not lines[-1]:
+            lines.pop()
+        lines.append(indent + body)
+        code = body.split("//")[0]
+        depth += code.count("{") - code.count("}")
+        in_signature = in_signature and depth == 0
+    return "\n".join(lines).rstrip() + "\n"

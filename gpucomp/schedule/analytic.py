@@ -1,0 +1,228 @@
+"""A kernel's time from arithmetic alone: what bounds it, and the floor that no schedule goes below.
+
+``floor`` needs only the kernel: multiply-adds at the device's best rate, every byte moved once. ``terms`` adds how the
+schedule cuts it up: work-groups to a unit, whole waves, bytes each work-group reads again, steps that wait for memory
+(kernels.md 4.2 gives the form; the constants are guesses until a device has been measured).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.schedule.device import Device
+from gpucomp.schedule.space import Geometry, Work
+
+LATENCY_CYCLES = 600  # from asking memory for a tile to having it
+HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
+EFFICIENCY = 0.8  # of the peak that well fed arithmetic reaches
+
+
+def operations(kernel: Kernel) -> float:
+    """Floating-point operations of ``kernel``: a multiply-add counts two, any other function one."""
+    memo: dict[Expr, float] = {}
+
+    def count(*exprs: Expr) -> float:
+        """Each shared part counts once, as it is computed once."""
+        seen: set[Expr] = set()
+        total, stack = 0.0, list(exprs)
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if isinstance(node, Reduce):
+                if node not in memo:
+                    memo[node] = math.prod(a.extent for a in node.axes) * (count(node.body) + 1)
+                total += memo[node]
+                continue
+            total += isinstance(node, Call) and node.dtype.is_float
+            stack.extend(node.operands)
+        return total
+
+    body = kernel.body
+    points = math.prod(v.extent for v in body.domain)
+    stored = count(*(s.value for s in kernel.stores))
+    match body:
+        case Loops():
+            return points * stored
+        case Contraction():
+            return points * (stored + 2 * math.prod(v.extent for v in body.k))
+        case Window():
+            return points * (stored + math.prod(v.extent for v in body.window) * (count(body.value) + 1))
+        case Rowwise():
+            per_point = sum(count(s.value) + 1 for s in body.statistics)
+            return points * (per_point + stored)
+        case Attention():
+            pairs, depth, values = (
+                math.prod(v.extent for v in axes)
+                for axes in (body.batch + body.rows + body.cols, body.depth, body.values)
+            )
+            # of a pair: two products, the score, a difference, exp, the total
+            return points * stored + pairs * (2 * depth + 2 * values + count(body.score) + 3)
+
+
+def traffic(kernel: Kernel) -> float:
+    """Bytes that must move at least once: every result, and of every operand no more than its loads can touch."""
+    body = kernel.body
+    inner: tuple[Var, ...] = ()
+    match body:
+        case Contraction(k=inner) | Window(window=inner) | Attention(cols=inner):
+            pass
+    times = math.prod(v.extent for v in (*body.domain, *inner))
+    total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
+    count: dict[int, float] = {}
+    for expr in kernel.expressions():
+        for source, reads in _reads(expr).items():
+            count[source] = count.get(source, 0) + reads
+    for source, reads in count.items():
+        operand = kernel.params[source]
+        total += min(operand.nbytes, times * reads * max(1, operand.dtype.nbytes))
+    return total
+
+
+def _reads(expr: Expr) -> dict[int, float]:
+    """Loads of each parameter for one point of the domain, those under a reduction times its extent."""
+    if isinstance(expr, Reduce):
+        extent = math.prod(a.extent for a in expr.axes)
+        return {source: extent * n for source, n in _reads(expr.body).items()}
+    inner = _parts(expr)
+    found: dict[int, float] = {}
+    for part in inner:
+        for source, n in _reads(part).items():
+            found[source] = found.get(source, 0) + n
+    inside = {ld for part in inner for ld in loads(part)}
+    for ld in loads(expr):
+        if ld not in inside:
+            found[ld.source] = found.get(ld.source, 0) + 1
+    return found
+
+
+def _parts(expr: Expr) -> list[Reduce]:
+    """The outermost reductions within ``expr``."""
+    found: list[Reduce] = []
+    stack, seen = [expr], set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Reduce):
+            found.append(node)
+        else:
+            stack.extend(node.operands)
+    return found
+
+
+def math_of(kernel: Kernel, device: Device) -> str:
+    """The fastest arithmetic that the kernel's meaning allows on the device."""
+    body = kernel.body
+    if not isinstance(body, (Contraction, Attention)):
+        return "fma"
+    name = body.acc.dtype.name
+    if name == "f32":
+        operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
+        name = _operand_type(*operands) or body.math
+    elif name == "i32":
+        name = "s8"
+    return name if device.matrix.get(name) else "fma"
+
+
+def _operand_type(*operands: Expr) -> str:
+    """``f16`` or ``bf16`` where both operands are numbers of that type, widened."""
+    names = set()
+    for operand in operands:
+        stack: list[Expr] = [operand]
+        while stack:
+            match stack.pop():
+                case Select(then=then, otherwise=otherwise):
+                    stack += [then, otherwise]
+                case Cast(value=value):
+                    names.add(value.dtype.name)
+                case Load(dtype=dtype) | Call(dtype=dtype):
+                    names.add(dtype.name)
+    return names.pop() if len(names) == 1 and names <= {"f16", "bf16"} else ""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Where a kernel's time goes, in microseconds. ``total`` is the launch and the longest of the others."""
+
+    flops: float
+    bytes: float
+    floor_us: float
+    occupancy: float  # resident work-items of a unit, of those it could have
+    resident: int  # work-groups on a unit
+    waves: float
+    compute_us: float
+    cache_us: float
+    memory_us: float
+    latency_us: float
+    launch_us: float
+    extra_us: float
+
+    @property
+    def total_us(self) -> float:
+        return self.launch_us + self.extra_us + max(self.compute_us, self.cache_us, self.memory_us, self.latency_us)
+
+    @property
+    def limiter(self) -> str:
+        """The largest term; ``launch`` where nothing is larger than starting the kernel."""
+        found = {
+            "arithmetic": self.compute_us,
+            "cache": self.cache_us,
+            "memory": self.memory_us,
+            "latency": self.latency_us,
+            "launch": self.launch_us,
+        }
+        return max(found, key=lambda name: found[name])
+
+
+def floor_us(kernel: Kernel, device: Device) -> float:
+    """Microseconds below which no schedule gets: arithmetic at its peak, or every byte moved once."""
+    macs = operations(kernel) / 2
+    return max(macs / device.rate(math_of(kernel, device)), traffic(kernel) / (device.dram_gbs * 1e3))
+
+
+def resident_groups(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
+    """Work-groups that fit on a unit at once; registers are dealt out by eights to whole warps."""
+    warps = -(-threads // 32)
+    by_registers = device.registers // (warps * 32 * max(8, -(-registers // 8) * 8))
+    by_shared = device.shared_bytes // max(1, shared_bytes + device.group_shared)
+    return max(0, min(device.groups, device.threads // max(1, warps * 32), by_registers, by_shared))
+
+
+def terms(
+    kernel: Kernel, device: Device, geometry: Geometry, *, registers: int, shared_bytes: int, work: Work | None = None
+) -> Terms:
+    """The terms of one launch. Without ``work`` the kernel's own operations and bytes are dealt out evenly."""
+    flops, moved = operations(kernel), traffic(kernel)
+    groups = math.prod(geometry.groups)
+    threads = math.prod(geometry.items)
+    if work is None:
+        work = Work(flops / 2 / max(1, groups), moved / max(1, groups), math=math_of(kernel, device))
+    resident = max(1, resident_groups(device, threads, registers, shared_bytes))
+    share = -(-groups // device.units) if groups else 0  # of the busiest unit
+    together = min(resident, max(1, share))
+    hiding = min(1.0, together * -(-threads // 32) / HIDING_WARPS)
+    rate = device.rate(work.math) / device.units * EFFICIENCY * hiding
+    cycle_us = 1e-3 / device.ghz
+    return Terms(
+        flops=flops,
+        bytes=moved,
+        floor_us=floor_us(kernel, device),
+        occupancy=together * threads / device.threads,
+        resident=resident,
+        waves=groups / (device.units * resident),
+        compute_us=share * work.macs / rate,
+        cache_us=max(
+            groups * work.cache_bytes / (device.l2_gbs * 1e3),
+            share * work.cache_bytes / device.unit_bytes * cycle_us,
+        ),
+        memory_us=moved / (device.dram_gbs * 1e3),
+        latency_us=-(-share // resident) * (work.steps + 1) * LATENCY_CYCLES * cycle_us if share else 0.0,
+        launch_us=device.launch_us,
+        extra_us=work.extra_us,
+    )

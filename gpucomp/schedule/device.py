@@ -1,0 +1,82 @@
+"""What a device can do in a microsecond: the numbers that the analytic model and the static report reckon with.
+
+An architecture is represented by one common device. The figures are the vendor's data sheets'; where a better one was
+measured it stands instead, and a comment says so. They rank schedules and give floors; they promise nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU.
+
+    units         SMs or compute units
+    ghz           clock under load
+    fma           f32 multiply-adds that a unit starts each cycle
+    matrix        multiply-adds of a unit's matrix cores each cycle, by operand type; empty where there are none
+    dram_gbs      bandwidth of memory, GB/s
+    l2_gbs        bandwidth of the last cache that the units share, GB/s
+    l2_bytes      its size
+    unit_bytes    bytes a unit takes from that cache each cycle
+    registers     32-bit registers of a unit
+    threads       work-items resident on a unit
+    groups        work-groups resident on a unit
+    shared_bytes  shared memory of a unit, and what each work-group costs besides what it asked for
+    launch_us     what a kernel costs that waits for the one before it, in a graph
+    """
+
+    name: str
+    units: int
+    ghz: float
+    fma: int
+    dram_gbs: float
+    l2_gbs: float
+    l2_bytes: int
+    shared_bytes: int
+    threads: int = 2048
+    groups: int = 32
+    registers: int = 65536
+    unit_bytes: int = 64
+    group_shared: int = 1024
+    launch_us: float = 2.5
+    matrix: Mapping[str, int] = field(default_factory=dict)
+
+    def rate(self, math: str) -> float:
+        """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma`` or a matrix operand type."""
+        per_unit = self.fma if math == "fma" else self.matrix[math]
+        return self.units * per_unit * self.ghz * 1e3
+
+
+def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
+    found = {"f16": f16, "bf16": f16, "tf32": tf32, "3xtf32": tf32 // 3, "s8": s8}
+    return {name: rate for name, rate in found.items() if rate}
+
+
+MIB = 1 << 20
+CUDA = {
+    "sm_75": Device("T4", 40, 1.35, 64, 300, 1200, 4 * MIB, 65536, threads=1024, groups=16, group_shared=0,
+                    matrix=_matrix(512, 0, 1024) | {"bf16": 0}),
+    "sm_80": Device("A100", 108, 1.41, 64, 1400, 4800, 40 * MIB, 167936, matrix=_matrix(1024, 512, 2048)),
+    "sm_86": Device("RTX 3090", 82, 1.70, 128, 880, 2500, 6 * MIB, 102400, threads=1536, groups=16,
+                    matrix=_matrix(256, 128, 1024)),
+    "sm_89": Device("RTX 4090", 128, 2.52, 128, 930, 5000, 72 * MIB, 102400, threads=1536, groups=24,
+                    matrix=_matrix(256, 128, 1024)),
+    # 4.3 TB/s is a measured copy; 6154 bytes a cycle from L2 is the ceiling that DeepGEMM's cost model uses
+    "sm_90a": Device("H200", 132, 1.83, 128, 4300, 11000, 50 * MIB, 233472, launch_us=2.0,
+                     matrix=_matrix(2048, 1024, 4096)),
+    # by mma.sync, not by tcgen05
+    "sm_100": Device("B200", 148, 1.85, 128, 7000, 14000, 126 * MIB, 233472, launch_us=2.0,
+                     matrix=_matrix(1024, 512, 2048)),
+    "sm_120": Device("RTX 5090", 170, 2.41, 128, 1650, 7000, 96 * MIB, 102400, threads=1536, groups=24,
+                     matrix=_matrix(256, 128, 1024)),
+}  # fmt: skip
+OPENCL = {
+    "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
+    "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 32768, threads=1024, launch_us=40),
+    "amd": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, threads=2048, registers=131072,
+                  launch_us=8),
+}  # fmt: skip

@@ -1,0 +1,99 @@
+"""What a model's kernels cost, read off the compiler and the analytic model: nothing runs, no GPU is needed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.compiler import Lowered, Progress
+from gpucomp.errors import UsageError
+from gpucomp.kernel import Step
+from gpucomp.planning import Rendered
+from gpucomp.schedule.analytic import Terms, terms
+from gpucomp.targets import cuda, sass
+from gpucomp.targets.target import Target
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One launch. ``instructions`` is ``None`` where no disassembler is installed."""
+
+    name: str
+    label: str
+    engine: str
+    schedule: Mapping[str, int]
+    groups: tuple[int, int, int]
+    items: tuple[int, int, int]
+    resources: cuda.Resources
+    shared_bytes: int
+    instructions: Counter[str] | None
+    terms: Terms
+
+    @property
+    def spills(self) -> int:
+        """Bytes of local memory: spilled registers and arrays that have no register."""
+        return self.resources.spill_stores + self.resources.spill_loads + self.resources.stack_bytes
+
+
+def costs(lowered: Lowered, target: Target, tell: Progress = lambda stage, done, total: None) -> list[Cost]:
+    """The cost of every launch of a model for a CUDA architecture, in order.
+
+    Raises ``UsageError`` for a target that ptxas does not compile for.
+    """
+    if target.kind != "cuda" or target.device is None:
+        raise UsageError(
+            f"a static report reads what ptxas says: give --target cuda:sm_XX, not {target.name}", code="GPC2012"
+        )
+    steps = [s for s in lowered.steps if s in lowered.rendered and 0 not in lowered.rendered[s].source.geometry.groups]
+    sources = {lowered.rendered[step].source.name: lowered.rendered[step].source for step in steps}
+    built: dict[str, tuple[cuda.Resources, Counter[str] | None]] = {}
+    with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
+        for number, (name, found) in enumerate(
+            zip(sources, pool.map(lambda source: _built(source, target), sources.values()), strict=True)
+        ):
+            tell("compile", number, len(sources))
+            built[name] = found
+    return [_cost(step, lowered.rendered[step], built[lowered.rendered[step].source.name], target) for step in steps]
+
+
+def _built(source: KernelSource, target: Target) -> tuple[cuda.Resources, Counter[str] | None]:
+    cubin, log = cuda.compile_source(source, target)
+    return cuda.resources(log)[source.name], sass.instructions(cubin)
+
+
+def _cost(step: Step, item: Rendered, built: tuple[cuda.Resources, Counter[str] | None], target: Target) -> Cost:
+    resources, instructions = built
+    kernel, source, family = step.kernel, item.source, item.choice.family
+    assert kernel is not None
+    assert target.device is not None
+    shared = resources.shared_bytes + source.geometry.dynamic_shared_bytes
+    work = None
+    if family.work is not None:
+        work = family.work(SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(kernel)))
+    found = terms(kernel, target.device, source.geometry, registers=resources.registers, shared_bytes=shared, work=work)
+    return Cost(
+        step.name,
+        kernel.label,
+        family.title,
+        source.schedule,
+        source.geometry.groups,
+        source.geometry.items,
+        resources,
+        shared,
+        instructions,
+        found,
+    )
+
+
+def total_us(found: Sequence[Cost]) -> float:
+    """The model's predicted latency: launch after launch."""
+    return sum(cost.terms.total_us for cost in found)
+
+
+def floor_us(found: Sequence[Cost]) -> float:
+    return sum(cost.terms.floor_us for cost in found)

@@ -1,0 +1,52 @@
+"""What machine code a cubin holds: nvdisasm's listing, counted. No GPU and no driver are needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
+TIMEOUT_S = 60
+
+
+@cache
+def disassembler() -> Path | None:
+    """nvdisasm, from NVIDIA's wheel (nvidia-cuda-nvdisasm) or the PATH."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(folder).glob("*/bin/nvdisasm"), reverse=True):
+            return path
+    found = shutil.which("nvdisasm")
+    return Path(found) if found else None
+
+
+def instructions(cubin: bytes) -> Counter[str] | None:
+    """How often each instruction stands in ``cubin``, modifiers included; ``None`` where there is no nvdisasm."""
+    tool = disassembler()
+    if tool is None:
+        return None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        return None
+    return Counter(INSTRUCTION.findall(done.stdout))
+
+
+def count(found: Counter[str], *opcodes: str) -> int:
+    """Instructions whose name before the first dot is one of ``opcodes``."""
+    return sum(n for name, n in found.items() if name.split(".")[0] in opcodes)
+
+
+def wide_share(found: Counter[str]) -> float:
+    """The part of global loads, asynchronous copies included, that move 16 bytes; 1 where there is none."""
+    loads = {name: n for name, n in found.items() if name.split(".")[0] in ("LDG", "LDGSTS")}
+    total = sum(loads.values())
+    return sum(n for name, n in loads.items() if ".128" in name) / total if total else 1.0

@@ -1,0 +1,163 @@
+"""The parameters of the contraction family's `gemv` engine: few rows (or columns), each a long sum, no tiles.
+
+The operand with many rows or columns is the *matrix*, the other one the *vectors*, ``few`` of them. The matrix is
+read once, in the widest accesses that memory allows, straight to registers; the vectors come from the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.operand import fast_axis
+from gpucomp.ir.types import F32, F64, I32, I64, U32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+
+PARAMS = (
+    Param("many_items", (1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns"),
+    Param("depth_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-items that share a sum"),
+    Param("accesses", (1, 2, 4), "rows or columns of the matrix per work-item, or vectors of them"),
+    Param("unroll", (1, 2, 4, 8), "steps of the sum whose reads are under way together"),
+    Param("shuffle", (0, 1), "1: a warp adds up its sums by shuffles before they meet in shared memory"),
+)
+MOST_ROWS, MOST_COLUMNS = 8, 4  # more of them fill a tile of simt's
+LEAST_DEPTH = 64  # of a sum that several work-items share, where simt's tile would idle otherwise
+MAX_GROUPS = (1 << 31) - 1
+SHUFFLED = (F32, F64, I32, U32, I64)
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
+    if 0 in (m, n):
+        return "there is nothing to compute"
+    if m > MOST_ROWS and (n > MOST_COLUMNS or k < LEAST_DEPTH):
+        return f"{m} rows and {n} columns are no vectors: at most {MOST_ROWS} rows or {MOST_COLUMNS} columns are"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes, and how memory runs.
+
+    few, many   rows and columns of the result, or columns and rows where ``few_columns``
+    by_depth    1 when the matrix's neighbours in memory are neighbours in depth
+    width       elements that an access of it takes: of both operands, where it is along the depth
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
+    few_columns = int(m > MOST_ROWS or (n <= MOST_COLUMNS and n < m))
+    matrix, vectors = ((body.a, body.m), (body.b, body.n))[:: 1 if few_columns else -1]
+    by_depth, width = fast_axis(kernel, *matrix, body.k)
+    if by_depth:
+        along, narrow = fast_axis(kernel, *vectors, body.k)
+        width = min(width, narrow if along else 1)
+    return {
+        "batch": batch, "m": m, "n": n, "k": k,
+        "few": min(m, n) if few_columns else m, "many": m if few_columns else n, "few_columns": few_columns,
+        "by_depth": by_depth, "width": width, "acc_bytes": max(4, body.acc.dtype.nbytes),
+        "shuffles": int(body.acc.dtype in SHUFFLED),
+    }  # fmt: skip
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """``sums`` of a work-item and vector; ``tile``: rows or columns of a work-group, in ``groups_many`` of them."""
+    sums = s.accesses * (1 if p.by_depth else p.width)
+    tile = s.many_items * sums
+    groups_many = -(-p.many // tile)
+    return {
+        "threads": s.many_items * s.depth_items,
+        "sums": sums,
+        "tile": tile,
+        "depth_step": s.depth_items * (p.width if p.by_depth else 1),
+        "groups_many": groups_many,
+        "groups": groups_many * p.batch,
+        "parts": s.depth_items // 32 if s.shuffle else s.depth_items,
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    d = SimpleNamespace(**derive(s, p))
+    return d.parts * p.few * d.tile * p.acc_bytes
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What has to be held at once: the sums, one step of the matrix and of a vector, addresses, 24 for the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    words = p.acc_bytes // 4
+    vectors = p.width if p.by_depth else p.few
+    return words * (p.few * d.sums + vectors + s.accesses * p.width) + p.few + s.accesses + 24
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > min(limits.shared_bytes, 48 << 10):
+        yield f"{shared} B of shared memory, the device has {min(limits.shared_bytes, 48 << 10)} B"
+    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
+        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if d.groups > MAX_GROUPS:
+        yield f"{d.groups} work-groups, a launch has at most {MAX_GROUPS}"
+    if not s.shuffle:
+        return
+    if not (limits.subgroups and limits.warp == 32 and p.shuffles):
+        yield "shuffles are of warps of 32 that have them, and of sums of 4 or 8 bytes"
+    if s.depth_items % 32:
+        yield f"depth_items={s.depth_items} is no number of whole warps"
+    if not p.by_depth:
+        yield "work-items of a warp share no sum: they stand side by side along the matrix's columns"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry((d.groups, 1, 1), (d.threads, 1, 1))
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The work-group that a model of one unit's cycles finds fastest. A CPU's work-items are alone.
+
+    Legal wherever a work-item has 128 registers; eight rows of a narrow device are left to the next engine.
+    """
+    if limits.warp == 1:
+        return {"many_items": 1, "depth_items": 1, "accesses": 4, "unroll": 4, "shuffle": 0}
+    steps = max(1, p.k // (p.width if p.by_depth else 1))
+    candidates = []
+    for many_items in (32, 16, 8, 4, 2, 1):
+        for depth_items in (256, 128, 64, 32, 16, 8, 4, 2, 1):
+            if many_items * depth_items > 256 or depth_items > max(1, steps):
+                continue
+            shape = {"many_items": many_items, "depth_items": depth_items, "accesses": 1, "unroll": 4}
+            ways = [shape | {"shuffle": shuffle} for shuffle in (1, 0)]
+            candidates += [s for s in ways if not list(objections(SimpleNamespace(**s), p, limits))][:1]
+    least = {"many_items": 1, "depth_items": 1, "accesses": 1, "unroll": 1, "shuffle": 0}
+    return min([*candidates, least], key=lambda s: cycles(s, p, limits))
+
+
+LATENCY = 600  # cycles from asking memory to having it
+SECTOR = 32  # bytes that memory moves at least
+UNIT_BYTES_PER_CYCLE = 32  # of one unit's share of the bandwidth, about
+
+
+def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+    """Of the busiest unit: its share of the matrix's bytes, or the way of one work-item through its sum."""
+    d = SimpleNamespace(**derive(SimpleNamespace(**s), p))
+    shared_out = -(-d.groups // limits.units)
+    rounds = -(-p.k // (d.depth_step * s["unroll"]))
+    resident = max(1, min(shared_out, 2048 // max(32, d.threads)))
+    element = 4
+    waste = 1.0 if p.by_depth else max(1.0, SECTOR / (element * d.tile))
+    if p.by_depth and s["depth_items"] * p.width * element < SECTOR:
+        waste = SECTOR / (s["depth_items"] * p.width * element)
+    moved = shared_out * d.tile * p.k * element * waste / UNIT_BYTES_PER_CYCLE
+    idle = 32 / min(32, d.threads)  # lanes of a warp without work
+    added = 8 * d.parts + (40 if s["shuffle"] else 0)
+    return max(moved * idle, -(-shared_out // resident) * rounds * LATENCY) + added
+
+
+FAMILY = Family(
+    "contraction", "contraction/gemv.j2", PARAMS, problem, objections, derive, geometry, default, "gemv", accepts
+)

@@ -1,0 +1,132 @@
+"""``bench --static``, ``inspect --why`` and ``inspect --spaces`` on a small model, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gpucomp
+from gpucomp import cli, config, static
+from gpucomp.cli import costs
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.compiler import lower
+from gpucomp.errors import UsageError
+from gpucomp.targets import cuda, resolve, sass
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+SHAPES = {"image": (2, 1, 8, 8)}
+OPEN = ("--shapes", "image:2x1x8x8")  # the network leaves its batch open
+
+
+@pytest.fixture(scope="module")
+def found():
+    target = cuda.manifest("sm_80")
+    return static.costs(lower(DIGITS, target, SHAPES), target)
+
+
+def command(capfd, *arguments):
+    with config.using():
+        code = cli.main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_every_launch_is_there_with_what_ptxas_and_the_disassembler_say(found):
+    executable = gpucomp.compile(DIGITS, target="cuda:sm_80", shapes=SHAPES)
+
+    assert [c.name for c in found] == [launch.name for launch in executable.plan.launches]
+    for cost in found:
+        assert 8 <= cost.resources.registers <= 255
+        assert cost.spills == 0
+        assert cost.instructions["EXIT"] >= 1
+        assert cost.terms.total_us > cost.terms.floor_us > 0
+    assert any(sass.count(c.instructions, "FFMA") for c in found)
+
+
+def test_loads_are_told_apart_by_width():
+    mix = sass.Counter({"LDG.E.128.CONSTANT": 3, "LDG.E": 1, "LDGSTS.E.BYPASS.128": 4, "LDS.128": 9})
+
+    assert sass.count(mix, "LDG") == 4
+    assert sass.wide_share(mix) == 7 / 8
+    assert sass.wide_share(sass.Counter({"FFMA": 2})) == 1.0
+
+
+def test_instructions_are_read_off_a_listing_with_predicates_and_uniform_registers():
+    text = """
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*00f0*/              @!P0 LDC.64 R2, c[0x0][0x210] ;
+        /*0100*/             @!UP1 UIADD3 UR4, UR4, 0x1, URZ ;
+        .byte 1
+    """
+    assert sass.INSTRUCTION.findall(text) == ["LDC", "LDC.64", "UIADD3"]
+
+
+def test_the_report_is_a_table_and_json(found, capfd, tmp_path):
+    code, out, _ = command(capfd, "bench", DIGITS, *OPEN, "--static", "--target", "cuda:sm_80", "--json", tmp_path / "r.json")
+
+    data = json.loads((tmp_path / "r.json").read_text())
+    assert code == 0
+    assert out.splitlines()[0].split()[:3] == ["#", "kernel", "engine"]
+    assert "A100" in out
+    assert len(data["kernels"]) == len(found)
+    assert data["predicted_us"] == pytest.approx(static.total_us(found))
+    assert data["floor_us"] == pytest.approx(static.floor_us(found))
+
+
+def test_a_missing_disassembler_is_said(found, monkeypatch):
+    target = cuda.manifest("sm_80")
+    monkeypatch.setattr(sass, "disassembler", lambda: None)
+
+    assert sass.instructions(b"") is None
+    without = [
+        static.Cost(**{f: getattr(c, f) for f in c.__dataclass_fields__} | {"instructions": None}) for c in found
+    ]
+    assert "pip install nvidia-cuda-nvdisasm" in costs.static(without, target)[-1]
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl:generic"])
+def test_targets_without_ptxas_have_no_static_report(target):
+    device = resolve(target)
+    with pytest.raises(UsageError, match="give --target cuda:sm_XX"):
+        static.costs(lower(DIGITS, device, SHAPES), device)
+
+
+def test_why_names_every_term(capfd):
+    code, out, _ = command(capfd, "inspect", DIGITS, *OPEN, "--why", "--target", "cuda:sm_80")
+
+    assert code == 0
+    for word in ("floor", "waves", "occupancy", "arithmetic", "cache", "memory", "latency", "launch", "bound by"):
+        assert word in out
+
+
+def test_spaces_count_each_distinct_problem_once(capfd):
+    code, out, _ = command(capfd, "inspect", DIGITS, *OPEN, "--spaces", "--target", "cuda:sm_80")
+
+    rows = out.splitlines()[1:]
+    assert code == 0
+    assert len(rows) == len(set(rows))
+    assert any(row.startswith("contraction/simt") for row in rows)
+
+
+def test_a_small_space_is_counted_and_a_large_one_estimated():
+    pool, simt = FAMILIES["pool"], FAMILIES["contraction/simt"]
+    from kernels import matmul, max_pool
+
+    limits = cuda.manifest("sm_80").limits
+    counted = costs.legal(pool, pool.problem(max_pool((1, 9, 9, 8), 3, 2, 1)), limits)
+    estimated = costs.legal(simt, simt.problem(matmul(64, 64, 64)), limits)
+
+    assert int(counted) == sum(1 for _ in pool.legal(pool.problem(max_pool((1, 9, 9, 8), 3, 2, 1)), limits))
+    assert estimated.startswith("~")
+    assert int(estimated[1:]) > 0
+
+
+def test_a_compiled_model_has_no_expressions_to_reckon_with(capfd, tmp_path):
+    (tmp_path / "m.gpuc").write_bytes(b"x")
+
+    code, _, err = command(capfd, "bench", tmp_path / "m.gpuc", "--static", "--target", "cuda:sm_80")
+
+    assert code == 2
+    assert "give the .onnx model" in err

@@ -1,0 +1,226 @@
+"""The contraction family's `gemv` engine: few rows or columns, both orders of the matrix, on every device there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.harness import RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from template_cases import default, spread
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES, engines_of, family_of
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import BF16, F16, F64, I8, I32
+from gpucomp.schedule.choose import choose
+from gpucomp.schedule.space import Limits
+from gpucomp.targets import cuda, opencl
+
+GEMV = FAMILIES["contraction/gemv"]
+TARGET = cuda.manifest("sm_80")
+GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8, subgroups=False)
+CASES = {
+    "row": matmul(1, 100, 72),
+    "row of odd sizes": matmul(1, 97, 131),
+    "rows": matmul(5, 36, 44),
+    "eight rows": matmul(8, 20, 33),
+    "matrix along the depth": matmul(1, 53, 72, b_transposed=True),
+    "rows along the depth": matmul(3, 22, 40, b_transposed=True),
+    "vectors across the depth": matmul(3, 20, 40, a_transposed=True, b_transposed=True),
+    "batched": matmul(2, 12, 20, batch=(3, 2)),
+    "batched along the depth": matmul(4, 7, 36, batch=(3,), b_transposed=True),
+    "one column": matmul(67, 1, 70),
+    "few columns": matmul(41, 3, 68, b_transposed=True),
+    "few columns of a batch": matmul(23, 2, 64, batch=(2,), a_transposed=True),
+    "one": matmul(1, 1, 1),
+    "no depth": matmul(3, 6, 0),
+    "f16": matmul(2, 40, 48, dtype=F16),
+    "f16 along the depth": matmul(2, 11, 48, dtype=F16, b_transposed=True),
+    "bf16": matmul(1, 24, 40, dtype=BF16, b_transposed=True),
+    "f64": matmul(3, 10, 22, dtype=F64, acc=F64, b_transposed=True),
+    "i8": matmul(2, 12, 33, dtype=I8, acc=I32),
+    "a window of one position": conv((1, 3, 3, 8), 12, (3, 3)),
+    "a padded window": conv((1, 2, 2, 8), 12, (3, 3), pad=1),
+    "groups": grouped_conv((1, 3, 2, 12), 3, 8, (3, 2)),
+    "into a part": into_part(matmul(2, 22, 17), 1, 5, 3),
+}
+
+
+def schedules(name):
+    kernel = CASES[name]
+    limits = TARGET.with_limits(threads=128).limits
+    return [default(kernel, TARGET.limits, GEMV), *spread(kernel, limits, 2, seed=len(name), family=GEMV)]
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {
+        (name, number): render(CASES[name], schedule, TARGET, f"k{position}_{number}", GEMV)
+        for position, name in enumerate(CASES)
+        for number, schedule in enumerate(schedules(name))
+    }
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(sources, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+def run(kernel, source, compiled, inputs, order="forward"):
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    args = [*(np.ascontiguousarray(a) for a in inputs), *outputs]
+    compiled.run(source.geometry.groups, source.geometry.items, args, order=order, seed=3)
+    return outputs
+
+
+def terms_of(kernel):
+    return max(1, GEMV.problem(kernel)["k"])
+
+
+def assert_right(kernel, inputs, found):
+    for actual, right in zip(found, expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=terms_of(kernel))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
+    kernel = CASES[name]
+    inputs = random_inputs(kernel)
+    wanted = expected(kernel, inputs)
+    for number in range(3):
+        results = [run(kernel, *built[name, number], inputs, order) for order in ("forward", "reversed", "shuffled")]
+        for actual, right in zip(results[0], wanted, strict=True):
+            assert_matches(actual, right, terms=terms_of(kernel))
+        for other in results[1:]:
+            for a, b in zip(results[0], other, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_opencl_text_gives_numpy_s_answer(name):
+    kernel, target = CASES[name], opencl_device.target()
+    inputs = random_inputs(kernel)
+    wanted = expected(kernel, inputs)
+    for schedule in (default(kernel, target.limits, GEMV), default(kernel, GPU, GEMV)):
+        found = opencl_device.run(kernel, render(kernel, schedule, target, "k0", GEMV), inputs)
+        for actual, right in zip(found, wanted, strict=True):
+            assert_matches(actual, right, terms=terms_of(kernel))
+
+
+WATCHED = {
+    "by shuffles": (matmul(3, 9, 600, b_transposed=True),
+                    {"many_items": 2, "depth_items": 128, "accesses": 2, "unroll": 2, "shuffle": 1}),
+    "in shared memory": (matmul(2, 24, 19),
+                         {"many_items": 4, "depth_items": 8, "accesses": 1, "unroll": 1, "shuffle": 0}),
+}  # fmt: skip
+BUGS = {
+    "a missing barrier": ("  __syncthreads();\n", ""),
+    "a part left out of the sum": ("part = 1;", "part = 2;"),
+    "a step too few": ("depth < ", "depth + 4 < "),
+}
+
+
+@pytest.fixture(scope="module")
+def watched():
+    sources = {
+        name: render(kernel, schedule, TARGET, f"w{number}", GEMV)
+        for number, (name, (kernel, schedule)) in enumerate(WATCHED.items())
+    }
+    pairs = {(name, None): (s.text, s.name) for name, s in sources.items()}
+    pairs |= {(name, bug): (s.text.replace(*BUGS[bug], 1), s.name) for name, s in sources.items() for bug in BUGS}
+    return sources, dict(zip(pairs, compile_many(list(pairs.values()), sanitizer="thread"), strict=True)), pairs
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_no_work_item_races_another(name, watched):
+    sources, compiled, _ = watched
+    kernel, _ = WATCHED[name]
+    inputs = random_inputs(kernel)
+
+    found = run(kernel, sources[name], compiled[name, None], inputs)
+
+    assert_right(kernel, inputs, found)
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_a_missing_barrier_is_seen(name, watched):
+    sources, compiled, _ = watched
+
+    with pytest.raises(RaceError):
+        run(WATCHED[name][0], sources[name], compiled[name, "a missing barrier"], random_inputs(WATCHED[name][0]))
+
+
+@pytest.mark.parametrize("bug", ["a part left out of the sum", "a step too few"])
+@pytest.mark.parametrize("name", WATCHED)
+def test_a_wrong_sum_is_seen(name, bug, watched):
+    sources, compiled, pairs = watched
+    assert pairs[name, bug][0] != sources[name].text
+    kernel = WATCHED[name][0]
+    inputs = random_inputs(kernel)
+
+    found = run(kernel, sources[name], compiled[name, bug], inputs)
+
+    with pytest.raises(AssertionError):
+        assert_right(kernel, inputs, found)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_120"])
+def test_defaults_of_classifiers_spill_nothing_and_read_16_bytes_at_once(arch):
+    target = cuda.manifest(arch)
+    for kernel in (matmul(1, 1000, 2048), matmul(8, 1000, 2048, b_transposed=True), matmul(4, 512, 512, dtype=F16)):
+        schedule = default(kernel, target.limits, GEMV)
+        source = render(kernel, schedule, target, "k0", GEMV)
+        _, log = cuda.compile_source(source, target)
+        used = cuda.resources(log)["k0"]
+
+        assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+        assert "reinterpret_cast<const uint4*>(x1" in source.text
+        problem = SimpleNamespace(**GEMV.problem(kernel))
+        assert used.shared_bytes == GEMV.derive(SimpleNamespace(**schedule), problem)["parts"] * problem.few * (
+            GEMV.derive(SimpleNamespace(**schedule), problem)["tile"] * problem.acc_bytes
+        )
+
+
+MANIFESTS = [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)]
+
+
+@pytest.mark.parametrize("target", MANIFESTS, ids=lambda t: t.name)
+def test_every_device_gets_a_schedule_and_a_gpu_with_registers_this_engine_s(target):
+    for kernel in CASES.values():
+        choice = choose(kernel, engines_of(kernel), target.limits)
+
+        assert choice.family.reasons(choice.schedule, choice.family.problem(kernel), target.limits) == []
+        assert choice.family is GEMV or target.limits.registers < 128
+
+
+def test_a_row_is_gemv_s_and_a_tile_is_simt_s():
+    row, tile, empty = matmul(1, 1000, 2048), matmul(64, 1000, 2048), matmul(0, 5, 9)
+
+    assert choose(row, engines_of(row), TARGET.limits).family is GEMV
+    for kernel in (tile, empty):
+        assert GEMV.accepts(kernel, frozenset()) != ""
+        assert choose(kernel, engines_of(kernel), TARGET.limits).family is family_of(kernel)
+
+
+LEGAL = {"many_items": 4, "depth_items": 64, "accesses": 1, "unroll": 4, "shuffle": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "kernel", "limits", "reason"),
+    [
+        ({"many_items": 64, "depth_items": 256}, CASES["row"], TARGET.limits, "work-items per work-group"),
+        ({"depth_items": 16}, CASES["matrix along the depth"], TARGET.limits, "whole warps"),
+        ({}, CASES["row"], TARGET.limits, "share no sum"),
+        ({}, CASES["matrix along the depth"], GPU, "shuffles are"),
+        ({"many_items": 64, "depth_items": 16, "shuffle": 0, "accesses": 4}, CASES["eight rows"], TARGET.limits,
+         "shared memory"),
+        ({"accesses": 4, "unroll": 8, "shuffle": 0}, matmul(8, 96, 32), replace(GPU, registers=128), "registers per work-item"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_objected_to(change, kernel, limits, reason):
+    along = matmul(1, 512, 512, b_transposed=True)
+    assert GEMV.reasons(LEGAL, GEMV.problem(along), TARGET.limits) == []
+
+    assert any(reason in r for r in GEMV.reasons(LEGAL | change, GEMV.problem(kernel), limits))

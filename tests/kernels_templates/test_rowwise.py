@@ -1,0 +1,267 @@
+"""The rowwise family: who shares a row, what is kept, how wide it reads; and the mistakes that its tests have to see."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.errors import CudaOnCpuError
+from cuda_on_cpu.harness import RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import layer_norm, random_inputs, reduction, softmax
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8, U64
+from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
+from gpucomp.targets import cuda, opencl
+
+FAMILY = FAMILIES["rowwise"]
+TARGET = cuda.manifest("sm_80")
+GENERIC = opencl.manifest("generic")
+BASE = {"lanes": 8, "rows_per_group": 4, "vector": 1, "keep": 1, "splits": 1}
+LONG = {"lanes": 64, "rows_per_group": 1, "vector": 1, "keep": 0, "splits": 4}
+
+# kernel, schedule: what the template can do, each with a tail of rows or columns
+FEATURES = {
+    "two lanes": (softmax(37, 9), BASE | {"lanes": 2, "rows_per_group": 16}),
+    "half a warp": (layer_norm(5, 39), BASE | {"lanes": 16}),
+    "a warp": (layer_norm(3, 132), BASE | {"lanes": 32, "vector": 4}),
+    "a work-group that is no whole warp": (layer_norm(3, 20), BASE | {"lanes": 16, "rows_per_group": 1}),
+    "warps": (layer_norm(3, 260), BASE | {"lanes": 64, "rows_per_group": 2, "vector": 2}),
+    "many warps": (softmax(2, 1025), BASE | {"lanes": 512, "rows_per_group": 1}),
+    "eight f16": (layer_norm(3, 72, dtype=F16), BASE | {"vector": 8}),
+    "eight bf16, read again": (layer_norm(3, 72, dtype=BF16), BASE | {"vector": 8, "keep": 0}),
+    "rows beside each other": (layer_norm(9, 13, rows_inside=True), BASE),
+    "vectors of rows": (layer_norm(24, 13, rows_inside=True), BASE | {"vector": 4}),
+    "vectors of rows, over warps": (layer_norm(24, 77, rows_inside=True), BASE | {"vector": 4, "lanes": 32}),
+    "vectors of rows, a warp wide": (
+        reduction("max", 140, 9, rows_inside=True, dtype=F16),
+        BASE | {"vector": 4, "rows_per_group": 32, "lanes": 4},
+    ),
+    "an axis inside": (softmax(3, 19, 8, axis=1), BASE | {"vector": 4}),
+    "split": (reduction("sum", 3, 1001), LONG),
+    "split by vectors": (reduction("sum", 3, 1004), LONG | {"vector": 4, "lanes": 32, "rows_per_group": 2}),
+    "split more than there is": (reduction("max", 1, 37), LONG | {"splits": 64, "lanes": 16}),
+    "split of one lane": (reduction("sum", 40, 35), LONG | {"lanes": 1, "rows_per_group": 32}),
+    "split rows beside each other": (
+        reduction("sum", 20, 99, rows_inside=True),
+        LONG | {"vector": 4, "lanes": 16, "rows_per_group": 2},
+    ),
+    "split f64": (reduction("sum", 2, 999, dtype=F64), LONG),
+    "split bool": (reduction("max", 2, 99, dtype=BOOL), LONG),
+    "u8": (reduction("max", 9, 29, dtype=U8), BASE),
+    "u64": (reduction("sum", 5, 29, dtype=U64), BASE),
+    "i64": (reduction("sum", 5, 129, dtype=I64), BASE | {"lanes": 64}),
+    "i32 product": (reduction("prod", 5, 7, dtype=I32), BASE),
+}
+
+
+def problem(kernel):
+    return SimpleNamespace(**FAMILY.problem(kernel))
+
+
+def terms(kernel):
+    return max(1, math.prod(a.extent for a in kernel.body.cols))
+
+
+def launched(kernel, source, built, order="forward"):
+    """The outputs of one launch; the counters it was given are left zeroed."""
+    inputs = random_inputs(kernel)
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    geometry = source.geometry
+    scratch = [np.full(geometry.workspace_bytes, 255, np.uint8), np.zeros(geometry.counter_bytes, np.uint8)]
+    args = [*inputs, *outputs, *(scratch if geometry.workspace_bytes else [])]
+    built.run(geometry.groups, geometry.items, args, order=order, seed=3)
+    assert not scratch[1].any(), "counters are left zeroed"
+    return outputs
+
+
+def assert_right(kernel, outputs):
+    for actual, right in zip(outputs, expected(kernel, random_inputs(kernel)), strict=True):
+        assert_matches(actual, right, terms=terms(kernel))
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {n: render(k, s, TARGET, f"f{i}") for i, (n, (k, s)) in enumerate(FEATURES.items())}
+    made = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(FEATURES, zip(sources.values(), made, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
+    kernel, _ = FEATURES[name]
+
+    results = [launched(kernel, *built[name], order) for order in ("forward", "reversed", "shuffled")]
+
+    assert_right(kernel, results[0])
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_opencl_text_gives_numpy_s_answer(name):
+    kernel, schedule = FEATURES[name]
+    schedule = schedule | {"rows_per_group": max(schedule["rows_per_group"], 32 // schedule["lanes"])}
+    target = opencl_device.target().with_limits(warp=32)
+
+    source = render(kernel, schedule, target, "k0")
+
+    assert_right(
+        kernel, opencl_device.run(kernel, source, random_inputs(kernel), launches=2 if schedule["splits"] > 1 else 1)
+    )
+
+
+def test_a_sum_over_millions_is_shared_by_many_work_groups():
+    schedule = FAMILY.default(problem(reduction("sum", 1, 1 << 22)), TARGET.limits)
+
+    assert schedule["splits"] >= 32
+    assert schedule["vector"] == 4
+
+
+def test_rows_of_a_transformer_are_kept_and_not_split():
+    for kernel in (layer_norm(128, 768), softmax(1536, 128), layer_norm(197, 192)):
+        schedule = FAMILY.default(problem(kernel), TARGET.limits)
+
+        assert (schedule["keep"], schedule["splits"], schedule["vector"]) == (1, 1, 4)
+        assert schedule["lanes"] >= 8
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"vector": 4}, "vectors of 4 do not divide the 37 columns"),
+        ({"lanes": 1, "keep": 1}, "37 accesses of a row per work-item, 32 can be written out"),
+        ({"splits": 2, "keep": 0}, "only where one statistic"),
+        ({"splits": 2}, "nothing to keep"),
+        ({"lanes": 1024}, "4096 work-items per work-group"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(change, reason):
+    sizes = FAMILY.problem(softmax(11, 37))
+
+    assert FAMILY.reasons(BASE, sizes, TARGET.limits) == []
+    assert any(reason in r for r in FAMILY.reasons(BASE | change, sizes, TARGET.limits))
+
+
+def test_one_access_takes_what_every_array_allows():
+    widths = {
+        "aligned": (layer_norm(3, 48), 4),
+        "f16": (layer_norm(3, 48, dtype=F16), 8),
+        "even": (layer_norm(3, 50), 2),
+        "odd": (layer_norm(3, 49), 1),
+        "rows": (reduction("sum", 12, 7, rows_inside=True), 4),
+        "odd rows": (reduction("sum", 9, 8, rows_inside=True), 1),
+    }
+    for name, (kernel, width) in widths.items():
+        assert FAMILY.problem(kernel)["widest"] == width, name
+
+
+def test_a_sum_that_two_stages_need_is_kept_once():
+    text = render(layer_norm(3, 128), BASE | {"lanes": 32, "vector": 4}, TARGET, "k0").text
+
+    assert FAMILY.problem(layer_norm(3, 128))["kept"] == 1
+    assert text.count("kept0[4]") == 1
+    assert "kept1" not in text
+    assert text.count("x0 +") == text.count("x1 +") == 1
+
+
+@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
+    target = cuda.manifest(arch)
+    for kernel in (softmax(64, 4096), layer_norm(64, 4096), layer_norm(4096, 49, rows_inside=True)):
+        schedule = dict(FAMILY.default(problem(kernel), target.limits))
+        source = render(kernel, schedule, target, "k0")
+
+        used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
+
+        assert schedule["keep"] == 1
+        assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+        assert 0 <= shared_bytes(SimpleNamespace(**schedule), problem(kernel), shuffles=True) - used.shared_bytes < 16
+
+
+@pytest.mark.parametrize(
+    ("kernel", "schedule"),
+    [
+        (layer_norm(64, 4096), BASE | {"lanes": 128, "rows_per_group": 1, "vector": 4}),
+        (layer_norm(64, 3072), BASE | {"lanes": 32, "rows_per_group": 2, "vector": 4}),
+        (softmax(64, 512), BASE | {"lanes": 32, "vector": 4}),
+        (layer_norm(512, 49, rows_inside=True), BASE | {"vector": 4}),
+        (reduction("sum", 8, 100_000), LONG | {"vector": 4}),
+    ],
+)
+def test_registers_and_shared_memory_agree_with_the_formulas(kernel, schedule):
+    source = render(kernel, schedule, TARGET, "k0")
+    s, p = SimpleNamespace(**schedule), problem(kernel)
+
+    used = cuda.resources(cuda.compile_source(source, TARGET)[1])["k0"]
+
+    assert 0 <= shared_bytes(s, p, shuffles=True) - used.shared_bytes < 16
+    assert used.spill_stores == used.stack_bytes == 0
+    assert registers(s, p) - OTHER_REGISTERS <= used.registers <= registers_taken(s, p)
+
+
+# ---- seeded mistakes ----
+
+
+def changed(text, old, new, count=1):
+    assert text.count(old) >= 1, old
+    return text.replace(old, new, count)
+
+
+ACROSS = (layer_norm(3, 260), BASE | {"lanes": 64, "rows_per_group": 2, "vector": 2})
+SPLIT = FEATURES["split by vectors"]
+MISTAKES = {
+    "wrong shuffle mask": (FEATURES["a warp"], "int mask = 16; mask > 0", "int mask = 8; mask > 0"),
+    "row mask among rows": (FEATURES["rows beside each other"], "int mask = 16; mask > 2", "int mask = 8; mask > 1"),
+    "a tail one too long": (FEATURES["rows beside each other"], "if (col < 13)", "if (col < 14)"),
+    "a tail one too short": (FEATURES["half a warp"], "if (col < 39)", "if (col < 38)"),
+    "one warp's result left out": (ACROSS, "warp < 2", "warp < 1"),
+    "partial results of one split only": (SPLIT, "part < 4", "part < 3"),
+    "the last split cut short": (SPLIT, "int begin = (int)blockIdx.y * 63", "int begin = (int)blockIdx.y * 62"),
+    "a counter that is not wound back": (
+        SPLIT,
+        "gc_atomic_inc_wrap(counters + (int)blockIdx.x, 3)",
+        "gc_atomic_add(counters + (int)blockIdx.x, 1u)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def broken():
+    pairs = []
+    for number, ((kernel, schedule), old, new) in enumerate(MISTAKES.values()):
+        source = render(kernel, schedule, TARGET, f"m{number}")
+        pairs.append((source, changed(source.text, old, new)))
+    made = compile_many([(text, source.name) for source, text in pairs])
+    return {name: (source, one) for name, (source, _), one in zip(MISTAKES, pairs, made, strict=True)}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_seen(name, broken):
+    (kernel, _), _, _ = MISTAKES[name]
+
+    with pytest.raises((AssertionError, CudaOnCpuError)):
+        assert_right(kernel, launched(kernel, *broken[name]))
+
+
+def test_missing_barriers_are_races_and_the_text_has_none():
+    barrier = "__syncthreads();"
+    source = render(*ACROSS, TARGET, "r0")
+    split = render(*SPLIT[:1], LONG | {"vector": 2, "lanes": 64}, TARGET, "r1")
+    whole = [(source.text, "r0"), (split.text, "r1")]
+    missing = [(source.text.replace(barrier, "", 1), "r0"), (split.text.replace(barrier, "", 1), "r1")]
+    made = compile_many([*whole, *missing], sanitizer="thread")
+    kernels = [ACROSS[0], SPLIT[0]]
+
+    for kernel, one, source_ in zip(kernels, made[:2], (source, split), strict=True):
+        launched(kernel, source_, one)
+    for kernel, one, source_ in zip(kernels, made[2:], (source, split), strict=True):
+        with pytest.raises(RaceError):
+            launched(kernel, source_, one)

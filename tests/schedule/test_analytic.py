@@ -1,0 +1,129 @@
+"""Operations, bytes and floors counted by hand; terms that move the way a device moves."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from kernels import add_relu, axes_of, conv, matmul, max_pool, reduction, softmax
+
+from gpucomp.expr.core import load
+from gpucomp.ir.types import F16, F32, F64, I8, I32, I64, TensorType
+from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.schedule.analytic import floor_us, math_of, operations, resident_groups, terms, traffic
+from gpucomp.schedule.device import CUDA, OPENCL
+from gpucomp.schedule.space import Geometry, Work
+
+H200 = CUDA["sm_90a"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flops"),
+    [
+        (matmul(3, 5, 7), 2 * 3 * 5 * 7 + 15 * 3),  # bias, max, doubled: what both stores share counts once
+        (conv((1, 6, 5, 3), 4, (3, 3), pad=1), 30 * 4 * (2 * 27 + 3)),
+        (add_relu(3, 5), 30),
+        (reduction("sum", 4, 9), 36),
+        (max_pool((1, 4, 4, 2), 2, 2, 0), 8 * 4),
+        (matmul(0, 5, 7), 0),
+    ],
+    ids=lambda v: getattr(v, "label", None),
+)
+def test_operations_are_those_counted_by_hand(kernel, flops):
+    assert operations(kernel) == flops
+
+
+def test_a_multiply_add_of_a_contraction_counts_two():
+    deep, shallow = operations(matmul(3, 5, 107)), operations(matmul(3, 5, 7))
+
+    assert deep - shallow == 2 * 3 * 5 * 100
+
+
+def test_every_byte_moves_once():
+    assert traffic(matmul(3, 5, 7)) == 4 * (21 + 35 + 5 + 15 + 15)
+    assert traffic(matmul(3, 5, 7, dtype=F16)) == 2 * (21 + 35 + 5 + 15 + 15)
+    assert traffic(softmax(4, 9)) == 4 * (36 + 36 + 4)
+
+
+def test_what_is_not_loaded_does_not_count():
+    """Three rows of a large table."""
+    i, j = axes_of((3, 8))
+    row = load(1, (i,), I64)
+    params = (TensorType(F32, (100000, 8)), TensorType(I64, (3,)), TensorType(F32, (3, 8)))
+    kernel = Kernel("loops", params, 1, Loops((i, j)), (Store(2, (i, j), load(0, (row, j), F32)),))
+
+    assert traffic(kernel) == 4 * 24 + 4 * 24 + 8 * 3
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arch", "math"),
+    [
+        (matmul(8, 8, 8), "sm_90a", "fma"),
+        (matmul(8, 8, 8, dtype=F16), "sm_90a", "f16"),
+        (matmul(8, 8, 8, dtype=F64, acc=F64), "sm_90a", "fma"),
+        (matmul(8, 8, 8, dtype=I8, acc=I32), "sm_80", "s8"),
+        (conv((1, 6, 6, 8), 8, (3, 3), pad=1, dtype=F16), "sm_75", "f16"),
+        (softmax(4, 9, dtype=F16), "sm_90a", "fma"),
+    ],
+)
+def test_the_floor_uses_the_arithmetic_that_the_kernel_allows(kernel, arch, math):
+    assert math_of(kernel, CUDA[arch]) == math
+
+
+def test_relaxed_f32_may_use_tensor_cores_and_strict_may_not():
+    strict = matmul(2048, 2048, 2048)
+    relaxed, tripled = (dataclasses.replace(strict, body=dataclasses.replace(strict.body, math=m))
+                        for m in ("tf32", "3xtf32"))  # fmt: skip
+
+    assert math_of(relaxed, CUDA["sm_75"]) == "fma"  # it has none of that kind
+    floors = [floor_us(k, H200) for k in (strict, tripled, relaxed)]
+    assert floors == sorted(floors, reverse=True)
+    assert floors[0] / floors[2] == pytest.approx(1024 / 128, rel=0.01)
+
+
+def test_a_large_product_is_bound_by_arithmetic_and_a_sum_by_memory():
+    geometry = Geometry((1024, 1, 1), (256, 1, 1))
+    product = terms(matmul(4096, 4096, 4096), H200, geometry, registers=100, shared_bytes=32768)
+    sum_ = terms(add_relu(1 << 14, 1 << 12), H200, geometry, registers=30, shared_bytes=0)
+
+    assert product.limiter == "arithmetic"
+    assert sum_.limiter == "memory"
+    assert product.total_us > product.floor_us
+    assert sum_.total_us > sum_.floor_us
+
+
+def test_a_tiny_kernel_costs_its_launch():
+    found = terms(add_relu(3, 5), H200, Geometry((1, 1, 1), (64, 1, 1)), registers=20, shared_bytes=0)
+
+    assert found.limiter == "launch"
+    assert found.total_us == pytest.approx(H200.launch_us, rel=0.5)
+
+
+def test_residency_is_limited_by_each_resource_in_turn():
+    assert resident_groups(H200, 256, 32, 0) == 8  # threads
+    assert resident_groups(H200, 256, 128, 0) == 2  # registers
+    assert resident_groups(H200, 32, 16, 0) == 32  # work-groups
+    assert resident_groups(H200, 128, 32, 100_000) == 2  # shared memory
+    assert resident_groups(H200, 1024, 255, 0) == 0  # it cannot run
+
+
+def test_what_a_schedule_says_of_its_work_groups_is_used():
+    geometry, kernel = Geometry((264, 1, 1), (128, 1, 1)), matmul(512, 512, 512)
+
+    def total(work):
+        return terms(kernel, H200, geometry, registers=64, shared_bytes=0, work=work)
+
+    even = total(None)
+    assert total(Work(macs=1e7, cache_bytes=0)).compute_us > even.compute_us
+    assert total(Work(macs=1, cache_bytes=1e7)).limiter == "cache"
+    assert total(Work(macs=1, cache_bytes=0, steps=100)).limiter == "latency"
+    assert total(Work(macs=1, cache_bytes=0, extra_us=9)).total_us > 9
+
+
+def test_every_architecture_has_a_device():
+    from gpucomp.targets import cuda
+
+    assert set(CUDA) == set(cuda.ARCHITECTURES)
+    for device in (*CUDA.values(), *OPENCL.values()):
+        assert device.rate("fma") > 0
+        assert device.shared_bytes >= 32768
