@@ -25,6 +25,8 @@ STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
 MAX_WORKSPACE = 1 << 31  # bytes
 UNROLL = 4  # elements of depth, and columns, that a step of the inner loops takes
+STAGED = 64  # registers for what is on its way to shared memory: eight accesses of 16 bytes, of two operands
+ADDRESSES = 64  # registers for what an unrolled loop reads through
 HIDDEN = -1e30  # a score beside which exp of any other score's difference is 0
 NOT_CAUSAL = -1
 
@@ -127,7 +129,7 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     shared = s.tile_m * d.pitch + keys + s.tile_n * d.values_pad
     if not d.alone:
         shared += s.tile_m * (d.p_pitch + s.row_items)
-    return 4 * shared + (16 if s.splits > 1 else 0)
+    return 4 * shared + (4 if s.splits > 1 else 0)
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -135,6 +137,11 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     d = SimpleNamespace(**derive(s, p))
     step = max(UNROLL * (s.reg_m + d.reg_n), d.unroll_n * s.reg_m + d.reg_v)
     return s.reg_m * (d.reg_n + d.reg_v) + step + 2 * s.reg_m + 30
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while registers are plenty: it also holds accesses of the next tiles, and addresses."""
+    return registers(s, p) + STAGED + ADDRESSES
 
 
 def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
