@@ -9,6 +9,7 @@ from typing import Any
 
 from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.copies import Walk, copy_loader, stored
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import count, places
 from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, substitute, var
@@ -21,19 +22,29 @@ def attention_hooks(
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/simt.j2`` for what each hook is."""
     batch = var("batch", max(1, p.batch))
+    return {
+        **_common(kernel, printer, batch, s, p, derived),
+        "q": _loader(kernel, printer, "q", batch, s, p, derived),
+        "k": _loader(kernel, printer, "k", batch, s, p, derived),
+        "v": _loader(kernel, printer, "v", batch, s, p, derived),
+    }
+
+
+def _common(
+    kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> dict[str, Any]:
+    """What the engines share: the score, the stores, scratch of the splits, types and numbers."""
     dialect = printer.dialect
+    tile_m = getattr(s, "tile_m", 0) or derived.tile_m
     scratch = [
         {"name": "workspace", "type": dialect.value_type(F32), "access": "shared"},
         {"name": "counters", "type": dialect.values[U32], "access": "written"},
     ]
     return {
         "scratch": scratch if s.splits > 1 else [],
-        "q": _loader(kernel, printer, "q", batch, s, p, derived),
-        "k": _loader(kernel, printer, "k", batch, s, p, derived),
-        "v": _loader(kernel, printer, "v", batch, s, p, derived),
         **_score(kernel, printer, batch, s, p),
         **_epilogue(kernel, printer, batch, p, derived),
-        "index": dialect.index_type(max(p.m + s.tile_m, p.n + s.tile_n * s.splits, p.batch) + 1),
+        "index": dialect.index_type(max(p.m + tile_m, p.n + s.tile_n * s.splits, p.batch) + 1),
         "type": dialect.value_type(F32),
         "zero": dialect.literal(0, F32),
         "one": dialect.literal(1, F32),
@@ -107,6 +118,64 @@ def _loader(
         head=head,
         lane_lines=lane_lines,
         value=text,
+    )
+
+
+def mma_attention_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/attention/mma.j2`` for what each hook is."""
+    body = kernel.body
+    assert isinstance(body, Attention)
+    batch = var("batch", max(1, p.batch))
+    dtype = stored(body.q).dtype
+    narrow = printer.dialect.narrow[dtype]
+    return {
+        **_common(kernel, printer, batch, s, p, derived),
+        "q": _copier(kernel, printer, "q", batch, s, p, derived),
+        "k": _copier(kernel, printer, "k", batch, s, p, derived),
+        "v": _copier(kernel, printer, "v", batch, s, p, derived),
+        "storage": printer.dialect.storage_type(dtype),
+        "narrow": narrow,
+        "multiply": f"gc_mma_m16n8k16_{dtype.name}",
+    }
+
+
+def _copier(
+    kernel: Kernel,
+    printer: CPrinter,
+    name: str,
+    batch: Var,
+    s: SimpleNamespace,
+    p: SimpleNamespace,
+    derived: SimpleNamespace,
+) -> SimpleNamespace:
+    """As ``_loader``, of asynchronous copies of ``width`` elements along a row: ``copy`` has their text."""
+    body = kernel.body
+    assert isinstance(body, Attention)
+    value, rows, inner, tile, padded, pitch = {
+        "q": (body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch),
+        "k": (body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch),
+        "v": (body.v, body.cols, body.values, s.tile_n, derived.values_pad, derived.v_pitch),
+    }[name]
+    width = getattr(p, f"{name}_wide")
+    extent, depth = count(rows), count(inner)
+    at = var("at", padded // width)
+    walk = Walk(var("row", extent), at, {at: f"{name}_at"}, depth // width if padded != depth else None, batch)
+    copy = copy_loader(
+        kernel, printer, name, value, (rows, inner, body.batch), walk, by_depth=1, width=width, span_steps=1
+    )
+    accesses = padded // width * tile
+    return SimpleNamespace(
+        name=name,
+        width=width,
+        pitch=pitch,
+        fast=padded // width,
+        accesses=accesses,
+        steps=-(-accesses // derived.threads),
+        limit=extent - 1,
+        clamp=int(extent % tile != 0),
+        copy=copy,
     )
 
 

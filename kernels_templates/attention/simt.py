@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.codegen.operand import fast_axis, output_width
@@ -242,21 +242,24 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
 
 
 def _splits(schedule: Schedule, p: SimpleNamespace, limits: Limits) -> int:
-    """The smallest split whose last wave leaves few units idle; one where tiles of rows fill the device already."""
     d = SimpleNamespace(**derive(SimpleNamespace(**schedule), p))
-    stages = -(-p.n // schedule["tile_n"])
-    if d.tiles >= 0.8 * limits.units or stages <= 4:
+
+    def is_legal(splits: int) -> bool:
+        return not list(objections(SimpleNamespace(**{**schedule, "splits": splits}), p, limits))
+
+    return smallest_split(d.tiles, -(-p.n // schedule["tile_n"]), limits.units, is_legal)
+
+
+def smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int], bool]) -> int:
+    """The smallest split whose last wave leaves few units idle; one where tiles of rows fill the device already."""
+    if tiles >= 0.8 * units or stages <= 4:
         return 1
 
     def busy(splits: int) -> float:
-        waves = d.tiles * splits / limits.units
+        waves = tiles * splits / units
         return waves / math.ceil(waves)
 
-    useful = [
-        n
-        for n in SPLITS.choices
-        if n <= stages // 2 and not list(objections(SimpleNamespace(**{**schedule, "splits": n}), p, limits))
-    ]
+    useful = [n for n in SPLITS.choices if n <= stages // 2 and is_legal(n)]
     best = max(map(busy, useful))
     return next(n for n in useful if busy(n) >= ENOUGH_WAVES * best)
 
