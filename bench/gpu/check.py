@@ -101,7 +101,7 @@ def check_kernel(device: Device, kernel: Any, schedule: dict[str, int]) -> dict[
     from tolerance import assert_matches
 
     from gpucomp.codegen.render import render
-    from gpucomp.kernel import Contraction, Rowwise
+    from gpucomp.kernel import Attention, Contraction, Rowwise
 
     def poisoned() -> list[Any]:
         types = kernel.params[kernel.inputs :]
@@ -118,7 +118,7 @@ def check_kernel(device: Device, kernel: Any, schedule: dict[str, int]) -> dict[
             np.zeros(source.geometry.counter_bytes, np.uint8),
         ]
     device.launch(source, [*inputs, *outputs, *scratch])
-    axes = {Contraction: "k", Rowwise: "cols"}.get(type(kernel.body))
+    axes = {Contraction: "k", Rowwise: "cols", Attention: "cols"}.get(type(kernel.body))
     terms = max(1, math.prod(v.extent for v in getattr(kernel.body, axes))) if axes else 1
     try:
         for actual, right in zip(outputs, wanted, strict=True):
