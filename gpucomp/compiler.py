@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpucomp import integers, targets
 from gpucomp import precision as narrow
-from gpucomp import targets
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
@@ -92,7 +92,7 @@ def lower(
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
-    steps = narrow.apply(steps, graph, precision, keep_fp32)
+    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
     return Lowered(graph, *render(steps, device, tell))
 
 

@@ -105,7 +105,7 @@ def packed_step(step: Step, packed: Packed, made: dict[tuple[object, ...], Value
 def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
     """The operand's elements in the packed order; places beyond an axis hold zero."""
     extents = [math.prod(v.extent for v in group) for group in packed.axes]
-    elements = _elements(packed, inputs).reshape(extents)
+    elements = operand_elements(packed.element, [v for group in packed.axes for v in group], inputs).reshape(extents)
     radix = {name: _radix(packed.packing.digits, name) for name in AXES}
     room = [math.prod(d.extent for d in radix[name]) for name in AXES]
     if room != extents:
@@ -117,13 +117,13 @@ def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.n
     return np.ascontiguousarray(elements.transpose([split.index(d) for d in packed.packing.digits]))
 
 
-def _elements(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.ndarray:
-    axes = [v for group in packed.axes for v in group]
+def operand_elements(element: Expr, axes: Sequence[Var], inputs: Sequence[np.ndarray | None]) -> np.ndarray:
+    """``element`` at every point of ``axes``, from the arrays of the constants that it loads."""
     sources = [np.empty(0) if array is None else array for array in inputs]
-    if (straight := _as_stored(packed.element, axes, sources)) is not None:
+    if (straight := _as_stored(element, axes, sources)) is not None:
         return straight
     shape = tuple(v.extent for v in axes)
-    result = np.empty(shape, packed.element.dtype.numpy)
+    result = np.empty(shape, element.dtype.numpy)
     first, rest = (axes[0].extent, axes[1:]) if axes else (1, [])
     rows = max(1, CHUNK // max(1, math.prod(v.extent for v in rest)))
     for begin in range(0, first, rows):
@@ -132,7 +132,7 @@ def _elements(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.ndarray
         for position, axis in enumerate(axes):
             values = np.arange(begin, end) if position == 0 else np.arange(axis.extent)
             bound[axis] = values.reshape([-1 if k == position else 1 for k in range(len(axes))])
-        result[begin:end] = evaluate(packed.element, sources, bound)
+        result[begin:end] = evaluate(element, sources, bound)
     return result
 
 

@@ -172,6 +172,8 @@ def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
         label=kernel.label,
         tier=item.choice.tier,
         schedule=dict(source.schedule),
+        tensor_maps=source.tensor_maps,
+        programmatic=source.programmatic,
     )
 
 

@@ -37,6 +37,10 @@ class Array:
         out[:] = self.data
         return out
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.data.ctypes.data, False), "shape": self.data.shape, "typestr": "|u1", "version": 3}
+
     def __setitem__(self, where: Any, value: Any) -> None:
         assert value.shape == self.data.shape
         self.data[:] = value
@@ -44,7 +48,7 @@ class Array:
 
 class Stream:
     def __init__(self, cupy: FakeCupy, non_blocking: bool = False) -> None:
-        self.cupy, self.device = cupy, cupy.current_device
+        self.cupy, self.device, self.ptr = cupy, cupy.current_device, 77
 
     def __enter__(self) -> Stream:
         assert self.cupy.current_device == self.device, "a stream of another device"
@@ -120,6 +124,63 @@ class Failure(RuntimeError):
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Names:
+    """As an enumeration of cuda-bindings: every name is itself."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+class FakeDriver:
+    """As much of ``cuda.bindings.driver`` as is used. A descriptor is the number of what it was made from in ``maps``."""
+
+    CUtensorMapDataType = CUtensorMapInterleave = CUtensorMapSwizzle = CUtensorMapL2promotion = Names()
+    CUtensorMapFloatOOBfill = CUlaunchAttributeID = Names()
+
+    def __init__(self, cupy: FakeCupy | None = None, status: int = 0) -> None:
+        self.cupy, self.status = cupy, status
+        self.maps: list[tuple[str, tuple[Any, ...]]] = []
+        self.launched: list[SimpleNamespace] = []
+
+    @staticmethod
+    def cuuint32_t(value: int) -> int:
+        assert 0 <= value < 1 << 32
+        return value
+
+    @staticmethod
+    def cuuint64_t(value: int) -> int:
+        assert 0 <= value < 1 << 64
+        return value
+
+    def _encode(self, kind: str, *arguments: Any) -> tuple[int, SimpleNamespace]:
+        self.maps.append((kind, arguments))
+        return self.status, SimpleNamespace(opaque=[len(self.maps) - 1, *[0] * 15])
+
+    def cuTensorMapEncodeTiled(self, *arguments: Any) -> tuple[int, SimpleNamespace]:
+        assert len(arguments) == 11
+        return self._encode("tiled", *arguments)
+
+    def cuTensorMapEncodeIm2col(self, *arguments: Any) -> tuple[int, SimpleNamespace]:
+        assert len(arguments) == 14
+        return self._encode("im2col", *arguments)
+
+    @staticmethod
+    def CUlaunchAttribute() -> SimpleNamespace:
+        return SimpleNamespace(value=SimpleNamespace())
+
+    @staticmethod
+    def CUlaunchConfig() -> SimpleNamespace:
+        return SimpleNamespace()
+
+    def cuLaunchKernelEx(self, config: SimpleNamespace, function: int, parameters: int, extra: int) -> tuple[int]:
+        assert self.cupy is not None
+        assert config.numAttrs == len(config.attrs)
+        config.function, config.parameters = function, parameters
+        self.launched.append(config)
+        self.cupy.log.append("overlapping launch")
+        return (self.status,)
 
 
 class FakeCupy:

@@ -15,6 +15,7 @@ from gpucomp.expr.core import (
     call,
     cast,
     hole,
+    identity_of,
     index,
     literal,
     load,
@@ -248,10 +249,32 @@ def max_pool(image: tuple[int, int, int, int], window: int, stride: int, pad: in
     r, s = var("r", window), var("s", window)
     y, x = axes[1] * stride - pad + r, axes[2] * stride - pad + s
     inside = both([y >= 0, y < h, x >= 0, x < w])
-    value = select(inside, load(0, (axes[0], y, x, axes[3]), dtype), float("-inf"))
+    value = select(inside, load(0, (axes[0], y, x, axes[3]), dtype), identity_of("max", dtype))
     acc = hole("acc", dtype)
     params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)))
     return Kernel("pool", params, 1, Window(axes, (r, s), "max", value, acc), (Store(1, axes, acc),), label="max pool")
+
+
+def average_pool(
+    image: tuple[int, int, int, int], window: tuple[int, int], stride: int, pad: int, *, dtype: DType = F32
+) -> Kernel:
+    """NHWC average pooling that does not count padding, doubled on its way in; and the sums. Without axes of extent 1."""
+    n, h, w, c = image
+    oh, ow = ((e + 2 * pad - f) // stride + 1 for e, f in zip((h, w), window, strict=True))
+    to = tuple(var(f"i{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow, c)))
+    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    y, x = to[1] * stride - pad + taps[0], to[2] * stride - pad + taps[1]
+    inside = both([y >= 0, y < h, x >= 0, x < w])
+    value = simplify(select(inside, cast(load(0, (to[0], y, x, to[3]), dtype), F32) * 2.0, 0.0))
+    count: Expr = literal(1.0, F32)
+    for axis, extent, size in ((1, h, window[0]), (2, w, window[1])):
+        first = to[axis] * stride - pad
+        count = count * cast(call("min", first + size, extent) - call("max", first, 0), F32)
+    acc = hole("acc", F32)
+    params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)), TensorType(F32, (n, oh, ow, c)))
+    stores = tuple(Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc)))
+    domain, axes = (tuple(v for v in vs if isinstance(v, Var)) for vs in (to, taps))
+    return Kernel("pool", params, 2, Window(domain, axes, "sum", value, acc), stores, label="average pool")
 
 
 def random_inputs(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:

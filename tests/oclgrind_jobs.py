@@ -13,7 +13,7 @@ from pathlib import Path
 
 import opencl_device
 from kernel_oracle import expected
-from kernels import conv, matmul, random_inputs
+from kernels import conv, depthwise, matmul, random_inputs, transposed
 from template_cases import CASES
 from tolerance import assert_matches
 
@@ -42,6 +42,9 @@ TINY = {
     "conv": conv((1, 3, 5, 4), 5, (3, 3), pad=1),
     "conv_stem": conv((1, 5, 7, 3), 4, (3, 3), stride=2, pad=1),
     "conv_nchw": conv((1, 5, 3, 2), 3, (3, 3), pad=1, nchw=True),
+    "depthwise": depthwise((1, 3, 5, 4), (3, 3), pad=1),
+    "depthwise_stride": depthwise((2, 5, 4, 6), (3, 2), stride=(2, 1), dilation=(1, 2), pad=1),
+    "transpose": transposed(9, 11),
 }
 KERNELS: dict[str, Kernel] = CASES | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
 # its simulator takes any schedule; f64 is what it says of itself

@@ -26,6 +26,7 @@ LAYERS = (
     ("gpucomp.passes",),
     ("gpucomp.recognise",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
+    ("gpucomp.integers",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.kernels_templates",),

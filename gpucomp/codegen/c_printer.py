@@ -16,6 +16,7 @@ from gpucomp.codegen.helpers import (
     double_to_half,
     float_to_integer,
     function_helper,
+    round_to_half,
     storage_helper,
 )
 from gpucomp.errors import UnsupportedError
@@ -240,7 +241,7 @@ class CPrinter:
         target = statement.target
         ctype = self._types[target.name] = self.dialect.value_type(target.dtype)
         lines, address = self._address(statement, stored, uses)
-        return [*lines, f"const {ctype} {target.name} = {self.widened(f'*{address}', stored)};"]
+        return [*lines, f"const {ctype} {target.name} = {self._read(address, '', stored)};"]
 
     def _address(self, statement: If, stored: DType, uses: Counter[str]) -> tuple[list[str], str]:
         """The name of the address that ``statement`` loads from, and the lines that compute it."""
@@ -300,7 +301,34 @@ class CPrinter:
     def load(self, source: int, offset: str) -> str:
         """Element ``offset`` of parameter ``source`` as a value."""
         name, dtype = self.params[source]
-        return self.widened(f"{name}[{offset}]", dtype)
+        return self._read(name, offset, dtype)
+
+    def _read(self, pointer: str, offset: str, dtype: DType) -> str:
+        """What stands ``offset`` elements behind ``pointer``, or right at it, as a value."""
+        if dtype in self.dialect.converted:
+            return f"vload_half({offset or 0}, {pointer})"
+        return self.widened(f"{pointer}[{offset}]" if offset else f"*{pointer}", dtype)
+
+    def store(self, target: int, offset: str, value: str) -> str:
+        """The statement that writes element ``offset`` of parameter ``target``."""
+        name, dtype = self.params[target]
+        if dtype in self.dialect.converted:
+            return f"vstore_half_rte({value}, {offset}, {name});"
+        return f"{name}[{offset}] = {self.narrowed(value, dtype)};"
+
+    def written(self, target: int, value: Expr) -> Expr:
+        """``value`` without a rounding that its store to parameter ``target`` makes anyway."""
+        dtype = self.params[target][1]
+        rounds = dtype in self.dialect.converted and isinstance(value, Cast) and value.dtype is dtype
+        return value.value if rounds and isinstance(value, Cast) and value.value.dtype is F32 else value
+
+    def fetched(self, text: str, dtype: DType) -> str:
+        """An element that ``Dialect.fetch`` brought, as a value."""
+        return text if dtype in self.dialect.converted else self.widened(text, dtype)
+
+    def put(self, text: str, dtype: DType) -> str:
+        """A value as an element for ``Dialect.put``."""
+        return text if dtype in self.dialect.converted else self.narrowed(text, dtype)
 
     def widened(self, text: str, dtype: DType) -> str:
         """A stored element as a value."""
@@ -355,6 +383,8 @@ class CPrinter:
 
     def _rounded(self, text: str, dtype: DType) -> str:
         """A float rounded to what ``dtype`` can hold."""
+        if dtype in self.dialect.converted:
+            return f"{self._helper(round_to_half(self.dialect, native='fp16' in self.features))}({text})"
         narrow = self._storage(self.dialect.narrow[dtype], dtype)
         widen = self._storage(self.dialect.widen[dtype], dtype)
         return f"{widen}({narrow}({text}))"

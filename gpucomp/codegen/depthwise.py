@@ -1,8 +1,8 @@
-"""Depthwise convolutions: how a sum over a sliding window reads its image, and statements for the template.
+"""Windows that slide over an image, channels last: depthwise convolutions and pooling, and statements for the template.
 
-Recognition keeps them as ``Loops`` with one ``Reduce`` inside. Here that reduce is taken apart: along each window axis
-``r`` the image is read at ``out * stride + r * dilation``, its *place*, and nowhere else do the two appear; so an
-element of the image serves every output of a tile that its place touches.
+Recognition keeps a depthwise convolution as ``Loops`` with one ``Reduce`` inside, and pooling as a ``Window``. Here
+that reduction is taken apart: along each window axis ``r`` the image is read at ``out * stride + r * dilation``, its
+*place*, and nowhere else do the two appear; so an element of the image serves every output that its place touches.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lane_loo
 from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, places
 from gpucomp.expr.core import (
     Call,
+    Const,
     Expr,
     Load,
     Reduce,
+    Select,
     Var,
     call,
     hole,
+    identity_of,
     index,
     literal,
     loads,
@@ -37,7 +40,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import coefficient, flatten, from_linear, linear, simplify
 from gpucomp.ir.types import F32, F64, I64
-from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel import Kernel, Loops, Store, Window
 
 
 @dataclass(frozen=True)
@@ -63,19 +66,23 @@ class Slide:
 
 
 @dataclass(frozen=True)
-class Depthwise:
-    """``sum over taps of image(lead, place of y, place of x, channel) * weight(taps, channel)``."""
+class Sliding:
+    """``op over taps of image(lead, place of y, place of x, channel)``, times ``weight(taps, channel)`` if there is one.
+
+    ``total`` is what the stores hold for it.
+    """
 
     lead: tuple[Var, ...]
     y: Slide
     x: Slide
     channel: Var
-    total: Reduce
+    total: Expr
+    op: str
     image: Expr
-    weight: Expr
+    weight: Expr | None = None
 
 
-def depthwise_of(kernel: Kernel) -> Depthwise | str:
+def depthwise_of(kernel: Kernel) -> Sliding | str:
     """The parts of a depthwise convolution with channels last, or why ``kernel`` is none."""
     body = kernel.body
     if not isinstance(body, Loops) or not body.domain:
@@ -83,7 +90,7 @@ def depthwise_of(kernel: Kernel) -> Depthwise | str:
     totals = list(dict.fromkeys(r for s in kernel.stores for r in reduces(s.value)))
     if len(totals) != 1 or totals[0].op != "sum" or totals[0].dtype not in (F32, F64):
         return "not one sum of floats"
-    total = totals[0]
+    (total,) = totals
     channel, outputs = body.domain[-1], frozenset(body.domain[:-1])
     match total.body:
         case Call(fn="mul", args=(a, b)) if loads(a) and loads(b):
@@ -93,21 +100,45 @@ def depthwise_of(kernel: Kernel) -> Depthwise | str:
     if a.free & outputs and b.free & outputs:
         return "both factors change from output to output"
     image, weight = (a, b) if a.free & outputs else (b, a)
-    if any(isinstance(n, Reduce) for n in walk(total.body)) or not 1 <= len(total.axes) <= 2:
-        return "a window of one or two axes is expected"
-    if any(r.extent == 0 for r in (*total.axes, *body.domain)):
-        return "nothing to compute"
-    if channel not in image.free or channel not in weight.free:
+    if channel not in weight.free:
         return "the innermost axis is no channel of both factors"
-    if any(_steps(kernel, image, channel)) or any(_steps(kernel, weight, channel)):
+    if any(_steps(kernel, weight, channel)):
         return "channels are no neighbours in memory, or several outputs share one"
-    slides = []
-    for tap in total.axes:
-        slide = _slide(image, tap, outputs)
-        if slide is None:
-            return "the window does not slide over one axis of the image"
-        slides.append(slide)
+    return _sliding(kernel, body.domain, total.axes, image, total, "sum", weight)
+
+
+def pooling_of(kernel: Kernel) -> Sliding | str:
+    """The parts of a pooling window with channels last, or why ``kernel`` has none."""
+    body = kernel.body
+    if not isinstance(body, Window) or not body.domain:
+        return "no window over channels"
+    return _sliding(kernel, body.domain, body.window, body.value, body.acc, body.op, None)
+
+
+def _sliding(
+    kernel: Kernel,
+    domain: tuple[Var, ...],
+    taps: tuple[Var, ...],
+    image: Expr,
+    total: Expr,
+    op: str,
+    weight: Expr | None,
+) -> Sliding | str:
+    channel = domain[-1]
+    if any(isinstance(n, Reduce) for e in (image, weight) if e for n in walk(e)) or not 1 <= len(taps) <= 2:
+        return "a window of one or two axes is expected"
+    if any(r.extent == 0 for r in (*taps, *domain)):
+        return "nothing to compute"
+    if channel not in image.free:
+        return "the innermost axis is no channel of the image"
+    if any(_steps(kernel, image, channel)):
+        return "channels are no neighbours in memory, or several outputs share one"
+    slides = [_slide(image, tap, domain) for tap in taps]
+    if None in slides:
+        return "the window does not slide over one axis of the image"
     y, x = slides if len(slides) == 2 else (Slide(None, None), slides[0])
+    assert y is not None
+    assert x is not None
     used = [s.out for s in (y, x) if s.out]
     if len(set(used)) != len(used):
         return "two window axes slide along one output axis"
@@ -116,8 +147,8 @@ def depthwise_of(kernel: Kernel) -> Depthwise | str:
         image = _on_places(image, slide, place)
         if {v for v in (slide.out, slide.tap) if v} & image.free:
             return "the image depends on the window or the output apart from their place"
-    lead = tuple(v for v in body.domain[:-1] if v not in used)
-    return Depthwise(lead, y, x, channel, total, image, weight)
+    lead = tuple(v for v in domain[:-1] if v not in used)
+    return Sliding(lead, y, x, channel, total, op, image, weight)
 
 
 def _steps(kernel: Kernel, value: Expr, channel: Var) -> list[Load]:
@@ -126,14 +157,14 @@ def _steps(kernel: Kernel, value: Expr, channel: Var) -> list[Load]:
     return [ld for ld in moving if coefficient(flatten(ld.index, kernel.params[ld.source].shape), channel) != 1]
 
 
-def _slide(image: Expr, tap: Var, outputs: frozenset[Var]) -> Slide | None:
+def _slide(image: Expr, tap: Var, domain: tuple[Var, ...]) -> Slide | None:
     for ld in loads(image):
         for position in ld.index:
             if tap not in position.free:
                 continue
             _, terms = linear(position)
-            along = [v for v in outputs if v in terms]
-            if tap not in terms or len(along) > 1:
+            along = [v for v in domain if v in terms]
+            if tap not in terms or len(along) > 1 or domain[-1] in along:
                 return None
             stride, dilation = (terms[along[0]] if along else 0), terms[tap]
             if stride < 0 or dilation < 1:
@@ -158,7 +189,7 @@ def _on_places(image: Expr, slide: Slide, place: Var) -> Expr:
     return transform(image, lambda node: None, known)
 
 
-def access_width(kernel: Kernel, found: Depthwise) -> int:
+def access_width(kernel: Kernel, found: Sliding) -> int:
     """Channels that every load and store that moves with them may take at once."""
     channels = found.channel.extent
     for width in WIDTHS:
@@ -167,7 +198,7 @@ def access_width(kernel: Kernel, found: Depthwise) -> int:
         quotient, lane = var("quotient", channels // width), var(LANE, width)
         rewriter = Rewriter(kernel.params, lanes_of(found.channel, quotient, lane, width))
         stores = _stores(kernel, found)
-        values = [simplify(rewriter(e)) for e in (found.image, found.weight, *(s.value for s in stores))]
+        values = [simplify(rewriter(e)) for e in (*_factors(found), *(s.value for s in stores))]
         moving = {n for e in values for n in walk(e) if isinstance(n, Load) and lane in n.free}
         wide = {f.load for f in vector_loads(values, lane, width)}
         aligned = all(is_aligned(rewriter.offset(s.target, s.index), lane, width) for s in stores)
@@ -176,7 +207,11 @@ def access_width(kernel: Kernel, found: Depthwise) -> int:
     return 1
 
 
-def _stores(kernel: Kernel, found: Depthwise) -> list[Store]:
+def _factors(found: Sliding) -> list[Expr]:
+    return [found.image] if found.weight is None else [found.image, found.weight]
+
+
+def _stores(kernel: Kernel, found: Sliding) -> list[Store]:
     acc = hole("acc", found.total.dtype)
     return [Store(s.target, s.index, substitute(s.value, {found.total: acc})) for s in kernel.stores]
 
@@ -185,8 +220,8 @@ def depthwise_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/depthwise/kernel.j2`` for what each hook is."""
-    found = depthwise_of(kernel)
-    assert isinstance(found, Depthwise)
+    found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
+    assert isinstance(found, Sliding)
     lead, channel, lane = var("lead", max(1, p.lead)), var("channel", p.channels // s.vector), var(LANE, s.vector)
     # the last tile may reach past the image of the last output, where nothing is promised of it
     place_y = var("place_y", found.y.reach(-(-p.out_y // s.tile_y) * s.tile_y))
@@ -198,7 +233,8 @@ def depthwise_hooks(
     bound = {lane: LANE} if s.vector > 1 else {}
     known: dict[Expr, str] = {channel: "channel", lead: "lead"}
 
-    ctype = printer.dialect.value_type(found.total.dtype)
+    dtype = found.total.dtype
+    ctype = printer.dialect.value_type(dtype)
     line = _array(ctype, "line", {"x": derived.columns}, s.vector)
     rows_of_taps = {} if derived.weights_by_row else {"r": p.taps_y}
     weight_at = _array(ctype, "weight", {**rows_of_taps, "s": p.taps_x}, s.vector)
@@ -213,10 +249,18 @@ def depthwise_hooks(
     for slide, name in ((found.y, "y" if derived.weights_by_row else "r"), (found.x, "s")):
         if slide.tap is not None:
             taps[slide.tap] = name
-    weight = rewriter(found.weight)
+    weight = None if found.weight is None else rewriter(found.weight)
+    at_lane = f"[{LANE}]" if s.vector > 1 else ""
+    of_image = f"line[{_place(s, p, derived)}]" if derived.columns > 1 else "line"
+    if weight is None:
+        accumulate = printer.combine(found.op, dtype, f"{sums[1]}{at_lane}", f"{of_image}{at_lane}")
+        accumulate = f"{sums[1]}{at_lane} = {accumulate};"
+    else:
+        accumulate = f"{sums[1]}{at_lane} += {of_image}{at_lane} * {weight_at[1]}{at_lane};"
     return {
         "index": printer.dialect.index_type(derived.points + s.threads),
-        "zero": printer.dialect.literal(0, found.total.dtype),
+        "start": printer.dialect.literal(identity_of(found.op, dtype), dtype),
+        "accumulate": accumulate,
         "uses_y": place_y in image.free,
         "sums": sums,
         "line": line,
@@ -224,18 +268,34 @@ def depthwise_hooks(
         "head": head,
         "row_lines": row_lines,
         "load_image": load,
-        "load_weight": _filled(printer, known | taps | bound, weight, lane, s.vector, weight_at[1], "w"),
+        "load_weight": _filled(printer, known | taps | bound, weight, lane, s.vector, weight_at[1], "w")
+        if weight is not None
+        else [],
         "store": _epilogue(kernel, printer, found, s, p, known, (lead, channel, lane), at, sums[1]),
     }
 
 
+def _place(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> str:
+    """Which column of the image row tap ``s`` of output ``j`` reads."""
+    found = []
+    for name, trips, factor in (("j", s.tile_x, derived.out_step_x), ("s", p.taps_x, derived.tap_step_x)):
+        if trips > 1 and factor:
+            found.append(name if factor == 1 else f"{name} * {factor}")
+    return " + ".join(found) or "0"
+
+
 def _within(image: Expr, name: str, place: Var, limit: int) -> Expr:
-    """``image`` on another place variable, zero from ``limit`` on."""
+    """``image`` on another place variable; from ``limit`` on nothing is read, and what stands there is not used."""
     (old,) = [v for v in image.free if v.name == name] or [place]
     image = substitute(image, {old: place})
     if place.extent == limit or place not in image.free:
         return image
-    return select(call("lt", place, index(limit)), image, literal(0, image.dtype))
+    inside = call("lt", place, index(limit))
+    if isinstance(image, Select):
+        if _bound(image.condition, place) <= limit:
+            return image
+        return select(call("and", image.condition, inside), image.then, image.otherwise)
+    return select(inside, image, literal(0, image.dtype))
 
 
 def _array(ctype: str, name: str, extents: Mapping[str, int], width: int) -> tuple[str, str]:
@@ -244,6 +304,17 @@ def _array(ctype: str, name: str, extents: Mapping[str, int], width: int) -> tup
     lanes = f"[{width}]" if width > 1 else ""
     element = name + "".join(f"[{i}]" for i in long)
     return f"{ctype} {name}{''.join(f'[{n}]' for n in long.values())}{lanes}", element
+
+
+def _bound(condition: Expr, place: Var) -> float:
+    """Where ``place`` is too large for ``condition``, by its comparisons with constants."""
+    match condition:
+        case Call(fn="and", args=(a, b)):
+            return min(_bound(a, place), _bound(b, place))
+        case Call(fn="lt", args=(a, Const(value=limit))):
+            constant, terms = linear(a)
+            return limit - constant if terms == {place: 1} else math.inf
+    return math.inf
 
 
 def _filled(
@@ -261,7 +332,7 @@ def _filled(
 def _epilogue(
     kernel: Kernel,
     printer: CPrinter,
-    found: Depthwise,
+    found: Sliding,
     s: SimpleNamespace,
     p: SimpleNamespace,
     known: Mapping[Expr, str],

@@ -19,6 +19,7 @@ class Dialect:
 
     values      type of an element in registers; f16 and the like are computed in float
     storage     type of an element in memory, where it differs
+    converted   types that are stored but not computed with: each access converts, as OpenCL's ``vload_half`` does
     unsigned    the unsigned twin of an integer type, for arithmetic that wraps
     widen       function from storage to register, where they differ
     narrow      function from register to storage
@@ -39,6 +40,7 @@ class Dialect:
     float_bits: str
     bits_float: str
     zeros: str
+    converted: frozenset[DType]
 
     def value_type(self, dtype: DType) -> str:
         """The C type that holds a value of ``dtype`` while it is computed with."""
@@ -47,6 +49,10 @@ class Dialect:
     def storage_type(self, dtype: DType) -> str:
         """The C type of an element of ``dtype`` in memory."""
         return self.storage.get(dtype) or self.values[dtype]
+
+    def moved_type(self, dtype: DType) -> str:
+        """The C type of an element that ``fetch`` and ``put`` move: a value where the access converts."""
+        return self.value_type(dtype) if dtype in self.converted else self.storage_type(dtype)
 
     def read_pointer(self, dtype: DType) -> str:
         """The C type of a pointer to elements of ``dtype`` that are read."""
@@ -83,6 +89,24 @@ class Dialect:
             )
             lines.append(f"{to} = {guard} ? {of} : {zeros};" if guard else f"{to} = {of};")
         return lines
+
+    def fetch(self, array: str, source: str, dtype: DType, width: int, guard: str = "") -> list[str]:
+        """Statements that fill an array of ``width`` elements of ``moved_type`` from memory at ``source``.
+
+        Zeros, where there is a ``guard`` and it is false.
+        """
+        if dtype not in self.converted:
+            return self.copy(array, source, dtype, width, guard)
+        loaded = f"vload_half{width}(0, {source})"
+        if guard:
+            loaded = f"{guard} ? {loaded} : ({self.moved_type(dtype)}{width})(0)"
+        return [f"vstore{width}({loaded}, 0, {array});"]
+
+    def put(self, target: str, array: str, dtype: DType, width: int) -> list[str]:
+        """``fetch`` the other way."""
+        if dtype not in self.converted:
+            return self.copy(target, array, dtype, width)
+        return [f"vstore_half{width}_rte(vload{width}(0, {array}), 0, {target});"]
 
     def aligned_array(self, ctype: str, name: str, width: int, initial: str = "") -> str:
         """An array of the work-item that ``copy`` may move."""
@@ -162,16 +186,17 @@ CUDA = Dialect(
     float_bits="__float_as_uint",
     bits_float="__uint_as_float",
     zeros=" = {}",
+    converted=frozenset(),
 )
 
 OPENCL = Dialect(
     name="opencl",
     template="dialect/opencl.j2",
     values=_COMMON | {I64: "long", U64: "ulong", U32: "uint", U16: "ushort", I8: "char", U8: "uchar"},
-    storage={F16: "ushort", BF16: "ushort", BOOL: "uchar"}
+    storage={F16: "half", BF16: "ushort", BOOL: "uchar"}
     | {d: t.replace("unsigned char", "uchar").replace("signed char", "char") for d, t in _eight_bit("storage").items()},
-    widen={F16: "half_to_float", BF16: "bf16_to_float"} | _eight_bit("widen"),
-    narrow={F16: "float_to_half", BF16: "float_to_bf16"} | _eight_bit("narrow"),
+    widen={BF16: "bf16_to_float"} | _eight_bit("widen"),
+    narrow={BF16: "float_to_bf16"} | _eight_bit("narrow"),
     long_suffix="L",
     qualifier="",
     infinity="INFINITY",
@@ -179,6 +204,7 @@ OPENCL = Dialect(
     float_bits="as_uint",
     bits_float="as_float",
     zeros=" = {0}",
+    converted=frozenset({F16}),
 )
 
 DIALECTS = {"cuda": CUDA, "opencl": OPENCL}

@@ -89,10 +89,10 @@ class Emitter:
             name = f"{self.prefix}v{len(replaced)}"
             _, dtype = printer.params[found.load.source]
             lines, place, guard = self._source(found.load, found.guards, lane)
-            array = printer.dialect.aligned_array(printer.dialect.storage_type(dtype), name, width)
-            head += [*lines, array, *printer.dialect.copy(name, place, dtype, width, guard)]
+            array = printer.dialect.aligned_array(printer.dialect.moved_type(dtype), name, width)
+            head += [*lines, array, *printer.dialect.fetch(name, place, dtype, width, guard)]
             stand_in = hole(name, found.load.dtype)
-            self._lowering.bind(stand_in, printer.widened(f"{name}[{LANE}]", dtype))
+            self._lowering.bind(stand_in, printer.fetched(f"{name}[{LANE}]", dtype))
             replaced[found.load] = stand_in
         lines, texts = self.values([_without_guards(substitute(e, replaced), replaced) for e in exprs])
         return head, lines, texts
@@ -134,32 +134,27 @@ class Emitter:
         """Statements that compute and write ``stores``; every load comes before the first write."""
         printer = self.printer
         if lane is None or width == 1:
-            lines, texts = self.values([e for s in stores for e in (s.offset, s.value)])
+            lines, texts = self.values([e for s in stores for e in (s.offset, printer.written(s.target, s.value))])
             for number, s in enumerate(stores):
-                lines.append(f"{self._element(s, texts[2 * number])} = {self._stored(s, texts[2 * number + 1])};")
+                lines.append(printer.store(s.target, texts[2 * number], texts[2 * number + 1]))
             return lines
         vectors = [s for s in stores if is_aligned(s.offset, lane, width)]
         others = [s for s in stores if s not in vectors]
         starts, starting = self._placed([substitute(s.offset, {lane: index(0)}) for s in vectors])
-        exprs = [*(s.value for s in vectors), *(s.value for s in others), *(s.offset for s in others)]
+        values = [printer.written(s.target, s.value) for s in (*vectors, *others)]
+        exprs = [*values, *(s.offset for s in others)]
         head, body, texts = self.lanes(exprs, lane, width)
         arrays: list[str] = []
         tail: list[str] = []
         for number, (s, offset) in enumerate(zip(vectors, starting, strict=True)):
             name, dtype = printer.params[s.target]
             array = f"{self.prefix}w{number}"
-            arrays.append(printer.dialect.aligned_array(printer.dialect.storage_type(dtype), array, width))
-            body.append(f"{array}[{LANE}] = {self._stored(s, texts[number])};")
-            tail += printer.dialect.copy(f"{name} + {offset}", array, dtype, width)
+            arrays.append(printer.dialect.aligned_array(printer.dialect.moved_type(dtype), array, width))
+            body.append(f"{array}[{LANE}] = {printer.put(texts[number], dtype)};")
+            tail += printer.dialect.put(f"{name} + {offset}", array, dtype, width)
         for value, offset, s in zip(texts[len(vectors) :], texts[len(stores) :], others, strict=False):
-            body.append(f"{self._element(s, offset)} = {self._stored(s, value)};")
+            body.append(printer.store(s.target, offset, value))
         return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
-
-    def _element(self, store: FlatStore, offset: str) -> str:
-        return f"{self.printer.params[store.target][0]}[{offset}]"
-
-    def _stored(self, store: FlatStore, value: str) -> str:
-        return self.printer.narrowed(value, self.printer.params[store.target][1])
 
 
 def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, list[Expr]] | None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernels_templates.contraction.amd import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
+from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
 from gpucomp.kernels_templates.contraction.mma import FAMILY as MMA
 from gpucomp.kernels_templates.contraction.simt import FAMILY as SIMT
+from gpucomp.kernels_templates.contraction.wgmma import FAMILY as WGMMA
 from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
 from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
+from gpucomp.kernels_templates.loops.transpose import FAMILY as TRANSPOSE
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
+from gpucomp.kernels_templates.pool.window import FAMILY as POOL_WINDOW
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
 from gpucomp.schedule.space import Family
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
-    Loops: (DEPTHWISE, LOOPS),
-    Contraction: (GEMV, MMA, SIMT),
+    Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
+    Contraction: (MALI, GEMV, AMD, WGMMA, MMA, SIMT),
     Rowwise: (ROWWISE,),
-    Window: (POOL,),
+    Window: (POOL_WINDOW, POOL),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
 

@@ -153,17 +153,27 @@ return {dialect.bits_float}(grow ? bits + 1U : bits - 1U);"""
     return "f64_to_f32_odd", _function(dialect, F64, "f64_to_f32_odd", "a", body, "float")
 
 
-def _half(dialect: Dialect) -> dict[str, str]:
-    """Storage conversions that the OpenCL core has for memory alone, and bf16 by its bits."""
-    widen = "return vload_half(0, (const half*)&a);"
-    narrow = "ushort bits;\nvstore_half_rte(a, 0, (half*)&bits);\nreturn bits;"
+FP16 = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
+
+
+def round_to_half(dialect: Dialect, *, native: bool) -> tuple[str, str]:
+    """A float rounded to the nearest half. The OpenCL core rounds on the way to memory alone, cl_khr_fp16 anywhere."""
+    through = """
+ushort bits;
+vstore_half_rte(a, 0, (half*)&bits);
+return vload_half(0, (const half*)&bits);"""
+    body = "return convert_float(convert_half_rte(a));" if native else through
+    name = "round_to_half"
+    return name, (FP16 if native else "") + _function(dialect, F32, name, "a", body)
+
+
+def _bf16(dialect: Dialect) -> dict[str, str]:
+    """Conversions that OpenCL C does not have, by the bits."""
     to_bf16 = """
 const uint bits = as_uint(a);
 if (a != a) return (ushort)((bits >> 16) | 0x40U);
 return (ushort)((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);"""
     return {
-        "half_to_float": _function(dialect, F32, "half_to_float", "ushort a", widen),
-        "float_to_half": _function(dialect, F32, "float_to_half", "a", narrow, "ushort"),
         "bf16_to_float": _function(dialect, F32, "bf16_to_float", "ushort a", "return as_float((uint)a << 16);"),
         "float_to_bf16": _function(dialect, F32, "float_to_bf16", "a", to_bf16, "ushort"),
     }
@@ -220,5 +230,5 @@ def _nibble(dialect: Dialect, dtype: DType) -> dict[str, str]:
 def storage_helper(dialect: Dialect, dtype: DType, name: str) -> str | None:
     """The definition of a storage conversion; ``None`` where the prelude has it."""
     if dtype in (F16, BF16):
-        return _half(dialect).get(name) if dialect.name == "opencl" else None
+        return _bf16(dialect)[name] if dialect.name == "opencl" else None
     return (_f8 if dtype.is_float else _nibble)(dialect, dtype)[name]

@@ -8,13 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.access import Rewriter
+from gpucomp.codegen.amd import amd_hooks
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.depthwise import depthwise_hooks
 from gpucomp.codegen.emit import Emitter, flat_stores, lanes_of
 from gpucomp.codegen.gemv import gemv_hooks
+from gpucomp.codegen.mali import mali_hooks
 from gpucomp.codegen.mma import mma_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
+from gpucomp.codegen.transpose import transpose_hooks
+from gpucomp.codegen.wgmma import wgmma_hooks
 from gpucomp.expr.core import REDUCTIONS, Expr, Var, call, index, reduce, substitute, var
 from gpucomp.expr.simplify import unflatten
 from gpucomp.kernel import Kernel, Loops, Store, Window
@@ -71,10 +75,15 @@ def _pointwise(
 # by the title of the family
 HOOKS: Mapping[str, Hooks] = {
     "loops": loops_hooks,
+    "contraction/amd": amd_hooks,
+    "contraction/mali": mali_hooks,
     "contraction/mma": mma_hooks,
     "contraction/simt": contraction_hooks,
+    "contraction/wgmma": wgmma_hooks,
     "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
     "pool": pool_hooks,
+    "pool/window": depthwise_hooks,
     "depthwise": depthwise_hooks,
+    "loops/transpose": transpose_hooks,
 }

@@ -157,6 +157,7 @@ def _operand(
         shared_by_depth=rows.by_depth,
         by_element=rows.by_element,
         turned=rows.by_depth != by_depth,
+        whole=WORDS.get(width * nbytes, ""),
         **own,
     )
     if copied:
@@ -220,8 +221,8 @@ def _shared_steps(o: SimpleNamespace, rows: Rows) -> None:
     if o.turned:  # element by element, each to a row of its own
         fast = f"{o.name}_fast + {o.name}_i * {o.fast_items}" if o.fast_steps > 1 else f"{o.name}_fast"
         slow = f"{o.name}_slow + {o.name}_t * {o.slow_items}" if o.slow_steps > 1 else f"{o.name}_slow"
-        span = f"({fast}) * {o.width} + {LANE}" if o.width > 1 else fast
-        o.turned_row, o.turned_position = span, f"({slow}) * {o.element_bytes}"
+        span = f"{_scaled(fast, o.width)} + {LANE}" if o.width > 1 else fast
+        o.turned_row, o.turned_position = span, f"({slow})" if "+" in slow else slow  # a byte an element
         o.turned_offset = rows.offset(f"{o.name}_row", o.turned_position)
         o.to = ""
         return
@@ -274,26 +275,34 @@ def _fragments(o: SimpleNamespace, rows: Rows, name: str, s: SimpleNamespace, de
     if name == "b" and o.per_read == 1:
         along_span = ""
     offset_k = f"warp_k * {first_step * step_depth}" if s.warps_k > 1 else ""
-    offset_span = f"{warp} * {span}"
+    warps = s.warps_m if name == "a" else s.warps_n
+    offset_span = f"{warp} * {span}" if warps > 1 else ""
     if rows.by_element:
         o.row = _sum(offset_k, "my_lane % 4")
-        o.position = f"({_sum(offset_span, 'my_lane / 4')}) * 4"
+        o.position = _scaled(_sum(offset_span, "my_lane / 4"), 4)
         o.step_add, o.step_xor = step_depth * row_bytes, 0
         o.block_add, o.block_xor = 0, block_span * 4
         o.half_xor, o.depth_add = 8 * 4, 4 * row_bytes
     elif rows.by_depth:
         o.row = _sum(offset_span, f"{along_span} * 8" if along_span else "", "my_lane % 8")
-        o.position = f"({_sum(f'warp_k * {first_step * 2}' if s.warps_k > 1 else '', along_depth)}) * 16"
+        o.position = _scaled(_sum(f"warp_k * {first_step * 2}" if s.warps_k > 1 else "", along_depth), 16)
         o.step_add, o.step_xor = 0, 32
         o.block_add, o.block_xor = read_span * row_bytes, 0
     else:
         o.row = _sum(offset_k, f"{along_depth} * 8", "my_lane % 8")
-        o.position = f"({_sum(f'{warp} * {span // 8}', along_span)}) * 16"
+        o.position = _scaled(_sum(f"{warp} * {span // 8}" if warps > 1 else "", along_span), 16)
         o.step_add, o.step_xor = step_depth * row_bytes, 0
         o.block_add, o.block_xor = 0, read_span * 2
     o.at = rows.offset(f"{name}_row", f"{name}_position")
     matrices = 4 if name == "a" else 2 * o.per_read
     o.read = f"gc_ldmatrix_x{matrices}{'' if rows.by_depth else '_trans'}"
+
+
+def _scaled(text: str, factor: int) -> str:
+    """``text * factor``; 0 where there is no text."""
+    if not text:
+        return "0"
+    return f"({text}) * {factor}" if "+" in text else f"{text} * {factor}"
 
 
 def _sum(*parts: str) -> str:

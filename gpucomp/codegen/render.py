@@ -71,7 +71,16 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
         # a CPU's work-items are loops around the text: PoCL, told to unroll inside, writes past what it keeps for them
         text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
     header = _header(kernel, family, problem, schedule)
-    return KernelSource(name, target.language, header + tidy(text), geometry, dict(schedule), family.template)
+    return KernelSource(
+        name,
+        target.language,
+        header + tidy(text),
+        geometry,
+        dict(schedule),
+        family.template,
+        tensor_maps=hooks.get("tensor_maps", ()),
+        programmatic=hooks.get("programmatic", False),
+    )
 
 
 def _parameters(kernel: Kernel, dialect: Dialect) -> list[dict[str, Any]]:

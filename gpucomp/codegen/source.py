@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from gpucomp.runtime.tensor_map import TensorMap
 from gpucomp.schedule.space import Geometry
 
 
@@ -15,7 +16,10 @@ class KernelSource:
     """One kernel in one language: ``cuda`` (without the prelude), ``opencl`` or ``llvm``.
 
     The entry ``name`` takes a pointer a parameter of the kernel, in order, then, where the geometry asks for them,
-    the workspace and the counters. An ``llvm`` entry is ``void name(ptr, ..., i64 first_task, i64 last_task)``.
+    the workspace and the counters, then, by value, the ``tensor_maps``. A ``programmatic`` kernel waits itself for the
+    launches before it, so it may be started before they end.
+
+    An ``llvm`` entry is ``void name(ptr, ..., i64 first_task, i64 last_task)``.
     """
 
     name: str
@@ -24,6 +28,8 @@ class KernelSource:
     geometry: Geometry
     schedule: Mapping[str, int] = field(default_factory=dict)
     template: str = ""
+    tensor_maps: tuple[TensorMap, ...] = ()
+    programmatic: bool = False
 
     @cached_property
     def digest(self) -> str:

@@ -68,6 +68,9 @@ def _bounds(expr: Expr, memo: dict[Expr, Interval]) -> Interval:
         case Load() if expr.dtype.is_integer:
             info = np.iinfo(expr.dtype.numpy) if not expr.dtype.storage_only else None
             return (int(info.min), int(info.max)) if info is not None else ANYTHING
+        case Cast() if expr.dtype.is_integer and expr.dtype.bits < 32 and not expr.dtype.storage_only:
+            info = np.iinfo(expr.dtype.numpy)
+            return (int(info.min), int(info.max))
     return (0, 1) if expr.dtype is BOOL else ANYTHING
 
 

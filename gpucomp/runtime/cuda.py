@@ -12,6 +12,7 @@ import numpy as np
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import DTYPES
+from gpucomp.runtime.cuda_driver import encoded, import_driver, launch_overlapping
 from gpucomp.runtime.host import run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
@@ -28,7 +29,8 @@ STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 
 class CudaProgram:
     """Loads the plan's cubins and uploads its weights; ``run`` launches, and from the second time on replays a graph.
 
-    ``cupy`` is the module, for tests that have no GPU. Raises ``DeviceError`` when it, a GPU or memory is missing.
+    ``cupy`` and ``driver`` (``cuda.bindings.driver``) are the modules, for tests that have no GPU. Raises ``DeviceError``
+    when one that is needed, a GPU or memory is missing.
     """
 
     def __init__(
@@ -39,8 +41,11 @@ class CudaProgram:
         weights: Mapping[str, np.ndarray],
         *,
         cupy: Any = None,
+        driver: Any = None,
     ) -> None:
         cp = self._cupy = cupy if cupy is not None else import_cupy()
+        needs_driver = any(k.tensor_maps or k.programmatic for k in plan.kernels)
+        self._driver = driver if driver is not None or not needs_driver else import_driver()
         self.plan = plan
         self._runs = 0
         self._graph: Any = None
@@ -101,7 +106,9 @@ class CudaProgram:
         return memory
 
     def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Any]:
-        """(function, groups, items, arguments, shared bytes) a launch; ``None`` for a host operator."""
+        """(function, groups, items, arguments, shared bytes, whether it may overlap) a launch; ``None`` for a host
+        operator.
+        """
         functions = []
         for kernel in self.plan.kernels:
             binary = bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source])
@@ -120,8 +127,11 @@ class CudaProgram:
                 calls.append(None)
                 continue
             kernel = self.plan.kernels[launch.kernel]
-            arguments = tuple(self._memory[a] for a in launch.args)
-            calls.append((functions[launch.kernel], kernel.groups, kernel.items, arguments, kernel.shared))
+            buffers = [self._memory[a] for a in launch.args]
+            maps = [encoded(self._driver, m, _address(buffers[m.parameter])) for m in kernel.tensor_maps]
+            arguments = (*buffers, *maps)
+            call = (functions[launch.kernel], kernel.groups, kernel.items, arguments, kernel.shared)
+            calls.append((*call, kernel.programmatic))
         return calls
 
     def _compiled(self, name: str, text: str) -> bytes:
@@ -213,7 +223,11 @@ class CudaProgram:
         if call is None:
             self._run_host(launch)
             return
-        function, groups, items, arguments, shared = call
+        function, groups, items, arguments, shared, may_overlap = call
+        if may_overlap:
+            raw = [a if isinstance(a, np.ndarray) else np.array([_address(a)], np.uint64) for a in arguments]
+            launch_overlapping(self._driver, function.ptr, groups, items, shared, self._stream.ptr, raw)
+            return
         function(groups, items, arguments, shared_mem=shared)  # on the current stream, which is ours
 
     def _run_host(self, launch: Launch) -> None:
@@ -234,6 +248,10 @@ class CudaProgram:
     def _receive(self) -> dict[str, np.ndarray]:
         outputs: Sequence[tuple[str, int]] = list(zip(self.plan.output_names, self.plan.outputs, strict=True))
         return {name: self._read(position) for name, position in outputs}
+
+
+def _address(memory: Any) -> int:
+    return int(memory.__cuda_array_interface__["data"][0])
 
 
 def import_cupy() -> Any:

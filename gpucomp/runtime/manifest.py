@@ -18,6 +18,7 @@ import numpy as np
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
 from gpucomp.ir.types import DTYPES, DType, dtype_of
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
 
 MAX_BYTES = 256 << 20  # of the manifest
 MAX_SIZE = 1 << 48  # of a buffer, in bytes
@@ -61,6 +62,12 @@ def _integer(low: int, high: int) -> Check:
         return value
 
     return check
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        _refuse(where, f"true or false expected, found {quote(value)}")
+    return value
 
 
 def _list(element: Check, *, length: int | None = None, most: int = 10_000_000) -> Check:
@@ -139,6 +146,25 @@ _BUFFER = _record(
     },
     Buffer,
 )
+_EXTENTS = _list(_integer(0, 1 << 40), most=5)
+_OFFSETS = _list(_integer(-(1 << 16), 1 << 16), most=5)
+_TENSOR_MAP = _record(
+    {
+        "parameter": _integer(0, 10_000),
+        "dtype": _one_of(*ELEMENT_BYTES),
+        "extents": _EXTENTS,
+        "strides": _EXTENTS,
+        "box": _EXTENTS,
+        "element_strides": _EXTENTS,
+        "swizzle": _integer(0, 128),
+        "channels": _integer(0, 1 << 16),
+        "pixels": _integer(0, 1 << 16),
+        "lower": _OFFSETS,
+        "upper": _OFFSETS,
+        "offset": _SIZE,
+    },
+    TensorMap,
+)
 _GRID = _list(_integer(0, (1 << 31) - 1), length=3)
 _KERNEL = _record(
     {
@@ -153,6 +179,8 @@ _KERNEL = _record(
         "label": _text,
         "tier": _text,
         "schedule": _table(_key, _integer(-(1 << 62), 1 << 62)),
+        "tensor_maps": _list(_TENSOR_MAP, most=16),
+        "programmatic": _flag,
     },
     CompiledKernel,
 )
@@ -214,6 +242,8 @@ def check_plan(plan: Plan) -> None:
             _refuse(where, f"its buffers {list(launch.args)} are not all there")
         if (launch.kernel < 0) != bool(launch.host) or launch.kernel >= len(plan.kernels):
             _refuse(where, f"kernel {launch.kernel}, host operator {quote(launch.host)}: exactly one expected")
+        if launch.kernel >= 0:
+            _check_tensor_maps(plan, launch, where)
     for what, positions in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         if any(p >= len(plan.buffers) for p in positions):
             _refuse(f"plan.{what}", f"buffers {list(positions)} are not all there")
@@ -230,6 +260,19 @@ def check_plan(plan: Plan) -> None:
             _refuse(f"plan.{what}", "a name is there twice")
 
 
+def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
+    """Raise ``ArtifactError`` unless every map of the launch can be encoded, and ends within its buffer."""
+    for m in plan.kernels[launch.kernel].tensor_maps:
+        if reasons := m.objections():
+            _refuse(where, f"no tensor map: {reasons[0]}")
+        if m.parameter >= len(launch.args):
+            _refuse(where, f"a tensor map of parameter {m.parameter}, there are {len(launch.args)}")
+        last = sum((e - 1) * s for e, s in zip(m.extents, (ELEMENT_BYTES[m.dtype], *m.strides), strict=True))
+        end, nbytes = m.offset + last + ELEMENT_BYTES[m.dtype], plan.buffers[launch.args[m.parameter]].nbytes
+        if end > nbytes:
+            _refuse(where, f"a tensor map ends at byte {end} of a buffer of {nbytes}")
+
+
 def data_of(plan: Plan) -> dict[str, object]:
     """The plan as what JSON can hold; ``plan_of`` gives it back. Raises ``UnsupportedError`` for what it cannot."""
     launches = [_fields(launch) for launch in plan.launches]
@@ -237,7 +280,12 @@ def data_of(plan: Plan) -> dict[str, object]:
         fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
     return _fields(plan) | {
         "buffers": [_fields(b) for b in plan.buffers],
-        "kernels": [_fields(k) | {"schedule": {n: int(v) for n, v in k.schedule.items()}} for k in plan.kernels],
+        "kernels": [
+            _fields(k)
+            | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
+            | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
+            for k in plan.kernels
+        ],
         "launches": launches,
     }
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpucomp.runtime.tensor_map import TensorMap
+
 INPUT, OUTPUT, WEIGHT, TEMP, COUNTER = "input", "output", "weight", "temp", "counter"
 
 
@@ -33,7 +35,8 @@ class CompiledKernel:
     """One kernel and how to launch it; ``info`` is what ``exe.kernels`` shows.
 
     ``groups``, ``items``, ``shared``: see ``schedule.space.Geometry``. ``binary`` names the member that holds the
-    machine code; several kernels of a CPU model share one.
+    machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value behind the buffers; a
+    ``programmatic`` kernel waits itself for the launches before it.
     """
 
     name: str
@@ -47,6 +50,8 @@ class CompiledKernel:
     label: str = ""
     tier: str = ""
     schedule: Mapping[str, int] = field(default_factory=dict)
+    tensor_maps: tuple[TensorMap, ...] = ()
+    programmatic: bool = False
 
 
 @dataclass(frozen=True)

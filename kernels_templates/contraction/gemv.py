@@ -123,7 +123,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     Legal wherever a work-item has 128 registers; eight rows of a narrow device are left to the next engine.
     """
     if limits.warp == 1:
-        return {"many_items": 1, "depth_items": 1, "accesses": 1, "unroll": 1, "shuffle": 0}
+        return {"many_items": 1, "depth_items": 1, "accesses": 4, "unroll": 4, "shuffle": 0}
     steps = max(1, p.k // (p.width if p.by_depth else 1))
     candidates = []
     for many_items in (32, 16, 8, 4, 2, 1):

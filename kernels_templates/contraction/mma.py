@@ -11,7 +11,8 @@ from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import fast_axis
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.packing import packable
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -29,8 +30,9 @@ WARP = 32
 STEP_BYTES = 32  # of one row of an operand that one mma takes
 CHUNK_BYTES = 16  # what shared memory is swizzled by
 STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would meet in four banks
-FLAG_BYTES = 16  # static: who is the last to arrive
+FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
 REGISTER_FILE = 65536
+MAX_REGISTERS = 255
 MAX_GROUPS = (1 << 31) - 1
 RESERVED = 40  # registers for addresses, predicates and loop counters (kernels.md 1.2)
 
@@ -169,22 +171,26 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def staged_registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool) -> int:
-    """Registers that hold a tile on its way, where no asynchronous copy brings it."""
+    """Registers that hold a tile on its way, where no asynchronous copy brings it; one each for parts of a word."""
     d = SimpleNamespace(**derive(s, p))
-    return sum(
-        -(-getattr(d, f"{o}_bytes") // (4 * d.threads)) for o in "ab" if not (async_copy and getattr(p, f"{o}_copied"))
-    )
+    total = 0
+    for o in "ab":
+        if not (async_copy and getattr(p, f"{o}_copied")):
+            chunk = min(4, getattr(d, f"{o}_vector") * p.element_bytes)
+            total += -(-getattr(d, f"{o}_bytes") // (chunk * d.threads))
+    return total
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True) -> int:
     """kernels.md 1.2: sums, the fragments of two steps, a tile on its way, and the rest.
 
-    3xtf32 splits the fragments of ``b`` and one block of ``a`` and adds up apart from the sums.
+    3xtf32 splits the fragments of ``b`` and one block of ``a``, adds up apart from the sums, and ptxas splits those of
+    later steps early.
     """
     d = SimpleNamespace(**derive(s, p))
     buffers = 2 if d.warp_steps > 1 else 1
     fragments = 4 * d.blocks_m + 2 * d.blocks_n
-    apart = 4 * d.blocks_n + 8 + 4 if p.products == 3 else 0
+    apart = 4 * d.blocks_n + 12 + fragments * (min(d.warp_steps, 4) - 1) if p.products == 3 else 0
     spans = sum(getattr(d, f"{o}_slow_steps" if getattr(p, f"{o}_by_depth") else f"{o}_fast_steps") for o in "ab")
     staged = staged_registers(s, p, async_copy=async_copy)
     return 4 * d.blocks_m * d.blocks_n + buffers * fragments + apart + staged + 2 * spans + RESERVED
@@ -247,7 +253,7 @@ NAMES = ("warp_m", "warp_n", "warps_m", "warps_n", "warps_k", "k_steps", "stages
 
 # of one unit, about: those of an A100, which the others resemble
 MULTIPLY_ADDS_PER_CYCLE = {1: 2048, 2: 1024, 4: 512}  # by bytes of an element
-MEMORY_BYTES_PER_CYCLE = 48  # from the second-level cache
+MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
 SHARED_BYTES_PER_CYCLE = 128
 MEMORY_CYCLES = 700  # a tile's way to shared memory
 BARRIER_CYCLES = 60  # of a stage: its barrier and its first fragments
@@ -297,6 +303,37 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
 
 
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's share of the depth for its tile; partial sums go to the workspace and back."""
+    d = SimpleNamespace(**derive(s, p))
+    sums = d.tile_m * d.tile_n * 4
+    kinds = {1: "s8", 2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    return Work(
+        macs=float(d.tile_m * d.tile_n * d.tile_k * d.tiles_per_split),
+        cache_bytes=float(d.tiles_per_split * d.stage_bytes + (3 if s.splits > 1 else 1) * sums),
+        steps=1 + -(-d.tiles_per_split // (s.stages - 1)),
+        math=kinds[p.element_bytes],
+        extra_us=SPLIT_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0,
+    )
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """A constant operand along the depth, where as it is it cannot be copied or its fragments are read piecemeal."""
+    for name, extent in (("b", p.n), ("a", p.m)):
+        by_depth, copied = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_copied")
+        width = math.gcd(p.k, CHUNK_BYTES // p.element_bytes)
+        piecemeal = p.element_bytes != 2 and not by_depth and width * p.element_bytes == CHUNK_BYTES
+        if (copied and not piecemeal) or width * p.element_bytes < 4 or not packable(kernel, name):
+            continue
+        after = SimpleNamespace(**{**vars(p), f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
+        available = min(MAX_REGISTERS, REGISTER_FILE // derive(s, p)["threads"])
+        # the schedule was chosen for the operand as it is, and has to run with this one
+        if all(registers(s, after, async_copy=is_async) <= available for is_async in (True, False)):
+            batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
+            return Packing(name, (*batch, Digit("span", 1, extent), Digit("k", 1, p.k)))
+    return None
+
+
 FAMILY = Family(
     "contraction",
     "contraction/mma.j2",
@@ -309,4 +346,6 @@ FAMILY = Family(
     "mma",
     accepts=accepts,
     estimate=estimate,
+    work=work,
+    packing=packing,
 )

@@ -30,6 +30,7 @@ PARAMS = (
     Param("lanes", (1, 4, 8, 16), "columns per accumulator, where a work-item computes with vectors"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
+DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which stands behind arrays of fixed size
 MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
@@ -133,8 +134,9 @@ def rest_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """kernels.md 1.2: both tiles, once a stage, and the rest."""
-    return derive(s, p)["tiles_bytes"] + rest_bytes(s, p)
+    """kernels.md 1.2: both tiles, once a stage, and the rest, which ends where dynamic memory may begin."""
+    d, rest = SimpleNamespace(**derive(s, p)), rest_bytes(s, p)
+    return d.tiles_bytes + (-(-rest // DYNAMIC_ALIGNMENT) * DYNAMIC_ALIGNMENT if d.dynamic_shared_bytes else rest)
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -157,7 +159,11 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
-    return registers(s, p) + fragments + ADDRESSES + 7 * max(0, inputs - USUAL_INPUTS)
+    # where copies go to, in each stage; or a tile read at once, where it passes through registers without waiting there
+    passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
+    moving = 8 if s.asynchronous else passing
+    partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
+    return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, inputs - USUAL_INPUTS)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -237,18 +243,31 @@ TILES = (  # tile_m, tile_n, tile_k, reg_m, reg_n: from large to small
 
 PLAIN = {"stages": 1, "asynchronous": 0, "fragments": 1, "slices": 1, "splits": 1, "lanes": 1}
 
-MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about
-STEP_CYCLES = 300  # a tile's way from memory to shared memory: hidden only by other work-groups
+MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item makes one a cycle
+RESIDENT = 8  # work-groups that share a unit, about
+STEP_CYCLES = 300  # a tile's way from memory to shared memory: hidden only by other work-groups, or by tiles ahead
+BARRIER_CYCLES = 40
 SPLIT_CYCLES = 1500  # leaving partial sums, arriving, adding them up
+SLICE_CYCLES = 100  # the same in shared memory
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The tile and split that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a group."""
+    """The tile, split and slices that a model of one unit's cycles finds fastest. A GPU's; a CPU runs one work-item a
+    group. Tiles are copied asynchronously where the device and both operands allow it.
+    """
     if limits.warp == 1:
         return _one_at_a_time(p, limits)
-    candidates = [t | {"splits": splits} for t in map(_tile, TILES) for splits in SPLITS.choices]
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal, key=lambda s: cycles(s, p, limits))
+    late = limits.async_copy and p.a_copied and p.b_copied
+    ways = [{"stages": 4, "asynchronous": 1}, {"stages": 3, "asynchronous": 1}] if late else []
+    candidates = []
+    for sizes in TILES:
+        for slices in (1, 2, 4):
+            shape = [_tile(sizes) | way | {"slices": slices} for way in (*ways, {"stages": 2})]
+            legal = next((s for s in shape if not list(objections(SimpleNamespace(**s), p, limits))), None)
+            if legal is not None:
+                candidates += [legal | {"splits": splits} for splits in SPLITS.choices]
+    candidates = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    return min(candidates, key=lambda s: cycles(s, p, limits))
 
 
 def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
@@ -260,9 +279,14 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
         return float("inf")  # too little for each, or enough of them without
     steps = -(-depth // s["splits"])
     fragments = 1 / s["reg_m"] + 1 / s["reg_n"]  # shared-memory reads per multiply-add
-    step = s["tile_k"] * s["tile_m"] * s["tile_n"] * (1 + fragments) / MULTIPLY_ADDS_PER_CYCLE
+    rate = min(MULTIPLY_ADDS_PER_CYCLE, min(share, RESIDENT) * threads_of(SimpleNamespace(**s)))
+    sums = share * s["tile_k"] * s["tile_m"] * s["tile_n"] * (1 + fragments) / rate
+    ahead = s["stages"] - 1 if s["asynchronous"] else 1
+    step = max(sums, STEP_CYCLES / ahead) + (BARRIER_CYCLES if share == 1 else 0)
     added = SPLIT_CYCLES + s["splits"] * s["tile_m"] * s["tile_n"] / 32 if s["splits"] > 1 else 0
-    return steps * max(share * step, STEP_CYCLES) + added
+    if s["slices"] > 1:
+        added += SLICE_CYCLES + share * s["slices"] * s["tile_m"] * s["tile_n"] / 32
+    return steps * step + added
 
 
 def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:

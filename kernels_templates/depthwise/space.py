@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.depthwise import Depthwise, access_width, depthwise_of
+from gpucomp.codegen.depthwise import Sliding, access_width, depthwise_of
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
@@ -30,12 +30,17 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
+    found = depthwise_of(kernel)
+    assert isinstance(found, Sliding)
+    return sizes_of(kernel, found)
+
+
+def sizes_of(kernel: Kernel, found: Sliding) -> Mapping[str, int]:
     """``lead``: images; ``out_*``, ``taps_*``, ``stride_*``, ``dilation_*``: along each axis of the window.
 
-    ``widest``: channels an access may take; ``image_bytes``: of the widest element read or written.
+    ``weighted``: whether a tap has a weight; ``widest``: channels an access may take; ``image_bytes``: of the widest
+    element read or written; ``acc_words``: registers of a sum.
     """
-    found = depthwise_of(kernel)
-    assert isinstance(found, Depthwise)
     sizes = {
         f"{what}_{axis}": number
         for axis, slide in (("y", found.y), ("x", found.x))
@@ -50,9 +55,10 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "lead": math.prod(a.extent for a in found.lead),
         "channels": found.channel.extent,
         **sizes,
+        "weighted": int(found.weight is not None),
         "widest": access_width(kernel, found),
         "image_bytes": max(t.dtype.nbytes for t in kernel.params),
-        "acc_words": found.total.dtype.nbytes // 4,
+        "acc_words": max(1, found.total.dtype.nbytes // 4),
     }
 
 
@@ -88,13 +94,13 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     d = SimpleNamespace(**derive(s, p))
     weights = min(p.taps_x, PASSING) if d.weights_by_row else p.taps_y * p.taps_x
     line = min(d.columns, PASSING) if s.tile_x == 1 else d.columns
-    return p.acc_words * s.vector * (s.tile_y * s.tile_x + weights + line) + OTHER_REGISTERS
+    return p.acc_words * s.vector * (s.tile_y * s.tile_x + p.weighted * weights + line) + OTHER_REGISTERS
 
 
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while registers are plenty: it reads all rows of the image and all weights ahead."""
     d = SimpleNamespace(**derive(s, p))
-    ahead = p.taps_x * p.taps_y + d.columns * d.rows if s.unroll else p.taps_x + d.columns
+    ahead = p.weighted * p.taps_x * p.taps_y + d.columns * d.rows if s.unroll else p.weighted * p.taps_x + d.columns
     return min(255, p.acc_words * s.vector * (s.tile_y * s.tile_x + ahead) + 2 * OTHER_REGISTERS + d.rows + d.columns)
 
 
@@ -135,7 +141,7 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     """Of the busiest unit: what it issues, what it reads, and the latency that too few work-items leave bare."""
     z = SimpleNamespace(**s)
     d = SimpleNamespace(**derive(z, p))
-    loads = d.rows * d.columns + p.taps_y * p.taps_x
+    loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
     sums = z.tile_y * z.tile_x * p.taps_y * p.taps_x * z.vector
     items = -(-groups(z, p) // limits.units) * z.threads
     issue = items * (sums + loads * 4 + z.tile_y * z.tile_x * (6 + z.vector) + OVERHEAD) / ISSUED

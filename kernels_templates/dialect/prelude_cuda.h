@@ -412,7 +412,337 @@ __device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, co
 }
 
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
+// sm_90 and later. An mbarrier is 8 bytes of shared memory. A phase of it is complete when `count` threads have
+// arrived and every byte that was announced has landed; phases are told apart by their parity, the first has 0.
+
+// A CUtensorMap, made by the driver. Kernels take it as `const __grid_constant__ gc_tensor_map`.
+struct __align__(64) gc_tensor_map {
+  unsigned long long words[16];
+};
+
+__device__ __forceinline__ void gc_mbarrier_init(unsigned long long* barrier, unsigned count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(barrier)),
+               "r"(count)
+               : "memory");
+}
+
+// Its memory may be used for something else afterwards.
+__device__ __forceinline__ void gc_mbarrier_invalidate(unsigned long long* barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"((unsigned)__cvta_generic_to_shared(barrier))
+               : "memory");
+}
+
+__device__ __forceinline__ void gc_mbarrier_arrive(unsigned long long* barrier) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(barrier))
+               : "memory");
+}
+
+// Arrives and announces `bytes` that TMA loads bring in the same phase.
+__device__ __forceinline__ void gc_mbarrier_arrive_expect_tx(unsigned long long* barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Waits until the phase of this parity is complete; returns at once while the phase after it is current.
+__device__ __forceinline__ void gc_mbarrier_wait(unsigned long long* barrier, unsigned parity) {
+  unsigned done = 0;
+  while (!done)
+    asm volatile(
+        "{\n.reg .pred done;\n"
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n}"
+        : "=r"(done)
+        : "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(parity)
+        : "memory");
+}
+
+// Makes initialised barriers known to TMA and to the cluster; a __syncthreads or gc_cluster_sync has to follow.
+__device__ __forceinline__ void gc_fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Plain writes to shared memory before it are seen by TMA stores and wgmma after it.
+__device__ __forceinline__ void gc_fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Dynamic shared memory, 1024-byte aligned as the 128-byte swizzle wants its tiles.
+extern __shared__ __align__(1024) unsigned char gc_swizzled_shared_bytes[];
+
+__device__ __forceinline__ unsigned char* gc_swizzled_shared() { return gc_swizzled_shared_bytes; }
+
+// Fetches the descriptor ahead of its first use.
+__device__ __forceinline__ void gc_tma_prefetch(const gc_tensor_map* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// One thread starts the copy of a box; `x` counts elements of the innermost axis. Elements outside of the tensor
+// are zeros, and count as bytes like the others.
+__device__ __forceinline__ void gc_tma_load_2d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+          (unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y)
+      : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_load_3d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+      "[%2];" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_load_4d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y, int z,
+                       int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
+// Channels from `channel` on of as many pixels of an NHWC image as the map says, the first at (w, h, n); the walk
+// runs over the map's window of pixels. The offsets, of a filter's tap, are added to every pixel.
+__device__ __forceinline__ void gc_tma_load_im2col_4d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int channel,
+                              int w, int h, int n, unsigned short offset_w, unsigned short offset_h) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+      "%6}], [%2], {%7, %8};" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(channel), "r"(w), "r"(h), "r"(n),
+      "h"(offset_w), "h"(offset_h)
+      : "memory");
+}
+
+// The way back; elements outside of the tensor are left out. Shared memory is read until the group is waited for.
+__device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"((unsigned)__cvta_generic_to_shared(shared_src)), "r"(x), "r"(y)
+               : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// At most `pending` of the thread's committed groups are still under way.
+template <int pending>
+__device__ __forceinline__ void gc_tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+}
 
 // ---- wgmma ----------------------------------------------------------------------------------------
+// sm_90a. The 128 threads of a warpgroup multiply 64 rows of `a` with n rows of `b` and add to `acc`, n / 2 sums a
+// thread: sum 4 j + 2 h + e is row 16 (thread / 32) + thread % 32 / 4 + 8 h, column 8 j + 2 (thread % 4) + e.
+// Both operands are K-major in shared memory. `acc` may not be touched from the call to the wait.
+
+// Between accesses of registers, or plain writes of operands, and the wgmma that reads them.
+__device__ __forceinline__ void gc_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+__device__ __forceinline__ void gc_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// At most `pending` committed groups are still under way.
+template <int pending>
+__device__ __forceinline__ void gc_wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+// Describes a K-major operand whose rows of 128 bytes TMA swizzled by 128 bytes, the first row 1024-byte aligned.
+// Further along K within the 128 bytes: add bytes / 16 to it.
+__device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {
+  const unsigned long long start = (unsigned)__cvta_generic_to_shared(shared_tile) >> 4 & 0x3fffu;
+  return start | 1ull << 16 | 64ull << 32 | 1ull << 62;  // 1024 bytes from 8 rows to the next 8; 128-byte swizzle
+}
+
+#define GC_WGMMA_NAMES_8 \
+  "%0, %1, %2, %3"
+#define GC_WGMMA_NAMES_16 \
+  GC_WGMMA_NAMES_8 ", "   \
+  "%4, %5, %6, %7"
+#define GC_WGMMA_NAMES_32 \
+  GC_WGMMA_NAMES_16 ", "  \
+  "%8, %9, %10, %11, %12, %13, %14, %15"
+#define GC_WGMMA_NAMES_48 \
+  GC_WGMMA_NAMES_32 ", "  \
+  "%16, %17, %18, %19, %20, %21, %22, %23"
+#define GC_WGMMA_NAMES_64 \
+  GC_WGMMA_NAMES_48 ", "  \
+  "%24, %25, %26, %27, %28, %29, %30, %31"
+#define GC_WGMMA_NAMES_96 \
+  GC_WGMMA_NAMES_64 ", "  \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define GC_WGMMA_NAMES_128 \
+  GC_WGMMA_NAMES_96 ", "   \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define GC_WGMMA_NAMES_192                                                           \
+  GC_WGMMA_NAMES_128 ", "                                                            \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define GC_WGMMA_NAMES_256                                                                       \
+  GC_WGMMA_NAMES_192 ", "                                                                        \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define GC_WGMMA_SUMS_8(bind) \
+  bind(acc[0]), bind(acc[1]), bind(acc[2]), bind(acc[3])
+#define GC_WGMMA_SUMS_16(bind) \
+  GC_WGMMA_SUMS_8(bind),       \
+  bind(acc[4]), bind(acc[5]), bind(acc[6]), bind(acc[7])
+#define GC_WGMMA_SUMS_32(bind) \
+  GC_WGMMA_SUMS_16(bind),      \
+  bind(acc[8]), bind(acc[9]), bind(acc[10]), bind(acc[11]), bind(acc[12]), bind(acc[13]), bind(acc[14]), bind(acc[15])
+#define GC_WGMMA_SUMS_48(bind) \
+  GC_WGMMA_SUMS_32(bind),      \
+  bind(acc[16]), bind(acc[17]), bind(acc[18]), bind(acc[19]), bind(acc[20]), bind(acc[21]), bind(acc[22]), bind(acc[23])
+#define GC_WGMMA_SUMS_64(bind) \
+  GC_WGMMA_SUMS_48(bind),      \
+  bind(acc[24]), bind(acc[25]), bind(acc[26]), bind(acc[27]), bind(acc[28]), bind(acc[29]), bind(acc[30]), bind(acc[31])
+#define GC_WGMMA_SUMS_96(bind)                                                                                            \
+  GC_WGMMA_SUMS_64(bind),                                                                                                 \
+  bind(acc[32]), bind(acc[33]), bind(acc[34]), bind(acc[35]), bind(acc[36]), bind(acc[37]), bind(acc[38]), bind(acc[39]), \
+  bind(acc[40]), bind(acc[41]), bind(acc[42]), bind(acc[43]), bind(acc[44]), bind(acc[45]), bind(acc[46]), bind(acc[47])
+#define GC_WGMMA_SUMS_128(bind)                                                                                           \
+  GC_WGMMA_SUMS_96(bind),                                                                                                 \
+  bind(acc[48]), bind(acc[49]), bind(acc[50]), bind(acc[51]), bind(acc[52]), bind(acc[53]), bind(acc[54]), bind(acc[55]), \
+  bind(acc[56]), bind(acc[57]), bind(acc[58]), bind(acc[59]), bind(acc[60]), bind(acc[61]), bind(acc[62]), bind(acc[63])
+#define GC_WGMMA_SUMS_192(bind)                                                                                           \
+  GC_WGMMA_SUMS_128(bind),                                                                                                \
+  bind(acc[64]), bind(acc[65]), bind(acc[66]), bind(acc[67]), bind(acc[68]), bind(acc[69]), bind(acc[70]), bind(acc[71]), \
+  bind(acc[72]), bind(acc[73]), bind(acc[74]), bind(acc[75]), bind(acc[76]), bind(acc[77]), bind(acc[78]), bind(acc[79]), \
+  bind(acc[80]), bind(acc[81]), bind(acc[82]), bind(acc[83]), bind(acc[84]), bind(acc[85]), bind(acc[86]), bind(acc[87]), \
+  bind(acc[88]), bind(acc[89]), bind(acc[90]), bind(acc[91]), bind(acc[92]), bind(acc[93]), bind(acc[94]), bind(acc[95])
+#define GC_WGMMA_SUMS_256(bind)                                                                                                   \
+  GC_WGMMA_SUMS_192(bind),                                                                                                        \
+  bind(acc[96]), bind(acc[97]), bind(acc[98]), bind(acc[99]), bind(acc[100]), bind(acc[101]), bind(acc[102]), bind(acc[103]),     \
+  bind(acc[104]), bind(acc[105]), bind(acc[106]), bind(acc[107]), bind(acc[108]), bind(acc[109]), bind(acc[110]), bind(acc[111]), \
+  bind(acc[112]), bind(acc[113]), bind(acc[114]), bind(acc[115]), bind(acc[116]), bind(acc[117]), bind(acc[118]), bind(acc[119]), \
+  bind(acc[120]), bind(acc[121]), bind(acc[122]), bind(acc[123]), bind(acc[124]), bind(acc[125]), bind(acc[126]), bind(acc[127])
+#define GC_WGMMA(n, bind, shape, rest)                                                              \
+  asm volatile("wgmma.mma_async.sync.aligned." shape " {" GC_WGMMA_NAMES_##n "}, " rest             \
+               : GC_WGMMA_SUMS_##n(bind)                                                            \
+               : "l"(a), "l"(b)                                                                     \
+               : "memory")
+#define GC_WGMMA_FLOAT(sum) "+f"(sum)
+#define GC_WGMMA_INT(sum) "+r"(sum)
+
+// Depth 16 of f16. n: 8, 16, 32, 48, 64, 96, 128, 192 or 256, here and below.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_f16(float* acc, unsigned long long a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA(8, GC_WGMMA_FLOAT, "m64n8k16.f32.f16.f16", "%4, %5, 1, 1, 1, 0, 0;");
+  if constexpr (n == 16) GC_WGMMA(16, GC_WGMMA_FLOAT, "m64n16k16.f32.f16.f16", "%8, %9, 1, 1, 1, 0, 0;");
+  if constexpr (n == 32) GC_WGMMA(32, GC_WGMMA_FLOAT, "m64n32k16.f32.f16.f16", "%16, %17, 1, 1, 1, 0, 0;");
+  if constexpr (n == 48) GC_WGMMA(48, GC_WGMMA_FLOAT, "m64n48k16.f32.f16.f16", "%24, %25, 1, 1, 1, 0, 0;");
+  if constexpr (n == 64) GC_WGMMA(64, GC_WGMMA_FLOAT, "m64n64k16.f32.f16.f16", "%32, %33, 1, 1, 1, 0, 0;");
+  if constexpr (n == 96) GC_WGMMA(96, GC_WGMMA_FLOAT, "m64n96k16.f32.f16.f16", "%48, %49, 1, 1, 1, 0, 0;");
+  if constexpr (n == 128) GC_WGMMA(128, GC_WGMMA_FLOAT, "m64n128k16.f32.f16.f16", "%64, %65, 1, 1, 1, 0, 0;");
+  if constexpr (n == 192) GC_WGMMA(192, GC_WGMMA_FLOAT, "m64n192k16.f32.f16.f16", "%96, %97, 1, 1, 1, 0, 0;");
+  if constexpr (n == 256) GC_WGMMA(256, GC_WGMMA_FLOAT, "m64n256k16.f32.f16.f16", "%128, %129, 1, 1, 1, 0, 0;");
+}
+
+// Depth 16 of bf16.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_bf16(float* acc, unsigned long long a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA(8, GC_WGMMA_FLOAT, "m64n8k16.f32.bf16.bf16", "%4, %5, 1, 1, 1, 0, 0;");
+  if constexpr (n == 16) GC_WGMMA(16, GC_WGMMA_FLOAT, "m64n16k16.f32.bf16.bf16", "%8, %9, 1, 1, 1, 0, 0;");
+  if constexpr (n == 32) GC_WGMMA(32, GC_WGMMA_FLOAT, "m64n32k16.f32.bf16.bf16", "%16, %17, 1, 1, 1, 0, 0;");
+  if constexpr (n == 48) GC_WGMMA(48, GC_WGMMA_FLOAT, "m64n48k16.f32.bf16.bf16", "%24, %25, 1, 1, 1, 0, 0;");
+  if constexpr (n == 64) GC_WGMMA(64, GC_WGMMA_FLOAT, "m64n64k16.f32.bf16.bf16", "%32, %33, 1, 1, 1, 0, 0;");
+  if constexpr (n == 96) GC_WGMMA(96, GC_WGMMA_FLOAT, "m64n96k16.f32.bf16.bf16", "%48, %49, 1, 1, 1, 0, 0;");
+  if constexpr (n == 128) GC_WGMMA(128, GC_WGMMA_FLOAT, "m64n128k16.f32.bf16.bf16", "%64, %65, 1, 1, 1, 0, 0;");
+  if constexpr (n == 192) GC_WGMMA(192, GC_WGMMA_FLOAT, "m64n192k16.f32.bf16.bf16", "%96, %97, 1, 1, 1, 0, 0;");
+  if constexpr (n == 256) GC_WGMMA(256, GC_WGMMA_FLOAT, "m64n256k16.f32.bf16.bf16", "%128, %129, 1, 1, 1, 0, 0;");
+}
+
+// Depth 8 of tf32: f32 whose last 13 bits are not looked at.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_tf32(float* acc, unsigned long long a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA(8, GC_WGMMA_FLOAT, "m64n8k8.f32.tf32.tf32", "%4, %5, 1, 1, 1;");
+  if constexpr (n == 16) GC_WGMMA(16, GC_WGMMA_FLOAT, "m64n16k8.f32.tf32.tf32", "%8, %9, 1, 1, 1;");
+  if constexpr (n == 32) GC_WGMMA(32, GC_WGMMA_FLOAT, "m64n32k8.f32.tf32.tf32", "%16, %17, 1, 1, 1;");
+  if constexpr (n == 48) GC_WGMMA(48, GC_WGMMA_FLOAT, "m64n48k8.f32.tf32.tf32", "%24, %25, 1, 1, 1;");
+  if constexpr (n == 64) GC_WGMMA(64, GC_WGMMA_FLOAT, "m64n64k8.f32.tf32.tf32", "%32, %33, 1, 1, 1;");
+  if constexpr (n == 96) GC_WGMMA(96, GC_WGMMA_FLOAT, "m64n96k8.f32.tf32.tf32", "%48, %49, 1, 1, 1;");
+  if constexpr (n == 128) GC_WGMMA(128, GC_WGMMA_FLOAT, "m64n128k8.f32.tf32.tf32", "%64, %65, 1, 1, 1;");
+  if constexpr (n == 192) GC_WGMMA(192, GC_WGMMA_FLOAT, "m64n192k8.f32.tf32.tf32", "%96, %97, 1, 1, 1;");
+  if constexpr (n == 256) GC_WGMMA(256, GC_WGMMA_FLOAT, "m64n256k8.f32.tf32.tf32", "%128, %129, 1, 1, 1;");
+}
+
+// Depth 32 of signed 8-bit integers.
+template <int n>
+__device__ __forceinline__ void gc_wgmma_s8(int* acc, unsigned long long a, unsigned long long b) {
+  if constexpr (n == 8) GC_WGMMA(8, GC_WGMMA_INT, "m64n8k32.s32.s8.s8", "%4, %5, 1;");
+  if constexpr (n == 16) GC_WGMMA(16, GC_WGMMA_INT, "m64n16k32.s32.s8.s8", "%8, %9, 1;");
+  if constexpr (n == 32) GC_WGMMA(32, GC_WGMMA_INT, "m64n32k32.s32.s8.s8", "%16, %17, 1;");
+  if constexpr (n == 48) GC_WGMMA(48, GC_WGMMA_INT, "m64n48k32.s32.s8.s8", "%24, %25, 1;");
+  if constexpr (n == 64) GC_WGMMA(64, GC_WGMMA_INT, "m64n64k32.s32.s8.s8", "%32, %33, 1;");
+  if constexpr (n == 96) GC_WGMMA(96, GC_WGMMA_INT, "m64n96k32.s32.s8.s8", "%48, %49, 1;");
+  if constexpr (n == 128) GC_WGMMA(128, GC_WGMMA_INT, "m64n128k32.s32.s8.s8", "%64, %65, 1;");
+  if constexpr (n == 192) GC_WGMMA(192, GC_WGMMA_INT, "m64n192k32.s32.s8.s8", "%96, %97, 1;");
+  if constexpr (n == 256) GC_WGMMA(256, GC_WGMMA_INT, "m64n256k32.s32.s8.s8", "%128, %129, 1;");
+}
+
+#undef GC_WGMMA
+#undef GC_WGMMA_FLOAT
+#undef GC_WGMMA_INT
+
+// Registers a thread of the warpgroup may have from here on, a multiple of 8 from 24 to 256; all its threads call.
+template <int registers>
+__device__ __forceinline__ void gc_setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+template <int registers>
+__device__ __forceinline__ void gc_setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+// Four 8 x 8 matrices of 16-bit elements: lane l says where row l % 8 of matrix l / 8 goes, 16-byte aligned; of
+// matrix i it holds elements 2 (l % 4) and the next of row l / 4 in ri.
+__device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   (unsigned)__cvta_generic_to_shared(shared_row)),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
 
 // ---- clusters and programmatic launch -------------------------------------------------------------
+// sm_90 and later. The blocks of a cluster run at the same time and read each other's shared memory.
+
+__device__ __forceinline__ unsigned gc_cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// Every thread of the cluster that has not exited; what they wrote to shared memory before is seen after it.
+__device__ __forceinline__ void gc_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// What stands at the same place in the shared memory of the cluster's block `rank`. That block may not have exited.
+__device__ __forceinline__ float gc_cluster_load(const float* shared_address, unsigned rank) {
+  float value;
+  asm volatile(
+      "{\n.reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [there];\n}"
+      : "=f"(value)
+      : "r"((unsigned)__cvta_generic_to_shared(shared_address)), "r"(rank)
+      : "memory");
+  return value;
+}
+__device__ __forceinline__ int gc_cluster_load(const int* shared_address, unsigned rank) {
+  int value;
+  asm volatile(
+      "{\n.reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.s32 %0, [there];\n}"
+      : "=r"(value)
+      : "r"((unsigned)__cvta_generic_to_shared(shared_address)), "r"(rank)
+      : "memory");
+  return value;
+}
+
+// Waits for the launches before this one, whose results may be read afterwards; at once where the launch did not
+// ask to overlap with them.
+__device__ __forceinline__ void gc_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The launch after this one may start once every block has said so or has exited.
+__device__ __forceinline__ void gc_grid_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

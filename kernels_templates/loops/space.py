@@ -14,6 +14,7 @@ PARAMS = (
     Param("vector", (1, 2, 4, 8, 16), "neighbouring points per access"),
     Param("items", (1, 2, 4, 8), "groups of points per work-item"),
 )
+IN_FLIGHT = 2048  # work-items that a unit runs at a time
 MAX_GROUPS = (1 << 31) - 1
 
 
@@ -55,6 +56,8 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     while vector > 1 and (p.inner % vector or p.size // vector < limits.units * 4 * limits.warp):
         vector //= 2
     items = 1
+    while limits.warp > 1 and items < 4 and p.size // vector >= 2 * items * limits.units * IN_FLIGHT:
+        items *= 2  # the units are full of work-items: more accesses each
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2
     return {"threads": threads, "vector": vector, "items": items}

@@ -139,6 +139,7 @@ SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
 SPLIT = 1500  # cycles of leaving a partial result, arriving, joining
 RESIDENT = 1024  # work-items that a unit runs at a time
+LONG_ROW = 8192  # columns that cores of a CPU had better share
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 
 
@@ -187,10 +188,18 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 def _one_at_a_time(p: SimpleNamespace) -> Schedule:
-    rows = 16
-    while -(-p.rows // rows) > MAX_GROUPS and rows < PARAMS[1].choices[-1]:
+    """A work-item a row: the compiler makes vectors of neighbouring rows, or is given them where there are few."""
+    extent = p.rows if p.rows_side_by_side else p.cols
+    few = p.rows < 4
+    vector = max(w for w in PARAMS[2].choices if extent % w == 0) if p.rows_side_by_side or few else 1
+    groups = p.rows // vector if p.rows_side_by_side else p.rows
+    rows = 1
+    while rows < 16 and 2 * rows <= groups:
         rows *= 2
-    return {"lanes": 1, "rows_per_group": rows, "vector": 1, "keep": 0, "splits": 1}
+    while -(-groups // rows) > MAX_GROUPS and rows < PARAMS[1].choices[-1]:
+        rows *= 2
+    splits = 8 if p.splittable and groups <= rows and p.cols >= LONG_ROW else 1
+    return {"lanes": 1, "rows_per_group": rows, "vector": vector, "keep": 0, "splits": splits}
 
 
 FAMILY = Family("rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default)

@@ -15,13 +15,16 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from cuda_on_cpu.errors import CudaOnCpuError, RaceError
 from cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
-from cuda_on_cpu.translation_unit import translation_unit
+from cuda_on_cpu.translation_unit import cluster_of, translation_unit
+
+from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
 
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"
@@ -47,6 +50,17 @@ MAX_THREADS = 1024
 TIMEOUT_S = 120.0  # only a loop that neither waits nor uses an atomic gets here: the runtime sees all others
 
 
+@dataclass(frozen=True)
+class Mapped:
+    """An argument that is a tensor map: what the driver would encode from ``spec`` for the memory of ``array``."""
+
+    spec: TensorMap
+    array: np.ndarray
+
+
+Argument = np.ndarray | np.generic | Mapped
+
+
 class CudaOnCpu:
     """One compiled kernel.
 
@@ -67,6 +81,7 @@ class CudaOnCpu:
     ):
         kernels = tuple(batch) or ((source, kernel),)
         self.kernel, self.sanitizer = kernel, sanitizer
+        self.cluster = cluster_of(source, kernel)
         self._index = kernels.index((source, kernel))  # in the executable's table of kernels
         self._executable = _build(kernels, sanitizer, cache_dir or _process_cache())
 
@@ -74,7 +89,7 @@ class CudaOnCpu:
         self,
         grid: Sequence[int],
         block: Sequence[int],
-        args: Sequence[np.ndarray | np.generic],
+        args: Sequence[Argument],
         *,
         order: Order = "forward",
         seed: int = 0,
@@ -84,7 +99,7 @@ class CudaOnCpu:
         """Launch on ``args`` and change them in place, as the device would.
 
         ``grid`` and ``block`` have one to three extents, x first; ``dynamic_shared`` is in bytes. An array is
-        passed as a pointer, a numpy scalar by value; the same array twice is one buffer. ``order`` is that of
+        passed as a pointer, a numpy scalar or ``Mapped`` by value; the same array twice is one buffer. ``order`` is that of
         the threads within a block and of the blocks; "shuffled" draws both from ``seed``. A read-only array
         must come back unchanged. Raises CudaOnCpuError, or RaceError from a ThreadSanitizer build.
         """
@@ -92,8 +107,8 @@ class CudaOnCpu:
         if (threads := int(np.prod(block3))) > MAX_THREADS:
             raise CudaOnCpuError(f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run")
         buffers = _distinct_buffers(args)
-        header = (self._index, *grid3, *block3, ORDERS.index(order), seed, dynamic_shared)
-        request = [struct.pack("<10Q", *header), struct.pack("<Q", len(buffers))]
+        header = (self._index, *grid3, *block3, *self.cluster, ORDERS.index(order), seed, dynamic_shared)
+        request = [struct.pack(f"<{len(header)}Q", *header), struct.pack("<Q", len(buffers))]
         for buffer in buffers:
             request += [struct.pack("<2Q", _first_argument(buffer, args), buffer.nbytes), buffer.tobytes()]
         request.append(struct.pack("<Q", len(args)))
@@ -126,7 +141,7 @@ class CudaOnCpu:
         if failed:
             raise CudaOnCpuError(f"{self.kernel}: {done.stdout[16 : 16 + length].decode()}")
 
-    def _copy_back(self, buffers: Sequence[np.ndarray], args: Sequence[np.ndarray | np.generic], data: bytes) -> None:
+    def _copy_back(self, buffers: Sequence[np.ndarray], args: Sequence[Argument], data: bytes) -> None:
         offset = 0
         for buffer in buffers:
             after = data[offset : offset + buffer.nbytes]
@@ -212,10 +227,11 @@ def _extents(extents: Sequence[int], what: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _distinct_buffers(args: Sequence[np.ndarray | np.generic]) -> list[np.ndarray]:
+def _distinct_buffers(args: Sequence[Argument]) -> list[np.ndarray]:
     """The arrays among the arguments, each memory once; such as overlap in part cannot be copied apart."""
     buffers: list[np.ndarray] = []
-    for arg in args:
+    for given in args:
+        arg = given.array if isinstance(given, Mapped) else given
         if not isinstance(arg, np.ndarray):
             continue
         if not arg.flags.c_contiguous:
@@ -232,16 +248,35 @@ def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
     return a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes
 
 
-def _argument(arg: np.ndarray | np.generic, buffers: Sequence[np.ndarray]) -> bytes:
+def _argument(arg: Argument, buffers: Sequence[np.ndarray]) -> bytes:
     if isinstance(arg, np.ndarray):
         return struct.pack("<2Q", 1, next(i for i, b in enumerate(buffers) if _same_memory(arg, b)))
+    if isinstance(arg, Mapped):
+        position = next(i for i, b in enumerate(buffers) if _same_memory(arg.array, b))
+        return struct.pack("<2Q", 2, position) + _tensor_map(arg.spec)
     if not isinstance(arg, np.generic) or arg.nbytes > 8:
         raise CudaOnCpuError(f"{arg!r} is neither an array nor a numpy scalar of at most 8 bytes")
     return struct.pack("<Q", 0) + arg.tobytes().ljust(8, b"\0")
 
 
-def _first_argument(buffer: np.ndarray, args: Sequence[np.ndarray | np.generic]) -> int:
-    return next(i for i, arg in enumerate(args) if isinstance(arg, np.ndarray) and _same_memory(arg, buffer))
+def _tensor_map(spec: TensorMap) -> bytes:
+    """As ``GcTensorMap`` in runtime.h. Raises CudaOnCpuError for what no driver encodes."""
+    if reasons := spec.objections():
+        raise CudaOnCpuError(f"no tensor map: {'; '.join(reasons)}")
+
+    def five(values: Sequence[int]) -> tuple[int, ...]:
+        return (*values, *[1] * (5 - len(values)))
+
+    size = ELEMENT_BYTES[spec.dtype]
+    head = (spec.offset, len(spec.extents), size, spec.dtype == "tf32", spec.swizzle)
+    axes = (*five(spec.extents), *five((size, *spec.strides)), *five(spec.box), *five(spec.steps))
+    corners = (*(spec.lower or (0, 0)), *(spec.upper or (0, 0)))
+    return struct.pack("<28Q4q", *head, *axes, spec.is_im2col, spec.channels, spec.pixels, *corners)
+
+
+def _first_argument(buffer: np.ndarray, args: Sequence[Argument]) -> int:
+    arrays = [arg.array if isinstance(arg, Mapped) else arg for arg in args]
+    return next(i for i, arg in enumerate(arrays) if isinstance(arg, np.ndarray) and _same_memory(arg, buffer))
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """The hand-written kernels of these tests: reading them, and breaking them on purpose."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -7,6 +9,15 @@ ROOT = HERE.parent.parent
 PRELUDE_CUDA = ROOT / "kernels_templates" / "dialect" / "prelude_cuda.h"
 PRELUDE_CPU = HERE / "prelude_cpu.h"
 KERNEL_FILES = tuple(sorted((HERE / "kernels").glob("*.cu")))
+
+
+def architectures(path: Path, known: Sequence[str]) -> list[str]:
+    """Those of ``known`` that compile a file, by what its first line says: "sm_90 and later", "sm_90a alone"."""
+    first = path.read_text().splitlines()[0]
+    if alone := re.search(r"(sm_\w+) alone", first):
+        return [alone[1]]
+    least = re.search(r"sm_(\d+) and later", first)
+    return [a for a in known if not least or int(a[3:].rstrip("a")) >= int(least[1])]
 
 
 def kernel_text(name: str) -> str:

@@ -17,6 +17,8 @@
 #define __constant__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // GC_SHARED_SECTION is set for each source by the harness: the runtime poisons that section for every block
 #define __shared__ static __attribute__((section(GC_SHARED_SECTION)))
@@ -430,10 +432,131 @@ __device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, co
 }
 
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
+// The destination of a load holds poison until a waiter sees its phase complete.
+
+struct gc_tensor_map : GcTensorMap {};
+
+__device__ __forceinline__ void gc_mbarrier_init(unsigned long long* barrier, unsigned count) { gc_runtime_mbarrier_init(barrier, count); }
+
+__device__ __forceinline__ void gc_mbarrier_invalidate(unsigned long long* barrier) { gc_runtime_mbarrier_invalidate(barrier); }
+
+__device__ __forceinline__ void gc_mbarrier_arrive(unsigned long long* barrier) { gc_runtime_mbarrier_arrive(barrier, 0); }
+
+__device__ __forceinline__ void gc_mbarrier_arrive_expect_tx(unsigned long long* barrier, unsigned bytes) {
+  gc_runtime_mbarrier_arrive(barrier, bytes);
+}
+
+__device__ __forceinline__ void gc_mbarrier_wait(unsigned long long* barrier, unsigned parity) { gc_runtime_mbarrier_wait(barrier, parity); }
+
+__device__ __forceinline__ void gc_fence_barrier_init() { gc_runtime_fence_barrier_init(); }
+
+__device__ __forceinline__ void gc_fence_proxy_async() { gc_runtime_fence_proxy_async(); }
+
+__device__ __forceinline__ unsigned char* gc_swizzled_shared() { return gc_runtime_dynamic_shared(); }
+
+__device__ __forceinline__ void gc_tma_prefetch(const gc_tensor_map* map) { (void)map; }
+
+__device__ __forceinline__ void gc_tma_load_2d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {2, {x, y}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_3d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y, int z) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {3, {x, y, z}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_4d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y, int z,
+                       int w) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {4, {x, y, z, w}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_load_im2col_4d(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int channel,
+                              int w, int h, int n, unsigned short offset_w, unsigned short offset_h) {
+  gc_runtime_tma_load(shared_dst, map, barrier, {4, {channel, w, h, n}, true, {offset_w, offset_h}});
+}
+
+__device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
+  gc_runtime_tma_store(map, shared_src, {2, {x, y}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_store_commit() { gc_runtime_tma_store_commit(); }
+
+template <int pending>
+__device__ __forceinline__ void gc_tma_store_wait() {
+  gc_runtime_tma_store_wait(pending);
+}
 
 // ---- wgmma ----------------------------------------------------------------------------------------
+// Sums hold poison from the call to the wait that covers its group.
+
+__device__ __forceinline__ void gc_wgmma_fence() { gc_runtime_wgmma_fence(); }
+
+__device__ __forceinline__ void gc_wgmma_commit() { gc_runtime_wgmma_commit(); }
+
+template <int pending>
+__device__ __forceinline__ void gc_wgmma_wait() {
+  gc_runtime_wgmma_wait(pending);
+}
+
+__device__ __forceinline__ unsigned long long gc_wgmma_operand(const void* shared_tile) {
+  const unsigned long long start = gc_runtime_shared_offset(shared_tile) >> 4;
+  return start | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_f16(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::F16, n, acc, a, b);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_bf16(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::BF16, n, acc, a, b);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_tf32(float* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::TF32, n, acc, a, b);
+}
+
+template <int n>
+__device__ __forceinline__ void gc_wgmma_s8(int* acc, unsigned long long a, unsigned long long b) {
+  gc_runtime_wgmma(GcElement::S8, n, acc, a, b);
+}
+
+template <int registers>
+__device__ __forceinline__ void gc_setmaxnreg_inc() {
+  gc_runtime_setmaxnreg("gc_setmaxnreg_inc", registers);
+}
+
+template <int registers>
+__device__ __forceinline__ void gc_setmaxnreg_dec() {
+  gc_runtime_setmaxnreg("gc_setmaxnreg_dec", registers);
+}
+
+__device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
+  const unsigned elements[4] = {r0, r1, r2, r3};
+  const int lane = gc_runtime_lane();
+  for (int i = 0; i < 4; ++i) {
+    unsigned char* row = static_cast<unsigned char*>(gc_exchange("gc_stmatrix_x4", shared_row, 8 * i + lane / 4));
+    *reinterpret_cast<unsigned*>(row + lane % 4 * 4) = elements[i];
+  }
+}
 
 // ---- clusters and programmatic launch -------------------------------------------------------------
+
+__device__ __forceinline__ unsigned gc_cluster_rank() { return gc_runtime_cluster_rank(); }
+
+__device__ __forceinline__ void gc_cluster_sync() { gc_runtime_cluster_sync(); }
+
+__device__ __forceinline__ float gc_cluster_load(const float* shared_address, unsigned rank) {
+  return *static_cast<const float*>(gc_runtime_cluster_address(shared_address, rank));
+}
+__device__ __forceinline__ int gc_cluster_load(const int* shared_address, unsigned rank) {
+  return *static_cast<const int*>(gc_runtime_cluster_address(shared_address, rank));
+}
+
+__device__ __forceinline__ void gc_grid_wait() {}
+
+__device__ __forceinline__ void gc_grid_launch_dependents() {}
 
 // ---- the table of kernels -------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-// Runs the blocks of one launch in one OS thread: every CUDA thread a fiber, resumed in the asked order.
+// Runs the blocks of one launch in one OS thread: every CUDA thread a fiber, resumed in the asked order. The blocks of
+// a cluster run together, in turns; without clusters one block runs after another.
 // Reads the launch from stdin, writes status, message and buffers to stdout. Kernels are linked beside it.
 // Built without instrumentation even in sanitizer builds: what the scheduler does is not the kernel's doing.
 
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,8 @@ void __tsan_read_range(void* address, unsigned long size);
 void __tsan_write_range(void* address, unsigned long size);
 void __tsan_func_entry(void* caller);
 void __tsan_func_exit();
+void __tsan_ignore_thread_begin();
+void __tsan_ignore_thread_end();
 }
 #else
 static void __tsan_acquire(void*) {}
@@ -32,6 +36,8 @@ static void __tsan_read_range(void*, unsigned long) {}
 static void __tsan_write_range(void*, unsigned long) {}
 static void __tsan_func_entry(void*) {}
 static void __tsan_func_exit() {}
+static void __tsan_ignore_thread_begin() {}
+static void __tsan_ignore_thread_end() {}
 #endif
 
 namespace {
@@ -48,9 +54,13 @@ constexpr size_t GUARD_BYTES = 64 << 10;
 #endif
 constexpr size_t DEVICE_ALIGNMENT = 256;  // as cudaMalloc
 constexpr int WARP = 32;
+constexpr int WARPGROUP = 128;
+constexpr int REGISTERS = 65536;
+constexpr size_t SHARED_ALIGNMENT = 1024;
+constexpr uint64_t MBARRIER_WORD = 0x6d62617272696572;  // what an mbarrier's memory holds
 constexpr int IDLE_PASSES = 20000;  // passes in which atomics changed nothing, before it is called a deadlock
 
-enum class State { READY, AT_BARRIER, AT_WARP, DONE };
+enum class State { READY, AT_BARRIER, AT_WARP, AT_MBARRIER, AT_CLUSTER, DONE };
 enum class Order { FORWARD, REVERSED, SHUFFLED };
 
 struct AsyncCopy {
@@ -61,14 +71,50 @@ struct AsyncCopy {
   int group;
 };
 
+// What the runtime itself copies in its scope is no access of the kernel; nothing in it may yield.
+struct Unwatched {
+  Unwatched() { __tsan_ignore_thread_begin(); }
+  ~Unwatched() { __tsan_ignore_thread_end(); }
+};
+
+struct TmaStore {
+  GcTensorMap map;
+  const unsigned char* source;
+  GcBox box;
+  int group;
+};
+
+struct WgmmaCall {
+  size_t number;  // in the warpgroup's log
+  void* acc;
+  int group;
+};
+
+struct Sums {  // accumulators in flight: memory holds poison, their numbers are here
+  void* acc;
+  std::vector<uint32_t> values;
+};
+
+struct Block;
+
 struct Thread : GcThread {
   Fiber fiber;
   State state;
   int linear;
+  Block* block;
   int line;          // of the barrier it waits at
   const char* kind;  // of the warp collective it waits in
+  unsigned long long* mbarrier;
+  unsigned parity;  // of the phase it waits for
   std::vector<AsyncCopy> copies;
   int groups_committed;
+  std::vector<TmaStore> stores;
+  int store_groups;
+  std::vector<WgmmaCall> wgmmas;
+  std::vector<Sums> sums;
+  size_t wgmmas_called;
+  int wgmma_groups;
+  bool wgmma_fenced;
 };
 
 struct Warp {
@@ -79,6 +125,49 @@ struct Warp {
   char sync[2];  // addresses for ThreadSanitizer
 };
 
+struct TmaLoad {
+  unsigned char* destination;
+  GcTensorMap map;  // not a pointer: parameters outlive a thread on a device, and not here
+  GcBox box;
+  uint64_t bytes;
+};
+
+struct Mbarrier {
+  unsigned count, pending;  // arrivals of a phase, those that are missing
+  uint64_t expected;        // bytes announced in this phase
+  unsigned phase;
+  bool fenced;  // known to TMA
+  std::vector<TmaLoad> loads;
+  char sync[2];  // addresses for ThreadSanitizer, by parity
+};
+
+struct Wgmma {  // one of a warpgroup's; operands as numbers, in the order in which its first thread came
+  GcElement element;
+  int columns;
+  unsigned long long a, b;
+  std::vector<double> rows, cols;  // 64 x depth, columns x depth
+  unsigned checked;                // warps that found the operands unchanged at their wait
+};
+
+struct Block {
+  uint3 index;
+  unsigned rank;  // in the cluster
+  int first_thread;
+  int alive;
+  std::vector<Warp> warps;
+  unsigned char* dynamic_shared;
+  // What TMA stores and wgmma see of dynamic shared memory: loads by TMA, and plain writes before a fence.
+  std::vector<unsigned char> async_view;
+  std::map<unsigned long long*, Mbarrier> mbarriers;
+  std::vector<std::vector<Wgmma>> wgmmas;  // by warpgroup
+  std::vector<int> registers;              // of a thread, by warpgroup
+  bool changes_registers;
+  unsigned barrier_phase;
+  // Two barrier objects in turn: with one, a thread that runs ahead to the next barrier would release into the
+  // object that slower threads still acquire for this one, and its accesses in between would look ordered.
+  char barrier_sync[2];
+};
+
 struct Buffer {
   uint64_t argument;  // the first that points to it
   uint64_t bytes;
@@ -86,20 +175,19 @@ struct Buffer {
 };
 
 Fiber scheduler;
-std::vector<Thread> threads;
-std::vector<Warp> warps;
+std::vector<Thread> threads;  // of all blocks of the cluster, block after block
+std::vector<Block> cluster;
+size_t block_threads;
+uint3 cluster_size;
 std::vector<Buffer> buffers;
 std::vector<void*> arguments;
 const GcEntry* kernel;
-unsigned char* dynamic_shared;
 uint64_t dynamic_shared_bytes;
 Thread* running;  // null while the scheduler itself runs
 bool in_block;
 uint64_t progress;
-unsigned barrier_phase;
-// Two barrier objects in turn: with one, a thread that runs ahead to the next barrier would release into the
-// object that slower threads still acquire for this one, and its accesses in between would look ordered.
-char barrier_sync[2], fence_sync;
+unsigned cluster_phase;
+char cluster_sync[2], fence_sync;
 // In turn as well: a block acquires what the one before released, and nothing that its own threads release.
 char block_sync[2];
 unsigned blocks_started;
@@ -148,15 +236,17 @@ void deposit(void* to, const void* from, size_t bytes) {
 
 // ---- one thread -----------------------------------------------------------------------------------
 
-void release_warp_if_complete(Warp& warp, int first_thread) {
+void release_warp_if_complete(Warp& warp, const Thread& lane) {
   if (warp.waiting == 0 || warp.waiting < warp.alive) return;
   const char* kind = nullptr;
-  const int end = first_thread + WARP < (int)threads.size() ? first_thread + WARP : (int)threads.size();
+  const int block_end = lane.block->first_thread + (int)block_threads;
+  const int first_thread = lane.block->first_thread + lane.linear / WARP * WARP;
+  const int end = first_thread + WARP < block_end ? first_thread + WARP : block_end;
   for (int t = first_thread; t < end; ++t) {
     if (threads[t].state != State::AT_WARP) continue;
     if (kind && strcmp(kind, threads[t].kind) != 0) {
       running = nullptr;
-      const int number = first_thread / WARP;
+      const int number = lane.linear / WARP;
       fail("warp divergence: lanes of warp %d wait in %s and in %s", number, kind, threads[t].kind);
     }
     kind = threads[t].kind;
@@ -169,7 +259,7 @@ void release_warp_if_complete(Warp& warp, int first_thread) {
   ++progress;
 }
 
-Warp& warp_of(const Thread& thread) { return warps[(size_t)(thread.linear / WARP)]; }
+Warp& warp_of(const Thread& thread) { return thread.block->warps[(size_t)(thread.linear / WARP)]; }
 
 void yield() {
   Thread& self = *running;
@@ -189,10 +279,23 @@ unsigned meet_warp(const char* kind, const void* mine, size_t bytes) {
   ++warp.waiting;
   self.kind = kind;
   self.state = State::AT_WARP;
-  release_warp_if_complete(warp, self.linear / WARP * WARP);
+  release_warp_if_complete(warp, self);
   yield();
   if (orders_memory) __tsan_acquire(&warp.sync[parity]);
   return parity;
+}
+
+// Nobody may read the shared memory of a block that is gone.
+void end_block(Block& block) {
+  poison(block.dynamic_shared, dynamic_shared_bytes);
+  int registers = 0;
+  for (size_t group = 0; group < block.registers.size(); ++group) {
+    const size_t first = group * WARPGROUP;
+    const size_t members = block_threads - first < WARPGROUP ? block_threads - first : WARPGROUP;
+    registers += block.registers[group] * (int)members;
+  }
+  if (block.changes_registers && registers > REGISTERS)
+    fail("setmaxnreg: the block's threads ask for %d registers, a multiprocessor has %d", registers, REGISTERS);
 }
 
 void run_kernel_forever() {
@@ -204,11 +307,14 @@ void run_kernel_forever() {
     __tsan_acquire(&block_sync[blocks_started & 1]);
     kernel->call(arguments.data());
     __tsan_release(&block_sync[(blocks_started + 1) & 1]);
+    if (!self.stores.empty()) fail("exits while a TMA store reads its shared memory: wait for it");
+    if (!self.wgmmas.empty()) fail("exits with wgmma in flight: wait for them");
     self.state = State::DONE;
     Warp& warp = warp_of(self);
     --warp.alive;
     ++progress;
-    release_warp_if_complete(warp, self.linear / WARP * WARP);
+    release_warp_if_complete(warp, self);
+    if (--self.block->alive == 0) end_block(*self.block);
     yield();
   }
 }
@@ -216,6 +322,7 @@ void run_kernel_forever() {
 void resume(Thread& thread) {
   running = &thread;
   gc_current = &thread;
+  gc_launch.block_index = thread.block->index;
   switch_fiber(scheduler, thread.fiber);
   running = nullptr;
 }
@@ -241,14 +348,31 @@ std::vector<int> ordered(size_t count, Order order) {
   return items;
 }
 
+// "phase 1 of the mbarrier at byte 16 (1 of 1 arrivals missing, 512 bytes announced, 0 in flight)"
+std::string describe_mbarrier(const Thread& thread) {
+  const size_t at = (size_t)(reinterpret_cast<unsigned char*>(thread.mbarrier) - thread.block->dynamic_shared);
+  const Mbarrier& b = thread.block->mbarriers.at(thread.mbarrier);
+  uint64_t in_flight = 0;
+  for (const TmaLoad& load : b.loads) in_flight += load.bytes;
+  char text[256];
+  snprintf(text, sizeof text,
+           "wait for parity %u of the mbarrier at byte %zu (in its phase %u: %u of %u arrivals missing, %" PRIu64
+           " bytes announced, %" PRIu64 " in flight)",
+           thread.parity, at, b.phase, b.pending, b.count, b.expected, in_flight);
+  return text;
+}
+
 // Describes who waits where: "3 threads wait at line 7, 5 have exited".
-std::string describe_waiting() {
+std::string describe_waiting(const Block& block) {
   std::vector<std::pair<std::string, int>> places;
-  for (const Thread& thread : threads) {
+  for (size_t t = 0; t < block_threads; ++t) {
+    const Thread& thread = threads[(size_t)block.first_thread + t];
     std::string place;
     if (thread.state == State::AT_BARRIER)
       place = "wait at __syncthreads in line " + std::to_string(thread.line);
     if (thread.state == State::AT_WARP) place = std::string("wait in ") + thread.kind;
+    if (thread.state == State::AT_MBARRIER) place = describe_mbarrier(thread);
+    if (thread.state == State::AT_CLUSTER) place = "wait in gc_cluster_sync";
     if (thread.state == State::DONE) place = "have exited";
     if (thread.state == State::READY) place = "spin on an atomic that does not change";
     size_t i = 0;
@@ -262,42 +386,112 @@ std::string describe_waiting() {
   return text;
 }
 
-// No thread can run: releases the barrier all of them wait at, or reports why it cannot be.
-// False where the block is done.
-bool release_barrier() {
-  size_t at_barrier = 0, in_warp = 0;
+[[noreturn]] void fail_deadlock() {
+  std::string text;
+  for (const Block& block : cluster) {
+    gc_launch.block_index = block.index;
+    const std::string waiting = describe_waiting(block);
+    if (cluster.size() == 1) fail("deadlock: %s", waiting.c_str());
+    text += (text.empty() ? "rank " : "; rank ") + std::to_string(block.rank) + ": " + waiting;
+  }
+  fail("deadlock in a cluster: %s", text.c_str());
+}
+
+// Releases the __syncthreads that every thread of the block waits at.
+bool release_barrier(Block& block) {
+  size_t at_barrier = 0, elsewhere = 0;
   bool same_line = true;
   int line = 0;
-  for (const Thread& thread : threads) {
-    in_warp += thread.state == State::AT_WARP;
+  for (size_t t = 0; t < block_threads; ++t) {
+    const Thread& thread = threads[(size_t)block.first_thread + t];
+    elsewhere += thread.state != State::AT_BARRIER && thread.state != State::DONE;
     if (thread.state != State::AT_BARRIER) continue;
     same_line = same_line && (at_barrier == 0 || thread.line == line);
     line = thread.line;
     ++at_barrier;
   }
-  if (at_barrier == 0 && in_warp == 0) return false;
-  if (in_warp > 0) fail("deadlock: %s", describe_waiting().c_str());
-  if (at_barrier < threads.size() || !same_line) fail("barrier divergence: %s", describe_waiting().c_str());
-  for (Thread& thread : threads) thread.state = State::READY;
-  ++barrier_phase;
+  if (at_barrier == 0 || elsewhere > 0) return false;  // the others may be waited for, or stuck: that shows later
+  gc_launch.block_index = block.index;
+  if (at_barrier < block_threads || !same_line)
+    fail("barrier divergence: %s", describe_waiting(block).c_str());
+  for (size_t t = 0; t < block_threads; ++t) threads[(size_t)block.first_thread + t].state = State::READY;
+  ++block.barrier_phase;
   ++progress;
   return true;
 }
 
-void start_block() {
-  poison(kernel->shared_begin, (size_t)(kernel->shared_end - kernel->shared_begin));
-  poison(dynamic_shared, dynamic_shared_bytes);
-  for (Warp& warp : warps) warp = Warp{};
-  for (Thread& thread : threads) {
+// Releases the barrier of the cluster when all threads that have not exited wait at it.
+bool release_cluster() {
+  size_t waiting = 0, alive = 0;
+  for (const Thread& thread : threads) {
+    waiting += thread.state == State::AT_CLUSTER;
+    alive += thread.state != State::DONE;
+  }
+  if (waiting == 0 || waiting < alive) return false;
+  for (Thread& thread : threads)
+    if (thread.state == State::AT_CLUSTER) thread.state = State::READY;
+  ++cluster_phase;
+  ++progress;
+  return true;
+}
+
+// No thread can run: lets those go on that wait at a barrier. False where the cluster is done.
+bool release_waiting() {
+  bool released = false, done = true;
+  for (Block& block : cluster) released = release_barrier(block) || released;
+  released = release_cluster() || released;
+  for (const Thread& thread : threads) done = done && thread.state == State::DONE;
+  if (!released && !done) fail_deadlock();
+  return released;
+}
+
+void start_block(Block& block, uint3 index, unsigned rank) {
+  block.index = index;
+  block.rank = rank;
+  block.alive = (int)block_threads;
+  block.barrier_phase = 0;
+  block.mbarriers.clear();
+  block.wgmmas.assign((block_threads + WARPGROUP - 1) / WARPGROUP, {});
+  const int most = REGISTERS / (int)block_threads / 8 * 8;
+  block.registers.assign(block.wgmmas.size(), most < 256 ? most : 256);
+  block.changes_registers = false;
+  poison(block.dynamic_shared, dynamic_shared_bytes);
+  block.async_view.assign(block.dynamic_shared, block.dynamic_shared + dynamic_shared_bytes);
+  for (Warp& warp : block.warps) warp = Warp{};
+  for (size_t t = 0; t < block_threads; ++t) {
+    Thread& thread = threads[(size_t)block.first_thread + t];
     thread.state = State::READY;
     thread.copies.clear();
-    thread.groups_committed = 0;
+    thread.groups_committed = thread.store_groups = thread.wgmma_groups = 0;
+    thread.wgmmas_called = 0;
+    thread.wgmma_fenced = false;
+    thread.sums.clear();
     ++warp_of(thread).alive;
   }
 }
 
-void run_block(Order order, Shuffler& shuffler) {
-  start_block();
+bool phase_can_complete(const Mbarrier& b) {
+  uint64_t in_flight = 0;
+  for (const TmaLoad& load : b.loads) in_flight += load.bytes;
+  return b.pending == 0 && in_flight == b.expected;
+}
+
+bool can_run(const Thread& thread) {
+  if (thread.state != State::AT_MBARRIER) return thread.state == State::READY;
+  const auto found = thread.block->mbarriers.find(thread.mbarrier);
+  if (found == thread.block->mbarriers.end()) return true;  // somebody invalidated it: the waiter finds out
+  const Mbarrier& b = found->second;
+  return (b.phase & 1) != thread.parity || phase_can_complete(b);
+}
+
+// `first` is the index of the cluster's block of rank 0.
+void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
+  poison(kernel->shared_begin, (size_t)(kernel->shared_end - kernel->shared_begin));
+  const uint3 size = cluster_size;
+  for (unsigned rank = 0; rank < cluster.size(); ++rank) {
+    const uint3 index = {first.x + rank % size.x, first.y + rank / size.x % size.y, first.z + rank / size.x / size.y};
+    start_block(cluster[rank], index, rank);
+  }
   std::vector<int> turns = ordered(threads.size(), order);
   int idle = 0;
   for (;;) {
@@ -305,16 +499,268 @@ void run_block(Order order, Shuffler& shuffler) {
     const uint64_t before = progress;
     bool ran = false;
     for (const int turn : turns) {
-      if (threads[(size_t)turn].state != State::READY) continue;
+      if (!can_run(threads[(size_t)turn])) continue;
       resume(threads[(size_t)turn]);
       ran = true;
     }
-    if (!ran && !release_barrier()) return;
+    if (!ran && !release_waiting()) return;
     idle = ran && progress == before ? idle + 1 : 0;
     bool ready = false;
     for (const Thread& thread : threads) ready = ready || thread.state == State::READY;
-    if (ready && idle > IDLE_PASSES) fail("deadlock: %s", describe_waiting().c_str());
+    if (ready && idle > IDLE_PASSES) fail_deadlock();
   }
+}
+
+// ---- TMA ------------------------------------------------------------------------------------------
+
+// Where byte `offset` of a box goes: the swizzle exchanges 16-byte pieces of a row by bits of the row's address.
+size_t swizzled(size_t address, unsigned long long swizzle) {
+  const size_t mask = swizzle / 16 ? swizzle / 16 - 1 : 0;  // 7, 3, 1 or 0
+  return address ^ ((address >> 7 & mask) << 4);
+}
+
+// The elements of a box, innermost first: f(global address or null where outside, byte in the box).
+template <class F>
+void for_each_element(const GcTensorMap& map, const GcBox& box, F f) {
+  unsigned char* const base = reinterpret_cast<unsigned char*>(map.base);
+  size_t byte = 0;
+  const auto visit = [&](const long long* at) {
+    unsigned char* address = base;
+    for (unsigned axis = 0; axis < map.rank; ++axis) {
+      if (at[axis] < 0 || at[axis] >= (long long)map.extents[axis]) {
+        address = nullptr;
+        break;
+      }
+      address += at[axis] * (long long)map.strides[axis];
+    }
+    f(address, byte);
+    byte += map.element_bytes;
+  };
+  if (map.is_im2col) {
+    long long w = box.at[1], h = box.at[2], n = box.at[3];
+    const long long last_w = (long long)map.extents[1] - 1 + map.upper[0];
+    const long long last_h = (long long)map.extents[2] - 1 + map.upper[1];
+    for (unsigned pixel = 0; pixel < map.pixels; ++pixel) {
+      for (unsigned c = 0; c < map.channels; ++c) {
+        const long long at[] = {box.at[0] + (long long)c, w + box.offsets[0], h + box.offsets[1], n};
+        visit(at);
+      }
+      w += (long long)map.element_strides[1];
+      if (w <= last_w) continue;
+      w = map.lower[0];
+      h += (long long)map.element_strides[2];
+      if (h <= last_h) continue;
+      h = map.lower[1];
+      ++n;
+    }
+    return;
+  }
+  long long counts[5] = {1, 1, 1, 1, 1}, total = 1;
+  for (unsigned axis = 0; axis < map.rank; ++axis) {
+    counts[axis] = (long long)((map.box[axis] + map.element_strides[axis] - 1) / map.element_strides[axis]);
+    total *= counts[axis];
+  }
+  for (long long i = 0; i < total; ++i) {
+    long long at[5], rest = i;
+    for (unsigned axis = 0; axis < map.rank; ++axis) {
+      at[axis] = box.at[axis] + rest % counts[axis] * (long long)map.element_strides[axis];
+      rest /= counts[axis];
+    }
+    visit(at);
+  }
+}
+
+uint64_t box_bytes(const GcTensorMap& map) {
+  if (map.is_im2col) return map.channels * map.pixels * map.element_bytes;
+  uint64_t bytes = map.element_bytes;
+  for (unsigned axis = 0; axis < map.rank; ++axis)
+    bytes *= (map.box[axis] + map.element_strides[axis] - 1) / map.element_strides[axis];
+  return bytes;
+}
+
+uint32_t rounded_to_tf32(uint32_t bits) {  // to nearest, ties to even
+  if ((bits & 0x7fffffffu) >= 0x7f800000u) return bits;
+  return (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
+}
+
+// Checks what the instruction and the driver ask for; the shared address's byte in dynamic shared memory.
+size_t checked_box(const char* what, const GcTensorMap& map, const GcBox& box, const void* shared) {
+  const unsigned char* address = static_cast<const unsigned char*>(shared);
+  const Block& block = *running->block;
+  const uint64_t bytes = box_bytes(map);
+  if (map.rank != (unsigned)box.rank || (map.is_im2col != 0) != box.is_im2col)
+    fail("%s: the tensor map is of rank %d%s", what, (int)map.rank, map.is_im2col ? ", im2col" : "");
+  if (address < block.dynamic_shared || address + bytes > block.dynamic_shared + dynamic_shared_bytes)
+    fail("%s: %" PRIu64 " bytes are not inside of dynamic shared memory", what, bytes);
+  const size_t at = (size_t)(address - block.dynamic_shared);
+  const size_t alignment = map.swizzle ? 8 * map.swizzle : 128;  // the pattern repeats: a tile starts with it
+  if (at % alignment) fail("%s: byte %zu of shared memory, %zu-byte alignment expected", what, at, alignment);
+  const uint64_t inner = (map.is_im2col ? map.channels : map.box[0]) * map.element_bytes;
+  if (inner % 16 || (map.swizzle && inner > map.swizzle))
+    fail("%s: rows of %" PRIu64 " bytes with a swizzle of %d", what, inner, (int)map.swizzle);
+  if (map.base % 16) fail("%s: the tensor is not 16-byte aligned", what);
+  for (unsigned axis = 1; axis < map.rank; ++axis)
+    if (map.strides[axis] % 16) fail("%s: axis %u has a stride of %d bytes", what, axis, (int)map.strides[axis]);
+  return at;
+}
+
+Mbarrier& mbarrier_at(const char* what, unsigned long long* address) {
+  const auto found = running->block->mbarriers.find(address);
+  if (found == running->block->mbarriers.end()) fail("%s: no mbarrier is initialised there", what);
+  if (*address != MBARRIER_WORD) fail("%s: the mbarrier was overwritten", what);
+  return found->second;
+}
+
+void land(Block& block, const TmaLoad& load) {
+  __tsan_write_range(load.destination, load.bytes);
+  const Unwatched scope;
+  const size_t at = (size_t)(load.destination - block.dynamic_shared);
+  for_each_element(load.map, load.box, [&](const unsigned char* from, size_t byte) {
+    const size_t to = swizzled(at + byte, load.map.swizzle);
+    unsigned char element[16] = {};
+    const size_t bytes = load.map.element_bytes;
+    if (from) memcpy(element, from, bytes);
+    if (load.map.rounds_to_tf32) {
+      uint32_t bits;
+      memcpy(&bits, element, sizeof bits);
+      bits = rounded_to_tf32(bits);
+      memcpy(element, &bits, sizeof bits);
+    }
+    memcpy(block.dynamic_shared + to, element, bytes);
+    memcpy(block.async_view.data() + to, element, bytes);
+  });
+}
+
+// Ends the phase if nothing is missing any more: this is when bytes land.
+void complete_phase(Block& block, Mbarrier& b) {
+  if (!phase_can_complete(b)) return;
+  const unsigned parity = b.phase & 1;
+  __tsan_acquire(&b.sync[parity]);
+  for (const TmaLoad& load : b.loads) land(block, load);
+  __tsan_release(&b.sync[parity]);
+  b.loads.clear();
+  b.expected = 0;
+  b.pending = b.count;
+  ++b.phase;
+  ++progress;
+}
+
+// ---- wgmma ----------------------------------------------------------------------------------------
+
+constexpr int GROUP_ROWS = 64;
+constexpr int ROW_BYTES = 128;
+
+int depth_of(GcElement element) {
+  return element == GcElement::TF32 ? 8 : element == GcElement::S8 ? 32 : 16;
+}
+
+double f16_value(unsigned bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+  double value = fraction * 0x1p-24;
+  if (exponent == 31) {
+    value = fraction ? __builtin_nan("") : __builtin_inf();
+  } else if (exponent) {
+    value = __builtin_ldexp(1024 + fraction, exponent - 25);
+  }
+  return bits & 0x8000u ? -value : value;
+}
+
+double f32_value(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+double element_value(GcElement element, const unsigned char* at) {
+  uint16_t half;
+  uint32_t word;
+  switch (element) {
+    case GcElement::F16: memcpy(&half, at, sizeof half); return f16_value(half);
+    case GcElement::BF16: memcpy(&half, at, sizeof half); return f32_value((uint32_t)half << 16);
+    case GcElement::TF32: memcpy(&word, at, sizeof word); return f32_value(word & ~0x1fffu);
+    case GcElement::S8: return (signed char)*at;
+  }
+  return 0;
+}
+
+// The rows of an operand, through its descriptor, as the asynchronous proxy sees them.
+std::vector<double> operand(const char* which, GcElement element, unsigned long long descriptor, int rows) {
+  const Block& block = *running->block;
+  const size_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+  if (descriptor >> 62 != 1) fail("wgmma: operand %s is not described with the 128-byte swizzle", which);
+  if (start % ROW_BYTES + 32 > ROW_BYTES || (start & 0x380))
+    fail("wgmma: operand %s starts at byte %zu, within a pattern of the swizzle", which, start);
+  const int depth = depth_of(element), bytes = 32 / depth;
+  const size_t end = start / ROW_BYTES * ROW_BYTES + (size_t)((rows + 7) / 8 - 1) * stride + 8 * ROW_BYTES;
+  if (end > dynamic_shared_bytes) fail("wgmma: operand %s ends past the shared memory, at byte %zu", which, end);
+  for (const auto& [address, barrier] : block.mbarriers)
+    for (const TmaLoad& load : barrier.loads) {
+      const size_t at = (size_t)(load.destination - block.dynamic_shared);
+      if (at < end && start < at + load.bytes)
+        fail("wgmma: operand %s is on its way still: nobody has seen the phase of its mbarrier complete", which);
+    }
+  std::vector<double> values((size_t)(rows * depth));
+  for (int row = 0; row < rows; ++row)
+    for (int k = 0; k < depth; ++k) {
+      const size_t at = start + (size_t)(row / 8) * stride + (size_t)(row % 8 * ROW_BYTES + k * bytes);
+      values[(size_t)(row * depth + k)] = element_value(element, block.async_view.data() + swizzled(at, ROW_BYTES));
+    }
+  return values;
+}
+
+bool same_bits(const std::vector<double>& x, const std::vector<double>& y) {
+  return memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+}
+
+// For ThreadSanitizer: one lane of a warp reads the warp's 16 rows of `a`, and all of `b`.
+void watch_operands(const Wgmma& call) {
+  if (running->linear % WARP != 0) return;
+  const Block& block = *running->block;
+  const auto watch = [&](unsigned long long descriptor, int first, int rows) {
+    const size_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+    for (int row = first; row < first + rows; ++row)
+      for (size_t byte = 0; byte < 32; byte += 16) {
+        const size_t at = start + (size_t)(row / 8) * stride + (size_t)(row % 8 * ROW_BYTES) + byte;
+        __tsan_read_range(block.dynamic_shared + swizzled(at, ROW_BYTES), 16);
+      }
+  };
+  watch(call.a, running->linear % WARPGROUP / WARP * 16, 16);
+  watch(call.b, 0, call.columns);
+}
+
+// This thread's sums of one wgmma, added to `values`.
+void multiply(const Wgmma& call, std::vector<uint32_t>& values) {
+  const int lane = running->linear % WARP, depth = depth_of(call.element);
+  const int first_row = running->linear % WARPGROUP / WARP * 16 + lane / 4;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int row = first_row + (i & 2 ? 8 : 0), column = (int)(i / 4) * 8 + lane % 4 * 2 + (int)(i & 1);
+    const double *x = &call.rows[(size_t)(row * depth)], *y = &call.cols[(size_t)(column * depth)];
+    double sum = 0;
+    for (int k = 0; k < depth; ++k) sum += x[k] * y[k];
+    if (call.element == GcElement::S8) {
+      values[i] += (uint32_t)(int32_t)sum;
+      continue;
+    }
+    float total;
+    memcpy(&total, &values[i], sizeof total);
+    total = (float)(total + sum);
+    memcpy(&values[i], &total, sizeof total);
+  }
+}
+
+std::vector<Wgmma>& wgmma_log() { return running->block->wgmmas[(size_t)(running->linear / WARPGROUP)]; }
+
+Sums& sums_of(void* acc) {
+  for (Sums& sums : running->sums)
+    if (sums.acc == acc) return sums;
+  fail("wgmma: its sums are lost");
+}
+
+bool is_poison(const void* start, size_t bytes) {
+  const unsigned char* p = static_cast<const unsigned char*>(start);
+  for (size_t i = 0; i < bytes; ++i)
+    if (p[i] != (unsigned char)(GC_POISON >> (i % 2 * 8))) return false;
+  return true;
 }
 
 // ---- the launch -----------------------------------------------------------------------------------
@@ -335,9 +781,9 @@ uint64_t read_u64() {
   return value;
 }
 
-unsigned char* allocate(size_t bytes) {
+unsigned char* allocate(size_t bytes, size_t alignment = DEVICE_ALIGNMENT) {
   void* memory = nullptr;
-  if (posix_memalign(&memory, DEVICE_ALIGNMENT, bytes) != 0) fail("out of host memory for %zu bytes", bytes);
+  if (posix_memalign(&memory, alignment, bytes) != 0) fail("out of host memory for %zu bytes", bytes);
   return static_cast<unsigned char*>(memory);
 }
 
@@ -392,12 +838,19 @@ void catch_signals() {}  // the sanitizer reports them
 
 void create_threads() {
   const uint3 size = gc_launch.block_size;
-  const size_t count = (size_t)size.x * size.y * size.z;
+  block_threads = (size_t)size.x * size.y * size.z;
+  cluster.resize((size_t)cluster_size.x * cluster_size.y * cluster_size.z);
+  const size_t count = block_threads * cluster.size();
   threads.resize(count);
-  warps.resize((count + WARP - 1) / WARP);
+  for (size_t rank = 0; rank < cluster.size(); ++rank) {
+    cluster[rank].first_thread = (int)(rank * block_threads);
+    cluster[rank].warps.resize((block_threads + WARP - 1) / WARP);
+    cluster[rank].dynamic_shared = allocate(dynamic_shared_bytes, SHARED_ALIGNMENT);
+  }
   for (size_t i = 0; i < count; ++i) {
-    const unsigned t = (unsigned)i;
-    threads[i].linear = (int)i;
+    const unsigned t = (unsigned)(i % block_threads);
+    threads[i].linear = (int)t;
+    threads[i].block = &cluster[i / block_threads];
     threads[i].thread_index = {t % size.x, t / size.x % size.y, t / size.x / size.y};
     if (!threads[i].fiber.create(run_kernel_forever, STACK_BYTES)) fail("no memory for %zu stacks", count);
 #ifdef GC_TSAN
@@ -422,12 +875,13 @@ GcLaunch gc_launch;
 
 void gc_runtime_barrier(int line) {
   Thread& self = *running;
-  const unsigned parity = barrier_phase & 1;
-  __tsan_release(&barrier_sync[parity]);
+  Block& block = *self.block;
+  const unsigned parity = block.barrier_phase & 1;
+  __tsan_release(&block.barrier_sync[parity]);
   self.line = line;
   self.state = State::AT_BARRIER;
   yield();
-  __tsan_acquire(&barrier_sync[parity]);
+  __tsan_acquire(&block.barrier_sync[parity]);
 }
 
 int gc_runtime_lane() { return running->linear % WARP; }
@@ -460,7 +914,7 @@ void gc_runtime_require_shared(const char* kind, const void* address, int bytes)
     return first >= begin && first + bytes <= end;
   };
   if (!inside(kernel->shared_begin, kernel->shared_end) &&
-      !inside(dynamic_shared, dynamic_shared + dynamic_shared_bytes))
+      !inside(running->block->dynamic_shared, running->block->dynamic_shared + dynamic_shared_bytes))
     fail("%s: the address is not in shared memory", kind);
   if ((uintptr_t)address % (unsigned)bytes) fail("%s: misaligned address", kind);
 }
@@ -471,7 +925,7 @@ void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, 
     return destination >= begin && destination + bytes <= end;
   };
   if (!inside(kernel->shared_begin, kernel->shared_end) &&
-      !inside(dynamic_shared, dynamic_shared + dynamic_shared_bytes))
+      !inside(running->block->dynamic_shared, running->block->dynamic_shared + dynamic_shared_bytes))
     fail("gc_cp_async%d: the destination is not in shared memory", bytes);
   if ((uintptr_t)shared_dst % (unsigned)bytes || (uintptr_t)global_src % (unsigned)bytes)
     fail("gc_cp_async%d: misaligned address", bytes);
@@ -505,7 +959,209 @@ void gc_runtime_copy_wait(int pending) {
   self.copies.swap(open);
 }
 
-unsigned char* gc_runtime_dynamic_shared() { return dynamic_shared; }
+unsigned char* gc_runtime_dynamic_shared() { return running->block->dynamic_shared; }
+
+unsigned long long gc_runtime_shared_offset(const void* address) {
+  const unsigned char* at = static_cast<const unsigned char*>(address);
+  if (at < running->block->dynamic_shared || at >= running->block->dynamic_shared + dynamic_shared_bytes)
+    fail("byte %td of dynamic shared memory is asked for, there are %" PRIu64, at - running->block->dynamic_shared,
+         dynamic_shared_bytes);
+  return (unsigned long long)(at - running->block->dynamic_shared);
+}
+
+void gc_runtime_mbarrier_init(unsigned long long* barrier, unsigned count) {
+  if ((uintptr_t)barrier % 8) fail("gc_mbarrier_init: misaligned address");
+  gc_runtime_shared_offset(barrier);
+  if (count == 0 || count >= 1u << 20) fail("gc_mbarrier_init: %u arrivals", count);
+  *barrier = MBARRIER_WORD;
+  running->block->mbarriers[barrier] = Mbarrier{count, count, 0, 0, false, {}, {}};
+}
+
+void gc_runtime_mbarrier_invalidate(unsigned long long* barrier) {
+  const Mbarrier& b = mbarrier_at("gc_mbarrier_invalidate", barrier);
+  if (!b.loads.empty()) fail("gc_mbarrier_invalidate: loads are under way");
+  running->block->mbarriers.erase(barrier);
+  poison(barrier, sizeof *barrier);
+}
+
+void gc_runtime_mbarrier_arrive(unsigned long long* barrier, unsigned bytes) {
+  Mbarrier& b = mbarrier_at("gc_mbarrier_arrive", barrier);
+  complete_phase(*running->block, b);
+  if (b.pending == 0)
+    fail("gc_mbarrier_arrive: %u threads have arrived already, and bytes of the phase are missing", b.count);
+  __tsan_release(&b.sync[b.phase & 1]);
+  b.expected += bytes;
+  --b.pending;
+  ++progress;
+}
+
+void gc_runtime_mbarrier_wait(unsigned long long* barrier, unsigned parity) {
+  Thread& self = *running;
+  if (parity > 1) fail("gc_mbarrier_wait: parity %u", parity);
+  for (;;) {
+    Mbarrier& b = mbarrier_at("gc_mbarrier_wait", barrier);
+    complete_phase(*self.block, b);
+    if ((b.phase & 1) != parity) {
+      __tsan_acquire(&b.sync[parity]);
+      return;
+    }
+    self.mbarrier = barrier;
+    self.parity = parity;
+    self.state = State::AT_MBARRIER;
+    yield();
+    self.state = State::READY;
+  }
+}
+
+void gc_runtime_fence_barrier_init() {
+  for (auto& [address, barrier] : running->block->mbarriers) barrier.fenced = true;
+}
+
+void gc_runtime_fence_proxy_async() {
+  const Unwatched scope;
+  Block& block = *running->block;
+  memcpy(block.async_view.data(), block.dynamic_shared, dynamic_shared_bytes);
+}
+
+void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box) {
+  Block& block = *running->block;
+  const size_t at = checked_box("TMA load", *map, box, shared_dst);
+  Mbarrier& b = mbarrier_at("TMA load", barrier);
+  if (!b.fenced) fail("TMA load: gc_fence_barrier_init has not followed the mbarrier's initialisation");
+  const uint64_t bytes = box_bytes(*map);
+  __tsan_func_entry(__builtin_return_address(0));
+  __tsan_write_range(shared_dst, bytes);
+  __tsan_func_exit();
+  __tsan_release(&b.sync[b.phase & 1]);
+  poison(shared_dst, bytes);
+  poison(block.async_view.data() + at, bytes);
+  b.loads.push_back({static_cast<unsigned char*>(shared_dst), *map, box, bytes});
+  ++progress;
+}
+
+void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box) {
+  checked_box("TMA store", *map, box, shared_src);
+  const unsigned char* source = static_cast<const unsigned char*>(shared_src);
+  running->stores.push_back({*map, source, box, running->store_groups});
+}
+
+void gc_runtime_tma_store_commit() { ++running->store_groups; }
+
+void gc_runtime_tma_store_wait(int pending) {
+  Thread& self = *running;
+  std::vector<TmaStore> open;
+  for (const TmaStore& store : self.stores) {
+    if (store.group >= self.store_groups - pending) {
+      open.push_back(store);
+      continue;
+    }
+    const size_t at = (size_t)(store.source - self.block->dynamic_shared);
+    __tsan_read_range(const_cast<unsigned char*>(store.source), box_bytes(store.map));
+    const Unwatched scope;
+    for_each_element(store.map, store.box, [&](unsigned char* to, size_t byte) {
+      const size_t from = swizzled(at + byte, store.map.swizzle);
+      if (to) memcpy(to, self.block->async_view.data() + from, store.map.element_bytes);
+    });
+  }
+  self.stores.swap(open);
+}
+
+void gc_runtime_wgmma_fence() { running->wgmma_fenced = true; }
+
+void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long long a, unsigned long long b) {
+  Thread& self = *running;
+  if (!self.wgmma_fenced) fail("wgmma: gc_wgmma_fence is missing in front of it");
+  if (self.linear / WARPGROUP * WARPGROUP + WARPGROUP > (int)block_threads) fail("wgmma: not a whole warpgroup");
+  const unsigned long long mix = a * 31 + b;
+  if (gc_runtime_warp_exchange("wgmma", mix, 0) != mix) fail("wgmma: lanes of a warp describe different operands");
+  __tsan_func_entry(__builtin_return_address(0));
+  watch_operands({element, columns, a, b, {}, {}, 0});
+  __tsan_func_exit();
+  const Unwatched scope;
+  std::vector<Wgmma>& log = wgmma_log();
+  const size_t number = self.wgmmas_called++;
+  if (number == log.size())
+    log.push_back({element, columns, a, b, operand("a", element, a, GROUP_ROWS), operand("b", element, b, columns), 0});
+  const Wgmma& call = log[number];
+  if (call.element != element || call.columns != columns || call.a != a || call.b != b)
+    fail("wgmma: warps of a warpgroup describe different operands");
+  const size_t bytes = sizeof(uint32_t) * (size_t)columns / 2;
+  bool in_flight = false;
+  for (const Sums& sums : self.sums) in_flight = in_flight || sums.acc == acc;
+  if (in_flight && !is_poison(acc, bytes)) fail("wgmma: its sums were written while in flight");
+  if (!in_flight) {
+    const uint32_t* values = static_cast<const uint32_t*>(acc);
+    self.sums.push_back({acc, std::vector<uint32_t>(values, values + columns / 2)});
+  }
+  poison(acc, bytes);
+  self.wgmmas.push_back({number, acc, self.wgmma_groups});
+}
+
+void gc_runtime_wgmma_commit() { ++running->wgmma_groups; }
+
+void gc_runtime_wgmma_wait(int pending) {
+  Thread& self = *running;
+  __tsan_func_entry(__builtin_return_address(0));
+  for (const WgmmaCall& mine : self.wgmmas)
+    if (mine.group < self.wgmma_groups - pending) watch_operands(wgmma_log()[mine.number]);
+  __tsan_func_exit();
+  const Unwatched scope;
+  std::vector<WgmmaCall> open;
+  for (const WgmmaCall& mine : self.wgmmas) {
+    if (mine.group >= self.wgmma_groups - pending) {
+      open.push_back(mine);
+      continue;
+    }
+    Wgmma& call = wgmma_log()[mine.number];
+    const unsigned warp = 1u << (self.linear % WARPGROUP / WARP);
+    if (!(call.checked & warp) && (!same_bits(call.rows, operand("a", call.element, call.a, GROUP_ROWS)) ||
+                                   !same_bits(call.cols, operand("b", call.element, call.b, call.columns))))
+      fail("wgmma: an operand changed in shared memory between the call and the wait for it");
+    call.checked |= warp;
+    multiply(call, sums_of(mine.acc).values);
+  }
+  self.wgmmas.swap(open);
+  self.wgmma_fenced = false;
+  std::vector<Sums> still;
+  for (Sums& sums : self.sums) {
+    bool in_flight = false;
+    for (const WgmmaCall& other : self.wgmmas) in_flight = in_flight || other.acc == sums.acc;
+    if (in_flight) {
+      still.push_back(std::move(sums));
+      continue;
+    }
+    const size_t bytes = sums.values.size() * sizeof(uint32_t);
+    if (!is_poison(sums.acc, bytes)) fail("wgmma: its sums were written while in flight");
+    memcpy(sums.acc, sums.values.data(), bytes);
+  }
+  self.sums.swap(still);
+}
+
+void gc_runtime_setmaxnreg(const char* which, int registers) {
+  Thread& self = *running;
+  if (registers < 24 || registers > 256 || registers % 8) fail("%s: %d registers", which, registers);
+  gc_runtime_warp_exchange(which, 0, 0);
+  self.block->registers[(size_t)(self.linear / WARPGROUP)] = registers;
+  self.block->changes_registers = true;
+}
+
+unsigned gc_runtime_cluster_rank() { return running->block->rank; }
+
+void gc_runtime_cluster_sync() {
+  Thread& self = *running;
+  const unsigned parity = cluster_phase & 1;
+  __tsan_release(&cluster_sync[parity]);
+  self.state = State::AT_CLUSTER;
+  yield();
+  __tsan_acquire(&cluster_sync[parity]);
+}
+
+const void* gc_runtime_cluster_address(const void* address, unsigned rank) {
+  const unsigned long long offset = gc_runtime_shared_offset(address);
+  if (rank >= cluster.size()) fail("block %u of a cluster of %zu", rank, cluster.size());
+  if (cluster[rank].alive == 0) fail("block %u of the cluster has exited: its shared memory is gone", rank);
+  return cluster[rank].dynamic_shared + offset;
+}
 
 void gc_runtime_atomic_done(bool changed_memory) {
   progress += changed_memory;
@@ -520,36 +1176,48 @@ void gc_runtime_fence() {
 
 int main() {
   catch_signals();
+  __tsan_ignore_thread_begin();  // the scheduler is no part of the kernel
   kernel = &gc_entries[read_u64()];
   gc_launch.grid_size = read_uint3();
   gc_launch.block_size = read_uint3();
+  cluster_size = read_uint3();
   const Order order = (Order)read_u64();
   Shuffler shuffler = {read_u64()};
   dynamic_shared_bytes = read_u64();
-  dynamic_shared = allocate(dynamic_shared_bytes);
   buffers.resize(read_u64());
   for (Buffer& buffer : buffers) read_buffer(buffer);
-  std::vector<uint64_t> values(read_u64());  // each a buffer's address or a scalar's bits
-  for (uint64_t& value : values) {
-    const uint64_t is_buffer = read_u64(), content = read_u64();
-    value = is_buffer ? (uint64_t)(uintptr_t)buffers[content].data : content;
+  std::vector<uint64_t> values(read_u64());  // each a buffer's address, a scalar's bits or a tensor map's address
+  std::vector<GcTensorMap> maps(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint64_t kind = read_u64(), content = read_u64();
+    values[i] = kind ? (uint64_t)(uintptr_t)buffers[content].data : content;
+    arguments.push_back(&values[i]);
+    if (kind != 2) continue;
+    read_all(&maps[i], sizeof maps[i]);
+    maps[i].base += values[i];
+    arguments.back() = &maps[i];
   }
-  for (uint64_t& value : values) arguments.push_back(&value);
   if ((int)values.size() != kernel->arity)
     fail("%s takes %d arguments, %zu given", kernel->name, kernel->arity, values.size());
 
   scheduler.adopt_running_stack();
+  const uint3 grid = gc_launch.grid_size, part = cluster_size;
+  if (grid.x % part.x || grid.y % part.y || grid.z % part.z)
+    fail("%s: a grid of %u x %u x %u does not consist of clusters of %u x %u x %u", kernel->name, grid.x, grid.y,
+         grid.z, part.x, part.y, part.z);
   create_threads();
-  const uint3 grid = gc_launch.grid_size;
-  std::vector<int> blocks = ordered((size_t)grid.x * grid.y * grid.z, order);
-  if (order == Order::SHUFFLED) shuffler.shuffle(blocks);
+  const uint3 clusters = {grid.x / part.x, grid.y / part.y, grid.z / part.z};
+  std::vector<int> turns = ordered((size_t)clusters.x * clusters.y * clusters.z, order);
+  if (order == Order::SHUFFLED) shuffler.shuffle(turns);
   __tsan_release(&block_sync[1]);
-  for (const int block : blocks) {
-    const unsigned b = (unsigned)block;
-    gc_launch.block_index = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+  for (const int turn : turns) {
+    const unsigned t = (unsigned)turn;
+    const uint3 first = {t % clusters.x * part.x, t / clusters.x % clusters.y * part.y,
+                         t / clusters.x / clusters.y * part.z};
+    gc_launch.block_index = first;
     in_block = true;
     ++blocks_started;
-    run_block(order, shuffler);
+    run_cluster(first, order, shuffler);
     in_block = false;
   }
   __tsan_acquire(&block_sync[(blocks_started + 1) & 1]);

@@ -1,4 +1,4 @@
-// What a CUDA kernel compiled by g++ asks of the runtime: who am I, barriers, warp exchange, async copies.
+// What a CUDA kernel compiled by g++ asks of the runtime: who am I, barriers, warp exchange, copies, wgmma, clusters.
 // The scheduler behind these functions is runtime.cpp; the device functions are in prelude_cpu.h.
 #pragma once
 
@@ -13,6 +13,24 @@ struct GcThread {  // the part of a CUDA thread that a kernel reads directly
 struct GcLaunch {
   uint3 block_index, block_size, grid_size;
 };
+
+// What a tensor map is made from; the harness writes one for each such argument. Innermost axis first.
+struct GcTensorMap {
+  unsigned long long base;  // of the array, on the host
+  unsigned long long rank, element_bytes, rounds_to_tf32, swizzle;  // swizzle: 0, 32, 64 or 128 bytes
+  unsigned long long extents[5], strides[5], box[5], element_strides[5];  // strides in bytes
+  unsigned long long is_im2col, channels, pixels;  // of one load
+  long long lower[2], upper[2];  // corners of the pixels' window, as offsets from the first and the last: w, h
+};
+
+struct GcBox {  // where a TMA operation starts
+  int rank;
+  int at[5];
+  bool is_im2col;
+  int offsets[2];
+};
+
+enum class GcElement { F16, BF16, TF32, S8 };
 
 extern "C" {
 extern GcThread* gc_current;
@@ -38,6 +56,28 @@ void gc_runtime_copy_commit();
 void gc_runtime_copy_wait(int pending);
 
 unsigned char* gc_runtime_dynamic_shared();
+unsigned long long gc_runtime_shared_offset(const void* address);
+
+void gc_runtime_mbarrier_init(unsigned long long* barrier, unsigned count);
+void gc_runtime_mbarrier_invalidate(unsigned long long* barrier);
+void gc_runtime_mbarrier_arrive(unsigned long long* barrier, unsigned bytes);
+void gc_runtime_mbarrier_wait(unsigned long long* barrier, unsigned parity);
+void gc_runtime_fence_barrier_init();
+void gc_runtime_fence_proxy_async();
+void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box);
+void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box);
+void gc_runtime_tma_store_commit();
+void gc_runtime_tma_store_wait(int pending);
+
+void gc_runtime_wgmma_fence();
+void gc_runtime_wgmma(GcElement element, int columns, void* acc, unsigned long long a, unsigned long long b);
+void gc_runtime_wgmma_commit();
+void gc_runtime_wgmma_wait(int pending);
+void gc_runtime_setmaxnreg(const char* which, int registers);
+
+unsigned gc_runtime_cluster_rank();
+void gc_runtime_cluster_sync();
+const void* gc_runtime_cluster_address(const void* address, unsigned rank);
 
 // Called by every atomic once done: lets other threads run, so that a thread may wait for another's atomic.
 void gc_runtime_atomic_done(bool changed_memory);

@@ -9,7 +9,7 @@ import numpy as np
 import nvrtc
 import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpu, compile_many
-from cuda_on_cpu.kernel_files import KERNEL_FILES, PRELUDE_CPU, PRELUDE_CUDA, broken, kernel_text
+from cuda_on_cpu.kernel_files import KERNEL_FILES, PRELUDE_CPU, PRELUDE_CUDA, architectures, broken, kernel_text
 
 DECLARATION = re.compile(r"^(template <[^>]*>\n)?__device__ __forceinline__ ([^;{]*?\bgc_\w+\([^)]*\))", re.MULTILINE)
 CONVERSIONS, COLLECTIVES = kernel_text("conversions"), kernel_text("collectives")
@@ -45,8 +45,10 @@ def test_the_kernels_here_use_every_function_of_the_prelude():
         assert re.search(rf"\b{name}\b", used), f"{name} is never called"
 
 
-@pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
-@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("path", "arch"), [(p, a) for p in KERNEL_FILES for a in architectures(p, nvrtc.ARCHITECTURES)],
+    ids=lambda value: getattr(value, "stem", value),
+)  # fmt: skip
 def test_the_same_sources_compile_with_nvrtc_without_spills(path, arch):
     compiled = nvrtc.compile(PRELUDE_CUDA.read_text() + path.read_text(), arch)
 

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from cuda_on_cpu.errors import CudaOnCpuError
 
-KERNEL = re.compile(r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\(")  # its name
+KERNEL = re.compile(  # its name
+    r"__global__\s+(?:void\s+)?(?:__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)\s*)*(?:void\s+)?(\w+)\s*\("
+)
 SHARED_TYPE = re.compile(r"__shared__\s+(?!__align__)((?:(?:unsigned|signed|long|short)\s+)*\w+)")
 # g++ may emit the variables of a section first to last or last to first; either way four bytes come first, so
 # that nothing is better aligned than it asked for
@@ -35,6 +37,18 @@ def translation_unit(kernels: Sequence[tuple[str, str]]) -> str:
         function, section = f"gc_unit_{i}::gc_unit_{i}_{name}", f"__start_gc_shared_{i}, __stop_gc_shared_{i}"
         table.append(f'{{"{name}", gc_call<{function}>, gc_arity({function}), {section}}},')
     return "\n".join([*text, "const GcEntry gc_entries[] = {", *table, "};", ""])
+
+
+def cluster_of(source: str, kernel: str) -> tuple[int, int, int]:
+    """The blocks of a cluster, x first, as the kernel's ``__cluster_dims__`` says."""
+    head = next((m[0] for m in KERNEL.finditer(source) if m[1] == kernel), "")
+    found = re.search(r"__cluster_dims__\s*\(([^)]*)\)", head)
+    if not found:
+        return 1, 1, 1
+    if re.search(r"(?<!extern )__shared__", source):
+        raise CudaOnCpuError(f"{kernel}: blocks of a cluster share their variables here: use dynamic shared memory")
+    x, y, z = (*map(int, found[1].split(",")), 1, 1)[:3]
+    return x, y, z
 
 
 def _with_natural_alignment(source: str) -> str:

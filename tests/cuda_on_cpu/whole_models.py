@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from cuda_on_cpu.harness import CudaOnCpu, Order, Sanitizer, compile_many
+from cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
 
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
@@ -43,7 +43,8 @@ class ModelOnCpu:
                 memory.append(np.zeros(buffer.shape, dtype))
         for launch in plan.launches:
             kernel = plan.kernels[launch.kernel]
-            args = [memory[a] for a in launch.args]
+            args: list[Argument] = [memory[a] for a in launch.args]
+            args += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
             self.kernels[launch.kernel].run(
                 kernel.groups, kernel.items, args, order=order, seed=seed, dynamic_shared=kernel.shared
             )

@@ -117,10 +117,14 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      float total = 0.0f;
-      for (int part = 0; part < 4; ++part) total += partial[part * 512 + (i * 4 + j) * 64 + id];
-      acc[i][j] = total;
+    for (int j = 0; j < 4; ++j) acc[i][j] = 0.0f;
+  }
+  #pragma unroll 1
+  for (int part = 0; part < 4; ++part) {
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      #pragma unroll
+      for (int j = 0; j < 4; ++j) acc[i][j] += partial[part * 512 + (i * 4 + j) * 64 + id];
     }
   }
 

@@ -285,7 +285,7 @@ def test_accesses_are_16_bytes_where_the_channels_allow_it():
 # ---- seeded mistakes ----
 
 MISTAKES = {
-    "halo test of the wrong side": ("3x3", "u1 < 9", "u1 <= 9"),
+    "halo test of the wrong side": ("3x3", "u0 < 9", "u0 <= 9"),
     "halo of the first row left out": ("3x3", "0 <= v0 && v0 < 7", "v0 < 7"),
     "a window one too narrow": ("3x3", "s < 3", "s < 2"),
     "rows of the window swapped": ("3x3, rows too", "int r = y - i;", "int r = 2 - (y - i);"),

@@ -14,6 +14,7 @@ import pytest
 from oclgrind_jobs import KERNELS, TARGET, TINY, source_of
 from template_cases import CASES, default, is_empty, spread
 
+from gpucomp.kernel import Contraction
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.targets import opencl
 
@@ -47,7 +48,7 @@ def contraction_jobs(part: str) -> list[dict]:
     schedules = [CONTRACTIONS[part]] if part in CONTRACTIONS else []
     jobs = []
     names = ("odd", "aligned", "batched", "i32") if "split" in part else TINY  # each race that is none takes its time
-    for case in (f"tiny-{name}" for name in names):
+    for case in (f"tiny-{name}" for name in names if isinstance(TINY[name].body, Contraction)):
         for schedule in schedules or [default(KERNELS[case], opencl.manifest("pocl").limits)]:
             jobs.append({"case": case, "schedule": schedule, "name": f"k{len(jobs)}"})
     return jobs
@@ -100,6 +101,22 @@ def test_every_schedule_keeps_to_its_memory(family, tmp_path):
 @pytest.mark.parametrize("part", [*CONTRACTIONS, "default of a CPU"])
 def test_every_contraction_keeps_to_its_memory_and_meets_at_every_barrier(part, tmp_path):
     assert findings(contraction_jobs(part), tmp_path) == []
+
+
+WINDOW = {"threads": 32, "vector": 2, "tile_y": 2, "tile_x": 2, "unroll": 1}
+ENGINES = [
+    ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4, "tile_x": 4}),
+    ("tiny-depthwise", "depthwise", WINDOW | {"tile_y": 1, "unroll": 0}),
+    ("tiny-depthwise_stride", "depthwise", WINDOW),
+    ("tiny-depthwise_stride", "depthwise", WINDOW | {"tile_y": 4, "tile_x": 7, "vector": 1}),
+    ("tiny-transpose", "loops/transpose", {"tile": 8, "threads": 32}),
+]
+
+
+def test_every_engine_of_its_own_keeps_to_its_memory(tmp_path):
+    jobs = [{"case": c, "engine": f, "schedule": s, "name": f"k{i}"} for i, (c, f, s) in enumerate(ENGINES)]
+
+    assert findings(jobs, tmp_path) == []
 
 
 def test_every_gemv_keeps_to_its_memory_and_meets_at_every_barrier(tmp_path):

@@ -29,7 +29,7 @@ def test_defaults_are_legal_at_every_size(device):
 
 def test_defaults_are_legal_at_sizes_no_machine_has():
     p = SimpleNamespace(batch=1, m=1 << 20, n=1 << 16, k=1 << 20, a_by_depth=1, a_wide=4, b_by_depth=0, b_wide=4,
-                        out_wide=4, acc_bytes=4)  # fmt: skip
+                        out_wide=4, acc_bytes=4, a_copied=1, b_copied=1)  # fmt: skip
     for limits in DEVICES.values():
         family = FAMILIES["contraction/simt"]
 

@@ -74,14 +74,15 @@ def test_the_published_outputs_are_met(case):
     ("photo", "label"),
     [("coral_cat.bmp", "Egyptian cat"), ("coral_sunflower.bmp", "daisy"), ("coral_parrot.jpg", "macaw")],
 )
-def test_a_photo_is_put_in_its_class(photo, label):
+@pytest.mark.parametrize("network", ["mobilenetv2_dequant_fp32.onnx", "mobilenetv2-12-int8.onnx"])
+def test_a_photo_is_put_in_its_class(network, photo, label):
     from PIL import Image
 
     labels = eval_labels((DATA / "images" / "imagenet1000_clsidx_to_labels.txt").read_text())
     pixels = np.asarray(Image.open(DATA / "images" / photo).convert("RGB").resize((224, 224)), np.float32) / 255
     pixels = (pixels - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
     feeds = {"input": np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], np.float32)}
-    path = DATA / "models" / "mobilenet_v2" / "mobilenetv2_dequant_fp32.onnx"
+    path = DATA / "models" / "mobilenet_v2" / network
 
     (scores,) = gpucomp.compile(path, target="cpu", shapes={"input": (1, 3, 224, 224)}).run(feeds).values()
 

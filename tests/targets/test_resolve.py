@@ -58,7 +58,7 @@ def test_an_unknown_target_is_a_usage_error_that_lists_what_exists(text):
 
 
 def test_an_unknown_opencl_device_is_a_usage_error_that_lists_devices():
-    with pytest.raises(UsageError, match=r"flavours are generic, pocl, mali, amd; devices here are '"):
+    with pytest.raises(UsageError, match=r"flavours are generic, pocl, mali, amd, gfx906, .*gfx1100; devices here are '"):
         targets.resolve("opencl:no such device")
 
 
@@ -94,3 +94,50 @@ def test_a_device_that_no_binary_fits_is_an_error(capability):
 )  # fmt: skip
 def test_binaries_run_on_their_generation_from_their_own_step_on(arch, capability, runs):
     assert cuda.runs_on(arch, *capability) is runs
+
+
+@pytest.mark.parametrize(
+    ("arch", "warp", "matrices"),
+    [("gfx906", 64, set()), ("gfx90a", 64, {"mfma"}), ("gfx942", 64, {"mfma"}), ("gfx1030", 32, set()),
+     ("gfx1100", 32, {"wmma"})],
+)  # fmt: skip
+def test_an_amd_instruction_set_is_a_target(arch, warp, matrices):
+    target = targets.resolve(f"opencl:{arch}")
+
+    assert (target.name, target.arch, target.limits.warp) == (f"opencl:{arch}", arch, warp)
+    assert target.features & {"mfma", "wmma"} == matrices
+    assert "amd" in target.features
+
+
+class Device:
+    """What ``of_device`` asks a device for."""
+
+    class platform:
+        name = "AMD Accelerated Parallel Processing"
+
+    vendor, name, extensions = "Advanced Micro Devices, Inc.", "gfx90a:sramecc+:xnack-", "cl_khr_fp64 cl_khr_fp16"
+    max_work_group_size, local_mem_size, max_compute_units = 256, 65536, 104
+
+
+def test_an_amd_device_has_its_instruction_set_s_features():
+    found = opencl.of_device(Device(), "opencl")
+
+    assert (found.limits.warp, found.limits.units) == (64, 104)
+    assert found.features == {"amd", "mfma", "fp16", "fp64"}
+
+
+def test_a_mali_has_the_extensions_that_it_names():
+    device = Device()
+    device.platform = type("platform", (), {"name": "ARM Platform"})
+    device.vendor, device.name = "ARM", "Mali-G610 r0p0"
+    device.extensions = "cl_khr_fp16 cl_arm_integer_dot_product_int8"
+
+    found = opencl.of_device(device, "opencl")
+
+    assert found.features == {"mali", "fp16", "arm_dot"}
+    assert not found.prologues
+
+
+@pytest.mark.parametrize("name", ["gfx", "gfx9999", "AMD Radeon", "NVIDIA H100"])
+def test_a_name_that_tells_no_known_instruction_set_is_none(name):
+    assert opencl.amd_set(name) == ""

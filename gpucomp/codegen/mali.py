@@ -1,0 +1,705 @@
+"""Blocks of statements for the `mali` contraction template: named vectors, wide loads, everything written out.
+
+A Mali compiler does not keep private arrays in registers, so every sum and every load has a name of its own. Loads are
+found by address: of the elements that a step needs, those that stand side by side come in one access of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.access import Rewriter, parts_within, regroup, split, vector_loads
+from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.dialect import INT32
+from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores
+from gpucomp.codegen.helpers import FP16
+from gpucomp.codegen.operand import count, places
+from gpucomp.errors import ScheduleError
+from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, cast, hole, index, substitute, var
+from gpucomp.expr.simplify import bounds, coefficient, simplify, unflatten
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
+from gpucomp.kernel import Contraction, Kernel
+
+ACCESS_BYTES = 16
+PIXEL = 4  # elements of an image's pixel
+WIDTHS = (16, 8, 4, 3, 2, 1)
+HEX = "0123456789abcdef"
+DOTS = {  # feature: (extension, the sum of four products and an accumulator)
+    "arm_dot_acc": ("cl_arm_integer_dot_product_accumulate_int8", "arm_dot_acc({a}, {b}, {c})"),
+    "arm_dot": ("cl_arm_integer_dot_product_int8", "{c} + arm_dot({a}, {b})"),
+}
+
+
+# ---- what an operand is ----
+
+
+def depth_axes(body: Contraction) -> tuple[tuple[Var, ...], Var | None]:
+    """The outer depth axes, whose steps are taps, and the innermost one that is longer than one."""
+    long = [a for a in body.k if a.extent != 1]
+    return (tuple(long[:-1]), long[-1]) if long else ((), None)
+
+
+def exact(source: DType, acc: DType) -> bool:
+    """Whether a cast from ``source`` to ``acc`` is the conversion that a load makes on the way."""
+    return source is acc or (acc is F32 and source in (F16, BF16)) or (acc is I32 and source in (I8, U8))
+
+
+def plain(value: Expr, acc: DType) -> tuple[Expr | None, Load] | None:
+    """(guard, load) of an operand that is a load, widened to ``acc``, or zero where a guard fails; else ``None``."""
+
+    def bare(expr: Expr) -> Expr:
+        while isinstance(expr, Cast) and exact(expr.value.dtype, expr.dtype) and exact(expr.dtype, acc):
+            expr = expr.value
+        return expr
+
+    guard, value = None, bare(value)
+    if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
+        guard, value = value.condition, bare(value.then)
+    return (guard, value) if isinstance(value, Load) and exact(value.dtype, acc) else None
+
+
+def plain_type(value: Expr) -> DType:
+    """What an operand is stored as, once it is packed: what it is cast from."""
+    return value.value.dtype if isinstance(value, Cast) else value.dtype
+
+
+def is_dot(body: Contraction) -> bool:
+    """Whether the sum is one of products of bytes, both signed or both not."""
+    found = [plain(value, body.acc.dtype) for value in (body.a, body.b)]
+    types = {f[1].dtype for f in found if f is not None}
+    return body.acc.dtype is I32 and None not in found and len(types) == 1 and types <= {I8, U8}
+
+
+def store_width(kernel: Kernel) -> int:
+    """Columns that every store of the result may take at once: side by side, at most 16 bytes."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    columns = count(body.n)
+    bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
+    for width in (8, 4, 2):
+        if columns % width or width * bytes_each > ACCESS_BYTES:
+            continue
+        block, lane, flat = var("block", columns // width), var(LANE, width), var("flat", columns)
+        at = {v: substitute(e, {flat: block * width + lane}) for v, e in places(body.n, flat).items()}
+        rewrite = Rewriter(kernel.params, at)
+        if all(coefficient(rewrite.offset(t.target, t.index), lane) == 1 for t in kernel.stores):
+            return width
+    return 1
+
+
+# ---- hooks ----
+
+
+def mali_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/contraction/mali.j2`` for what each hook is."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    work = _Work(kernel, printer, s, p, derived)
+    rows = _operand(work, "a", body.a, body.m, p.m, s.m0)
+    columns = _image(work) if s.image else _operand(work, "b", body.b, body.n, p.n, s.n0)
+    work.dot = _dot(work, rows, columns)
+    looped = derived.full > s.k0
+    step = _step(work, rows, columns, s.k0, None if looped else 0) if derived.full else []
+    rest = _step(work, rows, columns, derived.rest, derived.full) if derived.rest else []
+    if work.half and not any(text.startswith(FP16) for text in printer.helpers.values()):
+        printer.helpers = {"half": FP16} | printer.helpers
+    if work.dot is not None:
+        printer.helpers = {"dot": f"#pragma OPENCL EXTENSION {work.dot[0]} : enable\n"} | printer.helpers
+    sums = [f"{work.vector(derived.vector)} {name} = {work.zero};" for name in work.sums]
+    return {
+        "before": [*_row_numbers(work), *rows.before, *columns.before],
+        "sums": sums,
+        "tap_lines": [*columns.per_tap, *rows.per_tap],
+        "step": step,
+        "rest": rest,
+        "looped": looped,
+        "images": [printer.params[columns.source][0]] if s.image else [],
+        "finish": _finish(work),
+        "index": printer.dialect.index_type(max(p.m + s.m0 * s.lws_y, p.n + s.n0 * s.lws_x, p.k)),
+    }
+
+
+@dataclass
+class _Work:
+    """What one work-item computes, and how its values are called."""
+
+    kernel: Kernel
+    printer: CPrinter
+    s: SimpleNamespace
+    p: SimpleNamespace
+    derived: SimpleNamespace
+    batch: Var = field(init=False)
+    tap: Var = field(init=False)
+    inner: Var = field(init=False)
+    dot: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.batch = var("batch", max(1, self.p.batch))
+        self.tap = var("tap", max(1, self.p.taps))
+        self.inner = var("depth", max(1, self.p.run))
+
+    @property
+    def body(self) -> Contraction:
+        assert isinstance(self.kernel.body, Contraction)
+        return self.kernel.body
+
+    @property
+    def acc(self) -> DType:
+        return self.body.acc.dtype
+
+    @property
+    def half(self) -> bool:
+        """Whether sums and products are halves: asked for by the kernel, and the device can."""
+        return self.acc is F16 and "fp16" in self.printer.features
+
+    @property
+    def grain(self) -> int:
+        """Depth steps that an operand may hold in an order of their own: the bytes of a dot product."""
+        return 4 if self.p.dot and self.s.k0 % 4 == 0 else 1
+
+    @property
+    def ctype(self) -> str:
+        return "half" if self.half else self.printer.dialect.value_type(self.acc)
+
+    @property
+    def zero(self) -> str:
+        return "0" if self.half else self.printer.dialect.literal(0, self.acc)
+
+    def vector(self, width: int) -> str:
+        return self.ctype if width == 1 else f"{self.ctype}{width}"
+
+    @property
+    def sums(self) -> list[str]:
+        return [self.sum(i, j)[0] for i in range(self.s.m0) for j in range(0, self.s.n0, self.derived.vector)]
+
+    def sum(self, i: int, j: int) -> tuple[str, str]:
+        """The vector that holds the sum of row ``i`` and column ``j``, and the text of that sum."""
+        part, lane = divmod(j, self.derived.vector)
+        name = f"c{i}" if self.derived.vector == self.s.n0 else f"c{i}_{part}"
+        return name, component(name, lane, self.derived.vector)
+
+    def depth_places(self, inner: Expr) -> dict[Expr, Expr]:
+        outer, last = depth_axes(self.body)
+        at: dict[Expr, Expr] = {a: index(0) for a in self.body.k}
+        tap: Expr = self.tap if self.p.taps > 1 else index(0)
+        at |= dict(zip(outer, unflatten(tap, tuple(a.extent for a in outer)), strict=True)) if outer else {}
+        return at | ({last: inner} if last is not None else {})
+
+    def batch_places(self) -> dict[Expr, Expr]:
+        return places(self.body.batch, self.batch if self.p.batch > 1 else index(0))
+
+    @property
+    def known(self) -> dict[Expr, str]:
+        return {self.batch: "batch"}
+
+
+def _dot(work: _Work, a: _Operand, b: _Operand) -> tuple[str, str] | None:
+    """The device's dot product of four bytes, where both operands are bytes as they stand in memory."""
+    usable = work.grain > 1 and a.element is None and b.element is None
+    return next((d for f, d in DOTS.items() if usable and f in work.printer.features), None)
+
+
+def component(name: str, lane: int, width: int) -> str:
+    return name if width == 1 else f"{name}.s{HEX[lane]}"
+
+
+def _row_numbers(work: _Work) -> list[str]:
+    """``row0``, ``row1`` ...: rows past the end repeat the last one."""
+    lines = []
+    for i in range(work.s.m0):
+        at = _scaled("row_block", work.s.m0, i)
+        clamped = f"min({at}, {work.p.m - 1})" if i and work.p.m % work.s.m0 else at
+        lines.append(f"const int row{i} = {clamped};")
+    return lines
+
+
+def _scaled(block: str, size: int, place: int) -> str:
+    """``place`` elements into a block of ``size``."""
+    return block + (f" * {size}" if size > 1 else "") + (f" + {place}" if place else "")
+
+
+# ---- operands ----
+
+
+@dataclass(frozen=True)
+class Element:
+    """Where the element of a place along the span at one depth stands: ``delta`` elements behind ``base``."""
+
+    base: str
+    delta: int
+
+
+@dataclass
+class _Operand:
+    """One operand of a work-item's tile.
+
+    before, per_tap   statements in front of the loops, and once a tap
+    bases             for each place of the span the name of its base, and its distance from that
+    stride            elements from one depth to the next, on average over a grain
+    within, grain     elements from one depth to the next inside of a grain of so many
+    guards            of a base, the name of the condition under which it may be read
+    elements          for what is no plain load: the statements and text of an element, by place and depth
+    """
+
+    name: str
+    before: list[str] = field(default_factory=list)
+    per_tap: list[str] = field(default_factory=list)
+    bases: list[tuple[str, int]] = field(default_factory=list)
+    stride: int = 0
+    within: int = 0
+    grain: int = 1
+    guards: dict[str, str] = field(default_factory=dict)
+    source: int = -1
+    element: Expr | None = None
+    spans: list[tuple[Var, str]] = field(default_factory=list)
+    names: list[dict[Expr, str]] = field(default_factory=list)
+    image: bool = False
+
+    def ahead(self, depth: int) -> int:
+        """Elements from the base to ``depth`` steps further."""
+        return depth // self.grain * self.grain * self.stride + depth % self.grain * self.within
+
+
+def _operand(work: _Work, name: str, value: Expr, axes: Sequence[Var], extent: int, size: int) -> _Operand:
+    found = plain(value, work.acc)
+    if found is not None:
+        guard, ld = found
+        for shared in (True, False):  # all places behind one base, else a base each
+            operand = _plain(work, name, guard, ld, (axes, extent, size), shared=shared)
+            if operand is not None:
+                return operand
+    return _computed(work, name, value, axes, extent, size)
+
+
+def _image(work: _Work) -> _Operand:
+    """The packed weights through an image: a row a block of columns, a pixel four neighbours of it at one depth.
+
+    Raises ``ScheduleError`` when the weights are not packed yet.
+    """
+    found, s, p = plain(work.body.b, work.acc), work.s, work.p
+    blocks = -(-p.n // s.n0)
+    size = blocks * s.n0 * p.k * (p.batch if p.b_batched else 1)
+    if found is None or found[0] is not None or work.kernel.params[found[1].source].size != size:
+        raise ScheduleError("contraction/mali: image=1 reads packed weights, these are not", code="GPC8001")
+    row = f"batch * {blocks} + column_block" if p.b_batched and p.batch > 1 else "column_block"
+    operand = _Operand("b", before=[f"const int b_row = {row};"], source=found[1].source, image=True)
+    if p.taps > 1:
+        operand.per_tap.append(f"const int b_at = tap * {p.run * s.n0 // PIXEL};")
+    return operand
+
+
+def _pixels(
+    work: _Work, operand: _Operand, depths: int, at: int | None
+) -> tuple[list[str], dict[tuple[int, int], Piece]]:
+    """As ``_loads``, through the image."""
+    each = work.s.n0 // PIXEL
+    name = work.printer.params[operand.source][0]
+    moving = ["b_at"] if work.p.taps > 1 else []
+    moving += [] if at is not None else [f"depth * {each}" if each > 1 else "depth"]
+    lines: list[str] = []
+    found: dict[tuple[int, int], Piece] = {}
+    for k in range(depths):
+        for part in range(each):
+            constant = ((at or 0) + k) * each + part
+            x = " + ".join([*moving, *([str(constant)] if constant or not moving else [])])
+            pixel = f"b{len(lines)}"
+            read = "read_imageh" if work.half else "read_imagef"
+            lines.append(f"const {work.vector(PIXEL)} {pixel} = {read}({name}, (int2)({x}, b_row));")
+            found |= {(part * PIXEL + lane, k): Piece(pixel, lane, PIXEL) for lane in range(PIXEL)}
+    return lines, found
+
+
+def _span(name: str, extent: int, size: int, *, shared: bool) -> tuple[Var, Var, Expr]:
+    """(the variable that the text knows, the lane, the flat index along the span)."""
+    lane = var(LANE, size)
+    if shared:
+        block = var("row_block" if name == "a" else "column_block", max(1, -(-extent // size)))
+        return block, lane, block * size + lane
+    span = var("span", max(1, extent))
+    return span, lane, span
+
+
+def _span_name(work: _Work, name: str, place: int) -> tuple[str, list[str]]:
+    """The name of a place's own number, and the statement that computes it where no other has."""
+    if name == "a":
+        return f"row{place}", []
+    at = _scaled("column_block", work.s.n0, place)
+    clamped = f"min({at}, {work.p.n - 1})" if place and work.p.n % work.s.n0 else at
+    return f"column{place}", [f"const int column{place} = {clamped};"]
+
+
+def _plain(
+    work: _Work, name: str, guard: Expr | None, ld: Load, span: tuple[Sequence[Var], int, int], *, shared: bool
+) -> _Operand | None:
+    """An operand of plain loads; ``None`` where its addresses are no bases with constant distances."""
+    axes, extent, size = span
+    variable, lane, flat = _span(name, extent, size, shared=shared)
+    whole = var("flat", max(1, extent))
+    at = {v: simplify(substitute(e, {whole: flat})) for v, e in places(axes, whole).items()}
+    quad, byte = var("quad", max(1, work.p.run // work.grain)), var("byte", work.grain)
+    inner = quad * work.grain + byte
+    rewriter = Rewriter(work.kernel.params, at | work.depth_places(inner) | work.batch_places())
+    placed = rewriter(ld)
+    condition = None if guard is None else rewriter(guard)
+    if not isinstance(placed, Load):
+        return None  # nothing is there to be read
+    (offset,) = placed.index
+    steps = coefficient(offset, quad), coefficient(offset, byte) if work.grain > 1 else 0
+    apart = coefficient(offset, lane) if shared else 0
+    if None in steps or apart is None or (condition is not None and {quad, byte, lane} & condition.free):
+        return None
+    step, within = steps[0] or 0, steps[1] or 0
+    elements = work.kernel.params[ld.source].size
+    if step % work.grain or not -INT32[1] <= step * work.p.run <= INT32[1]:
+        return None  # ``depth`` times the stride is an int
+    if shared and extent % size:
+        low, high = bounds(offset)
+        if condition is not None or low < 0 or high >= elements:
+            return None
+    reach = step * (work.p.run // work.grain - 1) + within * (work.grain - 1) + apart * (size - 1)
+    if condition is not None and not 0 <= reach < elements:
+        return None  # where the condition fails, the step's loads start at the first element
+    if isinstance(condition, Const) and condition.value:
+        condition = None
+    operand = _Operand(name, source=ld.source, stride=step // work.grain, within=within, grain=work.grain)
+    start = simplify(substitute(offset, {quad: index(0), byte: index(0), lane: index(0)}))
+    groups = (frozenset({variable, work.batch}), frozenset({work.tap}))
+    parts = [split(start, groups)] + ([] if condition is None else [regroup(condition, groups)])
+    tap_lines, tap_names = Emitter(work.printer, work.known | {work.tap: "tap"}, prefix=f"{name}t").named(
+        parts_within(parts, groups[1])
+    )
+    operand.per_tap += tap_lines
+    for place in range(1 if shared else size):
+        base = f"{name}_at" if shared or size == 1 else f"{name}{place}_at"
+        spelled, lines = (variable.name, []) if shared else _span_name(work, name, place)
+        operand.before += lines
+        known = work.known | {variable: spelled}
+        prefix = f"{name}s" if shared else f"{name}{place}s"
+        outside = parts_within(parts, groups[0]) if work.p.taps > 1 else []  # else there is no loop to leave
+        more, names = Emitter(work.printer, known, prefix=prefix).named(outside)
+        operand.before += more
+        inside = Emitter(work.printer, known | {work.tap: "tap"} | tap_names | names, prefix=f"{prefix}t")
+        more, texts = inside.values(parts)
+        operand.per_tap += more
+        ctype = work.printer.ctype(start)
+        if condition is not None:
+            operand.guards[base] = base.replace("_at", "_in")
+            operand.per_tap.append(f"const bool {operand.guards[base]} = {texts[1]};")
+            operand.per_tap.append(f"const {ctype} {base} = {operand.guards[base]} ? {texts[0]} : 0;")
+        else:
+            operand.per_tap.append(f"const {ctype} {base} = {texts[0]};")
+        operand.bases += [(base, i * apart) for i in range(size)] if shared else [(base, 0)]
+    return operand
+
+
+def _computed(work: _Work, name: str, value: Expr, axes: Sequence[Var], extent: int, size: int) -> _Operand:
+    """An operand that computes, or whose addresses follow no rule: element by element."""
+    variable, _, flat = _span(name, extent, size, shared=False)
+    operand = _Operand(name)
+    rewriter = Rewriter(work.kernel.params, places(axes, flat) | work.depth_places(work.inner) | work.batch_places())
+    element = rewriter(cast(value, work.acc))
+    groups = (frozenset({variable, work.batch}), frozenset({work.tap}))
+    operand.element = regroup(element, groups)
+    tap_lines, tap_names = Emitter(work.printer, work.known | {work.tap: "tap"}, prefix=f"{name}t").named(
+        parts_within([operand.element], groups[1])
+    )
+    operand.per_tap += tap_lines
+    for place in range(size):
+        spelled, lines = _span_name(work, name, place)
+        operand.before += lines
+        known = work.known | {variable: spelled}
+        more, names = Emitter(work.printer, known, prefix=f"{name}{place}s").named(
+            parts_within([operand.element], groups[0])
+        )
+        operand.before += more
+        operand.names.append(known | {work.tap: "tap"} | tap_names | names)
+    return operand
+
+
+# ---- one step along the depth ----
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An element in a register: component ``lane`` of the vector ``name``."""
+
+    name: str
+    lane: int
+    width: int
+
+    @property
+    def text(self) -> str:
+        return component(self.name, self.lane, self.width)
+
+
+def _step(work: _Work, a: _Operand, b: _Operand, depths: int, at: int | None) -> list[str]:
+    """``depths`` steps: loads, then products. ``at`` is the depth of the first, ``None`` for the loop's ``depth``."""
+    lines, left = _loads(work, a, work.s.m0, depths, at)
+    more, right = _loads(work, b, work.s.n0, depths, at)
+    lines += more
+    if work.dot:
+        return lines + _dots(work, left, right, depths)
+    width = work.derived.vector
+    for k in range(depths):
+        for j in range(0, work.s.n0, width):
+            factor = join([right[j + lane, k] for lane in range(width)], work.vector(width))
+            if work.s.m0 > 1 and factor.startswith("("):
+                name = f"right{k}" if work.s.n0 == width else f"right{k}_{j // width}"
+                lines.append(f"const {work.vector(width)} {name} = {factor};")
+                factor = name
+            lines += [f"{work.sum(i, j)[0]} += {left[i, k].text} * {factor};" for i in range(work.s.m0)]
+    return lines
+
+
+def _dots(
+    work: _Work, left: Mapping[tuple[int, int], Piece], right: Mapping[tuple[int, int], Piece], depths: int
+) -> list[str]:
+    assert work.dot is not None
+    lines = []
+    ctype = "char4" if work.kernel.params[plain(work.body.a, I32)[1].source].dtype is I8 else "uchar4"  # type: ignore[index]
+    for k in range(0, depths, 4):
+        for i in range(work.s.m0):
+            row = join([left[i, k + lane] for lane in range(4)], ctype)
+            for j in range(work.s.n0):
+                column = join([right[j, k + lane] for lane in range(4)], ctype)
+                total = work.sum(i, j)[1]
+                lines.append(f"{total} = {work.dot[1].format(a=row, b=column, c=total)};")
+    return lines
+
+
+def join(pieces: Sequence[Piece], ctype: str) -> str:
+    """One vector of the pieces: the loaded one itself, a part of it, or put together."""
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first.text
+    if all(x.name == first.name and x.lane == first.lane + i for i, x in enumerate(pieces)):
+        if len(pieces) == first.width:
+            return first.name
+        return f"{first.name}.s{''.join(HEX[x.lane] for x in pieces)}"
+    whole = [pieces[i].name for i in range(0, len(pieces), first.width)]
+    if [(n, lane) for n in whole for lane in range(first.width)] == [(x.name, x.lane) for x in pieces]:
+        return f"({ctype})({', '.join(whole)})"
+    return f"({ctype})({', '.join(x.text for x in pieces)})"
+
+
+def _loads(
+    work: _Work, operand: _Operand, size: int, depths: int, at: int | None
+) -> tuple[list[str], dict[tuple[int, int], Piece]]:
+    """Statements that load the operand's part of a step, and where each element is then, by place and depth."""
+    if operand.image:
+        return _pixels(work, operand, depths, at)
+    if operand.element is not None:
+        return _elements(work, operand, size, depths, at)
+    wanted: dict[str, dict[int, list[tuple[int, int]]]] = {}
+    for i, (base, apart) in enumerate(operand.bases):
+        for k in range(depths):
+            wanted.setdefault(base, {}).setdefault(apart + operand.ahead(k), []).append((i, k))
+    moving = "" if at is not None else ("depth" if operand.stride == 1 else f"depth * {operand.stride}")
+    start = operand.ahead(at or 0)
+    dtype = work.kernel.params[operand.source].dtype
+    lines: list[str] = []
+    found: dict[tuple[int, int], Piece] = {}
+    for number, (base, deltas) in enumerate(wanted.items()):
+        for delta, width in runs(sorted(deltas), ACCESS_BYTES // dtype.nbytes):
+            mine = len(lines) if len(wanted) == 1 else number
+            part = f"_{delta // max(1, operand.stride)}" if len(wanted) > 1 and len(deltas) > width else ""
+            name = f"{operand.name}{mine}{part}"
+            address = [work.printer.params[operand.source][0], base, *filter(None, [moving])]
+            if start + delta:
+                address.append(str(start + delta))
+            lines.append(_load(work, name, dtype, width, address, operand.guards.get(base)))
+            for lane in range(width):
+                found |= {key: Piece(name, lane, width) for key in deltas[delta + lane]}
+    return lines, found
+
+
+def runs(deltas: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
+    """(start, width) of the accesses that fetch ``deltas``, which are sorted: neighbours share one."""
+    position = 0
+    while position < len(deltas):
+        length = 1
+        while position + length < len(deltas) and deltas[position + length] == deltas[position] + length:
+            length += 1
+        width = next(w for w in WIDTHS if w <= min(length, most))
+        yield deltas[position], width
+        position += width
+
+
+def _load(work: _Work, name: str, dtype: DType, width: int, address: Sequence[str], guard: str | None) -> str:
+    pointer, *offset = address
+    at = " + ".join(offset)
+    n = "" if width == 1 else str(width)
+    if work.dot:
+        ctype, zero = f"{work.printer.dialect.storage_type(dtype)}{n}", "0"
+    else:
+        ctype, zero = work.vector(width), work.zero
+    text = fetch(work.printer, dtype, width, pointer, at, raw=bool(work.dot) or work.half, value=work.acc)
+    if guard is not None:
+        text = f"{guard} ? {text} : {zero if width == 1 else f'({ctype})({zero})'}"
+    return f"const {ctype} {name} = {text};"
+
+
+def fetch(
+    printer: CPrinter, dtype: DType, width: int, pointer: str, at: str, *, raw: bool = False, value: DType | None = None
+) -> str:
+    """The text that loads ``width`` elements as values (of ``value``'s type), or as they are stored (``raw``)."""
+    value_type = printer.dialect.value_type(value or dtype)
+    if width == 1:
+        if raw:
+            return f"{pointer}[{at}]"
+        text = printer.load([name for name, _ in printer.params].index(pointer), at)
+        return text if printer.dialect.value_type(dtype) == value_type else f"({value_type}){text}"
+    stored = f"vload{width}(0, {pointer} + {at})"
+    if raw:
+        return stored
+    if dtype is F16:
+        return f"vload_half{width}(0, {pointer} + {at})"
+    if dtype is BF16:
+        return f"as_float{width}(convert_uint{width}({stored}) << 16)"
+    same = printer.dialect.value_type(dtype) == value_type
+    return stored if same else f"convert_{value_type}{width}({stored})"
+
+
+def _elements(
+    work: _Work, operand: _Operand, size: int, depths: int, at: int | None
+) -> tuple[list[str], dict[tuple[int, int], Piece]]:
+    assert operand.element is not None
+    lines: list[str] = []
+    found: dict[tuple[int, int], Piece] = {}
+    start = var("start", max(1, work.p.run))
+    for i in range(size):
+        known = operand.names[i] | {start: "depth"}
+        emitter = Emitter(work.printer, known, prefix=f"{operand.name}{i}e")
+        for k in range(depths):
+            inner = index((at or 0) + k) if at is not None else start + k
+            more, (text,) = emitter.values([simplify(substitute(operand.element, {work.inner: inner}))])
+            name = f"{operand.name}{i}_{k}"
+            lines += [*more, f"const {work.ctype} {name} = {text};"]
+            found[i, k] = Piece(name, 0, 1)
+    return lines, found
+
+
+# ---- the epilogue ----
+
+
+def _finish(work: _Work) -> list[str]:
+    """The stores of a work-item's rows, each vector of columns on its own."""
+    s, p, width = work.s, work.p, work.derived.store
+    column = var("column_block", max(1, -(-p.n // s.n0)))
+    lines: list[str] = []
+    shared: dict[int, dict[Expr, str]] = {}
+    for j in range(0, s.n0, width):
+        if p.n % s.n0 == 0 and s.m0 > 1:
+            more, shared[j] = _column_vectors(work, column, j)
+            lines += more
+    for i in range(s.m0):
+        row: list[str] = []
+        for j in range(0, s.n0, width):
+            chunk = _chunk(work, column, i, j, shared.get(j, {}))
+            guard = f"{_scaled('column_block', s.n0, j)} < {p.n}" if j and p.n % s.n0 else ""
+            row += _guarded(guard, chunk)
+        guard = f"{_scaled('row_block', s.m0, i)} < {p.m}" if i and p.m % s.m0 else ""
+        lines += _guarded(guard, row)
+    return lines
+
+
+def _guarded(condition: str, lines: list[str]) -> list[str]:
+    return [f"if ({condition}) {{", *(f"  {line}" for line in lines), "}"] if condition else lines
+
+
+def _stores(work: _Work, column: Var, j: int) -> tuple[list[FlatStore], Var, Var]:
+    """The stores of columns ``j`` and on, in terms of the row, the column block and the lane."""
+    row, lane, flat = var("row", max(1, work.p.m)), var(LANE, work.derived.store), var("flat", max(1, work.p.n))
+    place: Expr = column * work.s.n0 + j + lane
+    columns = {v: substitute(e, {flat: place}) for v, e in places(work.body.n, flat).items()}
+    rewriter = Rewriter(work.kernel.params, places(work.body.m, row) | columns | work.batch_places())
+    return flat_stores(work.kernel.stores, rewriter), row, lane
+
+
+def _vectors(
+    work: _Work, known: Mapping[Expr, str], loads: Iterable[Load], lane: Var, prefix: str
+) -> tuple[list[str], dict[Expr, str]]:
+    """Statements that load vectors, and the text of each element by its load at a lane."""
+    width, printer = work.derived.store, work.printer
+    emitter = Emitter(printer, known, prefix=f"{prefix}o")
+    lines: list[str] = []
+    found: dict[Expr, str] = {}
+    for number, vector in enumerate(loads):
+        name, dtype = printer.params[vector.source]
+        lines_at, (at,) = emitter.values([simplify(substitute(vector.index[0], {lane: index(0)}))])
+        text = fetch(printer, dtype, width, name, at)
+        held = f"{prefix}v{number}"
+        lines += [*lines_at, f"const {printer.dialect.value_type(dtype)}{width} {held} = {text};"]
+        for k in range(width):
+            found[simplify(substitute(vector, {lane: index(k)}))] = component(held, k, width)
+    return lines, found
+
+
+def _vector_loads(work: _Work, stores: Sequence[FlatStore], lane: Var) -> list[Load]:
+    """The loads of the epilogue that one access a vector serves: unguarded, of a type that vectors convert."""
+    width, printer = work.derived.store, work.printer
+    if width == 1:
+        return []
+    result = []
+    for found in vector_loads([t.value for t in stores], lane, width):
+        dtype = printer.params[found.load.source][1]
+        same = printer.dialect.value_type(dtype) == printer.dialect.storage_type(dtype)
+        if not found.guards and (same or dtype in (F16, BF16)) and width * dtype.nbytes <= ACCESS_BYTES:
+            result.append(found.load)
+    return result
+
+
+def _column_vectors(work: _Work, column: Var, j: int) -> tuple[list[str], dict[Expr, str]]:
+    """What a column alone decides, a bias say: loaded once for all rows."""
+    stores, row, lane = _stores(work, column, j)
+    loads = [n for n in _vector_loads(work, stores, lane) if row not in n.free]
+    return _vectors(work, work.known | {column: "column_block"}, loads, lane, f"n{j}" if j else "n")
+
+
+def _chunk(work: _Work, column: Var, i: int, j: int, shared: Mapping[Expr, str]) -> list[str]:
+    """Columns ``j`` to ``j + width`` of row ``i``: every load before the first write."""
+    printer, width = work.printer, work.derived.store
+    stores, row, lane = _stores(work, column, j)
+    known = work.known | {row: f"row{i}", column: "column_block"}
+    loads = [n for n in _vector_loads(work, stores, lane) if simplify(substitute(n, {lane: index(0)})) not in shared]
+    tag = f"r{i}" if width == work.s.n0 else f"r{i}_{j}"
+    lines, vectors = _vectors(work, known, loads, lane, tag)
+    holes = [hole(f"sum{k}", work.acc) for k in range(width)]
+    sums = [work.sum(i, j + k)[1] for k in range(width)]
+    texts_of: dict[Expr, str] = {
+        h: f"convert_float({text})" if work.half else text for h, text in zip(holes, sums, strict=True)
+    }
+    emitter = Emitter(printer, {**known, **shared, **vectors, **texts_of}, prefix=f"{tag}e")
+    wide = [width > 1 and coefficient(t.offset, lane) == 1 for t in stores]
+    exprs: list[Expr] = []
+    for t, together in zip(stores, wide, strict=True):
+        for k in range(width):
+            at: dict[Expr, Expr] = {lane: index(k), work.body.acc: holes[k]}
+            exprs.append(printer.written(t.target, simplify(substitute(t.value, at))))
+            exprs += [] if together and k else [simplify(substitute(t.offset, at))]
+    more, texts = emitter.values(exprs)
+    lines += more
+    for t, together in zip(stores, wide, strict=True):
+        taken = width + 1 if together else 2 * width
+        mine, texts = texts[:taken], texts[taken:]
+        if together:
+            lines.append(put(printer, t.target, mine[1], [mine[0], *mine[2:]]))
+        else:
+            lines += [printer.store(t.target, o, v) for v, o in zip(mine[::2], mine[1::2], strict=True)]
+    return lines
+
+
+def put(printer: CPrinter, target: int, offset: str, values: Sequence[str]) -> str:
+    """The statement that stores a vector."""
+    name, dtype = printer.params[target]
+    width = len(values)
+    if dtype in printer.dialect.converted:
+        whole = f"({printer.dialect.value_type(dtype)}{width})({', '.join(values)})"
+        return f"vstore_half{width}_rte({whole}, 0, {name} + {offset});"
+    narrow = ", ".join(printer.narrowed(v, dtype) for v in values)
+    return f"vstore{width}(({printer.dialect.storage_type(dtype)}{width})({narrow}), 0, {name} + {offset});"

@@ -1,0 +1,204 @@
+"""Integers in as few bytes as they need: what a quantized model computes in i32 is stored as u8 or i8 between kernels.
+
+Importing a quantized model writes its arithmetic out: codes are widened to i32, zero points subtracted, products summed.
+Here the ranges that this arithmetic cannot leave decide what memory holds, exactly: a value in [-119, 136] is stored as
+u8 with 119 added, and whoever reads it subtracts that again. A contraction sums the bytes as they are and corrects the
+sum once:  sum (a + o) b  =  sum a b + o sum b,  where b is a constant; so matrix units for bytes can take it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select, call, cast, literal, load, loads, select, transform
+from gpucomp.expr.simplify import Interval, bounds
+from gpucomp.ir.graph import Graph, Value, constant, constant_value
+from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Step, Store, Window
+from gpucomp.packing import operand_elements
+
+STORED = (I8, U8, I16, U16)
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Memory holds ``value - offset`` as ``dtype``."""
+
+    dtype: DType
+    offset: int = 0
+
+
+def narrow(steps: Sequence[Step], graph: Graph) -> list[Step]:
+    """``steps`` with integers between kernels, and constants that contractions read, in the bytes they need."""
+    values = _values(steps, graph)
+    made: dict[Value, tuple[Value, Narrow] | None] = {}
+    return [step if step.kernel is None else _corrected(_narrowed(step, values, made)) for step in steps]
+
+
+def fitting(interval: Interval) -> Narrow | None:
+    """The narrowest way to store integers of ``interval``; ``None`` where that takes more than two bytes."""
+    low, high = interval
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    for dtype in STORED:
+        info = np.iinfo(dtype.numpy)
+        if info.min <= low and high <= info.max:
+            if dtype.nbytes > 1 and high - low <= 255:
+                return Narrow(U8, int(low))
+            return Narrow(dtype)
+    return Narrow(U8, int(low)) if high - low <= 255 else None
+
+
+def _values(steps: Sequence[Step], graph: Graph) -> dict[Value, Narrow]:
+    """Integers that kernels alone write and read, with what their writers' ranges allow."""
+    ranges: dict[Value, Interval] = {}
+    excluded = set(graph.outputs) | {v for step in steps if step.kernel is None for v in (*step.inputs, *step.outputs)}
+    for step in steps:
+        if step.kernel is None:
+            continue
+        for store in step.kernel.stores:
+            value = step.outputs[store.target - step.kernel.inputs]
+            if value.type.dtype in (I32, I64) and value not in excluded:
+                low, high = bounds(store.value)
+                before = ranges.get(value, (low, high))
+                ranges[value] = min(before[0], low), max(before[1], high)
+    return {value: found for value, interval in ranges.items() if (found := fitting(interval)) is not None}
+
+
+def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tuple[Value, Narrow] | None]) -> Step:
+    """``step`` reading and writing narrow integers."""
+    kernel = step.kernel
+    assert kernel is not None
+    operands: set[int] = set()
+    if isinstance(kernel.body, Contraction):
+        operands = {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)}
+    inputs, forms = list(step.inputs), dict[int, Narrow]()
+    for k, value in enumerate(step.inputs):
+        if value in values:
+            forms[k] = values[value]
+        elif k in operands and (found := _constant(value, made)) is not None:
+            inputs[k], forms[k] = found
+    for k, value in enumerate(step.outputs):
+        if value in values:
+            forms[kernel.inputs + k] = values[value]
+    if not forms:
+        return step
+    params = [TensorType(forms[k].dtype, p.shape) if k in forms else p for k, p in enumerate(kernel.params)]
+
+    def element(expr: Expr) -> Expr:
+        def change(node: Expr) -> Expr | None:
+            if not isinstance(node, Load) or node.source not in forms:
+                return None
+            form = forms[node.source]
+            wide = cast(load(node.source, node.index, form.dtype), node.dtype)
+            return call("add", wide, form.offset) if form.offset else wide
+
+        return transform(expr, change)
+
+    body = kernel.body
+    match body:
+        case Contraction():
+            body = replace(body, a=element(body.a), b=element(body.b))
+        case Rowwise():
+            body = replace(body, statistics=tuple(Statistic(s.hole, s.op, element(s.value)) for s in body.statistics))
+        case Window():
+            body = replace(body, value=element(body.value))
+    stores = []
+    for store in kernel.stores:
+        wide, index = element(store.value), tuple(map(element, store.index))
+        form = forms.get(store.target)
+        stores.append(Store(store.target, index, _stored(wide, form) if form else wide))
+    return replace(
+        step, kernel=replace(kernel, params=tuple(params), body=body, stores=tuple(stores)), inputs=tuple(inputs)
+    )
+
+
+def _stored(value: Expr, form: Narrow) -> Expr:
+    """``value`` as ``form`` has it: what was widened and shifted only to be stored is stored as it was."""
+    if form.offset:
+        match value:
+            case Call(fn="add", args=(inner, Const(value=offset))) if offset == form.offset:
+                value = inner
+            case _:
+                value = call("sub", value, form.offset)
+    if isinstance(value, Cast) and value.value.dtype is form.dtype:
+        return value.value
+    return cast(value, form.dtype)
+
+
+def _constant(value: Value, made: dict[Value, tuple[Value, Narrow] | None]) -> tuple[Value, Narrow] | None:
+    """A constant in fewer bytes. None has an offset: sums are corrected for one operand alone."""
+    if value not in made:
+        array = constant_value(value)
+        made[value] = None
+        if array is not None and array.size and value.type.dtype in (I32, I64):
+            form = fitting((int(array.min()), int(array.max())))
+            if form is not None and form.offset == 0:
+                made[value] = constant(array.astype(form.dtype.numpy)), form
+    return made[value]
+
+
+# corrected sums ---------------------------------------------------------------------------------------------
+
+
+def _corrected(step: Step) -> Step:
+    """A contraction of bytes with an offset: the bytes are summed as they are, and the sum is corrected."""
+    kernel = step.kernel
+    assert kernel is not None
+    body = kernel.body
+    if not isinstance(body, Contraction) or body.acc.dtype is not I32:
+        return step
+    found = split_offset(body.a)
+    if found is None:
+        return step
+    a, offset = found
+    sources = {ld.source for ld in loads(body.b)}
+    if not offset or not sources or not sources <= kernel.constants:
+        return step
+    axes = [*body.batch, *body.k, *body.n]
+    elements = operand_elements(body.b, axes, [constant_value(v) for v in step.inputs])
+    depth = tuple(range(len(body.batch), len(body.batch) + len(body.k)))
+    sums = elements.astype(np.int64).sum(axis=depth) * offset
+    correction = constant(sums.astype(np.int32))  # modulo 2^32, as the sum itself
+    new = kernel.inputs
+    shifted = _with_input(kernel, correction.type)
+    total = body.acc + load(new, (*body.batch, *body.n), I32)
+    stores = tuple(
+        Store(s.target, s.index, transform(s.value, lambda node: total if node is body.acc else None))
+        for s in shifted.stores
+    )
+    changed = replace(shifted, body=replace(body, a=a), stores=stores, constants=kernel.constants | {new})
+    return replace(step, kernel=changed, inputs=(*step.inputs, correction))
+
+
+def split_offset(expr: Expr) -> tuple[Expr, int] | None:
+    """``expr`` as an element of memory, widened, plus a constant; padding moves with it. ``None`` for anything else."""
+    match expr:
+        case Cast(value=Load()) if expr.dtype is I32:
+            return expr, 0
+        case Call(fn="add", args=(Cast(value=Load()) as element, Const(value=offset))) if expr.dtype is I32:
+            return element, int(offset)
+        case Select(condition=condition, then=then, otherwise=Const(value=padding)):
+            found = split_offset(then)
+            if found is None:
+                return None
+            inner, offset = found
+            return select(condition, inner, literal(int(padding) - offset, I32)), offset
+    return None
+
+
+def _with_input(kernel: Kernel, type: TensorType) -> Kernel:
+    """``kernel`` with one more input, the last one."""
+    new = kernel.inputs
+    params = (*kernel.params[:new], type, *kernel.params[new:])
+    stores = tuple(replace(s, target=s.target + 1) for s in kernel.stores)
+    return replace(kernel, params=params, stores=stores)
+
+
+def bytes_between(steps: Iterable[Step]) -> int:
+    """Bytes that the steps write; for reports and tests."""
+    return sum(p.nbytes for s in steps if s.kernel is not None for p in s.kernel.params[s.kernel.inputs :])

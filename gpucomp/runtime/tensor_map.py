@@ -1,0 +1,87 @@
+"""What the tensor memory accelerator of sm_90 is told about an array: the argument that a driver encodes 128 bytes from.
+
+Addresses are not part of it: a descriptor is encoded when a model is opened, for the buffer of its parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "i8": 1}
+MAX_BOX = 256  # elements of a box along an axis
+MAX_PIXELS = 1024
+CORNERS = range(-128, 128)  # of the window of pixels of an image of two dimensions
+OFFSETS = range(256)  # of a filter's tap, in pixels
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A box of an array that one instruction loads to shared memory, zeros outside of the array. Innermost axis first.
+
+    parameter        number of the kernel's parameter that is loaded
+    dtype            of an element; ``tf32`` is f32 that is rounded to tf32 on the way
+    extents          of the array, in elements
+    strides          of all axes but the innermost, in bytes
+    box              extents of the box, for a tiled load
+    element_strides  steps between the elements that are loaded, by axis
+    swizzle          bytes of the pattern that exchanges 16-byte pieces of rows: 0, 32, 64 or 128
+    channels, pixels elements and rows of an im2col load of an NHWC image, in place of ``box``
+    lower, upper     its window's first and last pixel (w, h), as offsets from the image's
+    offset           bytes from the parameter's start to the array's
+    """
+
+    parameter: int
+    dtype: str
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...] = ()
+    element_strides: tuple[int, ...] = ()
+    swizzle: int = 0
+    channels: int = 0
+    pixels: int = 0
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
+    offset: int = 0
+
+    @property
+    def is_im2col(self) -> bool:
+        return self.channels > 0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """``element_strides``, ones where it says nothing."""
+        return self.element_strides or (1,) * len(self.extents)
+
+    @property
+    def bytes(self) -> int:
+        """What one load brings."""
+        elements = self.channels * self.pixels if self.is_im2col else math.prod(
+            -(-b // s) for b, s in zip(self.box, self.steps, strict=True))  # fmt: skip
+        return elements * ELEMENT_BYTES[self.dtype]
+
+    def objections(self) -> list[str]:
+        """Why no driver encodes it; empty when one does."""
+        reasons: list[str] = []
+        rank, size = len(self.extents), ELEMENT_BYTES[self.dtype]
+        if not 1 <= rank <= 5 or len(self.strides) != rank - 1 or len(self.steps) != rank:
+            return [f"a tensor map of rank {rank} with {len(self.strides)} strides"]
+        if not all(1 <= e <= 1 << 32 for e in self.extents):
+            reasons.append(f"extents {self.extents} are not from 1 to 2^32")
+        if any(s % 16 or not 0 < s < 1 << 40 for s in self.strides) or self.offset % 16:
+            reasons.append(f"strides {self.strides} or offset {self.offset} are no multiples of 16 bytes")
+        if not all(1 <= s <= 8 for s in self.steps):
+            reasons.append(f"steps {self.steps} are not from 1 to 8")
+        inner = (self.channels if self.is_im2col else (*self.box, 0)[0]) * size
+        if inner % 16 or (self.swizzle and inner > self.swizzle):
+            reasons.append(f"rows of {inner} bytes with a swizzle of {self.swizzle}")
+        if self.is_im2col:
+            if rank != 4 or len(self.lower) != 2 or len(self.upper) != 2:
+                reasons.append("an im2col load of an image that is not NHWC")
+            if self.channels > MAX_BOX or not 1 <= self.pixels <= MAX_PIXELS:
+                reasons.append(f"{self.channels} channels of {self.pixels} pixels in one load")
+            if any(c not in CORNERS for c in (*self.lower, *self.upper)):
+                reasons.append(f"window corners {self.lower}, {self.upper} are not from {CORNERS[0]} to {CORNERS[-1]}")
+        elif len(self.box) != rank or not all(1 <= b <= MAX_BOX for b in self.box):
+            reasons.append(f"a box of {self.box} elements in rank {rank}")
+        return reasons

@@ -1,0 +1,178 @@
+"""What an AMD GPU's compiler makes of a rendered OpenCL kernel, without the GPU: registers, spills, instructions.
+
+Any clang with the amdgcn target does: the few functions of OpenCL's library that kernels call are given to it as a
+prelude, since the library itself comes with a driver. Nothing here is linked or run.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError, KernelBuildError
+from gpucomp.targets.failure import build_failed
+
+SCALARS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float", "double")
+WIDTHS = (2, 4, 8, 16)
+
+
+def _types() -> str:
+    return "\n".join(
+        f"typedef {s} {s}{n} __attribute__((ext_vector_type({n})));\n"
+        f"typedef {s}{n} loose_{s}{n} __attribute__((aligned(sizeof({s}))));"
+        for s in SCALARS
+        for n in WIDTHS
+    ) + "\n".join(f"typedef {s} {s}3 __attribute__((ext_vector_type(3)));" for s in SCALARS)  # fmt: skip
+
+
+def _memory_functions() -> str:
+    """``vload4`` and its kin: one access that may stand anywhere, as the hardware allows."""
+    lines = []
+    for space in ("__global", "__private", "__local"):
+        for s in SCALARS:
+            for n in WIDTHS:
+                read, write = (
+                    f"*({space} const loose_{s}{n}*)(p + i * {n})",
+                    f"*({space} loose_{s}{n}*)(p + i * {n}) = v",
+                )
+                lines.append(f"OVER {s}{n} vload{n}(size_t i, {space} const {s}* p) {{ return {read}; }}")
+                lines.append(f"OVER void vstore{n}({s}{n} v, size_t i, {space} {s}* p) {{ {write}; }}")
+            three = ", ".join(f"p[3 * i + {k}]" for k in range(3))
+            lines.append(f"OVER {s}3 vload3(size_t i, {space} const {s}* p) {{ return ({s}3)({three}); }}")
+        for n in WIDTHS:
+            read, write = f"__builtin_convertvector(vload{n}(i, p), float{n})", f"__builtin_convertvector(v, half{n})"
+            lines.append(f"OVER float{n} vload_half{n}(size_t i, {space} const half* p) {{ return {read}; }}")
+            lines.append(
+                f"OVER void vstore_half{n}_rte(float{n} v, size_t i, {space} half* p) {{ vstore{n}({write}, i, p); }}"
+            )
+        lines.append(f"OVER float vload_half(size_t i, {space} const half* p) {{ return p[i]; }}")
+        lines.append(f"OVER void vstore_half_rte(float v, size_t i, {space} half* p) {{ p[i] = (half)v; }}")
+    return "\n".join(lines)
+
+
+def _coordinate(name: str, of: str) -> str:
+    x, y, z = (f"__builtin_amdgcn_{of}_{axis}()" for axis in "xyz")
+    return f"OVER size_t {name}(uint d) {{ return d == 0 ? {x} : d == 1 ? {y} : {z}; }}"
+
+
+# the functions of exponents are stand-ins of about their cost: what is computed here never runs
+PRELUDE = f"""
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+typedef unsigned long size_t;
+{_types()}
+#define OVER static inline __attribute__((overloadable, always_inline))
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+#define CLK_LOCAL_MEM_FENCE 1
+#define CLK_GLOBAL_MEM_FENCE 2
+{_memory_functions()}
+{_coordinate("get_local_id", "workitem_id")}
+{_coordinate("get_group_id", "workgroup_id")}
+{_coordinate("get_local_size", "workgroup_size")}
+OVER size_t get_global_id(uint d) {{ return get_group_id(d) * get_local_size(d) + get_local_id(d); }}
+OVER void mem_fence(uint flags) {{ __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }}
+OVER void barrier(uint flags) {{
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}}
+OVER uint atomic_inc(volatile __global uint* p) {{
+  return __opencl_atomic_fetch_add((volatile __global atomic_uint*)p, 1, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+}}
+OVER uint atomic_xchg(volatile __global uint* p, uint v) {{
+  return __opencl_atomic_exchange((volatile __global atomic_uint*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+}}
+OVER int min(int a, int b) {{ return a < b ? a : b; }}
+OVER int max(int a, int b) {{ return a > b ? a : b; }}
+OVER float fabs(float a) {{ return __builtin_fabsf(a); }}
+OVER float floor(float a) {{ return __builtin_floorf(a); }}
+OVER float ceil(float a) {{ return __builtin_ceilf(a); }}
+OVER float rint(float a) {{ return __builtin_rintf(a); }}
+OVER float sqrt(float a) {{ return __builtin_sqrtf(a); }}
+OVER float exp(float a) {{ return __builtin_exp2f(a * 1.44269504f); }}
+OVER float log(float a) {{ return __builtin_log2f(a) * 0.69314718f; }}
+OVER float tanh(float a) {{ return 1 - 2 / (exp(2 * a) + 1); }}
+OVER float erf(float a) {{ return tanh(a * (1.128379f + a * a * 0.1009f)); }}
+OVER float pow(float a, float b) {{ return exp(log(a) * b); }}
+OVER float convert_float(half a) {{ return a; }}
+OVER half convert_half_rte(float a) {{ return (half)a; }}
+"""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes: registers of a lane, local and private bytes, waves a SIMD holds, instructions by name.
+
+    ``vector`` counts accumulation registers in where the device has one file for both.
+    """
+
+    vector: int
+    scalar: int
+    spilled: int
+    local_bytes: int
+    private_bytes: int
+    occupancy: int
+    instructions: Mapping[str, int] = field(default_factory=dict)
+
+    def count(self, prefix: str) -> int:
+        """Instructions whose name starts with ``prefix``: ``v_mfma``, ``global_load_dwordx4`` ..."""
+        return sum(n for name, n in self.instructions.items() if name.startswith(prefix))
+
+
+def compiler() -> str | None:
+    """The clang to ask, if there is one."""
+    return shutil.which("clang")
+
+
+def assemble(source: KernelSource, arch: str) -> str:
+    """The assembly of ``source`` for ``arch``, ``gfx90a`` say.
+
+    Raises ``DeviceError`` when there is no clang here, ``KernelBuildError`` when it refuses the source.
+    """
+    clang = compiler()
+    if clang is None:
+        raise DeviceError("clang is not installed: it compiles for AMD GPUs that are not here", code="GPC5002")
+    command = [clang, "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib"]
+    command += ["-O3", "-S", "-w", "-Xclang", "-cl-ext=+all", "-o", "-", "-"]
+    text = f"{PRELUDE}\n#line 1\n{source.text}"
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())
+        raise KernelBuildError(build_failed(source, first))
+    return done.stdout
+
+
+def resources(source: KernelSource, arch: str) -> Resources:
+    """Registers, memory and instructions of ``source`` on ``arch``. Raises as ``assemble``."""
+    return parse(assemble(source, arch))
+
+
+def parse(assembly: str) -> Resources:
+    """The resources of the one kernel in ``assembly``, from its metadata and its lines."""
+
+    def noted(name: str) -> int:
+        found = re.search(rf"^ +\.?(?:- )?\.?{name}: +(\d+)", assembly, re.M)
+        return int(found[1]) if found else 0
+
+    code = assembly.split(".amdhsa_kernel", 1)[0] if ".amdhsa_kernel" in assembly else assembly
+    names = re.findall(r"^\t([a-z][a-z0-9_]+)(?:[ \t]|$)", code, re.M)
+    occupancy = re.search(r"; Occupancy: (\d+)", assembly)
+    return Resources(
+        vector=noted("vgpr_count"),
+        scalar=noted("sgpr_count"),
+        spilled=noted("vgpr_spill_count") + noted("sgpr_spill_count"),
+        local_bytes=noted("group_segment_fixed_size"),
+        private_bytes=noted("private_segment_fixed_size"),
+        occupancy=int(occupancy[1]) if occupancy else 0,
+        instructions=Counter(names),
+    )

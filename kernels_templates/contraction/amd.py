@@ -1,0 +1,184 @@
+"""The parameters of the contraction family's `amd` engine: matrix instructions out of local memory.
+
+What has no matrix instruction is left to `simt`, whose tiles, 16-byte loads, prefetch into registers and two buffers
+in local memory are what a plain AMD kernel consists of; compilers form `v_pk_fma_f32` of its products by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.amd import INSTRUCTIONS, element_type
+from gpucomp.ir.types import F16, F32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.packing import packable
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule
+
+PARAMS = (
+    Param("wave", (32, 64), "work-items of a wave: what the device has, 32 with WMMA and 64 with MFMA"),
+    Param("block", (16, 32), "rows and columns of one matrix instruction's result"),
+    Param("waves_m", (1, 2, 4), "waves of a work-group along the rows"),
+    Param("waves_n", (1, 2, 4), "waves of a work-group along the columns"),
+    Param("blocks_m", (1, 2, 4), "instructions of a wave along the rows"),
+    Param("blocks_n", (1, 2, 4), "instructions of a wave along the columns"),
+    Param("steps", (1, 2, 4), "chunks of 16 bytes that a lane takes of each row of a tile"),
+    Param("stages", (1, 2), "buffers in local memory: with 2 the next tile is stored while this one is read"),
+)
+CHUNK = 16  # bytes of one access
+SUMS = 256  # accumulation registers of a lane beside the others, on devices with MFMA
+MAX_GROUPS = (1 << 31) - 1
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes; ``element_bytes`` of an operand's element; ``b_constant``: the right operand can be packed."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    sizes = {
+        name: math.prod(v.extent for v in axes)
+        for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
+    }
+    return {
+        **sizes,
+        "element_bytes": 2 if element_type(body) is F16 else 4,
+        "b_constant": int(packable(kernel, "b")),
+        "b_batched": int(any(v in body.b.free for v in body.batch)),
+    }
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if not {"mfma", "wmma"} & features:
+        return "the device has no matrix instructions"
+    element = element_type(body)
+    if element is None or body.acc.dtype is not F32 or body.math != "strict":
+        return "matrix instructions add products of f16 or f32 up in f32"
+    if element is F32 and "mfma" not in features:
+        return "WMMA takes no f32"
+    return ""
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """A lane's chunk of a step stands in one of ``groups`` columns of chunks; WMMA's lanes take two, all the same."""
+    threads = s.wave * s.waves_m * s.waves_n
+    vector = CHUNK // p.element_bytes
+    groups = s.wave // s.block if s.wave == 64 else 2
+    tile_m, tile_n = s.block * s.waves_m * s.blocks_m, s.block * s.waves_n * s.blocks_n
+    chunks = groups * s.steps
+    tile_k = chunks * vector
+    tiles_m, tiles_n, tiles_k = -(-p.m // tile_m), -(-p.n // tile_n), -(-p.k // tile_k)
+    return {
+        "threads": threads,
+        "vector": vector,
+        "groups": groups,
+        "chunks": chunks,
+        "tile_m": tile_m,
+        "tile_n": tile_n,
+        "tile_k": tile_k,
+        "tiles_m": max(1, tiles_m),
+        "tiles_n": max(1, tiles_n),
+        "tiles_k": tiles_k,
+        "tiles": tiles_m * tiles_n * p.batch,
+        "a_loads": max(1, tile_m * chunks // threads),
+        "b_loads": max(1, tile_n * chunks // threads),
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Both tiles, a chunk of padding behind each row, once a stage."""
+    d = SimpleNamespace(**derive(s, p))
+    return s.stages * (d.tile_m + d.tile_n) * (d.chunks + 1) * CHUNK
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> tuple[int, int]:
+    """(accumulators, the rest) of a lane: fragments, the staged chunks with a row's addresses each, 40 for the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    sums = s.blocks_m * s.blocks_n * s.block * s.block // s.wave
+    fragments = (4 if s.wave == 64 else 8) * (s.blocks_m + s.blocks_n)
+    return sums, fragments + 8 * (d.a_loads + d.b_loads) + 40
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if s.wave != limits.warp:
+        yield f"waves of {s.wave}, the device has waves of {limits.warp}"
+    if (F16 if p.element_bytes == 2 else F32, s.wave, s.block) not in INSTRUCTIONS:
+        yield f"no matrix instruction of waves of {s.wave} takes {p.element_bytes} bytes to {s.block} x {s.block}"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if d.tile_m * d.chunks % d.threads or d.tile_n * d.chunks % d.threads or d.threads % d.chunks:
+        yield f"{d.threads} work-items cannot share the loads of {d.tile_m} and {d.tile_n} rows of {d.chunks} evenly"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of local memory, the device has {limits.shared_bytes} B"
+    sums, rest = registers(s, p)
+    room = SUMS if s.wave == 64 else limits.registers - rest
+    if sums > room or rest > limits.registers:
+        yield f"{sums} accumulators and about {rest} other registers, the device has {limits.registers}"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry((d.tiles, 1, 1), (d.threads, 1, 1))
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Column after column with its depth inside, filled up to whole chunks."""
+    if not p.b_constant or 0 in (p.n, p.k):
+        return None
+    vector = CHUNK // p.element_bytes
+    batch = (Digit("batch", 1, p.batch),) if p.b_batched else ()
+    return Packing("b", (*batch, Digit("span", 1, p.n), Digit("k", 1, -(-p.k // vector) * vector)))
+
+
+# block, waves_m, waves_n, blocks_m, blocks_n: composable_kernel's instances, from large to small
+TILES = (
+    (32, 2, 2, 4, 2),
+    (32, 2, 2, 2, 4),
+    (32, 2, 2, 2, 2),
+    (32, 2, 2, 2, 1),
+    (32, 2, 2, 1, 2),
+    (32, 2, 2, 1, 1),
+    (16, 2, 2, 2, 2),
+    (16, 2, 2, 2, 1),
+    (16, 2, 2, 1, 2),
+    (16, 2, 2, 1, 1),
+    (16, 1, 1, 1, 1),
+)
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile that keeps the busiest unit busy for the shortest time: its share of tiles, each with its loads."""
+    names = ("block", "waves_m", "waves_n", "blocks_m", "blocks_n")
+    candidates = [
+        dict(zip(names, tile, strict=True)) | {"wave": limits.warp, "steps": steps, "stages": 2}
+        for tile in TILES
+        for steps in (2, 1, 4)
+    ]
+    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    return min(legal or candidates[-1:], key=lambda s: _cost(s, p, limits))
+
+
+def _cost(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+    d = SimpleNamespace(**derive(SimpleNamespace(**s), p))
+    share = max(1, -(-d.tiles // limits.units))
+    return share * d.tiles_k * d.tile_k * (d.tile_m * d.tile_n / 64 + d.tile_m + d.tile_n)
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/amd.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "amd",
+    accepts=accepts,
+    packing=packing,
+)

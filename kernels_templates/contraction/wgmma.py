@@ -1,0 +1,260 @@
+"""The parameters of the contraction family's `wgmma` engine (sm_90a): TMA tiles, a ring of stages, cluster split-K.
+
+Tiles are 128 bytes deep, the span of the swizzle. The producer is one warp and gives no registers away
+(``setmaxnreg``): one consumer's 128 x 192 and two consumers' 128 x 256 fit without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.operand import output_width
+from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of
+from gpucomp.codegen.wgmma import kind_of, operand_dtypes
+from gpucomp.expr.core import Var
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.packing import packable
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+
+DEPTH_BYTES = 128
+GROUP = 128  # threads of a warpgroup
+WARP = 32
+REGISTERS = 65536  # of a multiprocessor
+MAX_GROUPS = (1 << 31) - 1
+PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
+BARRIER_BYTES = 16  # of a stage: full and empty
+COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
+SPLITS = (1, 2, 4, 8)
+
+PARAMS = (
+    Param("tile_m", (64, 128, 192, 256), "rows of the result per work-group"),
+    Param("tile_n", COLUMNS, "columns of the result per work-group"),
+    Param("consumers", (1, 2, 3), "warpgroups that multiply; each has 64 or 128 rows"),
+    Param("stages", (2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead"),
+    Param("splits", SPLITS, "work-groups, of one cluster, that share the depth of a tile"),
+    Param("overlap", (0, 1, 2), "1: starts before the launch before it ends; 2: and loads tiles of a constant b"),
+)
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if not {"wgmma", "tma", "cluster"} <= features:
+        return "the device has no wgmma"
+    if kind_of(kernel) is None:
+        a, b = operand_dtypes(kernel)
+        return f"wgmma does not multiply {a} by {b} into {body.acc.dtype} ({body.math})"
+    if not all(v.extent for v in (*body.batch, *body.m, *body.n, *body.k)):
+        return "there is nothing to multiply"
+    a_form = form_of_a(kernel)
+    if isinstance(a_form, str):
+        return a_form
+    b_form = matrix_of(kernel, "b")
+    if isinstance(b_form, str) and not packable(kernel, "b"):
+        return b_form
+    if _count(body.k) * a_form.dtype.nbytes % 16:
+        return f"a depth of {_count(body.k)} {a_form.dtype} is no multiple of 16 bytes"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes. ``taps``: parts of the depth that an im2col load takes one by one; 0 for a matrix.
+
+    ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model.
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    form = form_of_a(kernel)
+    return {
+        "batch": _count(body.batch),
+        "m": _count(body.m),
+        "n": _count(body.n),
+        "k": _count(body.k),
+        "taps": form.taps if isinstance(form, Pixels) else 0,
+        "element_bytes": form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
+        "out_wide": output_width(kernel),
+        "b_known": int(packable(kernel, "b")),
+    }
+
+
+def _count(axes: tuple[Var, ...]) -> int:
+    return math.prod(v.extent for v in axes)
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Columns outermost, depth innermost, as both operands of wgmma are; nothing to do when ``b`` lies so already."""
+    if isinstance(matrix_of(kernel, "b"), Matrix) or not packable(kernel, "b"):
+        return None
+    batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
+    return Packing("b", (*batch, Digit("span", 1, p.n), Digit("k", 1, p.k)))
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """
+    tile_k            elements of the depth in 128 bytes
+    steps             tiles along the depth: of all taps, one tap after another
+    steps_per_tap     tiles along a tap's channels
+    blocks            64-row blocks of a consumer
+    ring, shared      bytes of all stages; of everything
+    """
+    tile_k = DEPTH_BYTES // p.element_bytes
+    per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
+    steps = per_tap * max(1, p.taps)
+    stage = DEPTH_BYTES * (s.tile_m + s.tile_n)
+    ring = max(s.stages * stage, 4 * s.tile_m * (s.tile_n + PAD))
+    tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
+    return {
+        "threads": GROUP * s.consumers + WARP,
+        "tile_k": tile_k,
+        "steps": steps,
+        "steps_per_tap": per_tap,
+        "steps_per_split": -(-steps // s.splits),
+        "blocks": s.tile_m // s.consumers // 64,
+        "sums": s.tile_n // 2,
+        "stage_bytes": stage,
+        "ring": ring,
+        "shared": ring + BARRIER_BYTES * s.stages,
+        "pitch": s.tile_n + PAD,
+        "tiles_m": tiles_m,
+        "tiles_n": tiles_n,
+        "tiles": tiles_m * tiles_n * p.batch,
+        "out_vector": p.out_wide,
+    }
+
+
+def accumulators(s: SimpleNamespace) -> int:
+    """Sums of a thread: its part of 64 rows, once for each block of its warpgroup."""
+    return int(s.tile_m // s.consumers // 64 * s.tile_n // 2)
+
+
+def registers(s: SimpleNamespace) -> int:
+    """At most what ptxas takes: the sums, with descriptors, barriers and counters, or else the epilogue.
+
+    Measured over 150 schedules of the kernels in the tests.
+    """
+    return max(accumulators(s) + 32, 72)
+
+
+def registers_there(s: SimpleNamespace, limits: Limits) -> int:
+    """What a thread may have when one work-group runs on a multiprocessor: 255, 168, 128 with 1, 2, 3 consumers.
+
+    Each of the four parts of a multiprocessor has a quarter of the registers, for its share of the warps, by eights.
+    """
+    warps = GROUP * s.consumers // WARP + 1
+    return min(limits.registers, REGISTERS // 4 // (-(-warps // 4) * WARP) // 8 * 8)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if s.tile_m % s.consumers or s.tile_m // s.consumers not in (64, 128):
+        yield f"{s.consumers} warpgroups do not share {s.tile_m} rows by 64 or 128"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (needed := registers(s)) > (there := registers_there(s, limits)):
+        yield f"about {needed} registers per work-item, there are {there}"
+    if d.shared > limits.shared_bytes:
+        yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if max(p.m + s.tile_m, p.n + s.tile_n) > MAX_GROUPS:
+        yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
+    if s.overlap == 2 and not p.b_known:
+        yield "b is the result of another kernel: its tiles cannot be loaded before that ends"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared)
+
+
+# ---- the model: cycles of the busiest multiprocessor, after DeepGEMM's sm90 heuristics and kernels.md 4.2 ----
+
+MULTIPLIER_SHARE = (
+    32  # products of 128 bytes of depth that a multiprocessor makes a cycle: 2048 f16, 1024 tf32, 4096 s8
+)
+SHARED_BYTES_PER_CYCLE = 128
+LOAD_BYTES_PER_CYCLE = 32  # of one multiprocessor, from L2, when all of them load
+START_CYCLES = 1500  # launch, barriers, the way of the first bytes
+STORE_SHARE = 16  # elements a cycle through shared memory and the epilogue
+CLUSTER_CYCLES = 2000  # two waits of a cluster and its reduction's latency
+CYCLES_PER_MICROSECOND = 1700.0
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    d = SimpleNamespace(**derive(s, p))
+    multiply = s.tile_m * s.tile_n / MULTIPLIER_SHARE
+    read = DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) / SHARED_BYTES_PER_CYCLE
+    load = DEPTH_BYTES * (s.tile_m + s.tile_n) / LOAD_BYTES_PER_CYCLE
+    filled = min(s.stages, d.steps_per_split)
+    late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the way of the bytes
+    waves = -(-d.tiles * s.splits // limits.units)
+    store = s.tile_m * s.tile_n / s.splits / STORE_SHARE
+    added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else 0
+    return waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """What a work-group does, for the analytic model."""
+    d = SimpleNamespace(**derive(s, p))
+    added = CLUSTER_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0
+    return Work(
+        macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,
+        cache_bytes=d.stage_bytes * d.steps_per_split + s.tile_m * s.tile_n // s.splits * p.element_bytes,
+        steps=-(-d.steps_per_split // s.stages),
+        math={1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes],
+        extra_us=added,
+    )
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile and split that the model finds fastest, with as many stages as fit and the depth has."""
+    candidates: list[dict[str, int]] = []
+    for tile_m, consumers in ((64, 1), (128, 2), (192, 3), (256, 2)):
+        for tile_n in COLUMNS:
+            for splits in SPLITS:
+                schedule = {"tile_m": tile_m, "tile_n": tile_n, "consumers": consumers, "splits": splits, "overlap": 0}
+                if found := _staged(schedule, p, limits):
+                    candidates.append(found)
+    if not candidates:  # too many tiles for a launch, whatever their size: another engine's business
+        return {"tile_m": 64, "tile_n": 8, "consumers": 1, "stages": 2, "splits": 1, "overlap": 0}
+    return min(candidates, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
+
+
+MOST_STAGES = 8
+
+
+def _staged(schedule: dict[str, int], p: SimpleNamespace, limits: Limits) -> dict[str, int] | None:
+    """With the most stages that can run and are of use; ``None`` when none can."""
+    steps = derive(SimpleNamespace(**schedule, stages=2), p)["steps_per_split"]
+    if schedule["splits"] > 1 and steps < 2:
+        return None
+    choices = next(param.choices for param in PARAMS if param.name == "stages")
+    for stages in reversed([c for c in choices if c <= max(2, min(MOST_STAGES, steps))]):
+        candidate = schedule | {"stages": stages}
+        if not list(objections(SimpleNamespace(**candidate), p, limits)):
+            return candidate
+    return None
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/wgmma.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "wgmma",
+    accepts=accepts,
+    estimate=estimate,
+    work=work,
+    packing=packing,
+)

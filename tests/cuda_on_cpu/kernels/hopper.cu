@@ -1,0 +1,95 @@
+// mbarriers, TMA, clusters and programmatic launch: sm_90 and later
+
+// Each of the stages of a ring is filled by thread 0 and doubled by all: boxes of 8 x 32 floats, unswizzled.
+extern "C" __global__ void __launch_bounds__(64) k_ring(const __grid_constant__ gc_tensor_map map, float* y, int steps) {
+  float* const tiles = reinterpret_cast<float*>(gc_swizzled_shared());
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(gc_swizzled_shared() + 2 * 1024);
+  unsigned long long* const empty = full + 2;
+  if (threadIdx.x == 0) {
+    gc_tma_prefetch(&map);
+    for (int stage = 0; stage < 2; ++stage) {
+      gc_mbarrier_init(full + stage, 1);
+      gc_mbarrier_init(empty + stage, 2);
+    }
+    gc_fence_barrier_init();
+  }
+  __syncthreads();
+  for (int step = 0; step < steps; ++step) {
+    const int stage = step % 2, round = step / 2;
+    if (threadIdx.x == 0) {
+      gc_mbarrier_wait(empty + stage, (round & 1) ^ 1);
+      gc_mbarrier_arrive_expect_tx(full + stage, 1024);
+      gc_tma_load_2d(tiles + stage * 256, &map, full + stage, 0, step * 8);
+    }
+    gc_mbarrier_wait(full + stage, round & 1);
+    for (int i = threadIdx.x; i < 256; i += 64) y[step * 256 + i] = 2.0f * tiles[stage * 256 + i];
+    gc_syncwarp();
+    if (threadIdx.x % 32 == 0) gc_mbarrier_arrive(empty + stage);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) gc_mbarrier_invalidate(full);
+}
+
+// One box each of three and four dimensions, and of a convolution's pixels, as they lie in shared memory.
+extern "C" __global__ void __launch_bounds__(32) k_boxes(const __grid_constant__ gc_tensor_map three,
+                                                         const __grid_constant__ gc_tensor_map four,
+                                                         const __grid_constant__ gc_tensor_map pixels, const int* at,
+                                                         unsigned char* y, int bytes) {
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(gc_swizzled_shared() + 3 * bytes);
+  if (threadIdx.x == 0) {
+    gc_mbarrier_init(full, 1);
+    gc_fence_barrier_init();
+    gc_mbarrier_arrive_expect_tx(full, 3 * bytes);
+    gc_tma_load_3d(gc_swizzled_shared(), &three, full, at[0], at[1], at[2]);
+    gc_tma_load_4d(gc_swizzled_shared() + bytes, &four, full, at[0], at[1], at[2], at[3]);
+    gc_tma_load_im2col_4d(gc_swizzled_shared() + 2 * bytes, &pixels, full, at[0], at[4], at[5], at[3],
+                          (unsigned short)at[6], (unsigned short)at[7]);
+  }
+  __syncthreads();
+  gc_mbarrier_wait(full, 0);
+  for (int i = threadIdx.x; i < 3 * bytes; i += 32) y[i] = gc_swizzled_shared()[i];
+}
+
+// y = 3 x by a tile of 8 x 32 floats, out by TMA.
+extern "C" __global__ void __launch_bounds__(32) k_store(const float* x, const __grid_constant__ gc_tensor_map map) {
+  float* const tile = reinterpret_cast<float*>(gc_swizzled_shared());
+  for (int i = threadIdx.x; i < 256; i += 32) tile[i] = 3.0f * x[i];
+  gc_fence_proxy_async();
+  gc_syncwarp();
+  if (threadIdx.x == 0) {
+    gc_tma_store_2d(&map, tile, 0, 0);
+    gc_tma_store_commit();
+    gc_tma_store_wait<0>();
+  }
+}
+
+// y[rank] = sum over the cluster of x, times 10 to the power of the other's rank; and the same in integers.
+extern "C" __global__ void __launch_bounds__(32) __cluster_dims__(4, 1, 1) k_cluster(const float* x, float* y, int* z) {
+  float* const mine = reinterpret_cast<float*>(gc_swizzled_shared());
+  int* const count = reinterpret_cast<int*>(gc_swizzled_shared() + 128);
+  gc_grid_wait();
+  const int rank = (int)gc_cluster_rank();
+  mine[threadIdx.x] = x[blockIdx.x * 32 + threadIdx.x];
+  if (threadIdx.x == 0) count[0] = 100 + rank;
+  gc_cluster_sync();
+  float sum = 0.0f;
+  int total = 0;
+  for (unsigned other = 0; other < 4; ++other) {
+    sum = 10.0f * sum + gc_cluster_load(mine + threadIdx.x, other);
+    total = 1000 * (total % 1000) + gc_cluster_load(count, other);
+  }
+  gc_cluster_sync();
+  gc_grid_launch_dependents();
+  y[blockIdx.x * 32 + threadIdx.x] = sum;
+  if (threadIdx.x == 0) z[blockIdx.x] = total;
+}
+
+// An 8 x 32 tile of 16-bit elements: lane l has the pairs that a matrix fragment gives it.
+extern "C" __global__ void __launch_bounds__(32) k_stmatrix(const unsigned* fragments, unsigned* y) {
+  unsigned* const tile = reinterpret_cast<unsigned*>(gc_swizzled_shared());
+  const int lane = threadIdx.x;
+  const unsigned* mine = fragments + lane * 4;
+  gc_stmatrix_x4(tile + lane % 8 * 16 + lane / 8 * 4, mine[0], mine[1], mine[2], mine[3]);
+  gc_syncwarp();
+  for (int i = lane; i < 128; i += 32) y[i] = tile[i];
+}

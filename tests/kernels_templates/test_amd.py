@@ -1,0 +1,357 @@
+"""The `amd` engine of contractions: its lane maps on PoCL, and what clang makes of it for the GPUs it is for."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import oclgrind
+import opencl_device
+import pytest
+from amd_emulation import emulated, shape_only
+from kernel_oracle import expected
+from kernels import conv, grouped_conv, matmul, random_inputs
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.errors import KernelBuildError
+from gpucomp.ir.types import BF16, F16, F32, I32, TensorType
+from gpucomp.kernel import Kernel
+from gpucomp.kernels_templates.contraction.amd import registers, shared_bytes
+from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import amdgcn, opencl
+
+FAMILY = FAMILIES["contraction/amd"]
+CDNA, RDNA = opencl.manifest("gfx90a"), opencl.manifest("gfx1100")
+SMALL = {"wave": 64, "block": 16, "waves_m": 1, "waves_n": 1, "blocks_m": 1, "blocks_n": 1, "steps": 1, "stages": 2}
+needs_clang = pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+
+
+def constant(kernel: Kernel) -> Kernel:
+    return replace(kernel, constants=frozenset({1}))
+
+
+def compiled(kernel: Kernel, schedule: dict[str, int], inputs=None):
+    """The kernel with its weights packed where they are constant, and its inputs."""
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**FAMILY.problem(kernel))
+    wanted = FAMILY.packing(kernel, s, p)
+    if wanted is None:
+        return kernel, inputs
+    made = pack(kernel, wanted)
+    return made.kernel, inputs and [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
+
+
+def source_of(kernel: Kernel, schedule: dict[str, int], target=CDNA):
+    return render(compiled(kernel, schedule)[0], schedule, target, "k0", FAMILY)
+
+
+def default(kernel: Kernel, target=CDNA) -> dict[str, int]:
+    return dict(FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), target.limits))
+
+
+def in_f32(kernel: Kernel) -> Kernel:
+    """With the types that the emulation has: f32 in place of f16."""
+    return replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
+
+
+def assert_right(kernel: Kernel, schedule: dict[str, int], target=CDNA, change=None) -> None:
+    inputs = random_inputs(kernel)
+    ready, arrays = compiled(kernel, schedule, inputs)
+    source = render(ready, schedule, target, "k0", FAMILY)
+    if change is not None:
+        changed = change(source.text)
+        assert changed != source.text
+        source = replace(source, text=changed)
+    sent = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays]
+    found = opencl_device.run(in_f32(ready), emulated(source), sent)
+    for actual, right in zip(found, expected(kernel, inputs), strict=True):
+        with np.errstate(over="ignore"):  # of what a mistake reads
+            actual = actual.astype(right.dtype)
+        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel)["k"]))
+
+
+KERNELS = {
+    "f16": matmul(33, 47, 40, dtype=F16),
+    "f16_odd": matmul(19, 21, 29, dtype=F16),
+    "f32": matmul(33, 47, 28),
+    "f32_odd": matmul(19, 21, 29),
+    "batched": matmul(17, 20, 16, batch=(2, 2)),
+    "b_transposed": matmul(19, 36, 24, b_transposed=True),
+    "a_transposed": matmul(24, 20, 17, a_transposed=True),
+    "row": matmul(1, 40, 33),
+    "column": matmul(31, 1, 5),
+    "no_depth": matmul(5, 6, 0),
+    "bf16": matmul(9, 20, 16, dtype=BF16),
+    "conv_f16": conv((1, 6, 7, 8), 20, (3, 3), pad=1, dtype=F16),
+    "conv": conv((2, 5, 6, 8), 12, (3, 3), pad=1),
+    "conv_stem": conv((1, 9, 8, 3), 8, (3, 3), stride=2, pad=1),
+    "grouped": grouped_conv((1, 6, 5, 8), 2, 5, (3, 3), pad=1),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_default_gives_numpy_s_answer(name):
+    kernel = constant(KERNELS[name])
+
+    assert_right(kernel, default(kernel))
+
+
+@pytest.mark.parametrize("name", ["f16", "f32_odd", "batched", "b_transposed", "bf16"])
+def test_operands_that_are_no_constants(name):
+    assert_right(KERNELS[name], default(KERNELS[name]))
+
+
+@pytest.mark.parametrize("dtype", [F16, F32])
+@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_every_matrix_instruction_in_every_place_of_a_tile(dtype, block, stages):
+    kernel = constant(matmul(150, 90, 56, dtype=dtype))
+    schedule = SMALL | {"block": block, "waves_m": 2, "waves_n": 2, "blocks_m": 2, "steps": 2, "stages": stages}
+
+    assert_right(kernel, schedule)
+
+
+@pytest.mark.parametrize("shape", [(33, 47, 40), (20, 16, 29), (1, 5, 3)])
+def test_wmma(shape):
+    kernel = constant(matmul(*shape, dtype=F16))
+
+    for schedule in (default(kernel, RDNA), SMALL | {"wave": 32, "waves_m": 2, "blocks_n": 2, "steps": 2}):
+        assert_right(kernel, schedule, RDNA)
+
+
+def replaced(old: str, new: str):
+    return lambda text: text.replace(old, new)
+
+
+PLACE, CHUNK = "[now][wave_row + lane % 32]", "step * 2 + lane / 32"
+FIRST = "tile_b[0][my_slot][my_chunk]"
+MISTAKES = {
+    "one operand's chunks are the others": replaced(f"tile_a{PLACE}[{CHUNK}]", f"tile_a{PLACE}[{CHUNK} ^ 1]"),
+    "a row of the result is in another lane": replaced("r / 4 * 8 + lane / 32 * 4", "r / 4 * 4 + lane / 32 * 8"),
+    "the halves of a chunk are mixed": replaced("a_part[0].lo, b_part[0].lo", "a_part[0].lo, b_part[0].hi"),
+    "the wave's column is that of its row": replaced("lane % 32;\n", "lane / 2;\n"),
+    "the first tile of one operand is the other's": replaced(f"{FIRST} = b_next0", f"{FIRST} = a_next0"),
+    "a tile's load is one tile late": replaced("a_chunk = chunk0 + my_chunk", "a_chunk = chunk0 - 4 + my_chunk"),
+    "the tail of the depth is not zero": replaced("_chunk < 7", "_chunk < 8"),
+    "the last row is not stored": replaced("row < 40 &&", "row < 39 &&"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake):
+    kernel = constant(matmul(40, 39, 56, dtype=F16))
+    schedule = SMALL | {"block": 32, "waves_m": 2, "steps": 2}
+
+    with pytest.raises(AssertionError, match=r"max error|Mismatched|NaN"):
+        assert_right(kernel, schedule, change=MISTAKES[mistake])
+
+
+# ---- under Oclgrind ----
+
+needs_oclgrind = pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
+
+
+def job(kernel: Kernel, schedule: dict[str, int], target=CDNA, change=None) -> oclgrind.Job:
+    inputs = random_inputs(kernel)
+    ready, arrays = compiled(kernel, schedule, inputs)
+    source = render(ready, schedule, target, "k0", FAMILY)
+    text = change(source.text) if change else source.text
+    assert (text != source.text) is bool(change)
+    sent = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays]
+    return in_f32(ready), shape_only(replace(source, text=text)), sent
+
+
+@needs_oclgrind
+@pytest.mark.parametrize("stages", [1, 2])
+def test_work_items_meet_before_they_read_what_others_wrote(stages, tmp_path):
+    kernels = (matmul(17, 18, 136, dtype=F16), matmul(17, 5, 72), conv((1, 4, 5, 8), 12, (3, 3), pad=1, dtype=F16))
+    jobs = [job(constant(k), SMALL | {"waves_m": 2, "steps": 2, "stages": stages}) for k in kernels]
+
+    assert oclgrind.findings(jobs, tmp_path) == []
+
+
+RACES = {
+    "the barrier is missing": (2, lambda text: text.replace("    barrier(CLK_LOCAL_MEM_FENCE);\n", "")),
+    "the buffers do not change": (2, lambda text: text.replace("    now ^= 1;\n", "")),
+    "the barrier before one buffer is written is missing": (
+        1,
+        lambda text: text.replace("    barrier(CLK_LOCAL_MEM_FENCE);\n", "", 1),
+    ),
+}
+
+
+@needs_oclgrind
+@pytest.mark.parametrize("mistake", RACES)
+def test_a_race_is_found(mistake, tmp_path):
+    stages, change = RACES[mistake]
+
+    found = oclgrind.findings(
+        [
+            job(
+                constant(matmul(17, 18, 136, dtype=F16)),
+                SMALL | {"waves_m": 2, "steps": 2, "stages": stages},
+                change=change,
+            )
+        ],
+        tmp_path,
+    )
+
+    assert any("data race at local memory" in f for f in found)
+
+
+# ---- as AMD's compiler makes it ----
+
+
+@needs_clang
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a"])
+@pytest.mark.parametrize("dtype", [F16, F32])
+def test_defaults_use_matrix_instructions_and_wide_accesses_and_spill_nothing(arch, dtype):
+    target = opencl.manifest(arch)
+    for kernel in (matmul(1024, 1024, 1024, dtype=dtype), conv((1, 14, 14, 64), 64, (3, 3), pad=1, dtype=dtype)):
+        schedule = default(constant(kernel), target)
+        found = amdgcn.resources(source_of(constant(kernel), schedule, target), arch)
+        p = SimpleNamespace(**FAMILY.problem(constant(kernel)))
+
+        assert found.count("v_mfma_f32") >= 8
+        assert found.count("global_load_dwordx4") >= 2
+        assert found.count("ds_read_b128") >= 2
+        assert found.count("ds_write_b128") >= 2
+        assert (found.spilled, found.private_bytes) == (0, 0)
+        assert found.local_bytes == shared_bytes(SimpleNamespace(**schedule), p)
+
+
+@needs_clang
+def test_registers_are_at_most_what_the_formula_says():
+    draw, checked = random.Random(5), 0
+    kernel = constant(matmul(512, 512, 512, dtype=F16))
+    p = FAMILY.problem(kernel)
+    while checked < 8:
+        schedule = {param.name: draw.choice(param.choices) for param in FAMILY.params}
+        if FAMILY.reasons(schedule, p, CDNA.limits):
+            continue
+        found = amdgcn.resources(source_of(kernel, schedule), "gfx90a")
+
+        assert found.spilled == 0, schedule
+        assert found.vector <= sum(registers(SimpleNamespace(**schedule), SimpleNamespace(**p))) + 8, schedule
+        checked += 1
+
+
+@needs_clang
+def test_a_device_without_the_instruction_is_told_at_build_time():
+    source = source_of(constant(matmul(64, 64, 64, dtype=F16)), SMALL)
+
+    with pytest.raises(KernelBuildError, match="mfma"):
+        amdgcn.resources(source, "gfx1030")
+
+
+@needs_clang
+@pytest.mark.parametrize("arch", ["gfx906", "gfx90a", "gfx1030"])
+def test_plain_kernels_keep_their_tiles_in_registers(arch):
+    target = replace(opencl.manifest(arch), features=frozenset({"amd", "fp16", "fp64"}))
+    kernel = matmul(1024, 1024, 1024)
+    choice = choose(kernel, engines_of(kernel, target.features), target.limits)
+    found = amdgcn.resources(render(kernel, choice.schedule, target, "k0", choice.family), arch)
+
+    assert choice.family.engine == "simt"
+    assert found.spilled == 0
+    assert found.count("v_fma") + found.count("v_pk_fma") + found.count("v_mac") + found.count("v_fmac") >= 64
+    assert (found.count("v_pk_fma_f32") > 0) is (arch == "gfx90a")
+
+
+def test_resources_are_read_from_the_assembly():
+    text = """
+\tv_add_u32_e32 v0, v1, v2
+\tv_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15]
+\tglobal_load_dwordx4 v[0:3], v4, s[0:1]
+\ts_endpgm
+.amdhsa_kernel k0
+; Occupancy: 3
+    .group_segment_fixed_size: 40960
+    .private_segment_fixed_size: 16
+    .sgpr_count:     24
+    .sgpr_spill_count: 1
+    .vgpr_count:     140
+    .vgpr_spill_count: 4
+"""
+
+    found = amdgcn.parse(text)
+
+    assert (found.vector, found.scalar, found.spilled, found.occupancy) == (140, 24, 5, 3)
+    assert (found.local_bytes, found.private_bytes) == (40960, 16)
+    assert (found.count("v_mfma"), found.count("global_load"), found.count("v_")) == (1, 1, 2)
+
+
+# ---- the space ----
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"wave": 32}, "waves of 32, the device has waves of 64"),
+        ({"wave": 32, "block": 32}, "no matrix instruction of waves of 32"),
+        ({"waves_m": 4, "waves_n": 4}, "1024 work-items per work-group, the device allows 256"),
+        ({"block": 32, "waves_m": 1, "waves_n": 4, "steps": 1}, "cannot share the loads of 32 and 128 rows"),
+        ({"block": 32, "waves_m": 2, "waves_n": 2, "blocks_m": 4, "blocks_n": 2, "steps": 4}, "B of local memory"),
+        ({"block": 32, "blocks_m": 4, "blocks_n": 4, "waves_m": 2, "waves_n": 2, "steps": 1}, ""),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(change, reason):
+    problem = FAMILY.problem(matmul(300, 300, 300, dtype=F16))
+
+    found = FAMILY.reasons(SMALL | change, problem, CDNA.limits)
+
+    assert FAMILY.reasons(SMALL, problem, CDNA.limits) == []
+    assert any(reason in r for r in found) if reason else found == []
+
+
+def test_sums_that_no_register_holds_are_refused():
+    problem = FAMILY.problem(matmul(300, 300, 300, dtype=F16))
+    schedule = SMALL | {"wave": 32, "blocks_m": 2, "blocks_n": 2}
+
+    assert FAMILY.reasons(schedule, problem, RDNA.limits) == []
+    (reason,) = FAMILY.reasons(schedule, problem, replace(RDNA.limits, registers=128))
+    assert "accumulators" in reason
+
+
+@pytest.mark.parametrize("target", [CDNA, RDNA], ids=lambda t: t.name)
+@pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 16])
+def test_defaults_are_legal_at_every_size(target, size):
+    for m, n, k in ((size, 8, 8), (8, size, 8), (8, 8, size), (size, size, size), (1, size, size)):
+        for element_bytes in (2, 4) if target is CDNA else (2,):
+            problem = {"batch": 1, "m": m, "n": n, "k": k, "element_bytes": element_bytes, "b_constant": 1,
+                       "b_batched": 0}  # fmt: skip
+            schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
+
+            assert FAMILY.reasons(schedule, problem, target.limits) == []
+
+
+def test_the_engine_is_chosen_where_there_are_matrix_instructions():
+    half, single = constant(matmul(64, 64, 64, dtype=F16)), constant(matmul(64, 64, 64))
+
+    def engine(kernel, arch):
+        target = opencl.manifest(arch)
+        return choose(kernel, engines_of(kernel, target.features), target.limits).family.engine
+
+    assert [engine(half, a) for a in ("gfx90a", "gfx1100", "gfx1030", "amd")] == ["amd", "amd", "simt", "simt"]
+    assert [engine(single, a) for a in ("gfx942", "gfx1100")] == ["amd", "simt"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "features", "reason"),
+    [
+        (matmul(3, 4, 5, dtype=F16), {"amd"}, "no matrix instructions"),
+        (matmul(3, 4, 5, dtype=I32, acc=I32), {"mfma"}, "f16 or f32"),
+        (matmul(3, 4, 5), {"wmma"}, "no f32"),
+        (matmul(3, 4, 5), {"mfma"}, ""),
+    ],
+)
+def test_kernels_that_it_cannot_compute_are_left_to_others(kernel, features, reason):
+    said = FAMILY.accepts(kernel, frozenset(features))
+
+    assert reason in said
+    assert bool(said) is bool(reason)

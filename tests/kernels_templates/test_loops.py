@@ -1,0 +1,205 @@
+"""The loops family's engines: transposes through tiles, and accesses in flight for points on their own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.errors import CudaOnCpuError
+from cuda_on_cpu.harness import RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import add_relu, elementwise, padded, random_inputs, transposed
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.expr.core import axes_of, call, load, select
+from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I64, U8, TensorType
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import cuda, opencl
+
+FAMILY = FAMILIES["loops/transpose"]
+TARGET = cuda.manifest("sm_80")
+BASE = {"tile": 16, "threads": 64}
+
+
+def batched(batch: int, rows: int, columns: int, dtype=F32):
+    """relu of x[b, i, j] + y[b, j, i] + z[j] at [b, j, i]: one array is turned, the others are not."""
+    b, j, i = axes = axes_of((batch, columns, rows))
+    value = call("max", load(0, (b, i, j), dtype) + load(1, axes, dtype) + load(2, (j,), dtype), 0)
+    shapes = ((batch, rows, columns), (batch, columns, rows), (columns,))
+    return elementwise([value], [TensorType(dtype, s) for s in shapes], (batch, columns, rows), axes)
+
+
+def heads(rows: int, count: int, width: int):
+    """[row, head, width] to [head, width, row]: keys of an attention."""
+    h, d, r = axes = axes_of((count, width, rows))
+    return elementwise([load(0, (r, h, d), F32)], (TensorType(F32, (rows, count, width)),), (count, width, rows), axes)
+
+
+FEATURES = {
+    "one tile": (transposed(16, 16), BASE),
+    "tails of both sides": (transposed(37, 21), BASE),
+    "a row a work-item": (transposed(19, 40), BASE | {"threads": 256}),
+    "tile of 8": (transposed(9, 13), {"tile": 8, "threads": 32}),
+    "tile of 64": (transposed(70, 66, dtype=F16), {"tile": 64, "threads": 256}),
+    "bf16": (transposed(33, 34, dtype=BF16), {"tile": 32, "threads": 128}),
+    "f64": (transposed(20, 19, dtype=F64), BASE),
+    "i64": (transposed(20, 19, dtype=I64), BASE),
+    "u8": (transposed(20, 19, dtype=U8), BASE),
+    "bool": (transposed(20, 19, dtype=BOOL), BASE),
+    "batched, beside others": (batched(3, 21, 18), BASE),
+    "heads": (heads(19, 3, 9), BASE),
+    "one row of tiles": (transposed(8, 50), BASE),
+}
+
+
+def launched(kernel, source, built, order="forward"):
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    built.run(source.geometry.groups, source.geometry.items, [*random_inputs(kernel), *outputs], order=order, seed=3)
+    return outputs
+
+
+def assert_right(kernel, outputs):
+    for actual, right in zip(outputs, expected(kernel, random_inputs(kernel)), strict=True):
+        assert_matches(actual, right)
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = [render(k, s, TARGET, f"f{i}", FAMILY) for i, (k, s) in enumerate(FEATURES.values())]
+    made = compile_many([(s.text, s.name) for s in sources])
+    return dict(zip(FEATURES, zip(sources, made, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
+    kernel, _ = FEATURES[name]
+
+    for order in ("forward", "reversed", "shuffled"):
+        assert_right(kernel, launched(kernel, *built[name], order))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_opencl_text_gives_numpy_s_answer(name):
+    kernel, schedule = FEATURES[name]
+
+    source = render(kernel, schedule, opencl_device.target(), "k0", FAMILY)
+
+    assert_right(kernel, opencl_device.run(kernel, source, random_inputs(kernel)))
+
+
+def guarded():
+    i, j = axes = axes_of((20, 20))
+    return elementwise([select(i < 9, load(0, (j, i), F32), 0.0)], (TensorType(F32, (20, 20)),), (20, 20), axes)
+
+
+def two_turned():
+    i, j = axes = axes_of((20, 20))
+    square = TensorType(F32, (20, 20))
+    return elementwise([load(0, (j, i), F32) + load(1, (j, i), F32)], (square, square), (20, 20), axes)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (add_relu(9, 16), "0 loads along another axis"),
+        (padded(20, 2), "0 loads along another axis"),
+        (two_turned(), "2 loads along another axis"),
+        (guarded(), "under a condition"),
+        (transposed(100, 3), "fills no tile"),
+        (elementwise([load(0, (), F32)], (TensorType(F32, ()),), (), ()), "no one axis"),
+    ],
+)
+def test_what_is_no_transpose_stays_with_the_points(kernel, reason):
+    assert reason in FAMILY.accepts(kernel, frozenset())
+    assert [f.title for f in engines_of(kernel)] == ["loops"]
+
+
+def test_a_transpose_goes_to_its_own_engine():
+    assert choose(transposed(64, 64), engines_of(transposed(64, 64)), TARGET.limits).family is FAMILY
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"threads": 512}, "do not divide a tile of 16 by 16"),
+        ({"tile": 64, "threads": 32}, "do not divide a tile of 64 by 64"),
+        ({"tile": 64, "threads": 512}, "512 work-items per work-group, the device allows 256"),
+        ({"tile": 64}, "33280 B of shared memory"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(change, reason):
+    limits = opencl.manifest("generic").limits
+    sizes = FAMILY.problem(transposed(100, 100, dtype=F64))
+
+    assert FAMILY.reasons(BASE, sizes, limits) == []
+    assert any(reason in r for r in FAMILY.reasons(BASE | change, sizes, limits))
+
+
+@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+def test_defaults_compile_and_take_the_shared_memory_of_a_padded_tile(arch):
+    target = cuda.manifest(arch)
+    for kernel in (transposed(1024, 1024), transposed(197, 64, dtype=F16), heads(197, 3, 64)):
+        sizes = SimpleNamespace(**FAMILY.problem(kernel))
+        schedule = FAMILY.default(sizes, target.limits)
+        source = render(kernel, schedule, target, "k0", FAMILY)
+
+        used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
+
+        assert used.shared_bytes == schedule["tile"] * (schedule["tile"] + 1) * sizes.width
+        assert used.spill_stores == used.stack_bytes == 0
+
+
+@pytest.mark.parametrize("flavour", opencl.FLAVOURS)
+def test_defaults_are_legal_on_every_device(flavour):
+    limits = opencl.manifest(flavour).limits
+    for kernel in (transposed(1024, 1024), transposed(9, 1000, dtype=F64), batched(3, 21, 18)):
+        sizes = FAMILY.problem(kernel)
+
+        assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**sizes), limits), sizes, limits) == []
+
+
+def test_large_arrays_have_several_accesses_in_flight_and_small_ones_do_not():
+    family = FAMILIES["loops"]
+    large, small = (SimpleNamespace(**family.problem(add_relu(n, 4096))) for n in (4096, 16))
+
+    assert family.default(large, TARGET.limits)["items"] == 4
+    assert family.default(large, TARGET.limits)["vector"] == 4
+    assert family.default(small, TARGET.limits)["items"] == 1
+
+
+# ---- seeded mistakes ----
+
+MISTAKES = {
+    "a tail one too long": ("tails of both sides", "reading < 21", "reading < 22"),
+    "a tile not turned": ("tails of both sides", "= tile[fast][slow + step]", "= tile[slow + step][fast]"),
+    "a step left out": ("tails of both sides", "step < 16", "step < 12"),
+    "another batch": ("batched, beside others", "batch = number / 4", "batch = number / 3"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_seen(name):
+    feature, old, new = MISTAKES[name]
+    kernel, schedule = FEATURES[feature]
+    source = render(kernel, schedule, TARGET, "m0", FAMILY)
+    assert old in source.text
+    (one,) = compile_many([(source.text.replace(old, new), "m0")])
+
+    with pytest.raises((AssertionError, CudaOnCpuError)):
+        assert_right(kernel, launched(kernel, source, one))
+
+
+def test_a_missing_barrier_is_a_race_and_the_text_has_none():
+    kernel, schedule = FEATURES["tails of both sides"]
+    source = render(kernel, schedule, TARGET, "r0", FAMILY)
+    missing = source.text.replace("__syncthreads();", "")
+    assert missing != source.text
+    whole, broken = compile_many([(source.text, "r0"), (missing, "r0")], sanitizer="thread")
+
+    launched(kernel, source, whole)
+    with pytest.raises(RaceError):
+        launched(kernel, source, broken)

@@ -1,0 +1,146 @@
+"""The pool family's window engine: pooling through the register window of depthwise convolutions, against numpy."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.errors import CudaOnCpuError
+from cuda_on_cpu.harness import compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import average_pool, into_part, max_pool, random_inputs
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.expr.core import axes_of, hole, load, var
+from gpucomp.ir.types import F16, F32, I32, U8, TensorType
+from gpucomp.kernel import Kernel, Store, Window
+from gpucomp.kernels_templates.depthwise.space import registers_taken
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import cuda, opencl
+
+FAMILY = FAMILIES["pool/window"]
+TARGET = cuda.manifest("sm_80")
+BASE = {"threads": 32, "vector": 1, "tile_y": 1, "tile_x": 1, "unroll": 1}
+
+FEATURES = {
+    "max 3x3 stride 2": (max_pool((2, 9, 11, 8), 3, 2, 1), BASE | {"vector": 4, "tile_x": 4}),
+    "max 3x3 stride 2, rows too": (max_pool((2, 10, 11, 8), 3, 2, 1), BASE | {"vector": 4, "tile_x": 2, "tile_y": 4}),
+    "max 3x3 stride 1": (max_pool((1, 6, 9, 4), 3, 1, 1), BASE | {"vector": 2, "tile_x": 4, "tile_y": 2}),
+    "max 2x2": (max_pool((1, 8, 6, 5), 2, 2, 0), BASE | {"tile_x": 2}),
+    "max 5x5, a loop": (max_pool((1, 9, 8, 4), 5, 1, 2), BASE | {"vector": 4, "tile_x": 2, "unroll": 0}),
+    "max of f16": (max_pool((1, 7, 6, 16), 3, 2, 1, dtype=F16), BASE | {"vector": 8, "tile_x": 2}),
+    "max of u8": (max_pool((1, 7, 6, 8), 2, 1, 0, dtype=U8), BASE | {"vector": 8, "tile_x": 2}),
+    "max of i32": (max_pool((1, 7, 6, 8), 2, 2, 0, dtype=I32), BASE | {"vector": 4}),
+    "windows apart": (max_pool((1, 11, 11, 4), 2, 4, 0), BASE | {"vector": 4, "tile_x": 2, "tile_y": 2}),
+    "average, padding not counted": (
+        average_pool((1, 7, 9, 8), (3, 3), 1, 1),
+        BASE | {"vector": 4, "tile_x": 4, "tile_y": 2},
+    ),
+    "average of f16": (average_pool((2, 6, 6, 8), (2, 2), 2, 0, dtype=F16), BASE | {"vector": 8, "tile_x": 2}),
+    "average of a row": (average_pool((1, 1, 15, 4), (1, 3), 2, 0), BASE | {"vector": 4, "tile_x": 4}),
+    "into a part": (into_part(max_pool((1, 7, 6, 8), 3, 1, 1), 3, 8, 4), BASE | {"vector": 4, "tile_x": 2}),
+}
+
+
+def launched(kernel, source, built, order="forward"):
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    built.run(source.geometry.groups, source.geometry.items, [*random_inputs(kernel), *outputs], order=order, seed=3)
+    return outputs
+
+
+def assert_right(kernel, outputs):
+    for actual, right in zip(outputs, expected(kernel, random_inputs(kernel)), strict=True):
+        assert_matches(actual, right, terms=9)
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = [render(k, s, TARGET, f"f{i}", FAMILY) for i, (k, s) in enumerate(FEATURES.values())]
+    made = compile_many([(s.text, s.name) for s in sources], sanitizer="address")
+    return dict(zip(FEATURES, zip(sources, made, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
+    kernel, _ = FEATURES[name]
+
+    for order in ("forward", "reversed", "shuffled"):
+        assert_right(kernel, launched(kernel, *built[name], order))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_opencl_text_gives_numpy_s_answer(name):
+    kernel, schedule = FEATURES[name]
+
+    source = render(kernel, schedule, opencl_device.target(), "k0", FAMILY)
+
+    assert_right(kernel, opencl_device.run(kernel, source, random_inputs(kernel)))
+
+
+def channels_first():
+    c, i, j = domain = axes_of((4, 6, 6))
+    taps = (var("r0", 3), var("r1", 3))
+    acc = hole("acc", F32)
+    body = Window(domain, taps, "max", load(0, (c, i + taps[0], j + taps[1]), F32), acc)
+    return Kernel("pool", (TensorType(F32, (4, 8, 8)), TensorType(F32, (4, 6, 6))), 1, body, (Store(1, domain, acc),))
+
+
+def three_axes():
+    z, y, x, c = domain = axes_of((3, 4, 5, 4))
+    r = axes_of((2, 2, 2), "r")
+    acc = hole("acc", F32)
+    body = Window(domain, r, "max", load(0, (z + r[0], y + r[1], x + r[2], c), F32), acc)
+    shapes = ((4, 5, 6, 4), (3, 4, 5, 4))
+    return Kernel("pool", tuple(TensorType(F32, s) for s in shapes), 1, body, (Store(1, domain, acc),))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"), [(channels_first(), "does not slide"), (three_axes(), "one or two axes")]
+)
+def test_other_windows_stay_with_the_points(kernel, reason):
+    assert reason in FAMILY.accepts(kernel, frozenset())
+    assert [f.title for f in engines_of(kernel)] == ["pool"]
+
+
+def test_pooling_of_channels_goes_to_the_window():
+    kernel, _ = FEATURES["max 3x3 stride 2"]
+
+    assert choose(kernel, engines_of(kernel), TARGET.limits).family is FAMILY
+
+
+@pytest.mark.parametrize("target", [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)],
+                         ids=lambda t: t.name)  # fmt: skip
+def test_defaults_are_legal_and_spill_nothing(target):
+    for kernel in (max_pool((1, 112, 112, 64), 3, 2, 1), average_pool((1, 35, 35, 192), (3, 3), 1, 1)):
+        sizes = FAMILY.problem(kernel)
+        schedule = FAMILY.default(SimpleNamespace(**sizes), target.limits)
+        assert FAMILY.reasons(schedule, sizes, target.limits) == []
+        if target.language == "cuda":
+            used = cuda.resources(cuda.compile_source(render(kernel, schedule, target, "k0", FAMILY), target)[1])["k0"]
+
+            assert used.spill_stores == used.stack_bytes == 0
+            assert used.registers <= registers_taken(SimpleNamespace(**schedule), SimpleNamespace(**sizes))
+
+
+MISTAKES = {
+    "padding that counts": ("max 3x3 stride 1", "u0 < 9", "u0 < 10"),
+    "padding that wins": ("max 3x3 stride 2", "uv0[lane] : (-__int_as_float(0x7f800000))", "uv0[lane] : 3.0f"),
+    "a tail that is stored": ("max 3x3 stride 2", "if (out_x >= 6) continue;", ""),
+    "stride left out": ("max 3x3 stride 2", "line[j * 2 + s]", "line[j + s]"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_seen(name):
+    feature, old, new = MISTAKES[name]
+    kernel, schedule = FEATURES[feature]
+    source = render(kernel, schedule, TARGET, "m0", FAMILY)
+    assert old in source.text, source.text
+    (one,) = compile_many([(source.text.replace(old, new), "m0")])
+
+    with pytest.raises((AssertionError, CudaOnCpuError)):
+        assert_right(kernel, launched(kernel, source, one))

@@ -1,0 +1,237 @@
+"""The contraction family's `simt` engine: stages of asynchronous copies, slices of the depth, fragments read ahead."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from template_cases import default
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import F16, F64, I32
+from gpucomp.kernels_templates.contraction.simt import PLAIN, STATIC_SHARED, registers_taken, shared_bytes
+from gpucomp.targets import cuda
+
+SIMT = FAMILIES["contraction/simt"]
+TARGET = cuda.manifest("sm_80")
+TILE = {**PLAIN, "tile_m": 16, "tile_n": 32, "tile_k": 8, "reg_m": 4, "reg_n": 4}
+LATE = TILE | {"asynchronous": 1, "stages": 3}
+PADDED = conv((2, 6, 5, 8), 12, (3, 3), pad=1)
+
+FEATURES = {
+    "two stages of copies": (matmul(19, 37, 45), LATE | {"stages": 2}),
+    "three stages": (matmul(19, 36, 44), LATE),
+    "six stages": (matmul(33, 36, 100), LATE | {"stages": 6}),
+    "more stages than tiles": (matmul(9, 20, 7), LATE | {"stages": 5}),
+    "copies of a padded window": (PADDED, LATE | {"stages": 4}),
+    "copies of an NCHW window": (conv((2, 7, 6, 5), 6, (3, 3), pad=1, nchw=True), LATE),
+    "copies of a stem": (conv((1, 11, 13, 3), 8, (5, 3), stride=2, pad=2), LATE),
+    "copies of groups": (grouped_conv((2, 7, 5, 12), 3, 6, (3, 2), pad=1), LATE),
+    "copies across": (matmul(20, 24, 40, a_transposed=True), LATE),
+    "copies of both along the depth": (matmul(21, 18, 40, b_transposed=True), LATE),
+    "copies of a batch": (matmul(7, 12, 20, batch=(3, 2)), LATE),
+    "copies of f64": (matmul(9, 14, 26, dtype=F64, acc=F64), LATE | {"reg_n": 2}),
+    "copies of i32": (matmul(17, 24, 16, dtype=I32, acc=I32), LATE),
+    "no depth": (matmul(5, 6, 0), TILE | {"stages": 2, "slices": 2}),
+    "copies and split-K": (matmul(13, 22, 90), LATE | {"splits": 3}),
+    "copies and split-K with a tail that has nothing": (matmul(5, 7, 13), LATE | {"splits": 4}),
+    "copies into a part": (into_part(matmul(19, 22, 33), 1, 5, 3), LATE),
+    "fragments ahead": (matmul(19, 37, 45), TILE | {"fragments": 2}),
+    "fragments ahead of copies": (matmul(19, 36, 44), LATE | {"fragments": 2}),
+    "fragments ahead of a single step": (matmul(9, 36, 20), TILE | {"fragments": 2, "slices": 4, "tile_k": 4}),
+    "two slices": (matmul(19, 37, 45), TILE | {"slices": 2}),
+    "four slices of two stages": (matmul(19, 36, 61), TILE | {"slices": 4, "stages": 2}),
+    "four slices of copies": (PADDED, LATE | {"slices": 4, "fragments": 2}),
+    "slices and splits": (matmul(13, 22, 90), TILE | {"slices": 2, "splits": 3}),
+    "slices, splits and copies": (matmul(13, 22, 90), LATE | {"slices": 4, "splits": 2}),
+    "slices of f16": (matmul(17, 24, 40, dtype=F16), TILE | {"slices": 2, "stages": 2}),
+    "rows apart": (matmul(70, 70, 24), TILE | {"tile_m": 64, "tile_n": 64, "reg_m": 8, "reg_n": 8}),
+    "lanes in quads": (matmul(70, 131, 24), LATE | {"tile_m": 64, "tile_n": 128, "reg_m": 8, "reg_n": 8}),
+    "quads of runs of two": (matmul(35, 40, 24), TILE | {"tile_m": 16, "tile_n": 32, "reg_m": 2, "reg_n": 2}),
+    "tiles past 48 KiB": (matmul(140, 136, 70), LATE | {"tile_m": 128, "tile_n": 128, "tile_k": 32, "reg_m": 8,
+                                                        "reg_n": 8}),
+}  # fmt: skip
+
+
+def launch(kernel, source, compiled, inputs, order="forward"):
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    geometry, scratch = source.geometry, []
+    if geometry.workspace_bytes:
+        scratch = [np.full(geometry.workspace_bytes, 255, np.uint8), np.zeros(geometry.counter_bytes, np.uint8)]
+    args = [*(np.ascontiguousarray(a) for a in inputs), *outputs, *scratch]
+    shared = geometry.dynamic_shared_bytes
+    compiled.run(geometry.groups, geometry.items, args, order=order, seed=7, dynamic_shared=shared)
+    return outputs
+
+
+def assert_right(kernel, inputs, found):
+    for actual, right in zip(found, expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=max(1, SIMT.problem(kernel)["k"]))
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {
+        name: render(kernel, schedule, TARGET, f"k{number}", SIMT)
+        for number, (name, (kernel, schedule)) in enumerate(FEATURES.items())
+    }
+    compiled = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(sources, zip(sources.values(), compiled, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
+    kernel, _ = FEATURES[name]
+    inputs = random_inputs(kernel)
+
+    results = [launch(kernel, *built[name], inputs, order) for order in ("forward", "reversed", "shuffled")]
+
+    assert_right(kernel, inputs, results[0])
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", [n for n, (_, s) in FEATURES.items() if not s["asynchronous"]])
+def test_opencl_text_gives_numpy_s_answer(name):
+    kernel, schedule = FEATURES[name]
+    target = opencl_device.target().with_limits(warp=32)
+    inputs = random_inputs(kernel)
+
+    found = opencl_device.run(kernel, render(kernel, schedule, opencl_device.target(), "k0", SIMT), inputs)
+
+    assert SIMT.reasons(schedule, SIMT.problem(kernel), target.limits) == []
+    assert_right(kernel, inputs, found)
+
+
+def test_features_are_what_they_say():
+    def sizes(name):
+        kernel, schedule = FEATURES[name]
+        return SIMT.derive(SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel)))
+
+    assert sizes("lanes in quads")["quads"] == sizes("quads of runs of two")["quads"] == 1
+    assert sizes("three stages")["quads"] == 0
+    assert sizes("tiles past 48 KiB")["dynamic_shared_bytes"] > STATIC_SHARED
+    assert sizes("three stages")["dynamic_shared_bytes"] == 0
+    assert sizes("three stages")["a_vector"] == 1, "a copy along the depth takes one element"
+    assert sizes("copies across")["a_vector"] == 4
+
+
+# a change of the text, each of which a kind of test has to see: numbers, or a race
+BUGS = {
+    "a wait that leaves one copy too many": ("gc_cp_async_wait<1>", "gc_cp_async_wait<2>", "numbers"),
+    "no wait": ("gc_cp_async_wait<1>();", "", "numbers"),
+    "a tile copied over the one in use": ("[free_stage]", "[now]", "numbers"),
+    "a halo one too wide": ("0 <= ", "-1 <= ", "numbers"),
+    "a depth one too long": ("b_depth < 45", "b_depth <= 45", "memory"),
+    "a slice read twice": ("slice_sums[other]", "slice_sums[0]", "numbers"),
+    "a slice that takes another's depth": ("first_k = slice * 2", "first_k = 0", "numbers"),
+    "a row stored past the end": ("if (row < 60)", "if (row < 61)", "memory"),
+    "no barrier before a tile is used": ("gc_cp_async_wait<1>();\n    __syncthreads();", "gc_cp_async_wait<1>();", "race"),
+    "no barrier before the slices meet": ("  }\n  __syncthreads();\n  if (slice > 0) return;",
+                                          "  }\n  if (slice > 0) return;", "race"),
+}  # fmt: skip
+SEEDED = (conv((2, 6, 5, 5), 12, (3, 3), pad=1), LATE | {"slices": 4, "tile_n": 8, "tile_k": 8})
+SANITIZER = {"numbers": None, "race": "thread", "memory": "address"}
+
+
+@pytest.fixture(scope="module")
+def seeded():
+    kernel, schedule = SEEDED
+    source = render(kernel, schedule, TARGET, "k0", SIMT)
+    texts = {(bug, kind): source.text.replace(old, new) for bug, (old, new, kind) in BUGS.items()}
+    texts |= {("nothing", kind): source.text for kind in SANITIZER}
+    built = {}
+    for kind, sanitizer in SANITIZER.items():
+        keys = [k for k in texts if k[1] == kind]
+        built |= dict(zip(keys, compile_many([(texts[k], "k0") for k in keys], sanitizer=sanitizer), strict=True))
+    return source, texts, built
+
+
+@pytest.mark.parametrize("kind", SANITIZER)
+def test_a_kernel_without_a_bug_passes(kind, seeded):
+    source, _, built = seeded
+    kernel, _ = SEEDED
+    inputs = random_inputs(kernel)
+
+    assert_right(kernel, inputs, launch(kernel, source, built["nothing", kind], inputs))
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_seeded_bug_is_seen(bug, seeded):
+    source, texts, built = seeded
+    kernel, kind = SEEDED[0], BUGS[bug][2]
+    assert texts[bug, kind] != source.text
+    inputs = random_inputs(kernel)
+
+    def check():
+        assert_right(kernel, inputs, launch(kernel, source, built[bug, kind], inputs, "shuffled"))
+
+    error = {"numbers": (AssertionError, CudaOnCpuError), "race": RaceError, "memory": CudaOnCpuError}[kind]
+    with pytest.raises(error):
+        check()
+
+
+def test_the_default_copies_asynchronously_where_the_device_and_the_operands_allow_it():
+    plain, converted = matmul(512, 512, 512), matmul(512, 512, 512, dtype=F16)
+
+    assert default(plain, TARGET.limits)["asynchronous"] == 1
+    assert default(plain, TARGET.limits)["stages"] > 2
+    assert default(converted, TARGET.limits)["asynchronous"] == 0
+    assert default(plain, cuda.manifest("sm_75").limits)["asynchronous"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "kernel", "arch", "reason"),
+    [
+        ({"stages": 3, "asynchronous": 0}, matmul(99, 99, 99), "sm_80", "registers hold one tile"),
+        ({}, matmul(99, 99, 99), "sm_75", "no asynchronous copies"),
+        ({}, matmul(99, 99, 99, dtype=F16), "sm_80", "cannot be copied"),
+        ({"stages": 1}, matmul(99, 99, 99), "sm_80", "second stage"),
+        ({"slices": 4, "tile_k": 8, "tile_m": 64, "tile_n": 128}, matmul(99, 99, 99), "sm_80", "arrays of fixed size"),
+        ({"lanes": 4, "slices": 2}, matmul(99, 99, 99), "sm_80", "one slice"),
+    ],
+)
+def test_what_cannot_run_is_objected_to(change, kernel, arch, reason):
+    legal, limits = LATE | {"stages": 4}, cuda.manifest("sm_80").limits
+    assert SIMT.reasons(legal, SIMT.problem(matmul(99, 99, 99)), limits) == []
+
+    assert any(reason in r for r in SIMT.reasons(legal | change, SIMT.problem(kernel), cuda.manifest(arch).limits))
+
+
+def drawn(kernel, target, count, seed):
+    """``count`` legal schedules of sizes that somebody would try: whole warps, no more than 64 sums a work-item."""
+    draw, problem, found = random.Random(seed), SIMT.problem(kernel), []
+    while len(found) < count:
+        s = {p.name: draw.choice(p.choices) for p in SIMT.params} | {"lanes": 1}
+        sizes = SimpleNamespace(**s)
+        threads = (s["tile_m"] // s["reg_m"]) * (s["tile_n"] // s["reg_n"]) * s["slices"]
+        sensible = 32 <= threads <= 512 and s["reg_m"] * s["reg_n"] <= 64 and s["tile_k"] <= 32
+        if sensible and not SIMT.reasons(s, problem, target.limits):
+            assert sizes.tile_m >= sizes.reg_m
+            found.append(s)
+    return found
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_120"])
+def test_shared_memory_and_registers_agree_with_the_formulas(arch):
+    target = cuda.manifest(arch)
+    kernel = matmul(1024, 1024, 1024)
+    p = SimpleNamespace(**SIMT.problem(kernel))
+    for schedule in drawn(kernel, target, 6, seed=int(arch[3:5])):
+        s = SimpleNamespace(**schedule)
+        source = render(kernel, schedule, target, "k0", SIMT)
+        _, log = cuda.compile_source(source, target)
+        used = cuda.resources(log)["k0"]
+
+        static = shared_bytes(s, p) - source.geometry.dynamic_shared_bytes
+        assert static - 12 <= used.shared_bytes <= static, "the flag of the last to arrive is 4 bytes, perhaps 16"
+        assert s.reg_m * s.reg_n <= used.registers <= min(255, registers_taken(s, p, kernel.inputs)), schedule
