@@ -34,7 +34,7 @@ from typing import Any
 from bench.gpu.context import Context, Options
 
 NEEDED = ("numpy", "onnx", "ml_dtypes", "jinja2", "llvmlite")
-STAGES = ("correct", "kernels")
+STAGES = ("probe", "correct", "kernels")
 HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wrong", "refused"}
 
 
@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     """Stages, whether all happens in this process, and the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}, report; default {' '.join(STAGES[:2])}")
+    add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}, report; default {' '.join(STAGES[:3])}")
     add("--out", type=Path, default=Path("gpu-results"))
     add("--target", choices=("cuda", "opencl"), default="cuda")
     add("--limit-s", type=float, default=540.0, help="start nothing after so many seconds")
@@ -88,7 +88,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
         for what, names, known in (("model", options.models, MODELS), ("precision", options.precisions, PRECISIONS)):
             if unknown := [name for name in names if name not in known]:
                 parser.error(f"no {what} {unknown[0]!r}; known are {', '.join(known)}")
-    return given.stages or list(STAGES[:2]), given.inline, options
+    return given.stages or list(STAGES[:3]), given.inline, options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -141,6 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             crew = work.Crew(stage, context, todo, log, options.compilers)
             complete = crew.run(results, begin + options.limit_s, done)
         wrong += counted.count(False)
+        if (summary := getattr(stage, "summary", None)) is not None:
+            print(summary(results.entries(), found["arch"]), flush=True)
         if not complete:
             left = len(todo) - len(counted)
             print(f"stopped in {name}, {left} left: {options.limit_s:g} s are over; call again", file=sys.stderr)

@@ -19,7 +19,7 @@ import numpy as np
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import DTYPES
-from gpucomp.runtime.plan import COUNTER, INPUT, TEMP, WEIGHT, Plan
+from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Plan
 from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.cache import open_cache
@@ -219,6 +219,8 @@ class HarnessProgram:
         self._kernels = [CudaOnCpu(*pair, batch=pairs, cache_dir=folder) for pair in pairs]
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        from cuda_on_cpu.harness import Mapped
+
         plan = self.plan
         arena = np.full(plan.arena_bytes // 2 + 1, 0x7FFD, np.uint16).view(np.uint8)  # NaN in every float type
         memory: list[np.ndarray] = []
@@ -229,14 +231,15 @@ class HarnessProgram:
             elif buffer.kind in (WEIGHT, INPUT):
                 memory.append(np.ascontiguousarray((self.weights if buffer.kind == WEIGHT else inputs)[buffer.name]))
             else:
-                assert buffer.kind == COUNTER or buffer.name in plan.output_names
+                assert buffer.kind in (COUNTER, OUTPUT)
                 memory.append(np.zeros(buffer.shape, dtype))
         for position in plan.inputs:
             if plan.buffers[position].kind == TEMP:
                 memory[position][...] = inputs[plan.buffers[position].name]
         for launch in plan.launches:
             kernel = plan.kernels[launch.kernel]
-            arguments = [memory[a] for a in launch.args]
+            arguments: list[Any] = [memory[a] for a in launch.args]
+            arguments += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
             self._kernels[launch.kernel].run(kernel.groups, kernel.items, arguments, dynamic_shared=kernel.shared)
         return {name: memory[o].copy() for name, o in zip(plan.output_names, plan.outputs, strict=True)}
 

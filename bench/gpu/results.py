@@ -65,6 +65,14 @@ class Results:
             else:
                 self.started[key] = self.started.get(key, 0) + 1
 
+    def entries(self) -> list[dict[str, Any]]:
+        """How everything with these sources on this device ended; the last word on each piece of work."""
+        last: dict[tuple[str, str], dict[str, Any]] = {}
+        for entry in lines(self.path):
+            if (entry.get("version"), entry.get("device")) == (self.version, self.device) and "ok" in entry:
+                last[entry["stage"], entry["name"]] = entry
+        return list(last.values())
+
     def start(self, stage: str, name: str) -> None:
         """Say that a piece of work begins: should nothing follow, it is known what ended the session."""
         self.started[stage, name] = self.started.get((stage, name), 0) + 1
