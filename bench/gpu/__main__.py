@@ -34,7 +34,7 @@ from typing import Any
 from bench.gpu.context import Context, Options
 
 NEEDED = ("numpy", "onnx", "ml_dtypes", "jinja2", "llvmlite")
-STAGES = ("probe", "correct", "kernels")
+STAGES = ("probe", "correct", "kernels", "models", "tune")
 HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wrong", "refused"}
 
 
@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     """Stages, whether all happens in this process, and the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}, report; default {' '.join(STAGES[:3])}")
+    add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}, report; default {' '.join(STAGES[:4])}")
     add("--out", type=Path, default=Path("gpu-results"))
     add("--target", choices=("cuda", "opencl"), default="cuda")
     add("--limit-s", type=float, default=540.0, help="start nothing after so many seconds")
@@ -88,7 +88,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
         for what, names, known in (("model", options.models, MODELS), ("precision", options.precisions, PRECISIONS)):
             if unknown := [name for name in names if name not in known]:
                 parser.error(f"no {what} {unknown[0]!r}; known are {', '.join(known)}")
-    return given.stages or list(STAGES[:3]), given.inline, options
+    return given.stages or list(STAGES[:4]), given.inline, options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,6 +21,8 @@ WHOLE_SPACE = 4096  # points of a space that is gone through rather than drawn f
 DRAWS = 3000
 KEPT = 12  # of which neighbours are looked at
 ROUNDS = 3
+POOL = 12  # candidates for one place on the list
+LIKENESS = 0.5  # of a schedule's time, is what it costs to be like one that is on the list already
 GUESSED_REGISTERS = 64  # of a work-item, before a compiler has said
 
 
@@ -82,7 +84,7 @@ def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], proble
 
 
 def ranked(kernel: Kernel, family: Family, target: Target, count: int, seed: int = 0) -> list[Candidate]:
-    """The engine's default, then the ``count - 1`` schedules that the model finds fastest."""
+    """The engine's default, then ``count - 1`` schedules that the model finds fast, unlike each other."""
     problem, limits = family.problem(kernel), target.limits
     first = default(kernel, family, limits)
 
@@ -100,7 +102,29 @@ def ranked(kernel: Kernel, family: Family, target: Target, count: int, seed: int
                 if key not in found and not family.reasons(schedule, problem, limits):
                     found[key] = judged(schedule)
     leading = found.pop(tuple(first.schedule.values()))
-    return [leading, *sorted(found.values(), key=_order)[: count - 1]]
+    return diverse(leading, sorted(found.values(), key=_order)[: POOL * count], count)
+
+
+def diverse(first: Candidate, others: Sequence[Candidate], count: int) -> list[Candidate]:
+    """``first`` and ``count - 1`` of ``others``, fast and unlike each other: the model has many ties between siblings."""
+    chosen, left = [first], list(others)
+    nearest = [_likeness(first, c) for c in left]  # to anything that is chosen
+    while left and len(chosen) < count:
+        costs = [_time(c) * (1 + LIKENESS * near) for c, near in zip(left, nearest, strict=True)]
+        at = costs.index(min(costs))
+        chosen.append(left.pop(at))
+        nearest.pop(at)
+        nearest = [max(near, _likeness(chosen[-1], c)) for c, near in zip(left, nearest, strict=True)]
+    return chosen
+
+
+def _likeness(a: Candidate, b: Candidate) -> float:
+    """The share of parameters in which two schedules agree."""
+    return sum(a.schedule[k] == b.schedule[k] for k in a.schedule) / max(1, len(a.schedule))
+
+
+def _time(candidate: Candidate) -> float:
+    return 1.0 if math.isnan(candidate.estimate_us) else candidate.estimate_us
 
 
 def _order(candidate: Candidate) -> tuple[float, tuple[int, ...]]:

@@ -43,6 +43,13 @@ def terms_of(kernel: Kernel) -> int:
     return max(1, math.prod(v.extent for v in getattr(kernel.body, axes))) if axes else 1
 
 
+def cost(kernel: Kernel) -> int:
+    """Elements that the evaluator of the tests goes through."""
+    body = kernel.body
+    inner = [v for name in ("k", "window", "cols", "depth") for v in getattr(body, name, ())]
+    return math.prod(v.extent for v in {*body.domain, *inner})
+
+
 def run_checked(program: Any, made: Setup, runs: int = RUNS) -> tuple[list[np.ndarray], str]:
     """The outputs of the first of ``runs`` runs, and what is wrong with the runs but their numbers.
 

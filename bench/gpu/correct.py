@@ -12,6 +12,7 @@ import math
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,18 +63,12 @@ def cases() -> dict[str, Kernel]:
     for path in sorted((devices.TESTS / "kernels_templates").glob("test_*.py")):
         for name, kernel in _listed(path).items():
             found.setdefault(f"{path.stem.removeprefix('test_')}-{name}", kernel)
-    live = {n: k for n, k in found.items() if not template_cases.is_empty(k) and cost(k) <= LARGEST}
+    live = {n: k for n, k in found.items() if not template_cases.is_empty(k) and checks.cost(k) <= LARGEST}
     live |= {n: k for name, kernel in live.items() for n, k in _variants(name, kernel)}
     distinct: dict[str, str] = {}
     for name, kernel in live.items():
         distinct.setdefault(kernel.digest, name)
     return {name: live[name] for name in distinct.values()}
-
-
-def cost(kernel: Kernel) -> int:
-    body = kernel.body
-    inner = [v for name in ("k", "window", "cols", "depth") for v in getattr(body, name, ())]
-    return math.prod(v.extent for v in {*body.domain, *inner})
 
 
 def _listed(path: Path) -> dict[str, Kernel]:
@@ -194,14 +189,16 @@ def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> 
 
 def watched(context: Any, watch: Watch) -> dict[str, Any]:
     """The named cases again, in a process that a tool of compute-sanitizer watches."""
-    folder = context.options.out / f"sanitizer-{watch.tool}"
+    folder = tempfile.mkdtemp(prefix="gpucomp-")
     command = [watch.path, "--tool", watch.tool, "--error-exitcode", "86", sys.executable, "-m", "bench.gpu", NAME,
-               "--inline", "--again", "--out", str(folder), *(f"--only={n}" for n in watch.names)]  # fmt: skip
+               "--inline", "--again", "--out", folder, *(f"--only={n}" for n in watch.names)]  # fmt: skip
     root = Path(__file__).parents[2]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, timeout=230)
     except subprocess.TimeoutExpired:
         return {"ok": False, "error": f"{watch.tool} took more than 230 s"}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     said = (done.stdout + done.stderr)[-4000:]
     if "not supported" in said and "Device" in said:
         return {"ok": True, "left_out": "compute-sanitizer refuses this device"}

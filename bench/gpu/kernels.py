@@ -10,7 +10,7 @@ from bench.gpu.problems import MODELS, problems, supported
 from bench.gpu.work import Job
 
 NAME = "kernels"
-DRY_MODELS, DRY_PRECISIONS, DRY_PROBLEMS = ("mobilenet_v2",), ("fp32", "fp16"), 3
+DRY_MODELS, DRY_PRECISIONS, DRY_PROBLEMS = ("mobilenet_v2",), ("fp32", "fp16"), 2
 
 
 def jobs(context: Any) -> list[Job]:
@@ -66,9 +66,8 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
     if not finalists:
         return {"ok": False, "error": "right with one set of buffers, wrong with several", **summary}
     _, best, cold = min(finalists, key=lambda f: f[0])
-    default = next(
-        (r["us"] for r in found if r["schedule"] == prepared["candidates"][0]["schedule"] and "us" in r), None
-    )
+    first = prepared["candidates"][0]
+    default = next((r["us"] for r in valid if all(r[k] == first[k] for k in ("engine", "schedule"))), None)
     return {
         "ok": not wrong,
         **summary,
@@ -86,3 +85,9 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         **measure.torch_times(context, problem, inputs, sets),
         "clocks": device.clocks(),
     }
+
+
+def summary(entries: Any, arch: str) -> str:
+    from bench.gpu.report import kernels_table
+
+    return kernels_table(entries)

@@ -25,14 +25,15 @@ from bench.gpu.translated import Translated, UntranslatedError
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import DeviceLostError, GpucompError
 from gpucomp.schedule.analytic import terms
-from gpucomp.targets import cuda
+from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
 
 REPLAYS = 30
 FINALISTS = 3
 MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that take turns to be cold
-ORACLE = 1 << 24  # elements that the evaluator of the tests multiplies at most
+SMALL, ORACLE = 1 << 16, 1 << 24  # elements that the evaluator of the tests multiplies gladly, and at most
 RECORDS = "records.jsonl"
+FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl.FLAGS)}
 CUBLAS_MATH = {"tf32": True}  # precisions at which torch may round f32 to tf32
 
 
@@ -44,13 +45,13 @@ def prepare(target: Target, problem: Problem, count: int, folder: Path | None) -
             source, _ = rendered(problem.kernel, candidate, target, "k0")
             devices.build(source, target, folder)
         except GpucompError as error:
-            candidates.append({**_plain(candidate), "refused": str(error)[:500]})
+            candidates.append({**plain_of(candidate), "refused": str(error)[:500]})
             continue
-        candidates.append(_plain(candidate))
+        candidates.append(plain_of(candidate))
     return {"candidates": candidates}
 
 
-def _plain(candidate: Candidate) -> dict[str, Any]:
+def plain_of(candidate: Candidate) -> dict[str, Any]:
     estimate = None if math.isnan(candidate.estimate_us) else candidate.estimate_us
     return {"engine": candidate.family.title, "schedule": candidate.schedule, "estimate_us": estimate}
 
@@ -80,6 +81,11 @@ def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> t
 
     Raises ``ValueError`` when neither can: such a kernel is not timed.
     """
+    from kernel_oracle import expected
+
+    work = checks.cost(problem.kernel)
+    if work <= SMALL:
+        return expected(problem.kernel, inputs), "evaluator"
     torch, why = torch_here(), "torch is not installed"
     if torch is not None:
         try:
@@ -88,12 +94,8 @@ def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> t
                 return [y.cpu().numpy() for y in function(*function.arguments)], "torch f64"
         except UntranslatedError as error:
             why = str(error)
-    from bench.gpu.correct import cost
-
-    if cost(problem.kernel) > ORACLE:
+    if work > ORACLE:
         raise ValueError(f"nothing to compare with: {why}, and it is too large for the evaluator of the tests")
-    from kernel_oracle import expected
-
     return expected(problem.kernel, inputs), "evaluator"
 
 
@@ -113,7 +115,14 @@ def measured(
     for plain in candidates:
         if found and time.perf_counter() - begin > seconds:
             break
-        record = {**plain, "problem": problem.name, "kernel": problem.kernel.digest, "tuner": tuner, "seed": 0}
+        record = {
+            **plain,
+            "problem": problem.name,
+            "kernel": problem.kernel.digest,
+            "tuner": tuner,
+            "seed": 0,
+            "flags": FLAGS[device.target.kind],
+        }
         if "refused" in plain:
             record |= {"invalidity": "build", "fault": record.pop("refused")}
         else:
@@ -228,9 +237,9 @@ def torch_times(context: Any, problem: Problem, inputs: Sequence[np.ndarray], se
     dtype = narrow.get(problem.precision, torch.float32)
     try:
         with torch_timing.rounding(torch, CUBLAS_MATH.get(problem.precision, False)):
-            function = Translated(problem.step, inputs, torch, dtype, device)
+            functions = [Translated(problem.step, inputs, torch, dtype, device) for _ in range(sets)]
             return torch_timing.function_times(
-                torch, function, sets, REPLAYS, context.options.torch_compile, fake=context.options.dry_run
+                torch, functions, REPLAYS, context.options.torch_compile, fake=context.options.dry_run
             )
     except UntranslatedError as error:
         return {"torch": str(error)}

@@ -62,6 +62,8 @@ class Results:
             key = entry["stage"], entry["name"]
             if "ok" in entry:
                 self.ended[key] = bool(entry["ok"])
+            elif "stopped" in entry:
+                self.started[key] = 0
             else:
                 self.started[key] = self.started.get(key, 0) + 1
 
@@ -77,6 +79,11 @@ class Results:
         """Say that a piece of work begins: should nothing follow, it is known what ended the session."""
         self.started[stage, name] = self.started.get((stage, name), 0) + 1
         self._write({"stage": stage, "name": name})
+
+    def stop(self, stage: str, name: str) -> None:
+        """Say that the time was over before the work was: it is not to blame."""
+        self.started[stage, name] = 0
+        self._write({"stage": stage, "name": name, "stopped": True})
 
     def end(self, stage: str, name: str, result: dict[str, Any]) -> None:
         self.ended[stage, name] = bool(result["ok"])

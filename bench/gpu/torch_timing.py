@@ -61,33 +61,33 @@ def by_the_host(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
 
 
 def function_times(
-    torch: Any, function: Any, sets: int, replays: int, compiled: bool, *, fake: bool = False
+    torch: Any, functions: Sequence[Any], replays: int, compiled: bool, *, fake: bool = False
 ) -> dict[str, Any]:
-    """Warm and cold microseconds of ``function``, eager and, where ``compiled``, by torch.compile as well."""
+    """Microseconds of a call: ``functions`` are copies with their own arguments and constants, which take turns to be
+    cold. Where ``compiled``, the first of them by torch.compile as well, warm only: it is compiled for its constants.
+    """
     clock = by_the_host if fake else captured
     calls = 1 if fake else LEAST_CALLS
-    copies = [function.arguments, *([a.clone() for a in function.arguments] for _ in range(sets - 1))]
-    found: dict[str, Any] = {}
-    kinds: list[tuple[str, Any]] = [("torch", function)]
+    first = functions[0]
+    plans: dict[str, list[tuple[Any, Any]]] = {
+        "torch_warm": [(first, first.arguments)] * calls,
+        "torch_cold": [(f, f.arguments) for f in functions] * -(-calls // len(functions)),
+    }
     if compiled:
-        kinds.append(("torch_compiled", torch.compile(lambda *xs: function(*xs), mode="max-autotune-no-cudagraphs")))
-    for name, call in kinds:
-        for state, rotation in (("warm", copies[:1] * calls), ("cold", _long_enough(copies, calls))):
-            replay = clock(torch, _all(call, rotation))
-            samples = [round(1e3 * replay() / len(rotation), 4) for _ in range(3 if fake else replays)]
-            found[f"{name}_{state}_us"] = statistics.median(samples)
-            found[f"{name}_{state}_samples_us"] = samples
+        made = torch.compile(lambda *xs: first(*xs), mode="max-autotune-no-cudagraphs")
+        plans["torch_compiled_warm"] = [(made, first.arguments)] * calls
+    found: dict[str, Any] = {}
+    for name, plan in plans.items():
+        replay = clock(torch, _all(plan))
+        samples = [round(1e3 * replay() / len(plan), 4) for _ in range(3 if fake else replays)]
+        found[f"{name}_us"] = statistics.median(samples)
+        found[f"{name}_samples_us"] = samples
     return found
 
 
-def _long_enough(copies: Sequence[Any], calls: int) -> list[Any]:
-    """Whole turns through the copies, ``calls`` at least."""
-    return list(copies) * -(-calls // len(copies))
-
-
-def _all(call: Any, rotation: Sequence[Any]) -> Callable[[], object]:
+def _all(plan: Sequence[tuple[Any, Any]]) -> Callable[[], object]:
     def run() -> None:
-        for arguments in rotation:
-            call(*arguments)
+        for function, arguments in plan:
+            function(*arguments)
 
     return run

@@ -11,6 +11,7 @@ import faulthandler
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -25,7 +26,7 @@ from gpucomp.errors import DeviceLostError, GpucompError
 
 ERRORS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, OSError, RuntimeError,
           TypeError, ValueError)  # fmt: skip
-Tell = Callable[[str], None]
+GRACE_S = 25.0  # for what is being done when the time is over
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +77,7 @@ class Child:
 
     def end(self) -> int | None:
         """Kill it; its exit code."""
-        self.process.kill()
-        self.process.join()
+        _kill(self.process)
         self.connection.close()
         return self.process.exitcode
 
@@ -97,7 +97,7 @@ class Crew:
         ours, theirs = multiprocessing.get_context("fork").Pipe()
         inherited = [child.connection for child in self._children] + [ours]
         process = multiprocessing.get_context("fork").Process(
-            target=_serve, args=(role, self, theirs, inherited, self.log), daemon=True
+            target=_serve, args=(role, self, theirs, inherited, self.log)
         )
         process.start()
         theirs.close()
@@ -147,6 +147,10 @@ class Crew:
                             self._end(maker)
                             makers[makers.index(maker)] = self._fork(_prepare)
                 if performer is not None and performer.job is not None:
+                    if time.monotonic() > deadline + GRACE_S:
+                        job = self.jobs[performer.job]
+                        results.stop(job.stage, job.name)
+                        return False
                     performer = self._heed(performer, performer.connection in heard, results, left, done)
             return True
         finally:
@@ -200,6 +204,14 @@ class Crew:
         done(job, result)
 
 
+def _kill(process: Any) -> None:
+    """End a child with all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
+
+
 def _serve(
     role: Callable[[Any, Connection], None],
     crew: Crew,
@@ -208,6 +220,7 @@ def _serve(
     log: Path,
 ) -> None:
     """A child's life. What it prints goes to ``log``; the parent's ends of pipes are not its own."""
+    os.setpgid(0, 0)  # so that what it starts ends with it
     for other in inherited:
         other.close()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -284,9 +297,7 @@ def in_a_child(context: Any, ask: Callable[[Any], dict[str, Any]], log: Path, li
             answer = {"error": _said(error), "exit_code": code}
         connection.send_bytes(json.dumps(answer).encode())
 
-    process = multiprocessing.get_context("fork").Process(
-        target=_serve, args=(role, None, theirs, [ours], log), daemon=True
-    )
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(role, None, theirs, [ours], log))
     process.start()
     theirs.close()
     try:
@@ -296,5 +307,4 @@ def in_a_child(context: Any, ask: Callable[[Any], dict[str, Any]], log: Path, li
     except (EOFError, ConnectionError):
         return {"error": f"the process died: {last_line(log)}", "exit_code": 5}
     finally:
-        process.kill()
-        process.join()
+        _kill(process)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_cupy import FakeCupy
-from kernels import add_relu, matmul, softmax
+from kernels import add_relu, matmul
 from template_cases import CASES
 
 from bench.gpu import __main__ as kit
@@ -23,7 +23,8 @@ from bench.gpu import candidates, checks, correct, devices, results, setups, wor
 from bench.gpu.context import Context, Options
 from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.errors import DeviceLostError
-from gpucomp.targets import cuda
+from gpucomp.ir.types import F16
+from gpucomp.targets import cuda, opencl
 
 ROOT = Path(__file__).parents[2]
 TARGET = cuda.manifest("sm_80")
@@ -94,7 +95,7 @@ def test_a_second_call_does_nothing_again(dry_run, capsys):
 # ---- results ----
 
 
-def test_results_of_other_sources_other_devices_and_cut_lines_do_not_count(tmp_path):
+def test_results_of_other_sources_other_kindsand_cut_lines_do_not_count(tmp_path):
     mine = results.Results(tmp_path, "a GPU")
     mine.start("correct", "x")
     mine.end("correct", "x", {"ok": True})
@@ -121,6 +122,16 @@ def test_what_was_started_twice_and_never_ended_is_not_started_again(tmp_path):
     assert not results.Results(tmp_path, "gpu").ended["correct", "twice"]
 
 
+def test_work_that_the_time_limit_cut_off_is_not_to_blame(tmp_path):
+    for _ in range(3):
+        found = results.Results(tmp_path, "gpu")
+        found.start("kernels", "long")
+        found.stop("kernels", "long")
+    job = work.Job("kernels", "long")
+
+    assert kit.chosen([job], results.Results(tmp_path, "gpu"), Options(tmp_path)) == ([job], 0)
+
+
 def test_what_failed_is_done_again_only_when_asked(tmp_path):
     jobs = [work.Job("correct", name) for name in ("wrong", "right")]
     found = results.Results(tmp_path, "gpu")
@@ -134,6 +145,7 @@ def test_what_failed_is_done_again_only_when_asked(tmp_path):
 # ---- the command ----
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_time_limit_stops_before_the_next_piece_of_work(tmp_path, capsys):
     assert kit.main(["correct", "--dry-run", "--limit-s", "-1", "--out", str(tmp_path)]) == 3
 
@@ -159,6 +171,8 @@ def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
 
 
 # ---- children ----
+
+FORKS = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # the children do nothing but answer
 
 
 class Stage:
@@ -200,6 +214,7 @@ def crew_run(tmp_path, *subjects, deadline_s=60.0):
                       ends(tmp_path)}  # fmt: skip
 
 
+@FORKS
 @pytest.mark.parametrize(
     ("subject", "said"),
     [
@@ -224,6 +239,19 @@ def test_what_breaks_a_process_is_named_and_the_others_are_done_in_a_fresh_one(s
     assert os.getpid() not in {found["0-ok"]["pid"], found["0-ok"]["prepared_by"]}
 
 
+@FORKS
+def test_what_runs_when_the_time_is_over_is_cut_off_and_not_blamed(tmp_path, monkeypatch):
+    monkeypatch.setattr(work, "GRACE_S", 0.5)
+    jobs = [work.Job("stage", "long", "hangs", limit_s=60.0)]
+    crew = work.Crew(Stage(), Nowhere(), jobs, tmp_path / "work.log")
+
+    complete = crew.run(results.Results(tmp_path, "gpu"), time.monotonic() + 0.5, lambda job, result: None)
+
+    assert not complete
+    assert results.Results(tmp_path, "gpu").started == {("stage", "long"): 0}
+
+
+@FORKS
 def test_a_wrong_answer_costs_no_process(tmp_path):
     _, found = crew_run(tmp_path, "ok", "wrong", "ok")
 
@@ -231,6 +259,7 @@ def test_a_wrong_answer_costs_no_process(tmp_path):
     assert found["0-ok"]["pid"] == found["2-ok"]["pid"]
 
 
+@FORKS
 def test_nothing_is_started_when_the_time_is_over(tmp_path):
     complete, found = crew_run(tmp_path, "ok", deadline_s=-1.0)
 
@@ -406,11 +435,22 @@ def test_candidates_are_legal_distinct_and_begin_with_the_defaults_of_all_engine
     assert all(not c.family.reasons(c.schedule, c.family.problem(kernel), TARGET.limits) for c in found)
 
 
-def test_schedules_are_ranked_by_the_model():
-    kernel = softmax(197, 197)
-    found = candidates.ranked(kernel, family_of(kernel), TARGET, 6)[1:]
+def test_the_shortlist_is_fast_by_the_model_and_its_members_are_unlike_each_other():
+    kernel = matmul(784, 128, 1152, dtype=F16)
+    family = FAMILIES["contraction/mma"]
+    drawn = [
+        candidates.estimate_us(kernel, family, s, family.problem(kernel), TARGET)
+        for s in candidates.drawn(family, family.problem(kernel), TARGET.limits, 200)
+    ]
 
-    assert [c.estimate_us for c in found] == sorted(c.estimate_us for c in found)
+    found = candidates.ranked(kernel, family, TARGET, 6)[1:]
+
+    assert max(c.estimate_us for c in found) < sorted(drawn)[len(drawn) // 2]
+    assert found[0].estimate_us <= min(drawn)
+    first = candidates.Candidate(family, {"a": 1, "b": 2}, 5.0)
+    twin, cousin = replace(first, schedule={"a": 1, "b": 3}), replace(first, schedule={"a": 9, "b": 8})
+    slow = replace(cousin, estimate_us=50.0)
+    assert candidates.diverse(first, [twin, slow, cousin], 3) == [first, cousin, twin]
 
 
 def test_the_cases_are_distinct_kernels_of_all_engines_with_constant_weights_and_every_math():
@@ -419,7 +459,8 @@ def test_the_cases_are_distinct_kernels_of_all_engines_with_constant_weights_and
     assert len({k.digest for k in found.values()}) == len(found)
     assert any(k.constants for k in found.values())
     assert {getattr(k.body, "math", "strict") for k in found.values()} == {"strict", "tf32", "3xtf32"}
-    reached = {f.title for k in found.values() for f in engines_of(k, cuda.manifest("sm_90a").features)}
+    kinds = [cuda.manifest("sm_90a").features, opencl.manifest("mali").features, frozenset({"amd", "mfma"})]
+    reached = {f.title for k in found.values() for features in kinds for f in engines_of(k, features)}
     assert reached == set(FAMILIES)
 
 
