@@ -78,6 +78,8 @@ def problems(
             for step, made in zip(steps, narrow.apply(steps, graph, precision), strict=True):
                 if made.kernel is None or 0 in [t.size for t in made.kernel.params[made.kernel.inputs :]]:
                     continue
+                if precision in narrow.MATH and made.kernel is step.kernel:
+                    continue  # it is what it is in f32
                 problem = found.setdefault((precision, made.kernel.digest), Problem(made.kernel, step, made, precision))
                 problem.launches[model] = problem.launches.get(model, 0) + 1
     queues = [

@@ -163,6 +163,13 @@ def test_problems_are_distinct_counted_and_taken_in_turn(reduced):
     assert floors == sorted(floors, reverse=True)
 
 
+def test_a_kernel_that_a_precision_leaves_as_it_is_is_measured_once():
+    found = problems(("mobilenet_v2",), ("fp32", "tf32"), TARGET, lambda name: build(name, reduced=True))
+
+    families = {p: {q.kernel.family for q in found if q.precision == p} for p in ("fp32", "tf32")}
+    assert families["tf32"] == {"contraction"} < families["fp32"]
+
+
 def test_precisions_are_those_that_the_target_has():
     assert supported((), TARGET) == ("fp32", "fp16", "tf32", "3xtf32")
     assert supported((), opencl.manifest("pocl")) == ("fp32", "fp16")
