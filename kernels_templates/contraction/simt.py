@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.emit import pure_load
-from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis, output_width
+from gpucomp.codegen.epilogue import store_width
+from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis
 from gpucomp.expr.core import Expr, cast
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
@@ -52,7 +53,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     }
     wide = {"a_by_depth": a_by_depth, "a_wide": a_wide, "b_by_depth": b_by_depth, "b_wide": b_wide}
     copied = {"a_copied": is_copied(kernel, body.a), "b_copied": is_copied(kernel, body.b)}
-    return {**sizes, **wide, **copied, "out_wide": output_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
+    return {**sizes, **wide, **copied, "out_wide": store_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
 
 
 def is_copied(kernel: Kernel, value: Expr) -> int:
