@@ -6,10 +6,12 @@ import statistics
 from typing import Any
 
 from bench.gpu import measure
+from bench.gpu.clblast import clblast_times
 from bench.gpu.problems import MODELS, problems, supported
 from bench.gpu.work import Job
 
 NAME = "kernels"
+REPLAYS = 20  # of CLBlast's products
 DRY_MODELS, DRY_PRECISIONS, DRY_PROBLEMS = ("mobilenet_v2",), ("fp32", "fp16"), 2
 
 
@@ -83,6 +85,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         "median_us": statistics.median(r["us"] for r in valid),
         **measure.static_terms(measure.candidate_of(best), problem, device.target),
         **measure.torch_times(context, problem, inputs, sets),
+        **(clblast_times(problem.kernel, device.target, REPLAYS) if device.target.kind == "opencl" else {}),
         "clocks": device.clocks(),
     }
 

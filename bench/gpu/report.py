@@ -79,8 +79,9 @@ def timed(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def ratio(entry: Entry, state: str) -> float:
-    """How many times as long torch takes, by the better of torch and torch.compile; NaN where it was not timed."""
-    others = [entry[k] for k in (f"torch_{state}_us", f"torch_compiled_{state}_us") if k in entry]
+    """How many times as long others take, by the best of torch, torch.compile and CLBlast; NaN where none was timed."""
+    names = [f"torch_{state}_us", f"torch_compiled_{state}_us", *(["clblast_us"] if state == "warm" else [])]
+    others = [entry[k] for k in names if k in entry]
     return min(others) / entry[f"{state}_us"] if others else math.nan
 
 
@@ -103,14 +104,14 @@ def kernels_table(entries: Sequence[Entry]) -> str:
          sum(ratio(e, "cold") < 1 for e in members)]
         for (precision, family), members in sorted(groups.items())
     ]  # fmt: skip
-    head = ["precision", "family", "kernels", "torch/ours warm", "cold", "roofline (cold)", "losses"]
+    head = ["precision", "family", "kernels", "others/ours warm", "cold", "roofline (cold)", "losses"]
     text = "## Kernels\n\n" + table(head, rows)
     losses = sorted((e for e in found if ratio(e, "cold") < 1), key=lambda e: -_lost(e))[:WORST]
     if losses:
         rows = [[e["label"], e["precision"], e["engine"], f"{e['warm_us']:.2f}", f"{e['cold_us']:.2f}",
                  _number(ratio(e, "cold")), _number(e["floor_us"] / e["cold_us"]), e.get("limiter", "?"),
                  sum(e["launches"].values()), f"{_lost(e):.1f}"] for e in losses]  # fmt: skip
-        head = ["kernel", "precision", "engine", "warm us", "cold us", "torch/ours", "roofline", "limiter", "launches",
+        head = ["kernel", "precision", "engine", "warm us", "cold us", "others/ours", "roofline", "limiter", "launches",
                 "lost us"]  # fmt: skip
         text += "\n\n### Losses, what costs most first\n\n" + table(head, rows)
     return text
@@ -120,7 +121,7 @@ STATES = ("warm", "cold")
 
 
 def _lost(entry: Entry) -> float:
-    """Microseconds that all launches of all models lose to torch."""
+    """Microseconds that all launches of all models lose to the others."""
     each = entry["cold_us"] * (1 - ratio(entry, "cold"))
     return each * sum(entry["launches"].values())
 

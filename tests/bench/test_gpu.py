@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -309,6 +310,24 @@ def leaves_one_out(x, bias, relu, total):
 def is_off(x, bias, relu, total):
     answer(x, bias, relu, total)
     total.view(np.float32)[5] += 0.01
+
+
+def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch):
+    """The stand-in for cupy refuses a launch that did not."""
+    monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
+    kernel, family = matmul(130, 128, 96, dtype=F16), FAMILIES["contraction/mma"]
+    problem = family.problem(kernel)
+    schedule = next(
+        s
+        for s in candidates.drawn(family, problem, TARGET.limits, 300)
+        if family.geometry(SimpleNamespace(**s), SimpleNamespace(**problem)).dynamic_shared_bytes > 48 << 10
+    )
+
+    result = correct.checked(
+        Context(Options(Path("unused"))), OnFake(lambda *arrays: None), kernel, candidates.Candidate(family, schedule)
+    )
+
+    assert "NaN" in result["fault"]
 
 
 class Changing:

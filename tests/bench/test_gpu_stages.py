@@ -12,9 +12,10 @@ import kernel_oracle
 import numpy as np
 import onnxruntime
 import pytest
+from kernels import conv, matmul, softmax
 
 from bench.gpu import __main__ as kit
-from bench.gpu import checks, devices, loops, measure, models, probe, report, results, tune
+from bench.gpu import checks, clblast, devices, loops, measure, models, probe, report, results, tune
 from bench.gpu.candidates import default
 from bench.gpu.context import Context, Options
 from bench.gpu.problems import MODELS, problems, supported
@@ -233,6 +234,52 @@ def test_cold_buffers_are_together_twice_the_cache():
     assert measure.cold_sets(device, problem, True) == 2
     device.cache_bytes = 1
     assert measure.cold_sets(device, problem, False) == 2
+
+
+class Product:
+    """Stands in for pyclblast: ``off`` is what it adds to each element."""
+
+    def __init__(self, off):
+        self.off = off
+
+    def gemm(self, queue, m, n, k, a, b, c, *, a_ld, b_ld, c_ld):
+        assert (a.shape, b.shape, (a_ld, b_ld, c_ld)) == ((m, k), (k, n), (k, n, n))
+        c.memory[...] = a.memory @ b.memory + self.off
+
+
+class OnDevice:
+    """Stands in for pyopencl.array, and for an array of it."""
+
+    def __init__(self, memory=None):
+        self.memory = memory
+
+    def to_device(self, queue, array):
+        return OnDevice(array.copy())
+
+    @property
+    def shape(self):
+        return self.memory.shape
+
+    def get(self):
+        return self.memory
+
+
+def test_clblast_is_timed_when_its_answer_is_right():
+    queue = type("Queue", (), {"finish": lambda self: None})()
+
+    right = clblast.gemm_times(Product(0), OnDevice(), queue, (7, 11, 5), 4)
+    wrong = clblast.gemm_times(Product(0.01), OnDevice(), queue, (7, 11, 5), 4)
+
+    assert len(right["clblast_samples_us"]) == 4
+    assert right["clblast_us"] > 0
+    assert "wrong by" in wrong["clblast"]
+    assert "clblast_us" not in wrong
+
+
+def test_only_products_of_two_f32_matrices_go_to_clblast():
+    assert clblast.sizes(conv((2, 9, 7, 8), 12, (3, 3), pad=1)) == (126, 12, 72)
+    assert "only products" in clblast.sizes(matmul(7, 12, 20, batch=(3, 2)))
+    assert "no such routine" in clblast.sizes(softmax(6, 100))
 
 
 # ---- models ----
