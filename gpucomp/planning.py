@@ -126,7 +126,7 @@ def make_plan(
         key = item.source.name
         if key not in kernels:
             kernels[key] = len(compiled)
-            compiled.append(_compiled(step.kernel, item))
+            compiled.append(compiled_kernel(step.kernel, item))
         launches.append(replace(launch, kernel=kernels[key], args=(*launch.args, *extra)))
     outputs = tuple(builder.read(v) for v in graph.outputs)
     buffers, arena, live = _lay_out(builder, target.alignment)
@@ -157,7 +157,8 @@ def _results(step: Step) -> list[tuple[Value, TensorType]]:
     return list(zip(step.outputs, step.kernel.params[step.kernel.inputs :], strict=True))
 
 
-def _compiled(kernel: Kernel, item: Rendered) -> CompiledKernel:
+def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
+    """How a plan describes a kernel's launch."""
     source, geometry = item.source, item.source.geometry
     return CompiledKernel(
         name=source.name,

@@ -1,154 +1,285 @@
-"""Where the checks run: a CUDA GPU through cupy, or the CUDA-on-CPU harness of the tests in its place."""
+"""Where the kit measures: a CUDA GPU, an OpenCL device, or the CUDA-on-CPU harness of the tests in a GPU's place.
+
+All of them execute plans, and the first two by the runtime's own programs: what is measured is what a user runs.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from gpucomp.codegen.source import KernelSource
-from gpucomp.runtime.executable import Executable
-from gpucomp.targets import cuda
+from gpucomp.ir.types import DTYPES
+from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Plan
+from gpucomp.schedule.space import Limits
+from gpucomp.targets import cuda, opencl
+from gpucomp.targets.cache import open_cache
 from gpucomp.targets.target import Target
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))  # kernels, their oracle and the harness live there
+TESTS = Path(__file__).parents[2] / "tests"
+if str(TESTS) not in sys.path:
+    sys.path.insert(0, str(TESTS))  # kernels, their oracle and the harness live there
 Arrays = Mapping[str, np.ndarray]
+REASONS = {  # nvmlClocksEventReasons
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+
+
+class Program(Protocol):
+    """A plan on an open device."""
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]: ...
+
+    def time_replays(self, count: int) -> list[float]:
+        """Seconds of each of ``count`` executions of the plan's launches, without transfers; after two runs."""
+        ...
 
 
 class Device(Protocol):
-    """``milliseconds`` of a model are those of one replay of its graph, without transfers; empty where none is timed."""
+    """``cache_bytes`` is the cache that all units share; ``least_launches`` those of a plan that is timed."""
 
     target: Target
+    name: str
+    cache_bytes: int
+    least_launches: int
 
-    def probe(self) -> dict[str, Any]: ...
-
-    def launch(self, source: KernelSource, arguments: Sequence[np.ndarray]) -> None:
-        """Run the kernel once and change its arguments in place."""
+    def facts(self) -> dict[str, Any]:
+        """What results belong to: device, driver, compiler, versions."""
         ...
 
-    def model(self, executable: Executable, inputs: Arrays, replays: int) -> tuple[Arrays, list[float]]:
-        """The outputs of the last of three runs, and milliseconds of ``replays`` replays."""
+    def clocks(self) -> dict[str, Any]:
+        """Clocks in MHz, temperature, power and what holds the clocks back, now; empty where nothing tells."""
         ...
+
+    def open(
+        self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays
+    ) -> Program: ...
 
 
 class Gpu:
     """The first CUDA device."""
 
+    least_launches = 20
+
     def __init__(self) -> None:
         self.cupy = importlib.import_module("cupy")
         self.target = cuda.manifest(cuda.architecture_here())
+        facts = self.cupy.cuda.runtime.getDeviceProperties(0)
+        self.name, self.cache_bytes = facts["name"].decode(), facts["l2CacheSize"]
 
-    def probe(self) -> dict[str, Any]:
-        """Name, memory, clocks, the bandwidth of a copy and the microseconds of an empty kernel in a graph."""
-        cp = self.cupy
-        facts = cp.cuda.runtime.getDeviceProperties(0)
-        free, total = cp.cuda.runtime.memGetInfo()
+    def facts(self) -> dict[str, Any]:
+        runtime = self.cupy.cuda.runtime
+        facts = runtime.getDeviceProperties(0)
+        free, total = runtime.memGetInfo()
         return {
-            "gpu": facts["name"].decode(),
+            "gpu": self.name,
             "arch": self.target.arch,
             "units": facts["multiProcessorCount"],
-            "clock_mhz": cp.cuda.runtime.deviceGetAttribute(13, 0) / 1e3,  # cudaDevAttrClockRate
-            "memory_clock_mhz": cp.cuda.runtime.deviceGetAttribute(36, 0) / 1e3,  # cudaDevAttrMemoryClockRate
             "l2_bytes": facts["l2CacheSize"],
             "memory_bytes": total,
             "free_bytes": free,
-            "driver": cp.cuda.runtime.driverGetVersion(),
-            "cupy": cp.__version__,
+            "driver": runtime.driverGetVersion(),
+            "cupy": self.cupy.__version__,
             "compiler": cuda.compiler_version(),
-            "copy_gb_per_s": self._copy_bandwidth(),
-            "graph_node_us": self._graph_node_us(),
         }
 
-    def _copy_bandwidth(self, nbytes: int = 1 << 30) -> float:
-        """Bytes read and written per second, the best of ten copies."""
-        cp = self.cupy
-        a, b = cp.zeros(nbytes, np.uint8), cp.empty(nbytes, np.uint8)
-        stream = cp.cuda.Stream(non_blocking=True)
-        cp.cuda.Device().synchronize()
-        milliseconds = []
-        for _ in range(10):
-            start, end = cp.cuda.Event(), cp.cuda.Event()
-            start.record(stream)
-            b.data.copy_from_device_async(a.data, nbytes, stream)
-            end.record(stream)
-            end.synchronize()
-            milliseconds.append(cp.cuda.get_elapsed_time(start, end))
-        return 2 * nbytes / min(milliseconds) / 1e6
+    def clocks(self) -> dict[str, Any]:
+        return nvml_clocks() or smi_clocks()
 
-    def _graph_node_us(self, nodes: int = 200) -> float:
-        """A graph of dependent empty kernels: microseconds a node, the best of ten replays."""
-        cp = self.cupy
-        text = 'extern "C" __global__ void nothing(int* x) {}\n'
-        function = self._function(_source("nothing", text))
-        argument, stream = cp.zeros(1, np.int32), cp.cuda.Stream(non_blocking=True)
-        with stream:
-            function((1,), (32,), (argument,))
-            stream.synchronize()
-            stream.begin_capture()
-            for _ in range(nodes):
-                function((1,), (32,), (argument,))
-            graph = stream.end_capture()
-            milliseconds = []
-            for _ in range(11):
-                start, end = cp.cuda.Event(), cp.cuda.Event()
-                start.record(stream)
-                graph.launch(stream)
-                end.record(stream)
-                end.synchronize()
-                milliseconds.append(cp.cuda.get_elapsed_time(start, end))
-        return 1e3 * min(milliseconds[1:]) / nodes
-
-    def _function(self, source: KernelSource) -> Any:
-        module = self.cupy.cuda.function.Module()
-        module.load(cuda.build(source, self.target))
-        return module.get_function(source.name)
-
-    def launch(self, source: KernelSource, arguments: Sequence[np.ndarray]) -> None:
-        cp, geometry, function = self.cupy, source.geometry, self._function(source)
-        with cp.cuda.Stream(non_blocking=True) as stream:
-            on_gpu = [cp.empty((max(1, array.nbytes),), np.uint8) for array in arguments]
-            for array, memory in zip(arguments, on_gpu, strict=True):
-                if array.nbytes:
-                    memory.set(np.ascontiguousarray(array).reshape(-1).view(np.uint8), stream=stream)
-            function(geometry.groups, geometry.items, tuple(on_gpu), shared_mem=geometry.dynamic_shared_bytes)
-            for array, memory in zip(arguments, on_gpu, strict=True):
-                if array.nbytes:
-                    array[...] = memory.get(stream=stream).view(array.dtype).reshape(array.shape)
-
-    def model(self, executable: Executable, inputs: Arrays, replays: int) -> tuple[Arrays, list[float]]:
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
         from gpucomp.runtime.cuda import CudaProgram
 
-        program = CudaProgram(executable.plan, executable.sources, executable.binaries, executable.weights)
-        for _ in range(3):  # the first launches, the second captures, the third replays
-            outputs = program.run(inputs)
-        return outputs, [1e3 * seconds for seconds in program.time_replays(replays)]
+        return CudaProgram(plan, sources, binaries, weights, cupy=self.cupy)
+
+
+def nvml_clocks() -> dict[str, Any]:
+    """By pynvml; empty without it."""
+    if importlib.util.find_spec("pynvml") is None:
+        return {}
+    nvml = importlib.import_module("pynvml")
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByIndex(0)
+        ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        reasons = (ask or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+        return {
+            "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "held_by": [name for bit, name in REASONS.items() if reasons & bit],
+        }
+    except nvml.NVMLError:
+        return {}
+
+
+def smi_clocks() -> dict[str, Any]:
+    """By nvidia-smi; empty without it."""
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    query = "clocks.sm,clocks.mem,temperature.gpu,power.draw"
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits", "--id=0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+        sm, memory, celsius, watts = (float(part) for part in done.stdout.strip().split(","))
+    except (subprocess.TimeoutExpired, ValueError):
+        return {}
+    return {"sm_mhz": sm, "memory_mhz": memory, "celsius": celsius, "watts": watts}
+
+
+class OpenCLDevice:
+    """An OpenCL device, a GPU before a CPU."""
+
+    least_launches = 4
+
+    def __init__(self) -> None:
+        self.target = opencl.resolve("")
+        device = opencl.device_of(self.target)
+        self.name, self.cache_bytes = device.name.strip(), int(device.global_mem_cache_size) or 1 << 20
+
+    def facts(self) -> dict[str, Any]:
+        device = opencl.device_of(self.target)
+        return {
+            "gpu": self.name,
+            "arch": self.target.arch,
+            "units": device.max_compute_units,
+            "clock_mhz": device.max_clock_frequency,
+            "l2_bytes": device.global_mem_cache_size,
+            "memory_bytes": device.global_mem_size,
+            "driver": device.driver_version,
+            "compiler": opencl.compiler_version(device),
+            "pyopencl": opencl.pyopencl().VERSION_TEXT,
+        }
+
+    def clocks(self) -> dict[str, Any]:
+        return {}
+
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
+        from gpucomp.runtime.opencl import OpenCLProgram
+
+        return _ByProfile(OpenCLProgram(plan, sources, binaries, weights))
+
+
+class _ByProfile:
+    """Times by the events of the launches: an OpenCL queue has no graph to replay."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+        self._inputs: Arrays = {}
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        self._inputs = inputs
+        return self._program.run(inputs)
+
+    def time_replays(self, count: int) -> list[float]:
+        return [sum(self._program.profile(self._inputs)) for _ in range(count)]
 
 
 class Harness:
-    """The CUDA-on-CPU harness: the same kernels, on shapes that a CPU can play."""
+    """The CUDA-on-CPU harness: the same kernels, on shapes that a CPU can play, by a clock that is made up."""
 
-    def __init__(self) -> None:
-        self.target = cuda.manifest("sm_80")
+    least_launches = 2
+    cache_bytes = 1 << 12
 
-    def probe(self) -> dict[str, Any]:
-        return {"gpu": "none: CUDA on the CPU", "arch": self.target.arch}
+    def __init__(self, folder: Path | None = None) -> None:
+        self.target, self.name, self.folder = cuda.manifest("sm_80"), "harness", folder
 
-    def launch(self, source: KernelSource, arguments: Sequence[np.ndarray]) -> None:
+    def facts(self) -> dict[str, Any]:
+        return {"gpu": "none: CUDA on the CPU", "arch": self.target.arch, "driver": 0, "compiler": "g++"}
+
+    def clocks(self) -> dict[str, Any]:
+        return {"sm_mhz": 1000, "memory_mhz": 1000, "celsius": 20, "watts": 0.0, "held_by": []}
+
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
+        return HarnessProgram(plan, sources, weights, self.folder)
+
+
+class HarnessProgram:
+    """A plan's launches one after another, each a process; an arena with bands is an arena here too."""
+
+    def __init__(self, plan: Plan, sources: Mapping[str, str], weights: Arrays, folder: Path | None = None) -> None:
         from cuda_on_cpu.harness import CudaOnCpu
 
-        CudaOnCpu(source.text, source.name).run(source.geometry.groups, source.geometry.items, list(arguments))
+        self.plan, self.weights = plan, weights
+        pairs = [(sources[k.source], k.name) for k in plan.kernels]
+        self._kernels = [CudaOnCpu(*pair, batch=pairs, cache_dir=folder) for pair in pairs]
 
-    def model(self, executable: Executable, inputs: Arrays, replays: int) -> tuple[Arrays, list[float]]:
-        from cuda_on_cpu.whole_models import ModelOnCpu
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        from cuda_on_cpu.harness import Mapped
 
-        return ModelOnCpu(executable).run(inputs), []
+        plan = self.plan
+        arena = np.full(plan.arena_bytes // 2 + 1, 0x7FFD, np.uint16).view(np.uint8)  # NaN in every float type
+        memory: list[np.ndarray] = []
+        for buffer in plan.buffers:
+            dtype = DTYPES[buffer.dtype].numpy
+            if buffer.kind == TEMP:
+                memory.append(arena[buffer.offset : buffer.offset + buffer.nbytes].view(dtype).reshape(buffer.shape))
+            elif buffer.kind in (WEIGHT, INPUT):
+                memory.append(np.ascontiguousarray((self.weights if buffer.kind == WEIGHT else inputs)[buffer.name]))
+            else:
+                assert buffer.kind in (COUNTER, OUTPUT)
+                memory.append(np.zeros(buffer.shape, dtype))
+        for position in plan.inputs:
+            if plan.buffers[position].kind == TEMP:
+                memory[position][...] = inputs[plan.buffers[position].name]
+        for launch in plan.launches:
+            kernel = plan.kernels[launch.kernel]
+            arguments: list[Any] = [memory[a] for a in launch.args]
+            arguments += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
+            self._kernels[launch.kernel].run(kernel.groups, kernel.items, arguments, dynamic_shared=kernel.shared)
+        return {name: memory[o].copy() for name, o in zip(plan.output_names, plan.outputs, strict=True)}
+
+    def time_replays(self, count: int) -> list[float]:
+        work = sum(k.groups[0] * k.groups[1] * k.groups[2] * k.items[0] for k in self.plan.kernels)
+        return [1e-6 * len(self.plan.launches) * (1 + work % 97 / 97 + number % 3 / 100) for number in range(count)]
 
 
-def _source(name: str, text: str) -> KernelSource:
-    from gpucomp.schedule.space import Geometry
+def build(source: KernelSource, target: Target, folder: Path | None = None) -> dict[str, bytes]:
+    """A kernel's binary by the name that its plan has for it, from the cache where it is there."""
+    if target.kind == "cuda" and folder is None:
+        return {f"{source.name}.cubin": cuda.build(source, target, open_cache())}
+    return {}  # OpenCL builds in the process that runs; the harness compiles what it opens
 
-    return KernelSource(name, "cuda", text, Geometry((1, 1, 1)))
+
+@dataclass(frozen=True)
+class Described:
+    """A target as plain data, so that one process can ask a device and another, which must not touch it, can plan."""
+
+    kind: str
+    arch: str
+    name: str
+    limits: Mapping[str, int]
+    features: Sequence[str]
+    cache_bytes: int
+    gpu: str
+
+    def target(self) -> Target:
+        base = cuda.manifest(self.arch) if self.kind == "cuda" else opencl.manifest(self.arch)
+        return replace(base, name=self.name, limits=Limits(**self.limits), features=frozenset(self.features))
+
+
+def described(device: Device) -> dict[str, Any]:
+    t = device.target
+    return {
+        "kind": t.kind,
+        "arch": t.arch,
+        "name": t.name,
+        "limits": asdict(t.limits),
+        "features": sorted(t.features),
+        "cache_bytes": device.cache_bytes,
+        "gpu": device.name,
+    }

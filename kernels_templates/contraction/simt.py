@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import pure_load
-from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis, output_width
+from gpucomp.codegen.epilogue import store_width
+from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
@@ -60,7 +61,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         **sizes,
         **wide,
         **copied,
-        "out_wide": output_width(kernel),
+        "out_wide": store_width(kernel),
         "acc_bytes": max(4, body.acc.dtype.nbytes),
         "exact_f32": int(types == {F32} and body.math == "strict"),
     }

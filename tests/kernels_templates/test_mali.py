@@ -472,7 +472,7 @@ def test_the_engine_is_chosen_on_a_mali_and_nowhere_else():
                               opencl.manifest(flavour).limits).family.engine for flavour in opencl.FLAVOURS}  # fmt: skip
 
     assert chosen["mali"] == "mali"
-    assert {chosen[flavour] for flavour in ("pocl", "generic", "amd")} == {"simt"}
+    assert "mali" not in {chosen[flavour] for flavour in ("pocl", "generic", "amd")}
 
 
 @pytest.mark.parametrize(

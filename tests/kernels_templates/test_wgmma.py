@@ -399,7 +399,7 @@ def test_defaults_are_legal_and_spill_nothing(name):
     used, _ = ptxas(REAL[name], schedule)
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
-    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule))
+    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule), p)
 
 
 def test_deep_layers_are_split_and_large_ones_are_not():
@@ -429,7 +429,7 @@ def test_a_spread_of_schedules_spills_nothing_and_keeps_to_the_formula(seed):
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, schedule
     assert wgmma.accumulators(SimpleNamespace(**schedule)) < used.registers, schedule
-    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule)), schedule
+    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule), SimpleNamespace(**problem)), schedule
     assert "serialized" not in log, "ptxas has wgmmas wait for each other"
 
 

@@ -1,0 +1,160 @@
+"""Which schedules of a kernel are worth measuring: drawn from the space, improved step by step, ranked by the model."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from gpucomp.codegen.families import engines_of
+from gpucomp.codegen.render import render
+from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel import Kernel
+from gpucomp.packing import Packed, pack
+from gpucomp.schedule.analytic import terms
+from gpucomp.schedule.space import Family, Limits, Problem
+from gpucomp.targets.target import Target
+
+WHOLE_SPACE = 4096  # points of a space that is gone through rather than drawn from
+DRAWS = 3000
+KEPT = 12  # of which neighbours are looked at
+ROUNDS = 3
+POOL = 12  # candidates for one place on the list
+LIKENESS = 0.5  # of a schedule's time, is what it costs to be like one that is on the list already
+GUESSED_REGISTERS = 64  # of a work-item, before a compiler has said
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute a kernel: an engine and its schedule. ``estimate_us`` is the model's."""
+
+    family: Family
+    schedule: dict[str, int]
+    estimate_us: float = math.nan
+
+    @property
+    def title(self) -> str:
+        return f"{self.family.title} {' '.join(f'{k}={v}' for k, v in self.schedule.items())}"
+
+
+def default(kernel: Kernel, family: Family, limits: Limits) -> Candidate:
+    return Candidate(family, dict(family.default(SimpleNamespace(**family.problem(kernel)), limits)))
+
+
+def drawn(family: Family, problem: Problem, limits: Limits, count: int, seed: int = 0) -> Iterator[dict[str, int]]:
+    """At most ``count`` different legal schedules, the same ones every time; a small space is gone through whole."""
+    if math.prod(len(p.choices) for p in family.params) <= WHOLE_SPACE:
+        found = list(family.legal(problem, limits))
+        random.Random(seed).shuffle(found)
+        yield from found[:count]
+        return
+    draw, seen = random.Random(seed), set()
+    for _ in range(DRAWS):
+        if len(seen) == count:
+            return
+        schedule = {p.name: draw.choice(p.choices) for p in family.params}
+        key = tuple(schedule.values())
+        if key not in seen and not family.reasons(schedule, problem, limits):
+            seen.add(key)
+            yield schedule
+
+
+def neighbours(family: Family, schedule: dict[str, int]) -> Iterator[dict[str, int]]:
+    """One parameter a step up or down, everything else the same; they may be illegal."""
+    for p in family.params:
+        at = p.choices.index(schedule[p.name])
+        for other in (at - 1, at + 1):
+            if 0 <= other < len(p.choices):
+                yield {**schedule, p.name: p.choices[other]}
+
+
+def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], problem: Problem, target: Target) -> float:
+    """The engine's own model where it has one, else the common one with registers guessed."""
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
+    if family.estimate is not None:
+        return family.estimate(s, p, target.limits)
+    if target.device is None:
+        return math.nan
+    geometry = family.geometry(s, p)
+    work = family.work(s, p) if family.work is not None else None
+    shared = geometry.dynamic_shared_bytes
+    return terms(kernel, target.device, geometry, registers=GUESSED_REGISTERS, shared_bytes=shared, work=work).total_us
+
+
+def ranked(kernel: Kernel, family: Family, target: Target, count: int, seed: int = 0) -> list[Candidate]:
+    """The engine's default, then ``count - 1`` schedules that the model finds fast, unlike each other."""
+    problem, limits = family.problem(kernel), target.limits
+    first = default(kernel, family, limits)
+
+    def judged(schedule: dict[str, int]) -> Candidate:
+        return Candidate(family, schedule, estimate_us(kernel, family, schedule, problem, target))
+
+    found = {tuple(first.schedule.values()): judged(first.schedule)}
+    for schedule in drawn(family, problem, limits, DRAWS // 10, seed):
+        found.setdefault(tuple(schedule.values()), judged(schedule))
+    for _ in range(ROUNDS):
+        best = sorted(found.values(), key=_order)[:KEPT]
+        for candidate in best:
+            for schedule in neighbours(family, candidate.schedule):
+                key = tuple(schedule.values())
+                if key not in found and not family.reasons(schedule, problem, limits):
+                    found[key] = judged(schedule)
+    leading = found.pop(tuple(first.schedule.values()))
+    return diverse(leading, sorted(found.values(), key=_order)[: POOL * count], count)
+
+
+def diverse(first: Candidate, others: Sequence[Candidate], count: int) -> list[Candidate]:
+    """``first`` and ``count - 1`` of ``others``, fast and unlike each other: the model has many ties between siblings."""
+    chosen, left = [first], list(others)
+    nearest = [_likeness(first, c) for c in left]  # to anything that is chosen
+    while left and len(chosen) < count:
+        costs = [_time(c) * (1 + LIKENESS * near) for c, near in zip(left, nearest, strict=True)]
+        at = costs.index(min(costs))
+        chosen.append(left.pop(at))
+        nearest.pop(at)
+        nearest = [max(near, _likeness(chosen[-1], c)) for c, near in zip(left, nearest, strict=True)]
+    return chosen
+
+
+def _likeness(a: Candidate, b: Candidate) -> float:
+    """The share of parameters in which two schedules agree."""
+    return sum(a.schedule[k] == b.schedule[k] for k in a.schedule) / max(1, len(a.schedule))
+
+
+def _time(candidate: Candidate) -> float:
+    return 1.0 if math.isnan(candidate.estimate_us) else candidate.estimate_us
+
+
+def _order(candidate: Candidate) -> tuple[float, tuple[int, ...]]:
+    time = candidate.estimate_us
+    return (math.inf if math.isnan(time) else time, tuple(candidate.schedule.values()))
+
+
+def shortlist(kernel: Kernel, target: Target, count: int, seed: int = 0) -> list[Candidate]:
+    """``count`` candidates of all the engines that can compute the kernel, each engine's default first among them."""
+    engines = engines_of(kernel, target.features)
+    lists = [ranked(kernel, family, target, max(1, count), seed) for family in engines]
+    firsts = [found.pop(0) for found in lists]
+    # every engine has a share of its own: models of different engines are not to be compared to the microsecond
+    rest: list[Candidate] = []
+    while any(lists) and len(firsts) + len(rest) < count:
+        rest += [found.pop(0) for found in lists if found]
+    return [*firsts, *rest][: max(count, len(firsts))]
+
+
+def rendered(kernel: Kernel, candidate: Candidate, target: Target, name: str) -> tuple[KernelSource, Packed | None]:
+    """The source, and how a constant operand is packed for it."""
+    s, p = SimpleNamespace(**candidate.schedule), SimpleNamespace(**candidate.family.problem(kernel))
+    packing = candidate.family.packing(kernel, s, p)
+    packed = pack(kernel, packing) if packing else None
+    subject = packed.kernel if packed else kernel
+    return render(subject, candidate.schedule, target, name, candidate.family), packed
+
+
+def spread(kernel: Kernel, family: Family, target: Target, count: int, seed: int) -> Sequence[Candidate]:
+    """The engine's default and up to ``count`` others from all over its space."""
+    problem = family.problem(kernel)
+    others = drawn(family, problem, target.limits, count, seed)
+    return [default(kernel, family, target.limits), *(Candidate(family, s) for s in others)]

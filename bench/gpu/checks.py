@@ -1,0 +1,76 @@
+"""How far results may be off, and running a setup so that everything it can do wrong shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench.gpu.setups import ARENA, Setup
+from gpucomp.kernel import Contraction, Kernel, Rowwise
+
+# ||result - float64|| / ||float64||: about four times what rounding operands and results alone gives
+LIMITS = {"fp32": 1e-5, "3xtf32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "mixed": 2e-3, "bf16": 1.6e-2}
+RUNS = 3  # of a setup: launched, captured, replayed
+
+
+def relative_error(actual: Any, expected: Any) -> float:
+    """||actual - expected|| / ||expected||, in f64; infinite for another shape or anything that is not finite."""
+    a, b = np.asarray(actual).astype(np.float64), np.asarray(expected).astype(np.float64)
+    if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return float("inf")
+    return float(np.linalg.norm(a - b)) / (float(np.linalg.norm(b)) or 1.0)
+
+
+def error_of(actual: Any, wanted: Any) -> float:
+    """``relative_error`` of a result whose type may be too narrow for some of what is wanted: an infinity then."""
+    found, right = np.asarray(actual), np.asarray(wanted).astype(np.float64)
+    if found.shape != right.shape:
+        return float("inf")
+    with np.errstate(over="ignore"):
+        narrow = right.astype(found.dtype)
+    if found.dtype.kind in "iub":
+        return 0.0 if np.array_equal(found, narrow) else float("inf")
+    beyond = np.isinf(narrow) & (narrow == found)
+    return relative_error(np.where(beyond, 0, found.astype(np.float64)), np.where(beyond, 0, right))
+
+
+def terms_of(kernel: Kernel) -> int:
+    """Numbers that are added up for an element."""
+    axes = {Contraction: "k", Rowwise: "cols"}.get(type(kernel.body))
+    return max(1, math.prod(v.extent for v in getattr(kernel.body, axes))) if axes else 1
+
+
+def cost(kernel: Kernel) -> int:
+    """Elements that the evaluator of the tests goes through."""
+    body = kernel.body
+    inner = [v for name in ("k", "window", "cols", "depth") for v in getattr(body, name, ())]
+    return math.prod(v.extent for v in {*body.domain, *inner})
+
+
+def run_checked(program: Any, made: Setup, runs: int = RUNS) -> tuple[list[np.ndarray], str]:
+    """The outputs of the first of ``runs`` runs, and what is wrong with the runs but their numbers.
+
+    A fault is a write outside of the outputs, or a run that gives other bits than the first.
+    """
+    first: np.ndarray | None = None
+    for number in range(runs):
+        after = np.asarray(program.run(made.inputs)[ARENA])
+        if fault := made.damage(after):
+            return made.outputs(after), f"run {number}: {fault}"
+        if first is None:
+            first = after.copy()
+        elif differing := differing_bits(made.outputs(first), made.outputs(after)):
+            return made.outputs(first), f"run {number} gave other bits than the first in {differing} elements"
+    assert first is not None
+    return made.outputs(first), ""
+
+
+def differing_bits(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> int:
+    total = 0
+    for x, y in zip(a, b, strict=True):
+        raw = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (x, y)]
+        total += int(np.count_nonzero(raw[0] != raw[1]))
+    return total

@@ -1,0 +1,66 @@
+"""CLBlast beside a contraction on an OpenCL device, through pyclblast where that is installed.
+
+What is timed is the product alone, of the same m, n and k: for a convolution that leaves out gathering the image, and
+for any kernel its epilogue, so CLBlast is shown better than a user would have it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.targets import opencl
+from gpucomp.targets.target import Target
+
+WARMUPS = 2
+
+
+def sizes(kernel: Kernel) -> tuple[int, int, int] | str:
+    """m, n and k of a product of f32 matrices, or why it is none."""
+    body = kernel.body
+    if not isinstance(body, Contraction):
+        return "CLBlast has no such routine"
+    if math.prod(v.extent for v in body.batch) != 1 or body.acc.dtype.name != "f32":
+        return "only products of two f32 matrices are timed beside CLBlast"
+    m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
+    return m, n, k
+
+
+def clblast_times(kernel: Kernel, target: Target, replays: int) -> dict[str, Any]:
+    """Microseconds of a product, from enqueuing it to the queue's end; ``clblast`` says why there are none."""
+    if importlib.util.find_spec("pyclblast") is None:
+        return {"clblast": "pyclblast is not installed"}
+    found = sizes(kernel)
+    if isinstance(found, str):
+        return {"clblast": found}
+    cl, library = opencl.pyopencl(), importlib.import_module("pyclblast")
+    arrays = importlib.import_module("pyopencl.array")
+    queue = cl.CommandQueue(cl.Context([opencl.device_of(target)]))
+    return gemm_times(library, arrays, queue, found, replays)
+
+
+def gemm_times(library: Any, arrays: Any, queue: Any, shape: Sequence[int], replays: int) -> dict[str, Any]:
+    m, n, k = shape
+    rng = np.random.default_rng(9)
+    a, b = (rng.standard_normal(s, np.float32) for s in ((m, k), (k, n)))
+    left, right, result = (arrays.to_device(queue, x) for x in (a, b, np.zeros((m, n), np.float32)))
+    samples = []
+    for _ in range(WARMUPS + replays):
+        begin = time.perf_counter()
+        library.gemm(queue, m, n, k, left, right, result, a_ld=k, b_ld=n, c_ld=n)
+        queue.finish()
+        samples.append(round(1e6 * (time.perf_counter() - begin), 3))
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    error = float(np.linalg.norm(result.get() - wanted) / np.linalg.norm(wanted))
+    if not error < 1e-4:
+        return {"clblast": f"its answer is wrong by {error:.3g}"}
+    samples = samples[WARMUPS:]
+    return {"clblast_us": statistics.median(samples), "clblast_samples_us": samples}

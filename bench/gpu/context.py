@@ -1,0 +1,57 @@
+"""What every stage is told: the target, the options, the folder; and how to open the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.devices import Described
+from gpucomp.targets.target import Target
+
+
+@dataclass
+class Options:
+    """The command line; see ``python -m bench.gpu --help``."""
+
+    out: Path
+    target: str = "cuda"
+    limit_s: float = 540.0
+    dry_run: bool = False
+    reduced: bool = False
+    again: bool = False
+    models: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    top: int = 16
+    kernel_s: float = 8.0
+    torch_compile: bool = False
+    compilers: int = 1
+
+
+@dataclass
+class Context:
+    options: Options
+    described: Described | None = None
+
+    @cached_property
+    def target(self) -> Target:
+        assert self.described is not None
+        return self.described.target()
+
+    @property
+    def harness_folder(self) -> Path | None:
+        """Where a dry run keeps what g++ made; ``None`` on a device."""
+        return self.options.out / "harness" if self.options.dry_run else None
+
+    @property
+    def small(self) -> bool:
+        return self.options.reduced or self.options.dry_run
+
+    def open_device(self) -> Any:
+        from bench.gpu import devices
+
+        if self.options.dry_run:
+            return devices.Harness(self.harness_folder)
+        return devices.OpenCLDevice() if self.options.target == "opencl" else devices.Gpu()

@@ -1,0 +1,201 @@
+"""The smallest kernels that show what a device can do: copies, arithmetic in registers, nothing at all, a grid's barrier.
+
+Each is a plan of the runtime, as everything else that is timed. ``per_launch`` is what a launch does, in the unit that
+the figure is given in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel import Kernel, Loops
+from gpucomp.kernels_templates.loops.space import FAMILY
+from gpucomp.planning import Rendered, compiled_kernel
+from gpucomp.runtime.plan import INPUT, OUTPUT, TEMP, Buffer, Launch, Plan
+from gpucomp.schedule.choose import Choice
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets.target import Target
+
+THREADS = 256
+SUMS = 8  # independent chains of arithmetic of a thread or a warp
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``groups`` blocks of the kernel ``k0(x, y)``; ``x`` and ``y`` have ``nbytes`` each; ``counts`` adds counters."""
+
+    text: str
+    groups: int
+    nbytes: int
+    per_launch: float
+    unit: str
+    threads: int = THREADS
+    launches: int = 1
+    counters: bool = False
+    programmatic: bool = False
+
+
+COPY = {
+    "cuda": """extern "C" __global__ void __launch_bounds__({threads}) k0(const float4* __restrict__ x, float4* __restrict__ y) {{
+  for (int i = blockIdx.x * {threads} + threadIdx.x; i < {count}; i += {stride}) y[i] = x[i];
+}}
+""",
+    "opencl": """__kernel __attribute__((reqd_work_group_size({threads}, 1, 1)))
+void k0(__global const float4* restrict x, __global float4* restrict y) {{
+  for (int i = get_global_id(0); i < {count}; i += {stride}) y[i] = x[i];
+}}
+""",
+}
+FMA = {
+    "cuda": """extern "C" __global__ void __launch_bounds__({threads}) k0(const float* __restrict__ x, float* __restrict__ y) {{
+  const int i = blockIdx.x * {threads} + threadIdx.x;
+  const float a = x[i % {count}], b = x[(i + 1) % {count}];
+  float sum[{sums}];
+#pragma unroll
+  for (int j = 0; j < {sums}; ++j) sum[j] = a * j;
+#pragma unroll 4
+  for (int n = 0; n < {steps}; ++n) {{
+#pragma unroll
+    for (int j = 0; j < {sums}; ++j) sum[j] = sum[j] * a + b;
+  }}
+  float total = 0.0f;
+#pragma unroll
+  for (int j = 0; j < {sums}; ++j) total += sum[j];
+  y[i % {count}] = total;
+}}
+""",
+    "opencl": """__kernel __attribute__((reqd_work_group_size({threads}, 1, 1)))
+void k0(__global const float* restrict x, __global float* restrict y) {{
+  const int i = get_global_id(0);
+  const float a = x[i % {count}], b = x[(i + 1) % {count}];
+  float8 sum = (float8)(0, 1, 2, 3, 4, 5, 6, 7) * a;
+  for (int n = 0; n < {steps}; ++n) sum = mad(sum, a, b);
+  y[i % {count}] = sum.s0 + sum.s1 + sum.s2 + sum.s3 + sum.s4 + sum.s5 + sum.s6 + sum.s7;
+}}
+""",
+}
+NOTHING = {
+    "cuda": 'extern "C" __global__ void k0(const float* x, float* y) {{{body}}}\n',
+    "opencl": "__kernel void k0(__global const float* x, __global float* y) {{{body}}}\n",
+}
+MMA = """extern "C" __global__ void __launch_bounds__({threads}) k0(const unsigned* __restrict__ x, {type}* __restrict__ y) {{
+  const int i = blockIdx.x * {threads} + threadIdx.x;
+  unsigned a[4], b[2];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) a[j] = x[(i * 4 + j) % {count}];
+#pragma unroll
+  for (int j = 0; j < 2; ++j) b[j] = x[(i * 2 + j) % {count}];
+  {type} sum[{sums}][4] = {{}};
+  for (int n = 0; n < {steps}; ++n) {{
+#pragma unroll
+    for (int j = 0; j < {sums}; ++j) {function}(sum[j], a, b);
+  }}
+  {type} total = 0;
+#pragma unroll
+  for (int j = 0; j < {sums}; ++j) total += sum[j][0] + sum[j][1] + sum[j][2] + sum[j][3];
+  y[i % {count}] = total;
+}}
+"""
+MMA_FUNCTIONS = {  # the function, its depth, the type of a sum
+    "f16": ("gc_mma_m16n8k16_f16", 16, "float"),
+    "bf16": ("gc_mma_m16n8k16_bf16", 16, "float"),
+    "tf32": ("gc_mma_m16n8k8_tf32", 8, "float"),
+    "s8": ("gc_mma_m16n8k32_i8<true, true>", 32, "int"),
+}
+BARRIER = """extern "C" __global__ void k0(const float* x, float* y, unsigned* counters) {{
+  for (unsigned n = 1; n <= {rounds}u; ++n) {{
+    __syncthreads();
+    if (threadIdx.x == 0) {{
+      gc_threadfence();
+      gc_atomic_add(counters, 1u);
+      while (gc_atomic_add(counters, 0u) < n * {groups}u) {{
+      }}
+    }}
+    __syncthreads();
+  }}
+  if (threadIdx.x == 0 && gc_atomic_inc_wrap(counters + 1, {groups}u - 1) == {groups}u - 1) counters[0] = 0;
+}}
+"""
+ROUNDS = 200
+
+
+def copy(target: Target, nbytes: int, *, launches: int = 1) -> Loop:
+    """``nbytes`` read and as many written, 16 bytes at a time."""
+    count = nbytes // 16
+    groups = max(1, min(target.limits.units * 16, count // THREADS))
+    text = COPY[target.language].format(threads=THREADS, count=count, stride=groups * THREADS)
+    return Loop(text, groups, nbytes, 2 * nbytes / 1e9, "GB/s", launches=launches)
+
+
+def fma(target: Target, steps: int) -> Loop:
+    """f32 multiply-adds in registers, two operations each."""
+    groups, count = target.limits.units * 8, 1 << 14
+    text = FMA[target.language].format(threads=THREADS, count=count, sums=SUMS, steps=steps)
+    return Loop(text, groups, 4 * count, 2.0 * groups * THREADS * SUMS * steps / 1e12, "TFLOP/s")
+
+
+def mma(target: Target, operands: str, steps: int) -> Loop:
+    """mma.sync on registers, two operations a multiply-add."""
+    function, depth, type = MMA_FUNCTIONS[operands]
+    groups, count = target.limits.units * 4, 1 << 14
+    text = MMA.format(threads=THREADS, count=count, sums=SUMS, steps=steps, function=function, type=type)
+    work = 2.0 * 16 * 8 * depth * groups * (THREADS // 32) * SUMS * steps
+    return Loop(text, groups, 4 * count, work / 1e12, "TFLOP/s")
+
+
+def nothing(target: Target, launches: int, *, programmatic: bool = False) -> Loop:
+    """Empty kernels, one waiting for another; ``programmatic``: each may start before the one before has ended."""
+    body = " gc_grid_launch_dependents(); gc_grid_wait(); " if programmatic else ""
+    text = NOTHING[target.language].format(body=body)
+    return Loop(text, 1, 256, 1.0, "us", threads=32, launches=launches, programmatic=programmatic)
+
+
+def barrier(target: Target, groups: int, rounds: int = ROUNDS) -> Loop:
+    """All of ``groups`` blocks, which have to be resident at once, wait for each other ``rounds`` times."""
+    return Loop(BARRIER.format(rounds=rounds, groups=groups), groups, 256, rounds, "us", 32, counters=True)
+
+
+def source_of(loop: Loop, target: Target) -> KernelSource:
+    geometry = Geometry((loop.groups, 1, 1), (loop.threads, 1, 1))
+    source = KernelSource("k0", target.language, loop.text, geometry)
+    return replace(source, programmatic=True) if loop.programmatic else source
+
+
+def plan_of(loop: Loop, target: Target) -> tuple[Plan, Mapping[str, str], dict[str, np.ndarray]]:
+    """The plan, its sources, and inputs: words that are small numbers in every type that matrix units take."""
+    source = source_of(loop, target)
+    item = Rendered(source, Choice({}, "probe", FAMILY))
+    compiled = compiled_kernel(Kernel("loops", (), 0, Loops(()), ()), item)
+    words = loop.nbytes // 4
+    buffers = [
+        Buffer(INPUT, "x", "u32", (words,), loop.nbytes),
+        Buffer(OUTPUT if not loop.counters else TEMP, "y", "u32", (words,), loop.nbytes, 0),
+    ]
+    arguments: tuple[int, ...] = (0, 1)
+    outputs, inputs = (1,), (0,)
+    rng = np.random.default_rng(3)
+    halves = (0x3800 + rng.integers(0, 1 << 10, 2 * min(words, 1 << 16)) + (rng.integers(0, 2) << 15)).astype(np.uint16)
+    given: dict[str, Any] = {"x": np.resize(halves.view(np.uint32), words)}
+    if loop.counters:
+        buffers.append(Buffer(INPUT, "counters", "u32", (2,), 8))
+        arguments, outputs, inputs = (0, 1, 2), (2,), (0, 2)
+        given["counters"] = np.zeros(2, np.uint32)
+    plan = Plan(
+        target=target.name,
+        kind=target.kind,
+        arch=target.arch,
+        buffers=tuple(buffers),
+        kernels=(compiled,),
+        launches=tuple(Launch(0, arguments, f"k0_{n}") for n in range(loop.launches)),
+        inputs=inputs,
+        outputs=outputs,
+        output_names=("out",),
+        arena_bytes=loop.nbytes if loop.counters else 0,
+        features=tuple(sorted(target.features)),
+    )
+    return plan, {compiled.source: loop.text}, given

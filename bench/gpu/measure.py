@@ -1,0 +1,245 @@
+"""Schedules of one kernel on the device: each checked before it is timed, every sample kept, every line a record."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from bench.gpu import checks, devices
+from bench.gpu.candidates import Candidate, rendered, shortlist
+from bench.gpu.problems import Problem
+from bench.gpu.results import append
+from bench.gpu.setups import Setup, setup
+from bench.gpu.translated import Translated, UntranslatedError
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.errors import DeviceLostError, GpucompError
+from gpucomp.schedule.analytic import terms
+from gpucomp.targets import cuda, opencl
+from gpucomp.targets.target import Target
+
+REPLAYS = 30
+FINALISTS = 3
+MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that take turns to be cold
+SMALL, ORACLE = 1 << 16, 1 << 24  # elements that the evaluator of the tests multiplies gladly, and at most
+RECORDS = "records.jsonl"
+FLAGS = {"cuda": list(cuda.OPTIONS), "opencl": list(opencl.FLAGS)}
+CUBLAS_MATH = {"tf32": True}  # precisions at which torch may round f32 to tf32
+
+
+def prepare(target: Target, problem: Problem, count: int, folder: Path | None) -> dict[str, Any]:
+    """The schedules worth measuring, their binaries in the cache."""
+    candidates = []
+    for candidate in shortlist(problem.kernel, target, count):
+        try:
+            source, _ = rendered(problem.kernel, candidate, target, "k0")
+            devices.build(source, target, folder)
+        except GpucompError as error:
+            candidates.append({**plain_of(candidate), "refused": str(error)[:500]})
+            continue
+        candidates.append(plain_of(candidate))
+    return {"candidates": candidates}
+
+
+def plain_of(candidate: Candidate) -> dict[str, Any]:
+    estimate = None if math.isnan(candidate.estimate_us) else candidate.estimate_us
+    return {"engine": candidate.family.title, "schedule": candidate.schedule, "estimate_us": estimate}
+
+
+def candidate_of(plain: dict[str, Any]) -> Candidate:
+    estimate = plain["estimate_us"]
+    return Candidate(FAMILIES[plain["engine"]], plain["schedule"], math.nan if estimate is None else estimate)
+
+
+def torch_here() -> Any:
+    """The module, or ``None``."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return torch
+
+
+def torch_device(torch: Any, context: Any) -> str:
+    """``cuda``, unless the device is played or spoken to through OpenCL."""
+    options = context.options
+    return "cuda" if torch.cuda.is_available() and options.target == "cuda" and not options.dry_run else "cpu"
+
+
+def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
+    """The outputs in float64 and who computed them: torch, or the evaluator of the tests.
+
+    Raises ``ValueError`` when neither can: such a kernel is not timed.
+    """
+    from kernel_oracle import expected
+
+    work = checks.cost(problem.kernel)
+    if work <= SMALL:
+        return expected(problem.kernel, inputs), "evaluator"
+    torch, why = torch_here(), "torch is not installed"
+    if torch is not None:
+        try:
+            function = Translated(problem.step, inputs, torch, torch.float64, torch_device(torch, context))
+            with torch.no_grad():
+                return [y.cpu().numpy() for y in function(*function.arguments)], "torch f64"
+        except UntranslatedError as error:
+            why = str(error)
+    if work > ORACLE:
+        raise ValueError(f"nothing to compare with: {why}, and it is too large for the evaluator of the tests")
+    return expected(problem.kernel, inputs), "evaluator"
+
+
+def measured(
+    context: Any,
+    device: Any,
+    problem: Problem,
+    candidates: Sequence[dict[str, Any]],
+    inputs: Sequence[np.ndarray],
+    wanted: Sequence[np.ndarray],
+    seconds: float,
+    tuner: str,
+) -> list[dict[str, Any]]:
+    """A record for each candidate that there was time for; ``us`` is the median of a launch whose data is in cache."""
+    begin, found = time.perf_counter(), []
+    facts = device.facts()
+    for plain in candidates:
+        if found and time.perf_counter() - begin > seconds:
+            break
+        record = {
+            **plain,
+            "problem": problem.name,
+            "kernel": problem.kernel.digest,
+            "tuner": tuner,
+            "seed": 0,
+            "flags": FLAGS[device.target.kind],
+        }
+        if "refused" in plain:
+            record |= {"invalidity": "build", "fault": record.pop("refused")}
+        else:
+            record |= one(context, device, problem, candidate_of(plain), inputs, wanted)
+        record |= {"clocks": device.clocks(), "time": time.time()}
+        append(context.options.out / RECORDS, {**record, "device": facts})
+        found.append(record)
+    return found
+
+
+def one(
+    context: Any,
+    device: Any,
+    problem: Problem,
+    candidate: Candidate,
+    inputs: Sequence[np.ndarray],
+    wanted: Sequence[np.ndarray],
+    *,
+    sets: int = 1,
+) -> dict[str, Any]:
+    """Check and time one schedule. ``invalidity`` says why there is no time: ``build``, ``run`` or ``wrong``."""
+    target, folder = device.target, context.harness_folder
+    try:
+        source, packed = rendered(problem.kernel, candidate, target, "k0")
+        binaries = devices.build(source, target, folder)
+    except GpucompError as error:
+        return {"invalidity": "build", "fault": str(error)[:500]}
+    hashes = {"source": source.digest, "template": template_hash(source.template)}
+    made = setup(
+        problem.kernel, candidate.family, source, packed, inputs, target,
+        constants=problem.kernel.constants, sets=sets, launches=max(sets, device.least_launches),
+    )  # fmt: skip
+    try:
+        program = device.open(made.plan, made.sources, binaries, made.weights)
+        outputs, fault = checks.run_checked(program, made, runs=1 if context.options.dry_run else checks.RUNS)
+    except DeviceLostError:
+        raise
+    except GpucompError as error:
+        return {**hashes, "invalidity": "run", "fault": str(error)[:500]}
+    error = max((checks.error_of(a, w) for a, w in zip(outputs, wanted, strict=True)), default=0.0)
+    limit = checks.LIMITS[problem.precision]
+    if not fault and not error <= limit:
+        fault = f"relative error {error:.3g}, {problem.precision} may have {limit:g}"
+    if fault:
+        return {**hashes, "invalidity": "wrong", "fault": fault, "error": error if math.isfinite(error) else None}
+    samples = timed(program, made)
+    return {**hashes, "error": error, "us": statistics.median(samples), "samples_us": samples, "sets": sets}
+
+
+def timed(program: Any, made: Setup) -> list[float]:
+    """Microseconds of a launch, of each replay of them all."""
+    return [round(1e6 * s / len(made.plan.launches), 4) for s in program.time_replays(REPLAYS)]
+
+
+def cold_sets(device: Any, problem: Problem, small: bool) -> int:
+    """Sets of buffers that are together twice the cache: by the time one comes again, nothing of it is there."""
+    nbytes = max(1, sum(t.nbytes for t in problem.kernel.params))
+    most = 2 if small else min(MOST_SETS, max(2, MOST_BYTES // nbytes))
+    return max(2, min(most, -(-2 * device.cache_bytes // nbytes)))
+
+
+def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict[str, Any]:
+    """The analytic model's terms of a schedule, with the registers that ptxas gave it; empty without NVRTC."""
+    if target.kind != "cuda" or target.device is None:
+        return {}
+    source, packed = rendered(problem.kernel, candidate, target, "k0")
+    kernel = packed.kernel if packed else problem.kernel
+    try:
+        _, log = cuda.compile_source(source, target)
+    except GpucompError as error:
+        return {"static_fault": str(error)[:200]}
+    found = cuda.resources(log)[source.name]
+    family = candidate.family
+    s, p = SimpleNamespace(**candidate.schedule), SimpleNamespace(**family.problem(kernel))
+    work = family.work(s, p) if family.work is not None else None
+    shared = found.shared_bytes + source.geometry.dynamic_shared_bytes
+    t = terms(kernel, target.device, source.geometry, registers=found.registers, shared_bytes=shared, work=work)
+    return {
+        "static_us": t.total_us,
+        "limiter": t.limiter,
+        "registers": found.registers,
+        "spill_bytes": found.spill_stores + found.spill_loads + found.stack_bytes,
+        "occupancy": t.occupancy,
+    }
+
+
+@cache
+def template_hash(template: str) -> str:
+    """Of a template and its space, with what every template imports."""
+    folder = resources.files("gpucomp.kernels_templates")
+    digest = hashlib.sha256()
+    space = template.rpartition("/")[0]
+    parts = [folder.joinpath(space), folder.joinpath("dialect")]
+    for part in parts:
+        for path in sorted(part.iterdir(), key=lambda p: p.name):
+            if path.name.endswith((".j2", ".py", ".h")):
+                digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def torch_times(context: Any, problem: Problem, inputs: Sequence[np.ndarray], sets: int) -> dict[str, Any]:
+    """Microseconds that torch takes for the same nodes at the same precision, warm and cold, by replayed graphs."""
+    torch = torch_here()
+    if torch is None:
+        return {"torch": "not installed"}
+    from bench.gpu import torch_timing
+
+    device = torch_device(torch, context)
+    if device == "cpu" and not context.options.dry_run:
+        return {"torch": "it has no GPU"}
+    narrow = {"fp16": torch.float16, "mixed": torch.float16, "bf16": torch.bfloat16}
+    dtype = narrow.get(problem.precision, torch.float32)
+    try:
+        with torch_timing.rounding(torch, CUBLAS_MATH.get(problem.precision, False)):
+            functions = [Translated(problem.step, inputs, torch, dtype, device) for _ in range(sets)]
+            return torch_timing.function_times(
+                torch, functions, REPLAYS, context.options.torch_compile, fake=context.options.dry_run
+            )
+    except UntranslatedError as error:
+        return {"torch": str(error)}

@@ -1,0 +1,104 @@
+"""The distinct kernels of models at a precision, as the compiler cuts them, with the graph's nodes that each computes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpucomp import precision as narrow
+from gpucomp.frontend import onnx as frontend
+from gpucomp.ir.graph import constant_value
+from gpucomp.ir.types import BOOL
+from gpucomp.kernel import Kernel, Step
+from gpucomp.partition import Policy, partition
+from gpucomp.passes import run_pipeline
+from gpucomp.schedule.analytic import floor_us, operations, traffic
+from gpucomp.targets.target import Target
+
+MODELS = ("resnet50", "mobilenet_v2", "vgg16", "bert_base", "vit_b16")
+PRECISIONS = ("fp32", "fp16", "tf32", "3xtf32")
+GUESSED_FLOPS, GUESSED_BYTES = 1e6, 1e5  # of a microsecond, for a device that nothing is known of
+
+
+@dataclass(eq=False)
+class Problem:
+    """A kernel, the step of the f32 model that it comes from, and how often each model launches it.
+
+    ``narrow`` is the step at the precision: its constants are those that the kernel reads.
+    """
+
+    kernel: Kernel
+    step: Step
+    narrow: Step
+    precision: str
+    launches: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        label = re.sub(r"[^A-Za-z0-9.]+", "_", self.kernel.label).strip("_")[:60]
+        return f"{self.precision}-{label}-{self.kernel.digest[:8]}"
+
+    def inputs(self, seed: int = 11) -> list[np.ndarray]:
+        """The kernel's inputs: the model's constants, normal floats, and zeros and ones to index by."""
+        rng = np.random.default_rng(seed)
+        found = []
+        for value, type in zip(self.narrow.inputs, self.kernel.params, strict=False):
+            array = constant_value(value)
+            if array is None and type.dtype.is_float:
+                array = rng.standard_normal(type.shape, np.float32).astype(type.dtype.numpy)
+            elif array is None:
+                array = rng.integers(0, 2, type.shape).astype(np.bool_ if type.dtype is BOOL else type.dtype.numpy)
+            found.append(np.ascontiguousarray(array))
+        return found
+
+    def floor_us(self, target: Target) -> float:
+        if target.device is None:
+            return max(operations(self.kernel) / GUESSED_FLOPS, traffic(self.kernel) / GUESSED_BYTES)
+        return floor_us(self.kernel, target.device)
+
+
+def steps_of(model: Any, target: Target) -> tuple[Any, Sequence[Step]]:
+    """The graph after all passes and its kernels in f32."""
+    graph = run_pipeline(frontend.load(model), target=target)
+    return graph, partition(graph, Policy(prologues=target.prologues))
+
+
+def problems(
+    models: Sequence[str], precisions: Sequence[str], target: Target, build: Callable[[str], Any]
+) -> list[Problem]:
+    """The distinct kernels: the most valuable first, which is what its launches take at least, precisions in turn."""
+    found: dict[tuple[str, str], Problem] = {}
+    for model in models:
+        graph, steps = steps_of(build(model), target)
+        for precision in precisions:
+            for step, made in zip(steps, narrow.apply(steps, graph, precision), strict=True):
+                if made.kernel is None or 0 in [t.size for t in made.kernel.params[made.kernel.inputs :]]:
+                    continue
+                if precision in narrow.MATH and made.kernel is step.kernel:
+                    continue  # it is what it is in f32
+                problem = found.setdefault((precision, made.kernel.digest), Problem(made.kernel, step, made, precision))
+                problem.launches[model] = problem.launches.get(model, 0) + 1
+    queues = [
+        sorted((p for (name, _), p in found.items() if name == precision), key=lambda p: -_worth(p, target))
+        for precision in precisions
+    ]
+    return list(_in_turn(queues))
+
+
+def _worth(problem: Problem, target: Target) -> float:
+    return problem.floor_us(target) * sum(problem.launches.values())
+
+
+def _in_turn(queues: Sequence[list[Problem]]) -> Iterator[Problem]:
+    for number in range(max(map(len, queues), default=0)):
+        yield from (queue[number] for queue in queues if number < len(queue))
+
+
+def supported(precisions: Sequence[str], target: Target) -> tuple[str, ...]:
+    """``precisions``, or the usual ones, as far as the target has them."""
+    asked = precisions or PRECISIONS
+    return tuple(p for p in asked if p not in narrow.MATH or "mma_sm80" in target.features)

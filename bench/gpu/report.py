@@ -1,0 +1,171 @@
+"""What a folder of results says, as markdown: what is wrong, ratios to torch, losses first, prediction and measurement."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.results import lines
+
+Entry = Mapping[str, Any]
+WORST = 25
+SHOWN_FAULTS = 20
+
+
+def report(folder: Path) -> str:
+    """Markdown of the latest results in ``folder``, for each device and each state of the sources."""
+    runs: dict[tuple[str, str], dict[tuple[str, str], Entry]] = defaultdict(dict)
+    for entry in lines(folder / "results.jsonl"):
+        if "ok" in entry:
+            runs[entry["device"], entry["version"]][entry["stage"], entry["name"]] = entry
+    if not runs:
+        return f"no results in {folder}"
+    parts = []
+    for (device, version), found in runs.items():
+        entries = list(found.values())
+        sections = [constants(entries, device), correctness(entries), models_table(entries), kernels_table(entries),
+                    predictions(entries)]  # fmt: skip
+        parts.append(f"# {device}, sources {version}\n\n" + "\n\n".join(s for s in sections if s))
+    return "\n\n".join(parts)
+
+
+def constants(entries: Sequence[Entry], device: str) -> str:
+    if not any(e["stage"] == "probe" for e in entries):
+        return ""
+    from bench.gpu import probe
+
+    text = probe.constants(entries, device.rpartition(" ")[2])
+    splits = [e for e in entries if e["stage"] == "probe" and "us_by_splits" in e]
+    rows = [
+        [e["name"].removeprefix("split-"), engine, ", ".join(f"{n}: {us:.2f}" for n, us in times.items())]
+        for e in splits
+        for engine, times in e["us_by_splits"].items()
+    ]
+    table_ = "\n\n" + table(["product", "engine", "us by splits"], rows) if rows else ""
+    return f"## The device\n\n```\n{text}\n```{table_}"
+
+
+def correctness(entries: Sequence[Entry]) -> str:
+    bad = [e for e in entries if not e["ok"]]
+    counts = Counter((e["stage"], bool(e["ok"])) for e in entries)
+    rows = [[stage, counts[stage, True], counts[stage, False]] for stage in dict.fromkeys(e["stage"] for e in entries)]
+    text = "## Right and wrong\n\n" + table(["stage", "right", "wrong"], rows)
+    for e in bad[:SHOWN_FAULTS]:
+        said = e.get("fault") or e.get("error") or e.get("faults") or e.get("said") or e.get("wrong")
+        text += f"\n- **{e['stage']} {e['name']}**: {str(said)[:300]}"
+    left = len(bad) - SHOWN_FAULTS
+    return text + (f"\n- and {left} more" if left > 0 else "")
+
+
+def models_table(entries: Sequence[Entry]) -> str:
+    """Milliseconds of whole models and how many times as long the others take."""
+    found = [e for e in entries if e["stage"] == "models" and "median_ms" in e]
+    if not found:
+        return ""
+    rows = []
+    for e in sorted(found, key=lambda e: (e["precision"], e["model"])):
+        times = e["median_ms"]
+        others = ", ".join(f"{n} {t / times['gpucomp']:.2f}" for n, t in times.items() if n != "gpucomp")
+        rows.append([e["model"], e["precision"], f"{times['gpucomp']:.4f}", others or "-", f"{e['error']:.1e}"])
+    return "## Models\n\n" + table(["model", "precision", "ms", "time of others / ours", "error"], rows)
+
+
+def timed(entries: Sequence[Entry]) -> list[Entry]:
+    return [e for e in entries if e["stage"] == "kernels" and "warm_us" in e]
+
+
+def ratio(entry: Entry, state: str) -> float:
+    """How many times as long others take, by the best of torch, torch.compile and CLBlast; NaN where none was timed."""
+    names = [f"torch_{state}_us", f"torch_compiled_{state}_us", *(["clblast_us"] if state == "warm" else [])]
+    others = [entry[k] for k in names if k in entry]
+    return min(others) / entry[f"{state}_us"] if others else math.nan
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    logs = [math.log(v) for v in values if v > 0 and math.isfinite(v)]
+    return math.exp(statistics.fmean(logs)) if logs else math.nan
+
+
+def kernels_table(entries: Sequence[Entry]) -> str:
+    """Geometric means by family and precision, then the layers that lose most."""
+    found = timed(entries)
+    if not found:
+        return ""
+    groups: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for e in found:
+        groups[e["precision"], e["family"]].append(e)
+    rows = [
+        [precision, family, len(members), *(_number(geometric_mean(ratio(e, s) for e in members)) for s in STATES),
+         _number(geometric_mean(e["floor_us"] / e["cold_us"] for e in members)),
+         sum(ratio(e, "cold") < 1 for e in members)]
+        for (precision, family), members in sorted(groups.items())
+    ]  # fmt: skip
+    head = ["precision", "family", "kernels", "others/ours warm", "cold", "roofline (cold)", "losses"]
+    text = "## Kernels\n\n" + table(head, rows)
+    losses = sorted((e for e in found if ratio(e, "cold") < 1), key=lambda e: -_lost(e))[:WORST]
+    if losses:
+        rows = [[e["label"], e["precision"], e["engine"], f"{e['warm_us']:.2f}", f"{e['cold_us']:.2f}",
+                 _number(ratio(e, "cold")), _number(e["floor_us"] / e["cold_us"]), e.get("limiter", "?"),
+                 sum(e["launches"].values()), f"{_lost(e):.1f}"] for e in losses]  # fmt: skip
+        head = ["kernel", "precision", "engine", "warm us", "cold us", "others/ours", "roofline", "limiter", "launches",
+                "lost us"]  # fmt: skip
+        text += "\n\n### Losses, what costs most first\n\n" + table(head, rows)
+    return text
+
+
+STATES = ("warm", "cold")
+
+
+def _lost(entry: Entry) -> float:
+    """Microseconds that all launches of all models lose to the others."""
+    each = entry["cold_us"] * (1 - ratio(entry, "cold"))
+    return each * sum(entry["launches"].values())
+
+
+def predictions(entries: Sequence[Entry]) -> str:
+    """The static report's microseconds beside those measured, and what choosing by measurement gained."""
+    found = [e for e in timed(entries) if e.get("static_us")]
+    if not found:
+        return ""
+    groups: dict[str, list[Entry]] = defaultdict(list)
+    for e in found:
+        groups[e["engine"]].append(e)
+    rows = []
+    for engine, members in sorted(groups.items()):
+        over = [e["static_us"] / e["cold_us"] for e in members]
+        gain = geometric_mean(e["default_us"] / e["warm_us"] for e in members if e.get("default_us"))
+        rows.append([engine, len(members), _number(geometric_mean(over)), _number(min(over)), _number(max(over)),
+                     _number(rank_correlation([e["static_us"] for e in members], [e["cold_us"] for e in members])),
+                     _number(gain)])  # fmt: skip
+    head = ["engine", "kernels", "predicted/measured", "least", "most", "rank correlation", "default/best"]
+    text = "## Prediction and measurement\n\n" + table(head, rows)
+    worst = sorted(found, key=lambda e: -abs(math.log(e["static_us"] / e["cold_us"])))[:10]
+    rows = [[e["label"], e["precision"], e["engine"], f"{e['static_us']:.2f}", f"{e['cold_us']:.2f}", e["limiter"]]
+            for e in worst]  # fmt: skip
+    head = ["kernel", "precision", "engine", "predicted us", "cold us", "limiter"]
+    return text + "\n\n### Furthest off\n\n" + table(head, rows)
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's; NaN for fewer than three."""
+    if len(a) < 3:
+        return math.nan
+    ranks = [[sorted(v).index(x) for x in v] for v in (a, b)]
+    if any(len(set(r)) == 1 for r in ranks):
+        return math.nan
+    return statistics.correlation(*ranks)
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    def line(cells: Sequence[object]) -> str:
+        return "| " + " | ".join(str(c).replace("|", "/") for c in cells) + " |"
+
+    return "\n".join([line(head), line(["---"] * len(head)), *map(line, rows)])

@@ -1,0 +1,97 @@
+"""What was found, as JSON lines that survive a kill: written one by one, read back when the kit is called again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TRIES = 2  # a piece of work that was started so often and never ended ends the machine, or takes for ever
+
+
+@cache
+def fingerprint() -> str:
+    """Names the sources that results come from."""
+    digest = hashlib.sha256()
+    for folder in ("gpucomp", "kernels_templates", "bench/models", "bench/gpu"):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in {".py", ".j2", ".h"}):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The entries of a file of JSON lines; a line that an interruption cut off is none."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
+def append(path: Path, entry: dict[str, Any]) -> None:
+    """Add a line; on the disk before this returns, and apart from one that was cut off."""
+    with path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, 2)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(entry).encode() + b"\n")
+        file.flush()
+
+
+class Results:
+    """``DIR/results.jsonl``: what was started and how it ended, with these sources on this kind of device."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.path, self.version, self.device = folder / "results.jsonl", fingerprint(), device
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ended: dict[tuple[str, str], bool] = {}  # whether it went well
+        self.started: dict[tuple[str, str], int] = {}
+        for entry in lines(self.path):
+            if (entry.get("version"), entry.get("device")) != (self.version, device):
+                continue
+            key = entry["stage"], entry["name"]
+            if "ok" in entry:
+                self.ended[key] = bool(entry["ok"])
+            elif "stopped" in entry:
+                self.started[key] = 0
+            else:
+                self.started[key] = self.started.get(key, 0) + 1
+
+    def entries(self) -> list[dict[str, Any]]:
+        """How everything with these sources on this device ended; the last word on each piece of work."""
+        last: dict[tuple[str, str], dict[str, Any]] = {}
+        for entry in lines(self.path):
+            if (entry.get("version"), entry.get("device")) == (self.version, self.device) and "ok" in entry:
+                last[entry["stage"], entry["name"]] = entry
+        return list(last.values())
+
+    def start(self, stage: str, name: str) -> None:
+        """Say that a piece of work begins: should nothing follow, it is known what ended the session."""
+        self.started[stage, name] = self.started.get((stage, name), 0) + 1
+        self._write({"stage": stage, "name": name})
+
+    def stop(self, stage: str, name: str) -> None:
+        """Say that the time was over before the work was: it is not to blame."""
+        self.started[stage, name] = 0
+        self._write({"stage": stage, "name": name, "stopped": True})
+
+    def end(self, stage: str, name: str, result: dict[str, Any]) -> None:
+        self.ended[stage, name] = bool(result["ok"])
+        self._write({**result, "stage": stage, "name": name})
+
+    def is_culprit(self, stage: str, name: str) -> bool:
+        """Whether it was started twice and neither time came to an end."""
+        return (stage, name) not in self.ended and self.started.get((stage, name), 0) >= TRIES
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        append(self.path, {**entry, "version": self.version, "device": self.device})

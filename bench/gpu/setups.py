@@ -1,0 +1,194 @@
+"""One kernel as a plan that the runtimes execute like a model's: buffers with guard bands, poison, sets to rotate.
+
+Everything but constants lies in one arena, which is the plan's only input and only output: its image is made here, with
+inputs, poisoned outputs and a band of known bytes around each, and read here after a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.ir.types import U8, TensorType
+from gpucomp.kernel import Kernel
+from gpucomp.packing import Packed, packed_constant
+from gpucomp.planning import Rendered, compiled_kernel
+from gpucomp.runtime.plan import TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.schedule.choose import Choice
+from gpucomp.schedule.space import Family
+from gpucomp.targets.target import Target
+
+ALIGNMENT = 512  # of buffers: OpenCL devices ask for up to 4096 bits
+BAND = 1024  # bytes before and behind each buffer
+PATTERN = 0xA5
+POISON = 113  # what an output of whole numbers holds before; floats hold NaN
+ARENA = "arena"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a parameter of the first set lies in the arena."""
+
+    type: TensorType
+    offset: int
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A plan, the arena's image before a run, and where to look after it.
+
+    ``kept`` are the places that a kernel must leave as they are: its inputs, and its counters.
+    """
+
+    plan: Plan
+    sources: Mapping[str, str]
+    weights: Mapping[str, np.ndarray]
+    image: np.ndarray
+    places: tuple[Place, ...]
+    kept: tuple[Place, ...]
+    bands: tuple[tuple[int, int], ...]
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        return {ARENA: self.image}
+
+    def outputs(self, after: np.ndarray) -> list[np.ndarray]:
+        """The results of the first set; ``after`` is the arena after a run."""
+        return [_at(after, place) for place in self.places]
+
+    def damage(self, after: np.ndarray) -> str:
+        """What the kernel wrote that is not its own; empty when nothing."""
+        for number, (begin, end) in enumerate(self.bands):
+            wrong = np.flatnonzero(after[begin:end] != PATTERN)
+            if wrong.size:
+                return f"byte {begin + int(wrong[0])} between the buffers was written ({wrong.size} in band {number})"
+        for number, place in enumerate(self.kept):
+            if _bytes(_at(after, place)).tobytes() != _bytes(_at(self.image, place)).tobytes():
+                return f"input or counter {number} was changed"
+        return ""
+
+
+def poisoned(kernel: Kernel) -> list[np.ndarray]:
+    """Outputs as they are before a kernel runs."""
+    types = kernel.params[kernel.inputs :]
+    return [np.full(t.shape, np.nan if t.dtype.is_float else POISON).astype(t.dtype.numpy) for t in types]
+
+
+def setup(
+    kernel: Kernel,
+    family: Family,
+    source: KernelSource,
+    packed: Packed | None,
+    inputs: Sequence[np.ndarray],
+    target: Target,
+    *,
+    constants: frozenset[int] = frozenset(),
+    sets: int = 1,
+    launches: int = 1,
+) -> Setup:
+    """``launches`` launches of ``kernel`` that take turns on ``sets`` sets of buffers, all alike.
+
+    ``inputs`` are those of the kernel before packing. ``constants`` are numbers of inputs that lie outside of the
+    arena, as a model's weights do; a packed operand is one of them where any are.
+    """
+    if packed is not None:
+        operand = packed_constant(packed, inputs)
+        constants = frozenset(k for k, old in enumerate(packed.kept) if old in constants) | (
+            {len(packed.kept)} if constants else frozenset())  # fmt: skip
+        inputs = [*(inputs[k] for k in packed.kept), operand]
+        kernel = packed.kernel
+    geometry = source.geometry
+    scratch: list[np.ndarray] = []
+    if geometry.workspace_bytes:
+        scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
+    if geometry.counter_bytes:
+        scratch.append(np.zeros(geometry.counter_bytes, np.uint8))
+    arrays = [*inputs, *poisoned(kernel), *scratch]
+    types = [*kernel.params, *(TensorType(U8, a.shape) for a in scratch)]
+    builder = _Arena()
+    weights: dict[str, np.ndarray] = {}
+    calls: list[tuple[int, ...]] = []
+    for number in range(sets):
+        arguments = []
+        for k, (array, type) in enumerate(zip(arrays, types, strict=True)):
+            if k in constants:
+                arguments.append(builder.weight(f"w{number}_{k}", type))
+                weights[f"w{number}_{k}"] = array
+            else:
+                arguments.append(builder.add(f"x{number}_{k}", type, array))
+        calls.append(tuple(arguments))
+    compiled = compiled_kernel(kernel, Rendered(source, Choice(source.schedule, "measured", family)))
+    arena_bytes = builder.end()
+    buffers = [*builder.buffers, Buffer(TEMP, ARENA, "u8", (arena_bytes,), arena_bytes, 0)]
+    plan = Plan(
+        target=target.name,
+        kind=target.kind,
+        arch=target.arch,
+        buffers=tuple(buffers),
+        kernels=(compiled,),
+        launches=tuple(Launch(0, calls[n % sets], f"{source.name}_{n}") for n in range(launches)),
+        inputs=(len(buffers) - 1,),
+        outputs=(len(buffers) - 1,),
+        output_names=(ARENA,),
+        arena_bytes=arena_bytes,
+        features=tuple(sorted(target.features)),
+    )
+    first = {k: Place(t, buffers[calls[0][k]].offset) for k, t in enumerate(types)}
+    counters = [len(types) - 1] if geometry.counter_bytes else []
+    kept = [*(k for k in range(kernel.inputs) if k not in constants), *counters]
+    return Setup(
+        plan,
+        {compiled.source: source.text},
+        weights,
+        builder.image(arena_bytes),
+        tuple(first[k] for k in range(kernel.inputs, len(kernel.params))),
+        tuple(first[k] for k in kept),
+        tuple(builder.bands),
+    )
+
+
+class _Arena:
+    """Buffers one behind the other, with a band after each and one before the first."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.bands: list[tuple[int, int]] = []
+        self._contents: list[tuple[int, np.ndarray]] = []
+        self._end = 0
+
+    def add(self, name: str, type: TensorType, array: np.ndarray) -> int:
+        offset = -(-(self._end + BAND) // ALIGNMENT) * ALIGNMENT
+        self.bands.append((self._end, offset))
+        self._contents.append((offset, array))
+        self._end = offset + type.nbytes
+        self.buffers.append(Buffer(TEMP, name, type.dtype.name, type.shape, type.nbytes, offset))
+        return len(self.buffers) - 1
+
+    def weight(self, name: str, type: TensorType) -> int:
+        self.buffers.append(Buffer(WEIGHT, name, type.dtype.name, type.shape, type.nbytes))
+        return len(self.buffers) - 1
+
+    def end(self) -> int:
+        """The arena's size, with the last band."""
+        total = -(-(self._end + BAND) // ALIGNMENT) * ALIGNMENT
+        self.bands.append((self._end, total))
+        self._end = total
+        return total
+
+    def image(self, nbytes: int) -> np.ndarray:
+        image = np.full(nbytes, PATTERN, np.uint8)
+        for offset, array in self._contents:
+            image[offset : offset + array.nbytes] = _bytes(array)
+        return image
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _at(arena: np.ndarray, place: Place) -> np.ndarray:
+    raw = arena[place.offset : place.offset + place.type.nbytes]
+    return raw.view(place.type.dtype.numpy).reshape(place.type.shape)

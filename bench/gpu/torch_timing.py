@@ -1,0 +1,93 @@
+"""Times of functions in torch: captured in graphs, replayed, by the device's events; buffers rotate to be cold."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+WARMUPS = 3
+LEAST_CALLS = 20
+
+
+@contextmanager
+def rounding(torch: Any, allowed: bool) -> Iterator[None]:
+    """Whether f32 may be rounded to tf32 within; cuDNN looks for its fastest algorithm."""
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    cuda.allow_tf32 = cudnn.allow_tf32 = allowed
+    cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+
+def captured(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
+    """Milliseconds of one replay of a graph of what ``call`` launches, each time it is called."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream), torch.no_grad():
+        for _ in range(WARMUPS):
+            call()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        call()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def replay() -> float:
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end))
+
+    replay()
+    return replay
+
+
+def by_the_host(torch: Any, call: Callable[[], object]) -> Callable[[], float]:
+    """Milliseconds by this machine's clock: where there is no device, so that a dry run comes along here."""
+
+    def run() -> float:
+        begin = time.perf_counter()
+        with torch.no_grad():
+            call()
+        return 1e3 * (time.perf_counter() - begin)
+
+    return run
+
+
+def function_times(
+    torch: Any, functions: Sequence[Any], replays: int, compiled: bool, *, fake: bool = False
+) -> dict[str, Any]:
+    """Microseconds of a call: ``functions`` are copies with their own arguments and constants, which take turns to be
+    cold. Where ``compiled``, the first of them by torch.compile as well, warm only: it is compiled for its constants.
+    """
+    clock = by_the_host if fake else captured
+    calls = 1 if fake else LEAST_CALLS
+    first = functions[0]
+    plans: dict[str, list[tuple[Any, Any]]] = {
+        "torch_warm": [(first, first.arguments)] * calls,
+        "torch_cold": [(f, f.arguments) for f in functions] * -(-calls // len(functions)),
+    }
+    if compiled:
+        made = torch.compile(lambda *xs: first(*xs), mode="max-autotune-no-cudagraphs")
+        plans["torch_compiled_warm"] = [(made, first.arguments)] * calls
+    found: dict[str, Any] = {}
+    for name, plan in plans.items():
+        replay = clock(torch, _all(plan))
+        samples = [round(1e3 * replay() / len(plan), 4) for _ in range(3 if fake else replays)]
+        found[f"{name}_us"] = statistics.median(samples)
+        found[f"{name}_samples_us"] = samples
+    return found
+
+
+def _all(plan: Sequence[tuple[Any, Any]]) -> Callable[[], object]:
+    def run() -> None:
+        for function, arguments in plan:
+            function(*arguments)
+
+    return run
