@@ -35,6 +35,7 @@ from gpucomp.expr.core import (
     substitute,
     var,
 )
+from gpucomp.expr.simplify import bounds, simplify
 from gpucomp.ir.types import BOOL, I64, DType
 from gpucomp.kernel import Kernel
 
@@ -192,13 +193,15 @@ def place(
     span_axes, depth_axes, batch_axes = axes
     depth_width, span_width = (width, 1) if by_depth else (1, width)
     flat_span, flat_depth = var("flat_span", walk.span.extent * span_width), var("flat_depth", count(depth_axes))
-    chunk = var("depth", 1 << 62)
+    # one variable first, so that an offset along all depth axes is found to be one; then what it is made of
+    chunk = var("depth", 1 + int(bounds(walk.depth)[1]))
     at = places(span_axes, flat_span) | places(depth_axes, flat_depth) | places(batch_axes, walk.batch)
     placed = {
         **lanes_of(flat_span, walk.span, lane, span_width),
-        **{v: substitute(e, {chunk: walk.depth}) for v, e in lanes_of(flat_depth, chunk, lane, depth_width).items()},
+        **lanes_of(flat_depth, chunk, lane, depth_width),
     }
     element = Rewriter(kernel.params, {v: substitute(e, placed) for v, e in at.items()})(value)
+    element = simplify(substitute(element, {chunk: walk.depth}))
     if walk.depth_limit is not None:
         inside = call("lt", walk.depth, index(walk.depth_limit))
         element = select(inside, element, literal(0, element.dtype))

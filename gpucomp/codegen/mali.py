@@ -13,15 +13,18 @@ from typing import Any
 
 from gpucomp.codegen.access import Rewriter, parts_within, regroup, split, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.dialect import INT32
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores
 from gpucomp.codegen.helpers import FP16
 from gpucomp.codegen.operand import count, places
+from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, cast, hole, index, substitute, var
 from gpucomp.expr.simplify import bounds, coefficient, simplify, unflatten
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 
 ACCESS_BYTES = 16
+PIXEL = 4  # elements of an image's pixel
 WIDTHS = (16, 8, 4, 3, 2, 1)
 HEX = "0123456789abcdef"
 DOTS = {  # feature: (extension, the sum of four products and an accumulator)
@@ -56,6 +59,11 @@ def plain(value: Expr, acc: DType) -> tuple[Expr | None, Load] | None:
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
         guard, value = value.condition, bare(value.then)
     return (guard, value) if isinstance(value, Load) and exact(value.dtype, acc) else None
+
+
+def plain_type(value: Expr) -> DType:
+    """What an operand is stored as, once it is packed: what it is cast from."""
+    return value.value.dtype if isinstance(value, Cast) else value.dtype
 
 
 def is_dot(body: Contraction) -> bool:
@@ -93,7 +101,7 @@ def mali_hooks(
     assert isinstance(body, Contraction)
     work = _Work(kernel, printer, s, p, derived)
     rows = _operand(work, "a", body.a, body.m, p.m, s.m0)
-    columns = _operand(work, "b", body.b, body.n, p.n, s.n0)
+    columns = _image(work) if s.image else _operand(work, "b", body.b, body.n, p.n, s.n0)
     work.dot = _dot(work, rows, columns)
     looped = derived.full > s.k0
     step = _step(work, rows, columns, s.k0, None if looped else 0) if derived.full else []
@@ -110,6 +118,7 @@ def mali_hooks(
         "step": step,
         "rest": rest,
         "looped": looped,
+        "images": [printer.params[columns.source][0]] if s.image else [],
         "finish": _finish(work),
         "index": printer.dialect.index_type(max(p.m + s.m0 * s.lws_y, p.n + s.n0 * s.lws_x, p.k)),
     }
@@ -249,6 +258,7 @@ class _Operand:
     element: Expr | None = None
     spans: list[tuple[Var, str]] = field(default_factory=list)
     names: list[dict[Expr, str]] = field(default_factory=list)
+    image: bool = False
 
     def ahead(self, depth: int) -> int:
         """Elements from the base to ``depth`` steps further."""
@@ -264,6 +274,44 @@ def _operand(work: _Work, name: str, value: Expr, axes: Sequence[Var], extent: i
             if operand is not None:
                 return operand
     return _computed(work, name, value, axes, extent, size)
+
+
+def _image(work: _Work) -> _Operand:
+    """The packed weights through an image: a row a block of columns, a pixel four neighbours of it at one depth.
+
+    Raises ``ScheduleError`` when the weights are not packed yet.
+    """
+    found, s, p = plain(work.body.b, work.acc), work.s, work.p
+    blocks = -(-p.n // s.n0)
+    size = blocks * s.n0 * p.k * (p.batch if p.b_batched else 1)
+    if found is None or found[0] is not None or work.kernel.params[found[1].source].size != size:
+        raise ScheduleError("contraction/mali: image=1 reads packed weights, these are not", code="GPC8001")
+    row = f"batch * {blocks} + column_block" if p.b_batched and p.batch > 1 else "column_block"
+    operand = _Operand("b", before=[f"const int b_row = {row};"], source=found[1].source, image=True)
+    if p.taps > 1:
+        operand.per_tap.append(f"const int b_at = tap * {p.run * s.n0 // PIXEL};")
+    return operand
+
+
+def _pixels(
+    work: _Work, operand: _Operand, depths: int, at: int | None
+) -> tuple[list[str], dict[tuple[int, int], Piece]]:
+    """As ``_loads``, through the image."""
+    each = work.s.n0 // PIXEL
+    name = work.printer.params[operand.source][0]
+    moving = ["b_at"] if work.p.taps > 1 else []
+    moving += [] if at is not None else [f"depth * {each}" if each > 1 else "depth"]
+    lines: list[str] = []
+    found: dict[tuple[int, int], Piece] = {}
+    for k in range(depths):
+        for part in range(each):
+            constant = ((at or 0) + k) * each + part
+            x = " + ".join([*moving, *([str(constant)] if constant or not moving else [])])
+            pixel = f"b{len(lines)}"
+            read = "read_imageh" if work.half else "read_imagef"
+            lines.append(f"const {work.vector(PIXEL)} {pixel} = {read}({name}, (int2)({x}, b_row));")
+            found |= {(part * PIXEL + lane, k): Piece(pixel, lane, PIXEL) for lane in range(PIXEL)}
+    return lines, found
 
 
 def _span(name: str, extent: int, size: int, *, shared: bool) -> tuple[Var, Var, Expr]:
@@ -307,8 +355,8 @@ def _plain(
         return None
     step, within = steps[0] or 0, steps[1] or 0
     elements = work.kernel.params[ld.source].size
-    if step % work.grain:
-        return None
+    if step % work.grain or not -INT32[1] <= step * work.p.run <= INT32[1]:
+        return None  # ``depth`` times the stride is an int
     if shared and extent % size:
         low, high = bounds(offset)
         if condition is not None or low < 0 or high >= elements:
@@ -433,6 +481,9 @@ def join(pieces: Sequence[Piece], ctype: str) -> str:
         if len(pieces) == first.width:
             return first.name
         return f"{first.name}.s{''.join(HEX[x.lane] for x in pieces)}"
+    whole = [pieces[i].name for i in range(0, len(pieces), first.width)]
+    if [(n, lane) for n in whole for lane in range(first.width)] == [(x.name, x.lane) for x in pieces]:
+        return f"({ctype})({', '.join(whole)})"
     return f"({ctype})({', '.join(x.text for x in pieces)})"
 
 
@@ -440,6 +491,8 @@ def _loads(
     work: _Work, operand: _Operand, size: int, depths: int, at: int | None
 ) -> tuple[list[str], dict[tuple[int, int], Piece]]:
     """Statements that load the operand's part of a step, and where each element is then, by place and depth."""
+    if operand.image:
+        return _pixels(work, operand, depths, at)
     if operand.element is not None:
         return _elements(work, operand, size, depths, at)
     wanted: dict[str, dict[int, list[tuple[int, int]]]] = {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpucomp.codegen.access import Rewriter, innermost, is_aligned, vector_loads
+from gpucomp.codegen.access import Rewriter, innermost, vector_loads
 from gpucomp.codegen.emit import lanes_of
 from gpucomp.expr.core import Expr, Load, Var, substitute, var, walk
 from gpucomp.expr.simplify import simplify, unflatten
-from gpucomp.kernel import Attention, Contraction, Kernel
+from gpucomp.kernel import Kernel
 
 WIDTHS = (8, 4, 2)
 ACCESS_BYTES = 16
@@ -54,21 +54,3 @@ def _is_wide(value: Expr, flat: Var, width: int) -> bool:
     found = {f.load for f in vector_loads([changed], lane, width)}
     fits = all(width * n.dtype.nbytes <= ACCESS_BYTES for n in moving)
     return bool(moving) and fits and all(n in found for n in moving)
-
-
-def output_width(kernel: Kernel) -> int:
-    """Columns that every store of the result may take at once."""
-    body = kernel.body
-    assert isinstance(body, (Contraction, Attention))
-    axes = body.n if isinstance(body, Contraction) else body.values
-    columns = count(axes)
-    for width in (4, 2):
-        if columns % width:
-            continue
-        quotient, lane = var("quotient", columns // width), var("lane", width)
-        flat = var("flat", columns)
-        at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(axes, flat).items()}
-        rewrite = Rewriter(kernel.params, at)
-        if all(is_aligned(rewrite.offset(s.target, s.index), lane, width) for s in kernel.stores):
-            return width
-    return 1

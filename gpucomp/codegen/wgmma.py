@@ -12,7 +12,7 @@ from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import places
 from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, map_of_a, map_of_b, matrix_of
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import Cast, Expr, Select, substitute, var
+from gpucomp.expr.core import Cast, Expr, Select, index, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -91,13 +91,12 @@ def _producer(
             "load_b": _matrix_load(to_b, "map_b", depth, "first_column", b.batch),
         }
     columns, per_tap = a.window[1], derived.steps_per_tap
-    tap = "step" if per_tap == 1 else f"step / {per_tap}"
+    tap = "step" if per_tap == 1 else "tap"
     channel = "0" if per_tap == 1 else f"step % {per_tap} * {derived.tile_k}"
-    step_lines = [f"const int tap = {tap};"] if p.taps > 1 else []
-    at_tap = "tap" if p.taps > 1 else "0"
+    step_lines = [f"const int tap = step / {per_tap};"] if p.taps > 1 and per_tap > 1 else []
     offsets = [
-        _scaled(f"tap % {columns}" if a.window[0] > 1 else "tap", a.dilations[1]) if columns > 1 else "0",
-        _scaled(f"tap / {columns}" if columns > 1 else "tap", a.dilations[0]) if a.window[0] > 1 else "0",
+        _scaled(f"{tap} % {columns}" if a.window[0] > 1 else tap, a.dilations[1]) if columns > 1 else "0",
+        _scaled(f"{tap} / {columns}" if columns > 1 else tap, a.dilations[0]) if a.window[0] > 1 else "0",
     ]
     (oh, ow), first = a.out, "first_row"
     image = "0" if a.image[0] == 1 else f"{first} / {oh * ow}"
@@ -108,7 +107,7 @@ def _producer(
         for name, text, step, start in zip("wh", at, a.steps[::-1], a.first[::-1], strict=True)
     ]
     load_b = (
-        f"gc_tma_load_3d({to_b}, &map_b, full + stage, {channel}, {at_tap}, first_column);"
+        f"gc_tma_load_3d({to_b}, &map_b, full + stage, {channel}, {tap}, first_column);"
         if p.taps > 1
         else _matrix_load(to_b, "map_b", channel, "first_column", b.batch)
     )
@@ -141,11 +140,12 @@ def _epilogue(kernel: Kernel, printer: CPrinter, p: SimpleNamespace, derived: Si
     """``row_lines``: what depends on the row alone; ``store``: the ``out_vector`` columns ``col`` of it, from ``sums``."""
     body = kernel.body
     assert isinstance(body, Contraction)
-    width, batch = derived.out_vector, var("batch", max(1, p.batch))
+    width, batch = derived.out_vector, var("batch", p.batch)
     row, col, lane = var("row", max(1, p.m)), var("col", max(1, p.n // width)), var(LANE, width)
     flat = var("flat", max(1, p.n))
     columns = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
-    rewriter = Rewriter(kernel.params, places(body.m, row) | columns | places(body.batch, batch))
+    batches = places(body.batch, batch if p.batch > 1 else index(0))
+    rewriter = Rewriter(kernel.params, places(body.m, row) | columns | batches)
     groups = (frozenset({row, batch}), frozenset({col}))
     stores = [
         FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups))

@@ -8,9 +8,9 @@
     6 default     the family's rule of thumb, legal everywhere
 
 A tier is a function ``(kernel, family, problem, limits) -> schedule or None``. ``TIERS`` lists those that are there:
-the default alone, until there are records to look up and a model to rank by. Every answer is checked for legality on
-the target before it is used. Within a tier the engines are asked in the order of preference, and the first with a
-legal answer wins.
+no records yet. Every answer is checked for legality on the target before it is used. Within a tier the engines are
+asked in the order of preference, and the first with a legal answer wins; the analytic tier asks all engines that
+estimate their time and takes the fastest.
 """
 
 from __future__ import annotations
@@ -42,6 +42,26 @@ def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -
 TIERS: tuple[tuple[str, Tier], ...] = (("default", _default),)
 
 
+def _analytic(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tuple[Family, Problem, Schedule] | None:
+    """The engine that estimates the least time for its default; ``None`` where the first choice estimates nothing.
+
+    An engine's default is the best of its own short list by its own model, so this compares the engines alone.
+    """
+    rivals = [(family, problem) for family, problem in problems if family.estimate is not None]
+    if len(rivals) < 2 or rivals[0][0] is not problems[0][0]:
+        return None
+    found = []
+    for family, problem in rivals:
+        p = SimpleNamespace(**problem)
+        schedule = family.default(p, limits)
+        if family.estimate is not None and not family.reasons(schedule, problem, limits):
+            found.append((family.estimate(SimpleNamespace(**schedule), p, limits), family, problem, schedule))
+    if not found:
+        return None
+    _, family, problem, schedule = min(found, key=lambda candidate: candidate[0])
+    return family, problem, schedule
+
+
 def choose(
     kernel: Kernel,
     families: Sequence[Family],
@@ -55,11 +75,17 @@ def choose(
     """
     problems = [(family, family.problem(kernel)) for family in families]
     for name, tier in tiers:
+        if name == "default" and (best := _analytic(problems, limits)) is not None:
+            return _choice(kernel, "analytic", *best)
         for family, problem in problems:
             schedule = tier(kernel, family, problem, limits)
             if schedule is not None and not family.reasons(schedule, problem, limits):
-                s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
-                return Choice(dict(schedule), name, family, family.packing(kernel, s, p))
+                return _choice(kernel, name, family, problem, schedule)
     family, problem = problems[-1]
     family.require(_default(kernel, family, problem, limits), problem, limits)
     raise AssertionError("the last tier always answers")
+
+
+def _choice(kernel: Kernel, tier: str, family: Family, problem: Problem, schedule: Schedule) -> Choice:
+    packing = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    return Choice(dict(schedule), tier, family, packing)

@@ -39,7 +39,7 @@ def resolve(text: str) -> Target:
     if kind not in MODULES or (colon and not which):
         raise UsageError(
             f"unknown target {quote(text)}; targets are auto, cpu, opencl, opencl:FLAVOUR or device name, cuda, "
-            "cuda:ARCHITECTURE (opencl flavours: pocl, generic, mali, amd; architectures: sm_75 to sm_120)",
+            "cuda:ARCHITECTURE (opencl flavours: pocl, generic, mali, amd, gfx906 to gfx1100; architectures: sm_75 to sm_120)",
             code="GPC2002",
         )
     module = _module(kind)

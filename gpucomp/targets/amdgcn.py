@@ -60,6 +60,7 @@ def _coordinate(name: str, of: str) -> str:
     return f"OVER size_t {name}(uint d) {{ return d == 0 ? {x} : d == 1 ? {y} : {z}; }}"
 
 
+# the functions of exponents are stand-ins of about their cost: what is computed here never runs
 PRELUDE = f"""
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -100,6 +101,9 @@ OVER float rint(float a) {{ return __builtin_rintf(a); }}
 OVER float sqrt(float a) {{ return __builtin_sqrtf(a); }}
 OVER float exp(float a) {{ return __builtin_exp2f(a * 1.44269504f); }}
 OVER float log(float a) {{ return __builtin_log2f(a) * 0.69314718f; }}
+OVER float tanh(float a) {{ return 1 - 2 / (exp(2 * a) + 1); }}
+OVER float erf(float a) {{ return tanh(a * (1.128379f + a * a * 0.1009f)); }}
+OVER float pow(float a, float b) {{ return exp(log(a) * b); }}
 OVER float convert_float(half a) {{ return a; }}
 OVER half convert_half_rte(float a) {{ return (half)a; }}
 """

@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.operand import fast_axis, output_width
-from gpucomp.expr.core import Call, Const, Expr, Select, Var
+from gpucomp.codegen.access import Rewriter, is_aligned
+from gpucomp.codegen.emit import lanes_of
+from gpucomp.codegen.operand import count, fast_axis, places
+from gpucomp.expr.core import Call, Const, Expr, Select, Var, substitute, var
 from gpucomp.expr.simplify import linear
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
@@ -58,6 +60,22 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ):
         layout[f"{name}_inside"], layout[f"{name}_wide"] = fast_axis(kernel, value, span, inner)
     return {**sizes, **layout, "causal": causal_offset(body), "out_wide": output_width(kernel)}
+
+
+def output_width(kernel: Kernel) -> int:
+    """Values that every store of the result may take at once."""
+    body = kernel.body
+    assert isinstance(body, Attention)
+    values = count(body.values)
+    for width in (4, 2):
+        if values % width:
+            continue
+        flat, quotient, lane = var("flat", values), var("quotient", values // width), var("lane", width)
+        at = lanes_of(flat, quotient, lane, width)
+        rewrite = Rewriter(kernel.params, {v: substitute(e, at) for v, e in places(body.values, flat).items()})
+        if all(is_aligned(rewrite.offset(s.target, s.index), lane, width) for s in kernel.stores):
+            return width
+    return 1
 
 
 def causal_offset(body: Attention) -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.mali import depth_axes, is_dot, store_width
+from gpucomp.codegen.mali import depth_axes, is_dot, plain_type, store_width
 from gpucomp.ir.types import F16, F32, I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
@@ -17,10 +17,12 @@ PARAMS = (
     Param("m0", (1, 2, 3, 4, 5, 6, 8), "rows of the result per work-item"),
     Param("n0", (1, 2, 4, 8, 16), "columns of the result per work-item"),
     Param("k0", (1, 2, 4, 8, 16), "depth of one step, whose loads and products are written out"),
+    Param("image", (0, 1), "1: packed weights come through an image, four to a pixel, and so through another cache"),
     Param("lws_x", SIZES, "work-items of a work-group along the columns"),
     Param("lws_y", SIZES, "work-items of a work-group along the rows"),
 )
 MAX_ITEMS = (1 << 31) - 1
+PIXEL = 4  # elements
 DOT = 4  # bytes along the depth that one dot product takes
 
 
@@ -30,6 +32,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     acc_bytes   of one sum in a register: 2 where sums are halves
     b_constant  the right operand can be packed when the model is compiled
     dot         both operands are bytes and four of them in a row share a tap
+    b_pixels    images hold the right operand's elements
     out_wide    columns that one store may take
     """
     body = kernel.body
@@ -48,6 +51,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "b_constant": int(packable(kernel, "b")),
         "b_batched": int(any(v in body.b.free for v in body.batch)),
         "dot": int(is_dot(body) and run % DOT == 0),
+        "b_pixels": int(plain_type(body.b) in (F16, F32) and body.acc.dtype is not I32),
         "out_wide": store_width(kernel),
     }
 
@@ -74,8 +78,24 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{items} work-items per work-group, the device allows {limits.threads}"
     if (used := registers(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if s.image:
+        yield from _image_objections(s, p, limits)
     if math.prod(geometry(s, p).groups) * items > MAX_ITEMS:
         yield f"more than {MAX_ITEMS} work-items, which are numbered with 32 bits"
+
+
+def _image_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    """An image's row is a block of columns over the whole depth: see ``packing``."""
+    if not limits.image_width:
+        yield "image=1: the device shows no buffer as an image"
+    elif not p.b_constant or not p.b_pixels:
+        yield "image=1: only constant weights of f32 or f16 are packed as an image"
+    elif s.n0 % PIXEL:
+        yield f"image=1: n0={s.n0} is no multiple of the {PIXEL} elements of a pixel"
+    else:
+        width, height = p.k * s.n0 // PIXEL, -(-p.n // s.n0) * (p.batch if p.b_batched else 1)
+        if max(width, height) > limits.image_width:
+            yield f"image=1: {width} x {height} pixels, the device has images of {limits.image_width}"
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
@@ -159,7 +179,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         k0 = max(k0, DOT)
     while k0 > 1 and k0 > p.run:
         k0 //= 2
-    schedule = {"m0": m0, "n0": n0, "k0": k0, "lws_x": 1, "lws_y": 1}
+    schedule = {"m0": m0, "n0": n0, "k0": k0, "image": 0, "lws_x": 1, "lws_y": 1}
     while schedule["k0"] > 1 and registers(SimpleNamespace(**schedule), p) > limits.registers:
         schedule["k0"] //= 2
     return schedule | _work_group(-(-p.n // n0), -(-p.m // m0), min(GROUP, limits.threads))

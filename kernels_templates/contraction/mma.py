@@ -12,7 +12,7 @@ from gpucomp.codegen.operand import fast_axis
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -303,6 +303,20 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
 
 
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's share of the depth for its tile; partial sums go to the workspace and back."""
+    d = SimpleNamespace(**derive(s, p))
+    sums = d.tile_m * d.tile_n * 4
+    kinds = {1: "s8", 2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    return Work(
+        macs=float(d.tile_m * d.tile_n * d.tile_k * d.tiles_per_split),
+        cache_bytes=float(d.tiles_per_split * d.stage_bytes + (3 if s.splits > 1 else 1) * sums),
+        steps=1 + -(-d.tiles_per_split // (s.stages - 1)),
+        math=kinds[p.element_bytes],
+        extra_us=SPLIT_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0,
+    )
+
+
 def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
     """A constant operand along the depth, where as it is it cannot be copied or its fragments are read piecemeal."""
     for name, extent in (("b", p.n), ("a", p.m)):
@@ -332,5 +346,6 @@ FAMILY = Family(
     "mma",
     accepts=accepts,
     estimate=estimate,
+    work=work,
     packing=packing,
 )

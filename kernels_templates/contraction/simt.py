@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.emit import pure_load
-from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis, output_width
+from gpucomp.codegen.epilogue import store_width
+from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis
 from gpucomp.expr.core import Expr, cast
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
@@ -52,7 +53,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     }
     wide = {"a_by_depth": a_by_depth, "a_wide": a_wide, "b_by_depth": b_by_depth, "b_wide": b_wide}
     copied = {"a_copied": is_copied(kernel, body.a), "b_copied": is_copied(kernel, body.b)}
-    return {**sizes, **wide, **copied, "out_wide": output_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
+    return {**sizes, **wide, **copied, "out_wide": store_width(kernel), "acc_bytes": max(4, body.acc.dtype.nbytes)}
 
 
 def is_copied(kernel: Kernel, value: Expr) -> int:
@@ -159,9 +160,9 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
-    moving = 8 if s.asynchronous else 0  # where copies go to, in each stage
-    if not s.asynchronous and s.stages == 1:  # a tile read all at once, where it passes through without waiting there
-        moving = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s)
+    # where copies go to, in each stage; or a tile read at once, where it passes through registers without waiting there
+    passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
+    moving = 8 if s.asynchronous else passing
     partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
     return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, inputs - USUAL_INPUTS)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.operand import output_width
+from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of
 from gpucomp.codegen.wgmma import kind_of, operand_dtypes
 from gpucomp.expr.core import Var
@@ -74,7 +74,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "k": _count(body.k),
         "taps": form.taps if isinstance(form, Pixels) else 0,
         "element_bytes": form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
-        "out_wide": output_width(kernel),
+        "out_wide": store_width(kernel),
         "b_known": int(packable(kernel, "b")),
     }
 
@@ -129,12 +129,12 @@ def accumulators(s: SimpleNamespace) -> int:
     return int(s.tile_m // s.consumers // 64 * s.tile_n // 2)
 
 
-def registers(s: SimpleNamespace) -> int:
-    """At most what ptxas takes: the sums, with descriptors, barriers and counters, or else the epilogue.
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes: the sums, with descriptors, barriers and counters, or else the epilogue's runs.
 
     Measured over 150 schedules of the kernels in the tests.
     """
-    return max(accumulators(s) + 32, 72)
+    return max(accumulators(s) + 32, 72 if p.out_wide <= 4 else 104)
 
 
 def registers_there(s: SimpleNamespace, limits: Limits) -> int:
@@ -153,12 +153,14 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     d = SimpleNamespace(**derive(s, p))
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
-    if (needed := registers(s)) > (there := registers_there(s, limits)):
+    if (needed := registers(s, p)) > (there := registers_there(s, limits)):
         yield f"about {needed} registers per work-item, there are {there}"
     if d.shared > limits.shared_bytes:
         yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if max(p.m + s.tile_m, p.n + s.tile_n) > MAX_GROUPS:
+        yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
     if s.overlap == 2 and not p.b_known:
         yield "b is the result of another kernel: its tiles cannot be loaded before that ends"
 

@@ -134,3 +134,11 @@ def test_rendered_text_is_the_golden_one(name, target, golden):
     kernel, schedule = GOLDEN[name]
 
     golden(render(kernel, schedule, target, "kernel0").text, f"{name}.{'cu' if target.language == 'cuda' else 'cl'}")
+
+
+def test_a_work_item_alone_in_its_group_meets_nobody():
+    kernel = KERNELS["contraction"]
+    alone, many = opencl.manifest("pocl"), opencl.manifest("generic")
+
+    assert "barrier(" not in render(kernel, default(kernel, alone), alone, "k0").text
+    assert "barrier(" in render(kernel, default(kernel, many), many, "k0").text

@@ -129,12 +129,13 @@ def replaced(old: str, new: str):
 
 
 PLACE, CHUNK = "[now][wave_row + lane % 32]", "step * 2 + lane / 32"
+FIRST = "tile_b[0][my_slot][my_chunk]"
 MISTAKES = {
     "one operand's chunks are the others": replaced(f"tile_a{PLACE}[{CHUNK}]", f"tile_a{PLACE}[{CHUNK} ^ 1]"),
     "a row of the result is in another lane": replaced("r / 4 * 8 + lane / 32 * 4", "r / 4 * 4 + lane / 32 * 8"),
     "the halves of a chunk are mixed": replaced("a_part[0].lo, b_part[0].lo", "a_part[0].lo, b_part[0].hi"),
     "the wave's column is that of its row": replaced("lane % 32;\n", "lane / 2;\n"),
-    "the first tile is kept in the other buffer": replaced("tile_b[0][my_slot]", "tile_b[1][my_slot]"),
+    "the first tile of one operand is the other's": replaced(f"{FIRST} = b_next0", f"{FIRST} = a_next0"),
     "a tile's load is one tile late": replaced("a_chunk = chunk0 + my_chunk", "a_chunk = chunk0 - 4 + my_chunk"),
     "the tail of the depth is not zero": replaced("_chunk < 7", "_chunk < 8"),
     "the last row is not stored": replaced("row < 40 &&", "row < 39 &&"),

@@ -12,6 +12,7 @@ import numpy as np
 import oclgrind
 import opencl_c
 import opencl_device
+import pyopencl as cl
 import pytest
 from kernel_oracle import expected
 from kernels import conv, grouped_conv, into_part, matmul, random_inputs
@@ -31,7 +32,7 @@ from gpucomp.targets import opencl
 
 FAMILY = FAMILIES["contraction/mali"]
 MALI = opencl.manifest("mali")
-BASE = {"m0": 4, "n0": 4, "k0": 4, "lws_x": 2, "lws_y": 4}
+BASE = {"m0": 4, "n0": 4, "k0": 4, "image": 0, "lws_x": 2, "lws_y": 4}
 
 
 def tf32(kernel: Kernel) -> Kernel:
@@ -160,6 +161,86 @@ def test_nothing_meets_and_nothing_is_indexed_in_private_memory(case):
 def render_for(kernel: Kernel, schedule: dict[str, int], target=MALI):
     compiled, _ = packed(kernel, schedule, [np.zeros(t.shape, t.dtype.numpy) for t in kernel.params[: kernel.inputs]])
     return render(compiled, schedule, target, "k0", FAMILY)
+
+
+# ---- weights through an image ----
+
+IMAGES = replace(MALI, limits=replace(MALI.limits, image_width=65536))
+
+
+def run_with_image(kernel: Kernel, schedule: dict[str, int]) -> list[np.ndarray]:
+    """On PoCL, whose images are not made of buffers: the last input is copied into one."""
+    target = opencl_device.target().with_limits(image_width=16384)
+    compiled, arrays = packed(kernel, schedule, random_inputs(kernel))
+    source = render(compiled, schedule, target, "k0", FAMILY)
+    queue = opencl_device.device_queue("pocl")
+    flags, weights = cl.mem_flags, arrays[-1]
+    kind = cl.channel_type.HALF_FLOAT if weights.dtype == np.float16 else cl.channel_type.FLOAT
+    rows = -(-FAMILY.problem(kernel)["n"] // schedule["n0"]) * FAMILY.problem(kernel)["batch"]
+    shape = (weights.size // rows // 4, rows)
+    image = cl.create_image(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, cl.ImageFormat(cl.channel_order.RGBA, kind),
+                     shape=shape, hostbuf=np.ascontiguousarray(weights))  # fmt: skip
+    buffers = [cl.Buffer(queue.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=a) for a in arrays[:-1]]
+    outputs = [np.zeros(t.shape, t.dtype.numpy) for t in compiled.params[compiled.inputs :]]
+    results = [cl.Buffer(queue.context, flags.READ_WRITE, t.nbytes) for t in compiled.params[compiled.inputs :]]
+    built, _ = opencl.program(queue.context, queue.device, source)
+    size = tuple(g * i for g, i in zip(source.geometry.groups, source.geometry.items, strict=True))
+    cl.Kernel(built, "k0")(queue, size, source.geometry.items, *buffers, image, *results)
+    for array, result in zip(outputs, results, strict=True):
+        cl.enqueue_copy(queue, array.view(np.uint8), result)
+    queue.finish()
+    return outputs
+
+
+@pytest.mark.skipif(not opencl.device_of(opencl.manifest("pocl")).image_support, reason="the device has no images")
+@pytest.mark.parametrize(
+    ("name", "n0"),
+    [("matmul", 4), ("conv_3x3", 8), ("f16", 8), ("conv_f16_prime", 4), ("grouped", 4), ("conv_stem", 4)],
+)
+def test_weights_come_through_an_image(name, n0):
+    kernel = with_constant_weights(KERNELS[name])
+
+    found = run_with_image(kernel, BASE | {"m0": 2, "n0": n0, "image": 1})
+
+    for actual, right in zip(found, expected(kernel, random_inputs(kernel)), strict=True):
+        assert_matches(actual, right, terms=max(1, FAMILY.problem(kernel)["k"]))
+
+
+@pytest.mark.skipif(opencl_c.CLANG is None, reason="clang is not installed")
+@pytest.mark.parametrize("name", ["matmul", "conv_3x3", "f16", "f16_sums"])
+def test_clang_accepts_images_for_a_mali(name):
+    text = render_for(with_constant_weights(KERNELS[name]), BASE | {"m0": 2, "image": 1}, IMAGES).text
+
+    assert opencl_c.complaints(text, MALI.features) == ""
+    assert "__read_only image2d_t" in text
+    assert ("read_imageh" in text) is (name == "f16_sums")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "change", "limits", "reason"),
+    [
+        (matmul(8, 8, 8), {}, MALI.limits, "shows no buffer as an image"),
+        (matmul(8, 8, 8), {}, IMAGES.limits, ""),
+        (matmul(8, 8, 8), {"n0": 2}, IMAGES.limits, "no multiple of the 4 elements"),
+        (matmul(8, 8, 8, dtype=I32, acc=I32), {}, IMAGES.limits, "f32 or f16"),
+        (matmul(8, 8, 70000), {}, IMAGES.limits, "70000 x 2 pixels"),
+    ],
+)
+def test_images_are_refused_where_there_are_none(kernel, change, limits, reason):
+    problem = FAMILY.problem(with_constant_weights(kernel))
+
+    found = FAMILY.reasons(BASE | {"image": 1} | change, problem, limits)
+
+    assert [reason in r for r in found] == ([True] if reason else [])
+
+
+def test_an_image_of_weights_that_change_is_refused():
+    kernel = matmul(8, 8, 8)
+
+    (reason,) = FAMILY.reasons(BASE | {"image": 1}, FAMILY.problem(kernel), IMAGES.limits)
+    assert "only constant weights" in reason
+    with pytest.raises(ScheduleError, match="these are not"):
+        render(with_constant_weights(matmul(8, 7, 8)), BASE | {"image": 1}, IMAGES, "k0", FAMILY)
 
 
 # ---- precision ----
@@ -365,7 +446,7 @@ def test_the_largest_tile_of_the_reference_fits_its_registers():
 @pytest.mark.parametrize("flags", [{"b_constant": 0, "dot": 0}, {"b_constant": 1, "dot": 1}])
 def test_defaults_are_legal_at_every_size(size, acc_bytes, flags):
     for m, n, k in ((size, 8, 8), (8, size, 8), (8, 8, size), (size, size, size), (1, size, size)):
-        problem = {"batch": 1, "m": m, "n": n, "k": k, "taps": 1, "run": k, "acc_bytes": acc_bytes, "b_batched": 0,
+        problem = {"batch": 1, "m": m, "n": n, "k": k, "taps": 1, "run": k, "acc_bytes": acc_bytes, "b_batched": 0, "b_pixels": 1,
                    "out_wide": 1, **flags}  # fmt: skip
         if m * n > 1 << 33:
             continue
@@ -413,3 +494,12 @@ def test_kernels_that_it_cannot_compute_are_left_to_others(kernel, features, rea
 def test_a_schedule_of_another_space_is_refused():
     with pytest.raises(ScheduleError, match="m0"):
         render(matmul(3, 4, 5), {"tile_m": 4}, MALI, "k0", FAMILY)
+
+
+def test_offsets_beyond_32_bits_are_computed_in_64():
+    """The right operand has 5 G elements: its rows are further apart than an int times the depth can say."""
+    kernel = matmul(4, 1 << 20, 5000)
+    text = render(kernel, BASE, MALI, "k0", FAMILY).text
+
+    assert "(ulong)(long)depth * (ulong)1048576" in text
+    assert "depth * 1048576" not in text

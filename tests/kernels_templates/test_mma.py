@@ -370,7 +370,7 @@ def test_what_matrix_units_cannot_do_goes_to_another_engine(kernel, target, reas
     assert reason in said
     engines = engines_of(kernel, target.features)
     assert engines[-1] is ENGINES[Contraction][-1]
-    assert (engines[0] is MMA) == (not reason)
+    assert (MMA in engines) == (not reason)
 
 
 @pytest.mark.parametrize(
@@ -488,3 +488,28 @@ def test_a_small_result_of_a_deep_sum_is_shared_and_a_large_one_is_not():
     assert deep["splits"] > 1
     assert large["splits"] == 1
     assert large["warp_m"] * large["warp_n"] == 64 * 64
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        (matmul(100, 100, 100, dtype=F16), "f16"),
+        (matmul(100, 100, 100, dtype=BF16), "f16"),
+        (with_math(matmul(100, 100, 100), "tf32"), "tf32"),
+        (with_math(matmul(100, 100, 100), "3xtf32"), "3xtf32"),
+        (bytes_of(100, 100, 100, U8, I8), "s8"),
+    ],
+)
+def test_work_counts_padding_and_names_what_multiplies(kernel, kind):
+    p = SimpleNamespace(**MMA.problem(kernel))
+    whole, split = (MMA.work(SimpleNamespace(**SMALL | {"splits": n}), p) for n in (1, 2))
+
+    assert whole.math == kind
+    assert whole.macs == 32 * 32 * -(-100 // (64 // p.element_bytes)) * (64 // p.element_bytes)
+    assert split.macs <= whole.macs / 2 + 32 * 32 * 64
+    assert split.extra_us > whole.extra_us == 0
+
+
+@pytest.mark.parametrize(("name", "file"), [("a window", "mma_conv.cu"), ("3xtf32 along", "mma_split.cu")])
+def test_the_text_reads_like_one_written_by_hand(name, file, golden):
+    golden(source_of(name).text, file)

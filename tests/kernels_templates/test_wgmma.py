@@ -57,6 +57,7 @@ CASES = {
     "tf32": (with_math(matmul(65, 40, 100, b_transposed=True)), TILE | {"stages": 3}),
     "i8": (matmul(67, 33, 208, dtype=I8, acc=I32, b_transposed=True), TILE),
     "batched": (matmul(70, 17, 24, batch=(3, 2), dtype=F16, b_transposed=True), TILE),
+    "a batch of one": (matmul(66, 17, 24, batch=(1,), dtype=F16, b_transposed=True), TILE),
     "one row": (matmul(1, 100, 520, dtype=F16, b_transposed=True), TILE | {"tile_n": 64, "stages": 4}),
     "one column": (matmul(65, 1, 64, dtype=F16, b_transposed=True), TILE | {"tile_n": 8}),
     "one step": (matmul(64, 64, 8, dtype=F16, b_transposed=True), TILE | {"tile_n": 64}),
@@ -181,7 +182,7 @@ MISTAKES = {
     "readers that never arrive": ("f16", {"replace": "gc_mbarrier_arrive(empty + stage_before);", "by": ";"}),
     "no wait for the first part": ("split by two", {"replace": "gc_cluster_sync();"}),
     "no wait for the last reader": ("split by two", {"replace": "gc_cluster_sync();", "occurrence": 1}),
-    "the other tap": ("3x3", {"replace": "tap % 3, tap / 3", "by": "tap / 3, tap % 3"}),
+    "the other tap": ("3x3", {"replace": "step % 3, step / 3", "by": "step / 3, step % 3"}),
 }  # fmt: skip
 RACES = {
     "nothing": ("bf16, two warpgroups", {}),
@@ -361,6 +362,9 @@ def test_too_many_tiles_and_threads_are_refused():
     p = FAMILY.problem(LARGE) | {"batch": 1 << 30}
 
     assert any("a launch has at most" in r for r in FAMILY.reasons(TILE, p, TARGET.limits))
+    p = FAMILY.problem(LARGE) | {"m": (1 << 31) - 64, "n": 64}
+    assert any("counted with 32 bits" in r for r in FAMILY.reasons(TILE, p, TARGET.limits))
+    assert not FAMILY.reasons(TILE, p | {"m": (1 << 31) - 65}, TARGET.limits)
     small = replace(TARGET.limits, threads=128)
     assert any("the device allows 128" in r for r in FAMILY.reasons(TILE, FAMILY.problem(LARGE), small))
 
@@ -395,7 +399,7 @@ def test_defaults_are_legal_and_spill_nothing(name):
     used, _ = ptxas(REAL[name], schedule)
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
-    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule))
+    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule), p)
 
 
 def test_deep_layers_are_split_and_large_ones_are_not():
@@ -425,7 +429,7 @@ def test_a_spread_of_schedules_spills_nothing_and_keeps_to_the_formula(seed):
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, schedule
     assert wgmma.accumulators(SimpleNamespace(**schedule)) < used.registers, schedule
-    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule)), schedule
+    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule), SimpleNamespace(**problem)), schedule
     assert "serialized" not in log, "ptxas has wgmmas wait for each other"
 
 

@@ -1,0 +1,74 @@
+"""Every family's kernels through an AMD compiler: they build, keep to registers, and take the local memory they say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from kernels import add_relu, conv, matmul, max_pool, softmax
+
+from gpucomp.codegen.families import engines_of
+from gpucomp.codegen.render import render
+from gpucomp.errors import DeviceError, KernelBuildError
+from gpucomp.ir.types import BF16, F16
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import amdgcn, opencl
+
+pytestmark = pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+KERNELS = {
+    "loops": add_relu(64, 64),
+    "loops_f16": add_relu(64, 64, dtype=F16),
+    "rowwise": softmax(64, 1000),
+    "pool": max_pool((1, 28, 28, 64), 3, 2, 1),
+    "row": matmul(1, 1000, 512),
+    "product": matmul(196, 256, 256),
+    "product_bf16": matmul(196, 256, 256, dtype=BF16),
+    "stem": conv((1, 56, 56, 3), 32, (3, 3), stride=2, pad=1),
+}
+
+
+def source_for(kernel, arch):
+    target = opencl.manifest(arch)
+    choice = choose(kernel, engines_of(kernel, target.features), target.limits)
+    return render(kernel, choice.schedule, target, "k0", choice.family)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("arch", ["gfx906", "gfx90a", "gfx1030"])
+def test_defaults_build_without_a_spill(name, arch):
+    found = amdgcn.resources(source_for(KERNELS[name], arch), arch)
+
+    assert (found.spilled, found.private_bytes) == (0, 0)
+    assert 0 < found.vector <= 256
+    assert found.occupancy >= 1
+    assert found.local_bytes <= opencl.manifest(arch).limits.shared_bytes
+    assert found.count("s_endpgm") >= 1
+
+
+def test_an_array_that_no_register_holds_shows():
+    text = """__kernel void k0(__global float* x0) {
+  float kept[64];
+  for (int i = 0; i < 64; ++i) kept[i] = x0[i];
+  x0[0] = kept[(int)x0[64]];
+}
+"""
+    source = source_for(KERNELS["loops"], "gfx90a")
+
+    found = amdgcn.resources(SimpleNamespace(name="k0", text=text, language="opencl", digest="0"), "gfx90a")
+
+    assert found.private_bytes >= 256
+    assert amdgcn.resources(source, "gfx90a").private_bytes == 0
+
+
+def test_what_the_compiler_refuses_is_an_error_with_its_words():
+    source = SimpleNamespace(name="k0", text="__kernel void k0() { undeclared(1); }", language="opencl", digest="0")
+
+    with pytest.raises(KernelBuildError, match="undeclared"):
+        amdgcn.resources(source, "gfx90a")
+
+
+def test_without_a_compiler_it_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(amdgcn.shutil, "which", lambda name: None)
+
+    with pytest.raises(DeviceError, match="clang is not installed"):
+        amdgcn.resources(source_for(KERNELS["loops"], "gfx90a"), "gfx90a")
