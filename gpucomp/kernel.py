@@ -16,6 +16,8 @@ from gpucomp.expr.printer import format_expr
 from gpucomp.ir.graph import Node, Value
 from gpucomp.ir.types import TensorType
 
+HEAD_LIMIT = 256  # a row of a wider head does not fit where attention engines keep it
+
 
 @dataclass(frozen=True, eq=False)
 class Store:
@@ -95,7 +97,34 @@ class Window:
     acc: Hole
 
 
-Body = Loops | Contraction | Rowwise | Window
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """``acc[batch, rows, values] = sum over cols of w * v / sum over cols of w``, seen by stores as the hole ``acc``.
+
+    ``w = exp(score - largest score of the row)``, ``dot = sum over depth of q * k``, and ``score`` is an expression
+    over the hole ``dot``: scale, mask, causality. ``q[batch, rows, depth]``, ``k[batch, cols, depth]`` and
+    ``v[batch, cols, values]`` are element expressions in ``acc.dtype``; ``math`` is as in ``Contraction``.
+    """
+
+    batch: tuple[Var, ...]
+    rows: tuple[Var, ...]
+    cols: tuple[Var, ...]
+    depth: tuple[Var, ...]
+    values: tuple[Var, ...]
+    q: Expr
+    k: Expr
+    v: Expr
+    dot: Hole
+    score: Expr
+    acc: Hole
+    math: str = "strict"
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.batch + self.rows + self.values
+
+
+Body = Loops | Contraction | Rowwise | Window | Attention
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +165,8 @@ class Kernel:
                 parts += [s.value for s in statistics]
             case Window(value=value):
                 parts.append(value)
+            case Attention(q=q, k=k, v=v, score=score):
+                parts += [q, k, v, score]
         for store in self.stores:
             parts += [*store.index, store.value]
         return parts
@@ -164,6 +195,12 @@ def format_kernel(kernel: Kernel) -> str:
         case Window() as w:
             lines.append(f"  for {_axes(w.domain)} | window {_axes(w.window)}")
             lines.append(f"  {w.acc.name}: {w.acc.dtype} = {w.op} {format_expr(w.value)}")
+        case Attention() as t:
+            axes = {"batch": t.batch, "rows": t.rows, "cols": t.cols, "depth": t.depth, "values": t.values}
+            lines.append("  " + " | ".join(f"{name} {_axes(found)}" for name, found in axes.items()))
+            lines += [f"  {name} = {format_expr(e)}" for name, e in (("q", t.q), ("k", t.k), ("v", t.v))]
+            lines.append(f"  score = {format_expr(t.score)}")
+            lines.append(f"  {t.acc.name}: {t.acc.dtype}" + (f" {t.math}" if t.math != "strict" else ""))
     for position, store in enumerate(kernel.stores):
         once = " (per row)" if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores else ""
         where = ", ".join(map(format_expr, store.index))

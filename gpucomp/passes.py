@@ -63,7 +63,8 @@ def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
 
 
 def _has_attention_engine(target: Target | None) -> bool:
-    return target is not None and "attention" in target.features
+    """Mali's local memory is plain memory, and a CPU's caches hold the scores: both keep the pieces."""
+    return target is not None and target.language != "llvm" and target.arch != "mali"
 
 
 BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
@@ -78,6 +79,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("siblings", siblings.merge_siblings),
     Pass("attention", rules_pass("", attention.RULES, BASICS).run, _has_attention_engine),
     Pass("decompose", rules_pass("", attention.DECOMPOSITION).run, lambda target: not _has_attention_engine(target)),
+    Pass("decompose-unfit", rules_pass("", attention.UNFIT).run, _has_attention_engine),
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),

@@ -24,7 +24,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, cast, load, loads, transform
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
-from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Step, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Statistic, Step, Store, Window
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
@@ -82,7 +82,7 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str]) -> set[Step]:
 
 def _with_math(step: Step, math: str) -> Step:
     kernel = step.kernel
-    if kernel is None or not isinstance(body := kernel.body, Contraction) or body.acc.dtype is not F32:
+    if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
         return step
     return replace(step, kernel=replace(kernel, body=replace(body, math=math)))
 
@@ -103,11 +103,14 @@ def _narrowed_values(
 
 
 def _operand_sources(kernel: Kernel | None) -> frozenset[int]:
-    """Inputs that only a contraction's operands read."""
-    if kernel is None or not isinstance(body := kernel.body, Contraction) or body.acc.dtype is not F32:
+    """Inputs that only operands of a contraction or of an attention read."""
+    if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
         return frozenset()
-    inside = {ld.source for e in (body.a, body.b) for ld in loads(e)}
+    operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
+    inside = {ld.source for e in operands for ld in loads(e)}
     outside = {ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)}
+    if isinstance(body, Attention):
+        outside |= {ld.source for ld in loads(body.score)}
     return frozenset(inside - outside)
 
 
@@ -149,7 +152,7 @@ def _constant(value: Value, array: np.ndarray, dtype: DType, made: dict[Value, V
 def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType) -> Kernel:
     """``kernel`` with parameters of new types; it computes in the old ones.
 
-    Operands of an f32 contraction are rounded to ``dtype`` where they are not narrow already.
+    Operands of an f32 contraction or attention are rounded to ``dtype`` where they are not narrow already.
     """
     old = kernel.params
 
@@ -168,6 +171,9 @@ def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType) -> Kerne
             if body.acc.dtype is F32:
                 a, b = _rounded(a, dtype), _rounded(b, dtype)
             body = replace(body, a=a, b=b)
+        case Attention():
+            q, k, v = (_rounded(element(e), dtype) for e in (body.q, body.k, body.v))
+            body = replace(body, q=q, k=k, v=v, score=element(body.score))
         case Rowwise():
             found = tuple(Statistic(s.hole, s.op, element(s.value)) for s in body.statistics)
             body = replace(body, statistics=found)

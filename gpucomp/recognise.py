@@ -1,6 +1,7 @@
 """From composed expressions to a kernel: which family they belong to is read off their structure, never off a name.
 
 no reduction                                   loops
+weighted sum over the softmax of products      attention
 one sum of products, rows and columns          contraction     (depthwise stays in loops: it has no columns)
 one reduction over a sliding window            pool
 reductions over whole rows                     norm, or reduce when only the rows are stored
@@ -31,8 +32,10 @@ from gpucomp.expr.core import (
     walk,
 )
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
-from gpucomp.ir.types import TensorType
+from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import (
+    HEAD_LIMIT,
+    Attention,
     Body,
     Contraction,
     Kernel,
@@ -63,7 +66,7 @@ def recognise(composed: Composed, label: str = "") -> Kernel:
     simplify = Simplifier()
     stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in composed.stores)
     domain = tuple(v for v in composed.domain if v.extent != 1)
-    for attempt in (_contraction, _window, _rowwise):
+    for attempt in (_attention, _contraction, _window, _rowwise):
         if found := attempt(domain, stores, composed.params):
             family, body, stores = found
             break
@@ -85,6 +88,74 @@ def _replace(stores: Sequence[Store], replacements: dict[Expr, Expr]) -> tuple[S
         Store(s.target, tuple(substitute(i, replacements) for i in s.index), substitute(s.value, replacements))
         for s in stores
     )
+
+
+# attention --------------------------------------------------------------------------------------------------
+
+
+def _attention(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
+    """sum_j exp(s_ij - max_j s_ij) v_jd / sum_j exp(s_ij - max_j s_ij), where s_ij holds sum_c q_ic k_jc"""
+    quotients = list(dict.fromkeys(q for s in stores for q in walk(s.value) if _is_weighted_mean(q)))
+    if len(quotients) != 1:
+        return None
+    (mean,) = quotients
+    weighted, total = mean.operands
+    assert isinstance(weighted, Reduce)
+    assert isinstance(total, Reduce)
+    weight, v = sorted(weighted.body.operands, key=lambda factor: not reduces(factor))
+    match weight:
+        case Call(fn="exp", args=(Call(fn="sub", args=(score, Reduce(op="max") as top)),)):
+            pass
+        case _:
+            return None
+    cols = weighted.axes
+    if not (_is_same(total.body, total.axes, weight, cols) and _is_same(top.body, top.axes, score, cols)):
+        return None
+    match reduces(score):
+        case [Reduce(op="sum", axes=depth, body=Call(fn="mul", args=(q, k))) as product]:
+            q, k = (k, q) if set(cols) & q.free else (q, k)
+        case _:
+            return None
+    if set(cols) & q.free or reduces(v) or mean.dtype is not F32:
+        return None
+    values = tuple(a for a in domain if a in v.free and a not in score.free)
+    rows = tuple(a for a in domain if a in score.free and a not in v.free and a not in k.free)
+    batch = tuple(a for a in domain if a not in values and a not in rows)
+    sizes = [math.prod(a.extent for a in axes) for axes in (domain, cols, depth, values)]
+    if 0 in sizes or max(sizes[2:]) > HEAD_LIMIT or any(a not in mean.free for a in batch):
+        return None
+    for axis in batch:
+        if split := _group_split(axis, call("mul", k, v)):  # query heads that share keys are rows of one head
+            position = domain.index(axis)
+            domain = (*domain[:position], *split, *domain[position + 1 :])
+            simplify = Simplifier()
+            apart = _replace(stores, {axis: split[0] * split[1].extent + split[1]})
+            stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in apart)
+            return _attention(domain, stores, params)
+    dot, acc = hole("dot", product.dtype), hole("acc", mean.dtype)
+    stores = _replace(stores, {mean: acc})
+    if _all_reduces(stores):
+        return None
+    score = substitute(score, {product: dot})
+    return "attention", Attention(batch, rows, cols, depth, values, q, k, v, dot, score, acc), stores
+
+
+def _is_weighted_mean(expr: Expr) -> bool:
+    match expr:
+        case Call(fn="div", args=(Reduce(op="sum", body=Call(fn="mul")), Reduce(op="sum"))):
+            return True
+    return False
+
+
+def _is_same(a: Expr, a_axes: tuple[Var, ...], b: Expr, b_axes: tuple[Var, ...]) -> bool:
+    """Whether ``a`` is ``b`` but for the names of these axes and of those that reductions inside bind."""
+    pairs = [(a_axes, b_axes), *((x.axes, y.axes) for x, y in zip(reduces(a), reduces(b), strict=False))]
+    names: dict[Expr, Expr] = {}
+    for ours, theirs in pairs:
+        if [v.extent for v in ours] != [v.extent for v in theirs]:
+            return False
+        names |= dict(zip(ours, theirs, strict=True))
+    return rename(a, names) is b
 
 
 # contraction ------------------------------------------------------------------------------------------------
@@ -281,6 +352,8 @@ def _canonical(kernel: Kernel) -> Kernel:
             domains = {"i": r.rows, "j": r.cols}
         case Window() as w:
             domains = {"i": w.domain, "r": w.window}
+        case Attention() as t:
+            domains = {"b": t.batch, "i": t.rows, "j": t.cols, "c": t.depth, "d": t.values}
     names = canonical_names(kernel.expressions(), domains)
 
     def new(axes: tuple[Var, ...]) -> tuple[Var, ...]:
@@ -299,6 +372,11 @@ def _canonical(kernel: Kernel) -> Kernel:
             body = Rowwise(new(r.rows), new(r.cols), statistics, r.row_stores)
         case Window() as w:
             body = Window(new(w.domain), new(w.window), w.op, rename(w.value, names), w.acc)
+        case Attention() as t:
+            q, k, v, score = (rename(e, names) for e in (t.q, t.k, t.v, t.score))
+            body = Attention(
+                new(t.batch), new(t.rows), new(t.cols), new(t.depth), new(t.values), q, k, v, t.dot, score, t.acc, t.math
+            )
     stores = tuple(
         Store(s.target, tuple(rename(i, names) for i in s.index), rename(s.value, names)) for s in kernel.stores
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from gpucomp.expr.core import Expr, Reduce, Var, reduce
 from gpucomp.expr.evaluate import evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Store, Window
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
@@ -34,6 +35,33 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
             _rowwise(kernel, r, inputs, outputs)
+        case Attention() as t:
+            _attention(kernel, t, inputs, outputs)
+
+
+def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """In f64 from the products on, so that it is exact next to any order of f32 sums."""
+    groups = (body.batch, body.rows, body.cols, body.depth, body.values)
+
+    def matrix(value: Expr, *used: int) -> np.ndarray:
+        """``value`` over the batch and some groups of axes, one array dimension a group."""
+        axes = [a for g in used for a in groups[g]]
+        found = np.broadcast_to(evaluate(value, inputs, grid_of(axes)), tuple(a.extent for a in axes))
+        return found.astype(np.float64).reshape([math.prod(a.extent for a in groups[g]) for g in used])
+
+    dots = np.matmul(matrix(body.q, 0, 1, 3), matrix(body.k, 0, 2, 3).swapaxes(1, 2))
+    over = [a for g in (0, 1, 2) for a in groups[g]]
+    bound: dict[Expr, np.ndarray] = dict(grid_of(over))
+    bound[body.dot] = dots.reshape([a.extent for a in over])
+    scores = np.broadcast_to(evaluate(body.score, inputs, bound), bound[body.dot].shape)
+    scores = scores.astype(np.float64).reshape(dots.shape)
+    with np.errstate(all="ignore"):
+        power = np.exp(scores - scores.max(axis=2, keepdims=True))
+        means = np.matmul(power, matrix(body.v, 0, 2, 4)) / power.sum(axis=2, keepdims=True)
+    bound = dict(grid_of(body.domain))
+    bound[body.acc] = means.astype(np.float32).reshape([a.extent for a in body.domain])
+    for store in kernel.stores:
+        _scatter(store, bound, inputs, outputs, kernel.inputs)
 
 
 def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

@@ -21,11 +21,12 @@ from gpucomp.expr.core import (
     load,
     reduce,
     select,
+    substitute,
     var,
 )
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, DType, TensorType
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
 
 
 def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:
@@ -275,6 +276,69 @@ def average_pool(
     stores = tuple(Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc)))
     domain, axes = (tuple(v for v in vs if isinstance(v, Var)) for vs in (to, taps))
     return Kernel("pool", params, 2, Window(domain, axes, "sum", value, acc), stores, label="average pool")
+
+
+def attention(
+    rows: int,
+    cols: int,
+    depth: int,
+    values: int,
+    *,
+    heads: int = 2,
+    group: int = 1,
+    mask: str = "",
+    causal: int | None = None,
+    merged: bool = False,
+    transposed: bool = False,
+    residual: bool = False,
+    dtype: DType = F32,
+) -> Kernel:
+    """Scaled dot-product attention of ``heads``, each of ``group`` query heads; q, k and v are the first operands.
+
+    mask        ``add``: of ``dtype``, one for all heads; ``bool``: one for each row of keys; hidden scores are -inf
+    merged      one operand [rows, 3, heads, depth] holds queries, keys and values, and the result's heads are merged
+    transposed  keys are [heads, depth, cols]
+    residual    the result, plus one operand, then rectified
+    """
+    h, o, i, j = var("b0", heads), var("i0", group), var("i1", rows), var("j0", cols)
+    c, d = var("c0", depth), var("d0", values)
+    shapes: list[tuple[int, ...]]
+    if merged:
+        assert (rows, depth, group) == (cols, values, 1)
+        shapes = [(rows, 3, heads, depth)]
+        q, k, v = (load(0, (at, part, h, x), dtype) for part, (at, x) in enumerate(((i, c), (j, c), (j, d))))
+        out, shape = (i, h, d), (rows, heads, values)
+    else:
+        shapes = [(heads, group, rows, depth), (heads, depth, cols) if transposed else (heads, cols, depth)]
+        shapes.append((heads, cols, values))
+        q, v = load(0, (h, o, i, c), dtype), load(2, (h, j, d), dtype)
+        k = load(1, (h, c, j) if transposed else (h, j, c), dtype)
+        out, shape = (h, o, i, d), (heads, group, rows, values)
+    params = [TensorType(dtype, s) for s in shapes]
+    dot, acc = hole("dot", F32), hole("acc", F32)
+    score = dot * float(np.float32(depth**-0.5))
+    if mask == "add":
+        score = score + cast(load(len(params), (i, j), dtype), F32)
+        params.append(TensorType(dtype, (rows, cols)))
+    if mask == "bool":
+        score = select(load(len(params), (h, j), BOOL), score, float("-inf"))
+        params.append(TensorType(BOOL, (heads, cols)))
+    if causal is not None:
+        score = select(j <= i + causal, score, float("-inf"))
+    result: Expr = acc
+    if residual:
+        result = call("max", acc + cast(load(len(params), out, dtype), F32), 0.0)
+        params.append(TensorType(dtype, shape))
+    q, k, v = (cast(e, F32) for e in (q, k, v))
+    body = Attention((h,), (o, i) if group > 1 else (i,), (j,), (c,), (d,), q, k, v, dot, score, acc)
+    if group == 1:
+        at = {o: literal(0, o.dtype)}
+        body = replace(body, q=substitute(q, at))
+        out = tuple(substitute(e, at) for e in out)  # type: ignore[misc]
+        result = substitute(result, at)
+    store = Store(len(params), out, cast(result, dtype))
+    label = f"attention {heads}x{group}x{rows}x{cols}x{depth}x{values}"
+    return Kernel("attention", (*params, TensorType(dtype, shape)), 1, body, (store,), label=label)
 
 
 def random_inputs(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import opencl_device
 from kernel_oracle import expected
-from kernels import conv, depthwise, matmul, random_inputs, transposed
+from kernels import attention, conv, depthwise, matmul, random_inputs, transposed
 from template_cases import CASES
 from tolerance import assert_matches
 
@@ -45,6 +45,8 @@ TINY = {
     "depthwise": depthwise((1, 3, 5, 4), (3, 3), pad=1),
     "depthwise_stride": depthwise((2, 5, 4, 6), (3, 2), stride=(2, 1), dilation=(1, 2), pad=1),
     "transpose": transposed(9, 11),
+    "attention": attention(5, 6, 4, 3, heads=1, mask="bool"),
+    "attention_causal": attention(5, 5, 4, 4, heads=1, causal=0, residual=True),
 }
 KERNELS: dict[str, Kernel] = CASES | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
 # its simulator takes any schedule; f64 is what it says of itself

@@ -298,6 +298,8 @@ def attentions() -> list[Case]:
             Case((q, k, v, chosen), {"scale": 0.5, "masked": -np.inf}, terms=7),
         ]
     made.append(Case((sample(F32, 5, 4), sample(F32, 3, 4), sample(F32, 3, 2)), {"scale": 0.5}, terms=3))
+    shared = (sample(F32, 2, 3, 5, 4), sample(F32, 2, 1, 7, 4, seed=1), sample(F32, 2, 1, 7, 6, seed=2))
+    made.append(Case(shared, {"scale": 0.5, "masked": -np.inf, "causal": 1}, terms=7))
     made.append(Case((sample(F32, 5, 4), sample(F32, 3, 4), sample(F32, 3, 2), sample(BOOL, 5, 3)), terms=3))
     return made
 

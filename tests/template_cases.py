@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from kernels import add_relu, conv, layer_norm, matmul, max_pool, padded, reduction, softmax, transposed
+from kernels import add_relu, attention, conv, layer_norm, matmul, max_pool, padded, reduction, softmax, transposed
 
 from gpucomp.codegen.families import family_of
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
@@ -77,7 +77,15 @@ POOL = {
     "one": max_pool((1, 1, 1, 1), 1, 1, 0),
     "empty": max_pool((0, 4, 4, 4), 2, 2, 0),
 }
-FAMILIES = {"loops": LOOPS, "contraction": CONTRACTION, "rowwise": ROWWISE, "pool": POOL}
+ATTENTION = {
+    "plain": attention(17, 29, 40, 36),
+    "causal": attention(33, 33, 16, 16, causal=0),
+    "merged": attention(19, 19, 8, 8, merged=True, residual=True),
+    "shared_keys": attention(5, 33, 12, 20, group=3, mask="bool"),
+    "f16": attention(9, 40, 32, 24, dtype=F16, mask="add"),
+    "one_row": attention(1, 50, 200, 64),
+}
+FAMILIES = {"loops": LOOPS, "contraction": CONTRACTION, "rowwise": ROWWISE, "pool": POOL, "attention": ATTENTION}
 CASES = {f"{family}-{name}": kernel for family, cases in FAMILIES.items() for name, kernel in cases.items()}
 
 SMALLEST = Limits(threads=64, shared_bytes=8192, warp=8, registers=64, units=1, vector_bytes=16, subgroups=False)

@@ -9,7 +9,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import ACCESS_BYTES, count, places
 from gpucomp.expr.core import Expr, Var, substitute, var
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Attention, Contraction, Kernel
 
 WIDTHS = (16, 8, 4, 2)
 
@@ -17,8 +17,9 @@ WIDTHS = (16, 8, 4, 2)
 def store_width(kernel: Kernel) -> int:
     """Columns that every store of the result may take at once: side by side, aligned, at most 16 bytes."""
     body = kernel.body
-    assert isinstance(body, Contraction)
-    columns = count(body.n)
+    assert isinstance(body, (Contraction, Attention))
+    axes = body.n if isinstance(body, Contraction) else body.values
+    columns = count(axes)
     for width in WIDTHS:
         fits = all(width * kernel.params[s.target].dtype.nbytes <= ACCESS_BYTES for s in kernel.stores)
         if columns % width or not fits:
@@ -27,7 +28,7 @@ def store_width(kernel: Kernel) -> int:
         at = lanes_of(var("flat", columns), quotient, lane, width)
         flat = next(iter(at))
         assert isinstance(flat, Var)
-        rewrite = Rewriter(kernel.params, {v: substitute(e, at) for v, e in places(body.n, flat).items()})
+        rewrite = Rewriter(kernel.params, {v: substitute(e, at) for v, e in places(axes, flat).items()})
         if all(is_aligned(rewrite.offset(s.target, s.index), lane, width) for s in kernel.stores):
             return width
     return 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernels_templates.attention.mma import FAMILY as ATTENTION_MMA
+from gpucomp.kernels_templates.attention.simt import FAMILY as ATTENTION
 from gpucomp.kernels_templates.contraction.amd import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
 from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
@@ -23,6 +25,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Contraction: (MALI, GEMV, AMD, WGMMA, MMA, SIMT),
     Rowwise: (ROWWISE,),
     Window: (POOL_WINDOW, POOL),
+    Attention: (ATTENTION_MMA, ATTENTION),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
 

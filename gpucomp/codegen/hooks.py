@@ -9,6 +9,7 @@ from typing import Any
 
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.amd import amd_hooks
+from gpucomp.codegen.attention import attention_hooks, mma_attention_hooks
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.depthwise import depthwise_hooks
@@ -86,4 +87,6 @@ HOOKS: Mapping[str, Hooks] = {
     "pool/window": depthwise_hooks,
     "depthwise": depthwise_hooks,
     "loops/transpose": transpose_hooks,
+    "attention/simt": attention_hooks,
+    "attention/mma": mma_attention_hooks,
 }

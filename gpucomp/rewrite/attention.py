@@ -5,9 +5,14 @@ attention(q, k, v, mask)  =  matmul(softmax(matmul(q, k^T) * scale [masked]), v)
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from gpucomp import ops
-from gpucomp.ir.graph import Node, Value, constant_value
-from gpucomp.ir.types import BOOL
+from gpucomp.ir.graph import Node, Value, constant, constant_value
+from gpucomp.ir.types import BOOL, F64
+from gpucomp.kernel import HEAD_LIMIT
 from gpucomp.rewrite.match import either_way, is_constant, like, splat
 from gpucomp.rewrite.rule import Uses, rule
 
@@ -58,8 +63,64 @@ def _is_product(value: Value) -> bool:
 
 
 @rule(ops.Attention)
+def recognise_causal(node: Node) -> Value | None:
+    """attention(q, k, v, lower triangle)  ->  attention(q, k, v, causal), where every row sees its own column"""
+    match node.inputs:
+        case (q, k, v, mask) if (array := constant_value(mask)) is not None and node.attrs.get("causal") is None:
+            hidden = _hidden(array, node.attrs.get("masked", 0.0))
+            rows, columns = q.shape[-2], k.shape[-2]
+            shape = (rows, columns)
+            if hidden is None or array.shape[-2:] != shape or array.size != rows * columns:
+                return None
+            seen = array.reshape(shape) if mask.type.dtype is BOOL else array.reshape(shape) == 0
+            offset = int(seen[0].sum()) - 1
+            if offset < 0 or not np.array_equal(seen, np.tri(rows, columns, offset, dtype=np.bool_)):
+                return None
+            return ops.Attention(q, k, v, **{**node.attrs, "masked": hidden, "causal": offset})
+    return None
+
+
+def _hidden(mask: np.ndarray, masked: float) -> float | None:
+    """The score that hides a column beside any that is seen; ``None`` when ``mask`` puts no such score anywhere."""
+    if mask.dtype != np.bool_:
+        others = np.unique(mask[mask != 0])
+        if others.size != 1:
+            return None
+        masked = float(others[0])
+    return masked if masked <= HIDDEN else None
+
+
+HIDDEN = -1e30  # beside a score of any size that occurs, exp of such a difference is 0
+
+
+def _fits(node: Node) -> bool:
+    """Whether attention engines take the node: heads that fit, f32 sums, a batch that the scores have."""
+    q, k, v = node.inputs[:3]
+    sizes = (*q.shape, *k.shape, *v.shape)
+    scores = np.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+    return (
+        q.type.dtype is not F64
+        and 0 not in sizes
+        and 1 < k.shape[-1] <= HEAD_LIMIT
+        and v.shape[-1] <= HEAD_LIMIT
+        and k.shape[-2] > 1
+        and math.prod(scores) == math.prod(node.types[0].shape[:-2])
+    )
+
+
+@rule(ops.Attention)
+def decompose_unfit_attention(node: Node) -> Value | None:
+    """attention(q, k, v, mask, scale)  ->  its pieces, where no engine takes it"""
+    return None if _fits(node) else _decomposed(node)
+
+
+@rule(ops.Attention)
 def decompose_attention(node: Node) -> Value | None:
     """attention(q, k, v, mask, scale)  ->  matmul(softmax(matmul(q, k^T) * scale + mask), v)"""
+    return _decomposed(node)
+
+
+def _decomposed(node: Node) -> Value:
     q, k, v, *masks = node.inputs
     rank = k.type.rank
     scores = ops.MatMul(q, ops.Transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2)), name=node.name)
@@ -71,8 +132,12 @@ def decompose_attention(node: Node) -> Value | None:
             scores = ops.Where(mask, scores, like(node.attrs.get("masked", 0.0), scores))
         else:
             scores = ops.Add(scores, mask)
+    if (causal := node.attrs.get("causal")) is not None:
+        seen = constant(np.tri(q.shape[-2], k.shape[-2], int(causal), dtype=np.bool_))
+        scores = ops.Where(seen, scores, like(node.attrs.get("masked", 0.0), scores))
     return ops.MatMul(ops.Softmax(scores, axis=scores.type.rank - 1), v, name=node.name)
 
 
-RULES = (recognise_attention,)
+RULES = (recognise_attention, recognise_causal)
 DECOMPOSITION = (decompose_attention,)
+UNFIT = (decompose_unfit_attention,)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, loads
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.schedule.device import Device
 from gpucomp.schedule.space import Geometry, Work
 
@@ -55,12 +55,22 @@ def operations(kernel: Kernel) -> float:
         case Rowwise():
             per_point = sum(count(s.value) + 1 for s in body.statistics)
             return points * (per_point + stored)
+        case Attention():
+            pairs, depth, values = (
+                math.prod(v.extent for v in axes)
+                for axes in (body.batch + body.rows + body.cols, body.depth, body.values)
+            )
+            # of a pair: two products, the score, a difference, exp, the total
+            return points * stored + pairs * (2 * depth + 2 * values + count(body.score) + 3)
 
 
 def traffic(kernel: Kernel) -> float:
     """Bytes that must move at least once: every result, and of every operand no more than its loads can touch."""
     body = kernel.body
-    inner = body.k if isinstance(body, Contraction) else body.window if isinstance(body, Window) else ()
+    inner: tuple[Var, ...] = ()
+    match body:
+        case Contraction(k=inner) | Window(window=inner) | Attention(cols=inner):
+            pass
     times = math.prod(v.extent for v in (*body.domain, *inner))
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
     count: dict[int, float] = {}
@@ -109,11 +119,12 @@ def _parts(expr: Expr) -> list[Reduce]:
 def math_of(kernel: Kernel, device: Device) -> str:
     """The fastest arithmetic that the kernel's meaning allows on the device."""
     body = kernel.body
-    if not isinstance(body, Contraction):
+    if not isinstance(body, (Contraction, Attention)):
         return "fma"
     name = body.acc.dtype.name
     if name == "f32":
-        name = _operand_type(body.a, body.b) or body.math
+        operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
+        name = _operand_type(*operands) or body.math
     elif name == "i32":
         name = "s8"
     return name if device.matrix.get(name) else "fma"

@@ -13,7 +13,7 @@ from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
 from gpucomp.codegen.render import render
-from gpucomp.kernel import Contraction, Rowwise
+from gpucomp.kernel import Attention, Contraction, Rowwise
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
 
@@ -23,7 +23,7 @@ GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8)
 
 def terms_of(kernel) -> int:
     match kernel.body:
-        case Contraction(k=axes) | Rowwise(cols=axes):
+        case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes):
             return max(1, math.prod(a.extent for a in axes))
     return 1
 

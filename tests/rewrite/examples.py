@@ -33,7 +33,7 @@ THEMES = {
     "movement": movement.RULES,
     "layout": layout.RULES,
     "fuse_norms": fuse_norms.RULES,
-    "attention": (*attention.RULES, *attention.DECOMPOSITION),
+    "attention": (*attention.RULES, *attention.DECOMPOSITION, *attention.UNFIT),
 }
 RULES: tuple[Rule, ...] = tuple(r for rules in THEMES.values() for r in rules)
 
@@ -84,6 +84,11 @@ def attention_pieces(*, masked: bool = False) -> Value:
     else:
         scores = ops.Add(scores, tensor("mask", 2, 1, 1, 11))
     return ops.MatMul(ops.Softmax(scores, axis=3), v)
+
+
+def masked_attention(mask: np.ndarray, *, head: int = 7, masked: float = -np.inf) -> Value:
+    q, k, v = tensor("q", 2, 5, head), tensor("k", 2, 6, head), tensor("v", 2, 6, 3)
+    return ops.Attention(q, k, v, constant(mask), scale=0.3, masked=masked)
 
 
 def swapped(x: Value) -> Value:
@@ -224,6 +229,8 @@ _EXAMPLES: dict[str, Example] = {
     ),
     # attention
     "recognise_attention": expression(attention_pieces(), 18),
+    "recognise_causal": expression(masked_attention(np.tri(5, 6, 1, dtype=np.bool_)), 18),
+    "decompose_unfit_attention": expression(masked_attention(np.tri(5, 6, dtype=np.bool_), head=257), 300),
     "decompose_attention": expression(
         ops.Attention(
             tensor("q", 3, 5, 7), tensor("k", 3, 11, 7), tensor("v", 3, 11, 2), tensor("m", 5, 11, dtype=BOOL),

@@ -16,6 +16,7 @@ from rewrite.examples import (
     X,
     Y,
     centred,
+    masked_attention,
     padded,
     rooted,
     swapped,
@@ -343,5 +344,15 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "another axis": graph_of(ops.MatMul(ops.Softmax(_SCORES, axis=1), tensor("v", 2, 11, 3))),
         "no product of matrices": graph_of(ops.MatMul(ops.Softmax(X, axis=2), tensor("v", 2, 5, 3))),
     },
+    "recognise_causal": {
+        "another triangle": graph_of(masked_attention(np.tri(5, 6, 1, dtype=np.bool_)[::-1].copy())),
+        "a first row that sees nothing": graph_of(masked_attention(np.tri(5, 6, -1, dtype=np.bool_))),
+        "hidden columns that count": graph_of(masked_attention(np.tri(5, 6, dtype=np.bool_), masked=-100.0)),
+        "two numbers above the diagonal": graph_of(
+            masked_attention(np.triu(np.full((5, 6), -1e36, np.float32), 1) * np.arange(1, 7, dtype=np.float32) / 9)
+        ),
+        "a mask of each row of keys": graph_of(masked_attention(np.tri(1, 6, 2, dtype=np.bool_))),
+    },
+    "decompose_unfit_attention": {"heads that fit": graph_of(masked_attention(np.tri(5, 6, dtype=np.bool_)))},
     "decompose_attention": {"its pieces": graph_of(ops.MatMul(_WEIGHTS, tensor("v", 2, 11, 3)))},
 }  # fmt: skip

@@ -1,5 +1,6 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 from builders import graph_of, ops_of, scalar, tensor
 from rewrite.examples import attention_pieces, draw
@@ -10,10 +11,11 @@ from gpucomp import ops
 from gpucomp.errors import ShapeError
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
-from gpucomp.ir import BOOL, F64, format_graph
+from gpucomp.ir import BOOL, F64, Graph, constant, format_graph
 from gpucomp.passes import BASICS, PIPELINE, run_pipeline
 from gpucomp.rewrite import attention
 from gpucomp.rewrite.rule import apply_rules
+from gpucomp.targets import resolve
 
 
 def recognised(graph):
@@ -49,6 +51,37 @@ def test_scale_and_mask_become_attributes_and_an_operand(masked):
     assert node.attrs["masked"] == (-1e9 if masked else 0)
     assert node.inputs[3].attrs["label"] == "mask"
     assert_matches(interpret(after, inputs)[0], interpret(graph, inputs)[0], terms=18)
+
+
+@pytest.mark.parametrize("hidden", [-np.inf, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("added", [False, True])
+def test_a_constant_triangle_is_no_operand_and_means_the_same_taken_apart(added, hidden):
+    seen = np.tri(5, 7, 2, dtype=np.bool_)
+    mask = constant(np.where(seen, 0, hidden).astype(np.float32)) if added else constant(seen)
+    q, k, v = tensor("q", 2, 5, 3), tensor("k", 2, 7, 3), tensor("v", 2, 7, 4)
+    graph = graph_of(ops.Attention(q, k, v, mask, masked=hidden))
+    inputs = draw(graph)
+
+    after = recognised(graph)
+    apart = apply_rules(after, attention.DECOMPOSITION)
+
+    (node,) = after.nodes()[-1:]
+    assert (node.op, node.attrs["causal"], len(node.inputs)) == (ops.Attention, 2, 3)
+    assert "Attention" not in ops_of(apart)
+    for found in (after, apart):
+        assert_matches(interpret(found, inputs)[0], interpret(graph, inputs)[0], terms=7)
+
+
+@pytest.mark.parametrize(
+    ("target", "kept"), [("cuda:sm_80", 1), ("opencl:pocl", 1), ("opencl:generic", 1), ("opencl:mali", 0), ("cpu", 0)]
+)
+def test_a_target_with_an_engine_keeps_what_the_engine_takes(target, kept):
+    small = ops.Attention(tensor("q", 2, 5, 7), tensor("k", 2, 11, 7), tensor("v", 2, 11, 3), scale=0.5)
+    wide = ops.Attention(tensor("a", 5, 300), tensor("b", 11, 300), tensor("c", 11, 3))
+
+    after = run_pipeline(Graph((*graph_of(small).inputs, *graph_of(wide).inputs), (small, wide)), target=resolve(target))
+
+    assert Counter(ops_of(after))["Attention"] == kept
 
 
 def test_a_transposed_key_is_read_as_it_was():

@@ -1,0 +1,175 @@
+"""The parameters of the attention family's `mma` engine: FlashAttention-2 on mma.sync, 16 rows of queries a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.copies import copyable, stored
+from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernels_templates.attention import simt
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+
+PARAMS = (
+    Param("warps", (1, 2, 4, 8), "warps of a work-group, each with 16 rows (queries)"),
+    Param("tile_n", (16, 32, 64, 128), "columns (keys and values) of one shared-memory stage"),
+    simt.SPLITS,
+)
+BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
+PAD = 8  # elements behind a shared row: 16 bytes, so that eight rows that ldmatrix reads lie in different banks
+KEPT_DEPTH = 128  # the deepest head whose queries stay in registers
+MAX_GROUPS = (1 << 31) - 1
+ADDRESSES = 48  # registers for addresses and what else the loops keep, at most
+FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared memory, which is aligned so
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if "mma_sm80" not in features:
+        return "the device has no mma.sync of sm_80"
+    body = kernel.body
+    assert isinstance(body, Attention)
+    types = {stored(e).dtype for e in (body.q, body.k, body.v)}
+    if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16}:
+        return "queries, keys and values of f16, or all of bf16, expected"
+    for name, value, rows, inner in _operands(body):
+        found = copyable(kernel, value, rows, inner)
+        if not found.width or not found.by_depth:
+            return f"{name} cannot be copied along its heads: {found.reason or 'its rows are neighbours in memory'}"
+    return ""
+
+
+def _operands(body: Attention) -> tuple:
+    return (
+        ("q", body.q, body.rows, body.depth),
+        ("k", body.k, body.cols, body.depth),
+        ("v", body.v, body.cols, body.values),
+    )
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """As for `simt`; ``q_wide``, ``k_wide``, ``v_wide``: elements that one asynchronous copy takes."""
+    body = kernel.body
+    assert isinstance(body, Attention)
+    found = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)}
+    return {**simt.problem(kernel), **found}
+
+
+def _up(value: int) -> int:
+    return -(-value // BLOCK) * BLOCK
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    tile_m, tiles_n = BLOCK * s.warps, -(-p.n // s.tile_n)
+    depth_pad, values_pad = _up(p.depth), _up(p.values)
+    tiles_m = -(-p.m // tile_m)
+    return {
+        "threads": 32 * s.warps,
+        "tile_m": tile_m,
+        "depth_pad": depth_pad,
+        "values_pad": values_pad,
+        "pitch": depth_pad + PAD,
+        "v_pitch": values_pad + PAD,
+        "keep_q": int(depth_pad <= KEPT_DEPTH),
+        "out_vector": min(2, p.out_wide),
+        "part_words": 4 + values_pad // 2,
+        "tiles_m": max(1, tiles_m),
+        "tiles": tiles_m * p.batch,
+        "tiles_per_split": -(-tiles_n // s.splits),
+    }
+
+
+def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """The rows of queries, and one stage of keys and of values."""
+    d = SimpleNamespace(**derive(s, p))
+    return 2 * ((d.tile_m + s.tile_n) * d.pitch + s.tile_n * d.v_pitch)
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    return dynamic_shared_bytes(s, p) + (FLAG_BYTES if s.splits > 1 else 0)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Sums of a warp's values and scores (kernels.md 2.10), queries where they stay, fragments, 40 for the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    return d.values_pad // 2 + s.tile_n // 2 + (d.depth_pad // 4 if d.keep_q else 4) + 8 + 40
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while registers are plenty."""
+    return registers(s, p) + ADDRESSES
+
+
+def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    d = SimpleNamespace(**derive(s, p))
+    return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if (used := registers(s, p)) > limits.registers:
+        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if workspace_bytes(s, p) > simt.MAX_WORKSPACE:
+        yield "the partial results of the splits need more than 2 GiB"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry(
+        (d.tiles, s.splits if d.tiles else 1, 1),
+        (d.threads, 1, 1),
+        dynamic_shared_bytes=dynamic_shared_bytes(s, p),
+        workspace_bytes=workspace_bytes(s, p),
+        counter_bytes=4 * d.tiles if s.splits > 1 else 0,
+    )
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """FlashAttention-2's 64 rows, fewer where that leaves units idle; 64 columns, fewer for wide heads; then splits."""
+    candidates = [
+        {"warps": warps, "tile_n": tile_n, "splits": 1}
+        for warps in (4, 2, 1)
+        for tile_n in (64, 32, 16)
+        if not list(objections(SimpleNamespace(warps=warps, tile_n=tile_n, splits=1), p, limits))
+    ]
+    filling = [s for s in candidates if p.batch * -(-p.m // (BLOCK * s["warps"])) >= 0.8 * limits.units]
+    schedule = filling[0] if filling else next(s for s in candidates if s["warps"] == candidates[-1]["warps"])
+    d = SimpleNamespace(**derive(SimpleNamespace(**schedule), p))
+
+    def is_legal(splits: int) -> bool:
+        return not list(objections(SimpleNamespace(**{**schedule, "splits": splits}), p, limits))
+
+    return schedule | {"splits": simt.smallest_split(d.tiles, -(-p.n // schedule["tile_n"]), limits.units, is_legal)}
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    d = SimpleNamespace(**derive(s, p))
+    stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
+    return Work(
+        macs=d.tile_m * s.tile_n * stages * (d.depth_pad + d.values_pad),
+        cache_bytes=2 * (d.tile_m + stages * s.tile_n) * (p.depth + p.values),
+        steps=stages + 1,
+        math="f16",
+        extra_us=2 + 0.2 * s.splits if s.splits > 1 else 0.0,
+    )
+
+
+FAMILY = Family(
+    "attention",
+    "attention/mma.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "mma",
+    accepts=accepts,
+    work=work,
+)

@@ -1,0 +1,235 @@
+"""Fused attention on matrix units: numpy's answer in every thread order, no races, mistakes that are seen, budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import attention, into_part, random_inputs
+from template_cases import default
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernels_templates.attention.mma import registers_taken, shared_bytes
+from gpucomp.precision import retyped
+from gpucomp.targets import cuda, opencl
+
+MMA = FAMILIES["attention/mma"]
+SM_80 = cuda.manifest("sm_80")
+
+
+def tile(warps, tile_n, splits):
+    return {"warps": warps, "tile_n": tile_n, "splits": splits}
+
+
+# what the engine can do: derived sizes that prove it, kernel, schedule
+CASES = {
+    "f16": ({"k_wide": 8, "keep_q": 1}, attention(17, 40, 64, 64, dtype=F16), tile(2, 16, 1)),
+    "bf16": ({"v_wide": 8}, attention(17, 64, 64, 32, dtype=BF16, mask="add", residual=True), tile(1, 32, 1)),
+    "heads that are no whole steps": ({"depth_pad": 48, "values_pad": 32}, attention(9, 33, 40, 24, dtype=F16),
+                                      tile(1, 32, 1)),
+    "copies of 4 bytes": ({"q_wide": 2, "v_wide": 4}, attention(7, 17, 6, 12, dtype=F16), tile(1, 16, 1)),
+    "a boolean mask": ({"causal": -1}, attention(5, 129, 32, 32, dtype=F16, mask="bool"), tile(1, 64, 1)),
+    "causal": ({"causal": 0}, attention(64, 64, 16, 16, dtype=F16, causal=0), tile(1, 16, 1)),
+    "causal, split": ({"causal": 0}, attention(65, 65, 16, 16, dtype=F16, causal=0), tile(2, 16, 3)),
+    "one row, split": ({"tiles_per_split": 2}, attention(1, 197, 64, 64, dtype=F16), tile(1, 32, 4)),
+    "more splits than stages": ({"tiles_per_split": 1}, attention(3, 33, 16, 16, dtype=BF16), tile(1, 32, 3)),
+    "keys that heads share": ({"m": 51}, attention(17, 33, 32, 32, group=3, dtype=F16), tile(2, 32, 1)),
+    "one merged operand": ({"tiles_m": 3}, attention(65, 65, 16, 16, merged=True, residual=True, dtype=F16),
+                           tile(2, 32, 1)),
+    "vit": ({"tiles_m": 4}, attention(197, 197, 64, 64, heads=1, dtype=F16), tile(4, 64, 1)),
+    "head of 200": ({"keep_q": 0}, attention(9, 33, 200, 200, dtype=F16), tile(1, 16, 1)),
+    "into a part": ({"out_vector": 1}, into_part(attention(9, 17, 16, 8, dtype=F16), 3, 1, 2), tile(1, 16, 1)),
+}  # fmt: skip
+
+
+def launch(kernel, source, built, inputs, **how):
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    geometry = source.geometry
+    args = [*map(np.ascontiguousarray, inputs), *outputs]
+    if geometry.workspace_bytes:
+        args += [np.full(geometry.workspace_bytes, 255, np.uint8), np.zeros(geometry.counter_bytes, np.uint8)]
+    built.run(geometry.groups, geometry.items, args, dynamic_shared=geometry.dynamic_shared_bytes, **how)
+    if geometry.counter_bytes:
+        assert not args[-1].any(), "counters are left zeroed"
+    return outputs
+
+
+def assert_right(kernel, outputs, inputs):
+    for actual, right in zip(outputs, expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=kernel.body.cols[0].extent)
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {name: render(k, s, SM_80, f"k{i}", MMA) for i, (name, (_, k, s)) in enumerate(CASES.items())}
+    found = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(CASES, zip(sources.values(), found, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_gives_numpy_s_answer_in_any_thread_order(name, built):
+    proof, kernel, schedule = CASES[name]
+    problem = MMA.problem(kernel)
+    sizes = problem | MMA.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    assert {k: sizes[k] for k in proof} == proof
+    inputs = random_inputs(kernel)
+
+    results = [launch(kernel, *built[name], inputs, order=order, seed=9) for order in ORDERS]
+
+    assert_right(kernel, results[0], inputs)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_row_whose_scores_are_all_infinitely_low_is_nan_and_no_other_is(built):
+    kernel = CASES["bf16"][1]
+    inputs = random_inputs(kernel)
+    inputs[3][4], inputs[3][5, :32], inputs[3][6, 32:] = -np.inf, -np.inf, -np.inf
+
+    assert_right(kernel, launch(kernel, *built["bf16"], inputs), inputs)
+
+
+MISTAKES = {  # case, text, what stands there instead
+    "values keep an old maximum's scale": ("vit", "acc[j / 2][i * 2 + j % 2] *= factor;", ";"),
+    "totals keep an old maximum's scale": ("vit", "total[i] *= factor;", ""),
+    "weights of the other row": ("vit", "+ i % 2 * 2", "+ (1 - i % 2) * 2"),
+    "halves of weights swapped": ("vit", "pair[0]).bits | (unsigned)gc_float_to_half(pair[1])",
+                                  "pair[1]).bits | (unsigned)gc_float_to_half(pair[0])"),
+    "values not turned": ("vit", "gc_ldmatrix_x4_trans", "gc_ldmatrix_x4"),
+    "fragments of keys swapped": ("vit", "q_part[c], k_part + 2", "q_part[c], k_part"),
+    "keys not waited for": ("vit", "gc_cp_async_wait<0>();", "gc_cp_async_wait<1>();"),
+    "a column past the end has weight": ("vit", "col < 197", "col < 198"),
+    "the diagonal is hidden": ("causal", "col <= row", "col < row"),
+    "the next column is seen": ("causal", "col <= row", "col <= row + 1"),
+    "a stage too few below the diagonal": ("causal", "seen = first_row + 16", "seen = first_row"),
+    "a split is lost": ("one row, split", "part < 4", "part < 3"),
+    "a total of one lane": ("vit", "sum += gc_shfl_xor(sum, 2);", ""),
+    "rows past the end are stored": ("vit", "if (row < 197)", "if (row < 256)"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mistaken():
+    pairs = []
+    for position, (case, right, wrong) in enumerate(MISTAKES.values()):
+        _, kernel, schedule = CASES[case]
+        source = render(kernel, schedule, SM_80, f"m{position}", MMA)
+        assert right in source.text, (case, right, source.text)
+        pairs.append((source.text.replace(right, wrong), source.name))
+    return dict(zip(MISTAKES, compile_many(pairs), strict=True))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_text_is_seen(name, mistaken, built):
+    case = MISTAKES[name][0]
+    kernel, source = CASES[case][1], built[case][0]
+    inputs = random_inputs(kernel)
+    inputs[0] = (inputs[0] * 4).astype(inputs[0].dtype)  # maxima that grow from stage to stage
+    if "split" in case:
+        inputs = random_inputs(kernel)
+    assert_right(kernel, launch(kernel, *built[case], inputs), inputs)
+
+    with pytest.raises((AssertionError, CudaOnCpuError)):
+        assert_right(kernel, launch(kernel, source, mistaken[name], inputs), inputs)
+
+
+BARRIER = "__syncthreads();"
+RACES = {"one work-group": (attention(33, 40, 16, 16, heads=1, dtype=F16), tile(4, 16, 1), 2),
+         "splits": (attention(33, 40, 16, 16, heads=1, dtype=F16), tile(4, 16, 2), 4)}  # fmt: skip
+MISSING = [("one work-group", 0), ("one work-group", 1)]
+
+
+@pytest.fixture(scope="module")
+def watched():
+    sources = {name: render(k, s, SM_80, f"r{i}", MMA) for i, (name, (k, s, _)) in enumerate(RACES.items())}
+    texts = {(name, None): source.text for name, source in sources.items()}
+    for name, number in MISSING:
+        parts = sources[name].text.split(BARRIER)
+        parts[number : number + 2] = [parts[number] + parts[number + 1]]
+        texts[name, number] = BARRIER.join(parts)
+    built = compile_many([(text, sources[key[0]].name) for key, text in texts.items()], sanitizer="thread")
+    return {key: (sources[key[0]], found) for key, found in zip(texts, built, strict=True)}
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_it_has_no_race(name, watched):
+    kernel, _, barriers = RACES[name]
+    source, built = watched[name, None]
+    assert source.text.count(BARRIER) == barriers
+
+    launch(kernel, source, built, random_inputs(kernel), order="shuffled")
+
+
+@pytest.mark.parametrize(("name", "number"), MISSING)
+def test_a_missing_barrier_is_a_race(name, number, watched):
+    kernel = RACES[name][0]
+
+    with pytest.raises(RaceError):
+        launch(kernel, *watched[name, number], random_inputs(kernel))
+
+
+REAL = {
+    "bert": attention(128, 128, 64, 64, heads=12, mask="add", dtype=F16),
+    "gpt2": attention(1024, 1024, 64, 64, heads=12, causal=0, dtype=BF16),
+    "wide": attention(512, 512, 256, 256, heads=4, dtype=F16),
+    "decoding": attention(1, 2048, 128, 128, heads=8, group=4, dtype=F16),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("arch", [a for a in cuda.ARCHITECTURES if "mma_sm80" in cuda.FEATURES[a]])
+def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
+    target, kernel = cuda.manifest(arch), REAL[name]
+    schedule = default(kernel, target.limits, MMA)
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**MMA.problem(kernel))
+    source = render(kernel, schedule, target, "k0", MMA)
+
+    used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
+
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+    assert used.shared_bytes + source.geometry.dynamic_shared_bytes == shared_bytes(s, p)
+    assert MMA.derive(s, p)["values_pad"] // 2 <= used.registers <= registers_taken(s, p)
+
+
+def test_it_takes_what_matrix_units_multiply_and_copies_move():
+    half = attention(9, 16, 16, 16, dtype=F16)
+    computed = replace(half, body=replace(half.body, q=half.body.q * 2.0))
+    stays_wide = attention(9, 16, 16, 16)
+    narrowed = retyped(stays_wide, [replace(t, dtype=F16) for t in stays_wide.params], F16)
+
+    for kernel in (half, narrowed):
+        assert engines_of(kernel, SM_80.features)[0] is MMA
+        assert narrowed.body.acc.dtype is F32
+    for kernel, features, reason in (
+        (half, cuda.FEATURES["sm_75"], "no mma.sync"),
+        (half, opencl.FEATURES["amd"], "no mma.sync"),
+        (stays_wide, SM_80.features, "f16, or all of bf16"),
+        (computed, SM_80.features, "f16, or all of bf16"),
+        (attention(9, 16, 16, 16, dtype=F16, transposed=True), SM_80.features, "along its heads"),
+        (attention(9, 16, 5, 16, dtype=F16), SM_80.features, "along its heads"),
+    ):
+        assert reason in MMA.accepts(kernel, features)
+
+
+@pytest.mark.parametrize("change", [{"tile_n": 128}, {"warps": 8}])
+def test_it_objects_to_what_cannot_run(change):
+    problem = MMA.problem(attention(300, 300, 256, 256, dtype=F16))
+    limits = cuda.manifest("sm_86").limits
+
+    assert MMA.reasons(tile(1, 16, 1), problem, limits) == []
+    assert MMA.reasons(tile(1, 16, 1) | change | {"tile_n": 128}, problem, limits) != []
+
+
+def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
+    limits = cuda.manifest("sm_90a").limits
+
+    assert default(REAL["decoding"], limits, MMA)["splits"] > 4
+    assert default(REAL["gpt2"], limits, MMA) == {"warps": 4, "tile_n": 64, "splits": 1}
