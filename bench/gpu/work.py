@@ -7,6 +7,7 @@ Children are forked: they know the list of work without its being sent. What is 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import json
 import multiprocessing
@@ -26,6 +27,7 @@ from gpucomp.errors import DeviceLostError, GpucompError
 
 ERRORS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, OSError, RuntimeError,
           TypeError, ValueError)  # fmt: skip
+PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 GRACE_S = 25.0  # for what is being done when the time is over
 
 
@@ -221,6 +223,7 @@ def _serve(
 ) -> None:
     """A child's life. What it prints goes to ``log``; the parent's ends of pipes are not its own."""
     os.setpgid(0, 0)  # so that what it starts ends with it
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)  # nobody is left to end it: it holds the device
     for other in inherited:
         other.close()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

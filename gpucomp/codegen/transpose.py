@@ -84,11 +84,12 @@ def transpose_hooks(
     ]
     lines, (offset,) = Emitter(printer, known, prefix="l").values([source.index[0]])
     # where the tile holds what this work-item writes: the axes change places
-    element = printer.widened(f"tile[fast][{'slow + step' if derived.rows < s.tile else 'slow'}]", dtype)
+    element = printer.fetched(f"tile[fast][{'slow + step' if derived.rows < s.tile else 'slow'}]", dtype)
+    converted = dtype in printer.dialect.converted  # it has no variables: the tile holds values
     return {
         "index": printer.dialect.index_type(max(p.reading, p.writing, derived.tiles) + s.tile),
-        "type": printer.dialect.storage_type(dtype),
+        "type": printer.dialect.moved_type(dtype),
         "load": lines,
-        "loaded": f"{name}[{offset}]",
+        "loaded": printer.load(source.source, offset) if converted else f"{name}[{offset}]",
         "store": Emitter(printer, known | {stage: element}).store(stores),
     }

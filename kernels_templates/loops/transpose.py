@@ -55,7 +55,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if not s.tile <= s.threads <= s.tile * s.tile:
         yield f"{s.threads} work-items do not divide a tile of {s.tile} by {s.tile} into rows"
         return
-    shared = s.tile * (s.tile + 1) * p.width
+    shared = s.tile * (s.tile + 1) * (4 if p.width == 2 else p.width)  # f16 is four bytes to OpenCL
     if shared > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if derive(s, p)["tiles"] > MAX_GROUPS:
@@ -71,7 +71,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     side = min(p.reading, p.writing)
     tile = 64 if p.width <= 2 and side >= 64 else 32
     while tile > 8 and (
-        tile >= 2 * side or tile * (tile + 1) * p.width > limits.shared_bytes or tile * 4 > limits.threads
+        tile >= 2 * side or tile * (tile + 1) * max(4, p.width) > limits.shared_bytes or tile * 4 > limits.threads
     ):
         tile //= 2
     while tile > 16 and p.batch * -(-p.reading // tile) * -(-p.writing // tile) < limits.units:

@@ -483,6 +483,15 @@ def test_the_cases_are_distinct_kernels_of_all_engines_with_constant_weights_and
     assert reached == set(FAMILIES)
 
 
+def test_looking_for_cases_opens_no_driver(monkeypatch):
+    """A forked process hangs in a driver that its parent has opened."""
+    pyopencl = pytest.importorskip("pyopencl")
+    opencl.devices.cache_clear()
+    monkeypatch.setattr(pyopencl, "get_platforms", lambda: pytest.fail("a driver was asked for its platforms"))
+
+    assert any(name.startswith("mali-") for name in correct.cases())
+
+
 class Sanitizer:
     """Stands in for compute-sanitizer."""
 
@@ -531,3 +540,71 @@ def test_a_number_beyond_a_narrow_type_is_to_be_an_infinity():
     assert checks.error_of(np.array([1.0, -np.inf], np.float16), wanted) == 0
     assert checks.error_of(np.array([1.0, np.inf], np.float16), wanted) == math.inf
     assert checks.error_of(np.array([1.0, -np.inf]), wanted) == math.inf
+
+
+# ---- clocks ----
+
+
+def test_clocks_come_from_nvidia_smi_where_there_is_no_pynvml(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '1980, 3201, 41, 512.25'\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(devices.shutil, "which", lambda name: str(tool))
+    run = subprocess.run
+    monkeypatch.setattr(devices.subprocess, "run", lambda command, **how: run([str(tool), *command[1:]], **how))
+
+    assert devices.smi_clocks() == {"sm_mhz": 1980, "memory_mhz": 3201, "celsius": 41, "watts": 512.25}
+    tool.write_text("#!/bin/sh\necho 'No devices were found'\n")
+    assert devices.smi_clocks() == {}
+
+
+class Nvml:
+    """Stands in for pynvml."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NVMLError = RuntimeError
+
+    def __init__(self, broken=False):
+        self.broken = broken
+
+    def nvmlInit(self):
+        if self.broken:
+            raise self.NVMLError("driver not loaded")
+
+    def nvmlDeviceGetHandleByIndex(self, number):
+        return number
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+        return 0x4 | 0x40
+
+    def nvmlDeviceGetClockInfo(self, handle, kind):
+        return {1: 1755, 2: 3201}[kind]
+
+    def nvmlDeviceGetTemperature(self, handle, sensor):
+        return 60
+
+    def nvmlDeviceGetPowerUsage(self, handle):
+        return 699_500
+
+
+@pytest.mark.parametrize(
+    ("nvml", "found"),
+    [
+        (
+            Nvml(),
+            {
+                "sm_mhz": 1755,
+                "memory_mhz": 3201,
+                "celsius": 60,
+                "watts": 699.5,
+                "held_by": ["power cap", "hardware thermal"],
+            },
+        ),
+        (Nvml(broken=True), {}),
+    ],
+)
+def test_clocks_and_what_holds_them_back_come_from_pynvml(nvml, found, monkeypatch):
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(devices.importlib, "import_module", lambda name: nvml)
+
+    assert devices.nvml_clocks() == found

@@ -360,3 +360,21 @@ def test_a_target_as_plain_data_is_the_target():
     device = type("D", (), {"target": cuda.manifest("sm_90a"), "cache_bytes": 7, "name": "X"})()
 
     assert devices.Described(**json.loads(json.dumps(devices.described(device)))).target() == device.target
+
+
+@pytest.mark.slow
+def test_an_opencl_device_is_checked_and_measured_by_the_same_stages(tmp_path):
+    pytest.importorskip("pyopencl")
+    only = ("loops-add_relu-*-0", "rowwise-softmax-*-0", "empty", "fp32-ReduceMean*")
+    command = [sys.executable, "-m", "bench.gpu", "probe", "correct", "kernels", "--target", "opencl", "--reduced",
+               "--models", "mobilenet_v2", "--precisions", "fp32", "--top", "1", "--compilers", "1",
+               *(f"--only={pattern}" for pattern in only), "--out", str(tmp_path)]  # fmt: skip
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr + (tmp_path / "work.log").read_text()
+    found = [e for e in results.lines(tmp_path / "results.jsonl") if "ok" in e]
+    assert [e["stage"] for e in found] == ["probe", "correct", "correct", "kernels"]
+    assert all(e["ok"] for e in found)
+    assert found[-1]["cold_us"] > 0
+    assert "clblast" in found[-1]

@@ -7,11 +7,11 @@ import pytest
 from kernel_oracle import expected
 
 from gpucomp import ops
-from gpucomp.expr.core import reduces
+from gpucomp.expr.core import Call, Load, load, reduces, transform
 from gpucomp.expr.evaluate import evaluate_algorithm
 from gpucomp.ir import F32, TensorType
 from gpucomp.ir.types import F16, I32
-from gpucomp.kernel import Contraction, Loops, Rowwise, Store, Window
+from gpucomp.kernel import Attention, Contraction, Loops, Rowwise, Store, Window
 from gpucomp.recognise import Composed, recognise
 
 
@@ -44,6 +44,15 @@ CASES = {
     "max_of_all": (ops.ReduceMax, (f32(5, 7),), {"axes": (0, 1), "keepdims": False}, "reduce"),
     "argmax": (ops.ArgMax, (f32(5, 7),), {"axis": 1, "keepdims": False, "select_last_index": False}, "reduce"),
     "max_pool": (ops.MaxPool, (f32(1, 9, 7, 4),), {**POOL, "out": (5, 7), "layout": "NHWC"}, "pool"),
+    "attention": (ops.Attention, (f32(2, 3, 5, 4), f32(2, 3, 7, 4), f32(2, 3, 7, 6)), {"scale": 0.5}, "attention"),
+    "attention_masked": (ops.Attention, (f32(2, 5, 4), f32(2, 7, 4), f32(2, 7, 6), f32(5, 7)), {}, "attention"),
+    "attention_causal": (
+        ops.Attention, (f32(5, 4), f32(7, 4), f32(7, 6)), {"causal": 2, "masked": -1e38}, "attention",
+    ),
+    "attention_of_shared_keys": (ops.Attention, (f32(2, 4, 5, 4), f32(2, 1, 7, 4), f32(2, 1, 7, 6)), {}, "attention"),
+    "attention_f16": (ops.Attention, tuple(TensorType(F16, s) for s in ((5, 4), (7, 4), (7, 6))), {}, "attention"),
+    "attention_of_wide_heads": (ops.Attention, (f32(2, 300), f32(3, 300), f32(3, 2)), {"scale": 0.05}, "loops"),
+    "attention_of_one_key": (ops.Attention, (f32(5, 4), f32(1, 4), f32(1, 6)), {}, "loops"),
     "relu": (ops.Relu, (f32(3, 5),), {}, "loops"),
     "transpose": (ops.Transpose, (f32(3, 5, 7),), {"perm": (2, 0, 1)}, "loops"),
     "scalar": (ops.Relu, (f32(),), {}, "loops"),
@@ -88,6 +97,47 @@ def test_columns_are_where_the_result_is_contiguous():
     assert isinstance(kernel.body, Contraction)
     assert [v.extent for v in kernel.body.n] == [4]
     assert [v.extent for v in kernel.body.k] == [3, 2, 5]
+
+
+def test_heads_that_share_keys_are_rows():
+    types = (f32(2, 6, 5, 4), f32(2, 6, 7, 4), f32(2, 6, 7, 3))
+    kernel, algorithm = kernel_of(ops.Attention, types, {"scale": 0.5})
+    assert isinstance(kernel.body, Attention)
+    assert [a.extent for a in kernel.body.rows] == [5]
+
+    shared = (types[0], f32(2, 2, 7, 4), f32(2, 2, 7, 3))  # each for three query heads, as Expand and Reshape leave it
+
+    def of_group(node):
+        if not isinstance(node, Load) or node.source == 0:
+            return None
+        b, h, *rest = node.index
+        return load(node.source, (b, h // 3, *rest), node.dtype)
+
+    value = transform(algorithm.body, of_group)
+    out = TensorType(F32, (2, 6, 5, 3))
+    grouped = recognise(Composed((*shared, out), 1, algorithm.axes, (Store(3, tuple(algorithm.axes), value),)))
+
+    assert isinstance(grouped.body, Attention)
+    assert [a.extent for a in grouped.body.batch] == [2, 2]
+    assert [a.extent for a in grouped.body.rows] == [3, 5]
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(t.shape).astype(np.float32) for t in shared]
+    repeated = [inputs[0], *(np.repeat(a, 3, axis=1) for a in inputs[1:])]
+    np.testing.assert_allclose(expected(grouped, inputs)[0], expected(kernel, repeated)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_another_score_are_no_attention():
+    """The total has to be of the very weights that the values are given."""
+    _, algorithm = kernel_of(*CASES["attention"][:3])
+    quotient = algorithm.body
+    assert isinstance(quotient, Call)
+    weighted, total = quotient.args
+    doubled = transform(total, lambda e: e + e if isinstance(e, Call) and e.fn == "exp" else None)
+    types = (*CASES["attention"][1], f32(2, 3, 5, 6))
+
+    kernel = recognise(Composed(types, 1, algorithm.axes, (Store(3, tuple(algorithm.axes), weighted / doubled),)))
+
+    assert kernel.family == "loops"
 
 
 def test_groups_become_a_batch_axis():
