@@ -56,8 +56,8 @@ def _analytic(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tup
         schedule = family.default(p, limits)
         if family.estimate is not None and not family.reasons(schedule, problem, limits):
             found.append((family.estimate(SimpleNamespace(**schedule), p, limits), family, problem, schedule))
-    if not found:
-        return None
+    if len(found) < 2:
+        return None  # nothing to compare
     _, family, problem, schedule = min(found, key=lambda candidate: candidate[0])
     return family, problem, schedule
 

@@ -45,7 +45,7 @@ def test_engines_that_estimate_are_compared():
 def test_what_cannot_run_is_no_rival():
     choice = choose(KERNEL, [engine("first", 3.0), engine("second", 2.0, legal=False), engine("last")], LIMITS)
 
-    assert (choice.tier, choice.family.engine) == ("analytic", "first")
+    assert (choice.tier, choice.family.engine) == ("default", "first")
 
 
 def test_an_engine_that_cannot_run_leaves_it_to_the_next():
