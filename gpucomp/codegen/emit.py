@@ -5,6 +5,7 @@ Templates decide where work-items stand; this module writes what each of them do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -83,9 +84,16 @@ class Emitter:
         Vector loads and all that does not depend on the lane stand in front.
         """
         printer = self.printer
-        head = self.hoist(_invariant(exprs, lane))
+        varying = {e for e, text in self.bindings.items() if e is not lane and _names_lane(text)}
+
+        def varies(expr: Expr) -> bool:
+            return bool(varying) and any(n in varying for n in walk(expr))
+
+        head = self.hoist([part for part in _invariant(exprs, lane) if not varies(part)])
         replaced: dict[Expr, Expr] = {}
         for found in vector_loads(exprs, lane, width):
+            if any(map(varies, found.guards)):
+                continue  # one lane may read where its neighbour must not
             name = f"{self.prefix}v{len(replaced)}"
             _, dtype = printer.params[found.load.source]
             lines, place, guard = self._source(found.load, found.guards, lane)
@@ -198,6 +206,11 @@ def lane_loop(body: Sequence[str], width: int, *, unrolled: bool = True) -> list
         *(f"  {line}" for line in body),
         "}",
     ]
+
+
+def _names_lane(text: str) -> bool:
+    """Whether the text of something that is known is another one in every lane: an element of an array by lane."""
+    return re.search(rf"\b{LANE}\b", text) is not None
 
 
 def _invariant(exprs: Sequence[Expr], lane: Var) -> list[Expr]:

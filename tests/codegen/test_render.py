@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
+import opencl_device
 import pytest
 from jinja2 import UndefinedError
 from jinja2.runtime import Macro
@@ -14,7 +16,9 @@ from gpucomp.codegen.dialect import DIALECTS
 from gpucomp.codegen.families import family_of
 from gpucomp.codegen.render import environment, render
 from gpucomp.errors import ScheduleError, UnsupportedError, UsageError
-from gpucomp.ir.types import F64
+from gpucomp.expr.core import call, hole, load, select, var
+from gpucomp.ir.types import F32, F64, TensorType
+from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl
@@ -142,3 +146,22 @@ def test_a_work_item_alone_in_its_group_meets_nobody():
 
     assert "barrier(" not in render(kernel, default(kernel, alone), alone, "k0").text
     assert "barrier(" in render(kernel, default(kernel, many), many, "k0").text
+
+
+def test_a_guard_that_differs_from_lane_to_lane_guards_no_vector():
+    """Rows side by side: where the largest of a row is negative its element is read, else another one."""
+    r, c = var("r", 8), var("c", 3)
+    top = hole("top", F32)
+    body = Rowwise((r,), (c,), (Statistic(top, "max", load(0, (c, r), F32)),), frozenset({0}))
+    value = select(call("lt", top, 0.0), load(1, (r,), F32), top)
+    params = (TensorType(F32, (3, 8)), TensorType(F32, (8,)), TensorType(F32, (8,)))
+    kernel = Kernel("reduce", params, 1, body, (Store(2, (r,), value),))
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    x[:, 3] = -1
+    other = np.arange(8, dtype=np.float32)
+
+    source = render(kernel, default(kernel, opencl_device.target()), opencl_device.target(), "k0")
+
+    assert source.schedule["vector"] > 1
+    (found,) = opencl_device.run(kernel, source, [x, other])
+    np.testing.assert_array_equal(found, np.where(x.max(axis=0) < 0, other, x.max(axis=0)))

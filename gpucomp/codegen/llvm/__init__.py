@@ -7,8 +7,8 @@ from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.space import contraction_form, family_of
 from gpucomp.codegen.source import KernelSource
-from gpucomp.expr.core import Expr, cast, reduce
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Window
+from gpucomp.expr.core import Expr, call, cast, reduce, substitute
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Window
 from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
@@ -32,9 +32,19 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
             text, tasks = emit_loops(kernel, window.domain, value, schedule, name, target)
         case Rowwise() as rowwise:
             text, tasks = emit_rowwise(kernel, rowwise, schedule, name, target)
+        case Attention() as attention:
+            text, tasks = emit_loops(kernel, attention.domain, {attention.acc: _mean(attention)}, schedule, name, target)
         case Contraction() as contraction:
             text, tasks = _contraction(kernel, contraction, schedule, name, target)
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
+
+
+def _mean(body: Attention) -> Expr:
+    """The accumulator written out. The graph keeps attention in pieces for the CPU: this is for a kernel on its own."""
+    dot = reduce("sum", body.depth, body.q * body.k)
+    score = substitute(body.score, {body.dot: dot})
+    weight = call("exp", score - reduce("max", body.cols, score))
+    return reduce("sum", body.cols, weight * body.v) / reduce("sum", body.cols, weight)
 
 
 def _contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
