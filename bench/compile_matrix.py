@@ -30,6 +30,7 @@ from gpucomp.errors import KernelBuildError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
 from gpucomp.kernels_templates.contraction.simt import registers_taken as register_formula
+from gpucomp.packing import pack
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
 from gpucomp.schedule.choose import choose
@@ -83,6 +84,8 @@ def cases(graph: Graph, target: Target) -> list[Case]:
             continue
         choice = choose(kernel, engines_of(kernel, target.features), target.limits)
         family, schedule = choice.family, choice.schedule
+        if choice.packing:
+            kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)
         code = source.text.partition("\n")[2]  # the first line is a label, for people
         bound = 0
