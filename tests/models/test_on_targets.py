@@ -40,8 +40,13 @@ def test_on_the_cpu_with_a_batch(name):
     check(name, "cpu", batch=3)
 
 
+# PoCL takes most of a second a kernel; what these leave out has a sibling among them, and bench.suite runs all of them
+THROUGH_OPENCL = ["resnet18", "mobilenet_v2", "squeezenet1_1", "densenet121", "shufflenet_v2", "efficientnet_b0", "unet_small",
+                  "bert_base", "vit_tiny", "gpt2"]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", THROUGH_OPENCL)
 def test_through_opencl(name):
     check(name, "opencl")
 
