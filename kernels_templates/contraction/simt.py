@@ -173,7 +173,7 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
     # where copies go to, in each stage; or a tile read at once, where it passes through registers without waiting there
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
-    moving = 8 if s.asynchronous else passing
+    moving = 16 if s.asynchronous else passing
     partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
     return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, inputs - USUAL_INPUTS)
 

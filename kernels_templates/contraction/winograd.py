@@ -197,6 +197,7 @@ TILES = (  # from large to small
 
 TRANSFORM_MACS = 120  # a block of a channel: 16 guarded loads, 32 additions, 16 stores, as multiply-adds
 OUT_MACS = 40  # a vector of outputs: nine reads of shared memory, what is added up, the epilogue
+MOST_SPLIT_SUMS = 64
 HALO = 2  # pixels of a block that no other block of the work-group reads: eight of 16
 
 
@@ -205,6 +206,8 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     candidates = [
         dict(zip(NAMES, tile, strict=True)) | {"splits": splits} for tile in TILES for splits in SPLITS.choices
     ]
+    # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
+    candidates = [s for s in candidates if s["splits"] == 1 or s["positions"] * s["reg_n"] * s["reg_b"] <= MOST_SPLIT_SUMS]
     legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
     return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
 
