@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
+from gpucomp.codegen.access import Rewriter, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.copies import Walk, copy_loader, stored
-from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
+from gpucomp.codegen.emit import LANE, Emitter, lanes_of
+from gpucomp.codegen.epilogue import epilogue, split_scratch
 from gpucomp.codegen.operand import count, places
 from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, substitute, var
-from gpucomp.ir.types import F32, U32
+from gpucomp.ir.types import F32
 from gpucomp.kernel import Attention, Kernel
 
 
@@ -36,14 +37,14 @@ def _common(
     """What the engines share: the score, the stores, scratch of the splits, types and numbers."""
     dialect = printer.dialect
     tile_m = getattr(s, "tile_m", 0) or derived.tile_m
-    scratch = [
-        {"name": "workspace", "type": dialect.value_type(F32), "access": "shared"},
-        {"name": "counters", "type": dialect.values[U32], "access": "written"},
-    ]
+    found = epilogue(
+        kernel, printer, batch, derived.out_vector, "mean" if derived.out_vector == 1 else f"means[{LANE}]"
+    )
     return {
-        "scratch": scratch if s.splits > 1 else [],
+        "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
         **_score(kernel, printer, batch, s, p),
-        **_epilogue(kernel, printer, batch, p, derived),
+        "row_lines": found.row_lines,
+        "store": found.store,
         "index": dialect.index_type(max(p.m + tile_m, p.n + s.tile_n * s.splits, p.batch) + 1),
         "type": dialect.value_type(F32),
         "zero": dialect.literal(0, F32),
@@ -209,28 +210,3 @@ def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p:
         "by_row": int(row in value.free),
         "by_column": int(col in value.free or past in value.free),
     }
-
-
-def _epilogue(
-    kernel: Kernel, printer: CPrinter, batch: Var, p: SimpleNamespace, derived: SimpleNamespace
-) -> dict[str, Any]:
-    """``row_lines``: once a row; ``store``: once a group of ``out_vector`` values ``col`` of it."""
-    body = kernel.body
-    assert isinstance(body, Attention)
-    width = derived.out_vector
-    row, col, lane = var("row", max(1, p.m)), var("col", max(1, p.values // width)), var(LANE, width)
-    flat = var("flat", max(1, p.values))
-    columns = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.values, flat).items()}
-    rewriter = Rewriter(kernel.params, places(body.rows, row) | columns | places(body.batch, batch))
-    groups = (frozenset({row, batch}), frozenset({col}))
-    stores = [
-        FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups))
-        for t in flat_stores(kernel.stores, rewriter)
-    ]
-    exprs = [e for t in stores for e in (t.offset, t.value)]
-    known: dict[Expr, str] = {batch: "batch", row: "row"}
-    row_lines, names = Emitter(printer, known, prefix="r").named(parts_within(exprs, groups[0]))
-    known |= names | {col: "col", body.acc: "mean" if width == 1 else f"means[{LANE}]"}
-    if width > 1:
-        known[lane] = LANE
-    return {"row_lines": row_lines, "store": Emitter(printer, known).store(stores, lane, width)}

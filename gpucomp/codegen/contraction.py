@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
+from gpucomp.codegen.access import Rewriter, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
-from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lane_loop, lanes_of
+from gpucomp.codegen.emit import LANE, Emitter, lane_loop, lanes_of
+from gpucomp.codegen.epilogue import epilogue, split_scratch
 from gpucomp.codegen.operand import USUAL_INPUTS, places
 from gpucomp.codegen.text import plus, times
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
-from gpucomp.ir.types import U32
 from gpucomp.kernel import Contraction, Kernel
 
 SPAN = {"a": "row", "b": "column"}  # what the axis that is not summed is called
@@ -28,15 +28,11 @@ def contraction_hooks(
     a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
     b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    scratch = [
-        {"name": "workspace", "type": acc_type, "access": "shared"},
-        {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},
-    ]
     return {
-        "scratch": scratch if s.splits > 1 else [],
+        "scratch": split_scratch(printer, acc_type, s.splits),
         "a": a,
         "b": b,
-        **epilogue(kernel, printer, batch, p, derived.out_vector, _sum(s, derived.out_vector)),
+        **stored(kernel, printer, batch, derived.out_vector, _sum(s, derived.out_vector)),
         # Left to itself ptxas saves registers for more work-groups, and the addresses of many inputs go to a stack
         "groups_per_unit": int(kernel.inputs > USUAL_INPUTS),
         "index": printer.dialect.index_type(_largest_index(s, p)),
@@ -190,29 +186,11 @@ def _sum(s: SimpleNamespace, width: int) -> str:
     return f"{sums}[{'i' if s.reg_m > 1 else '0'}][{plus(times('j' if s.reg_n > width else '0', width), lane)}]"
 
 
-def epilogue(kernel: Kernel, printer: CPrinter, batch: Var, p: SimpleNamespace, width: int, acc: str) -> dict[str, Any]:
+def stored(kernel: Kernel, printer: CPrinter, batch: Var, width: int, acc: str) -> dict[str, Any]:
     """``row_lines``: once a ``row``; ``store``: once a group of ``width`` columns of it, the first one ``column``.
 
     ``acc`` is the text of the sum, of one ``lane`` where there are several.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
-    row, col, lane = var("row", max(1, p.m)), var("col", max(1, p.n // width)), var(LANE, width)
-    flat = var("flat", max(1, p.n))
-    columns = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
-    rewriter = Rewriter(kernel.params, places(body.m, row) | columns | places(body.batch, batch))
-    groups = (frozenset({row, batch}), frozenset({col}))
-    stores = [
-        FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups))
-        for t in flat_stores(kernel.stores, rewriter)
-    ]
-    exprs = [e for t in stores for e in (t.offset, t.value)]
-    known: dict[Expr, str] = {batch: "batch", row: "row"}
-    row_lines, names = Emitter(printer, known, prefix="r").named(parts_within(exprs, groups[0]))
-    known |= names | _lanes_known(col, width, "column")
-    known[body.acc] = acc
-    if width > 1:
-        known[lane] = LANE
-    store = Emitter(printer, known).store(stores, lane, width)
-    chunked = width > 1 and _uses([_without(e, list(names)) for e in exprs], col, width)
-    return {"row_lines": row_lines, "store": store, "column_chunk": width if chunked else 0}
+    found = epilogue(kernel, printer, batch, width, acc, lambda col, wide: _lanes_known(col, wide, "column"))
+    chunked = width > 1 and _uses([_without(e, found.row_parts) for e in found.exprs], found.col, width)
+    return {"row_lines": found.row_lines, "store": found.store, "column_chunk": width if chunked else 0}

@@ -1,14 +1,16 @@
-"""What every contraction engine does with its sums: the stores of a kernel, a run of columns of one row at a time."""
+"""What the engines of contractions and attention do with their sums: the stores, a run of columns of a row at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import ACCESS_BYTES, count, places
 from gpucomp.expr.core import Expr, Var, substitute, var
+from gpucomp.ir.types import U32
 from gpucomp.kernel import Attention, Contraction, Kernel
 
 WIDTHS = (16, 8, 4, 2)
@@ -34,29 +36,67 @@ def store_width(kernel: Kernel) -> int:
     return 1
 
 
-def epilogue(
-    kernel: Kernel, printer: CPrinter, batch: Var, rows: int, columns: int, width: int
-) -> tuple[list[str], list[str]]:
-    """(lines once a row, lines once a run of ``width`` columns) of the stores.
+def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, str]]:
+    """The parameters of work-groups that share a sum: partial results and arrivals; none where nothing is split."""
+    if splits == 1:
+        return []
+    return [
+        {"name": "workspace", "type": ctype, "access": "shared"},
+        {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},
+    ]
 
-    They read ``batch``, ``row``, ``col``, which counts runs, and the sums: ``sums[lane]``, or ``sum`` when ``width``
-    is 1.
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The statements of a kernel's stores.
+
+    row_lines  once a row
+    store      once a run of columns
+    col        the number of the run
+    exprs      offsets and values of the stores
+    row_parts  the parts of them that ``row_lines`` computes
+    """
+
+    row_lines: list[str]
+    store: list[str]
+    col: Var
+    exprs: list[Expr]
+    row_parts: list[Expr]
+
+
+def epilogue(
+    kernel: Kernel,
+    printer: CPrinter,
+    batch: Expr,
+    width: int,
+    acc: str,
+    column: Callable[[Var, int], Mapping[Expr, str]] | None = None,
+) -> Epilogue:
+    """The stores of a contraction or an attention, for a run of ``width`` columns of a row.
+
+    They read ``batch`` (where that is a variable), ``row``, ``col``, which counts runs, and the result, whose text is
+    ``acc``: of one ``lane`` where a run has several. ``column(col, width)`` gives other texts for where the run is.
     """
     body = kernel.body
-    assert isinstance(body, Contraction)
+    assert isinstance(body, (Contraction, Attention))
+    row_axes, column_axes = (body.m, body.n) if isinstance(body, Contraction) else (body.rows, body.values)
+    rows, columns = count(row_axes), count(column_axes)
     row, col, lane = var("row", max(1, rows)), var("col", max(1, columns // width)), var(LANE, width)
     flat = var("flat", max(1, columns))
-    at = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
-    rewriter = Rewriter(kernel.params, places(body.m, row) | at | places(body.batch, batch))
-    groups: Sequence[frozenset[Var]] = (frozenset({row, batch}), frozenset({col}))
+    at = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(column_axes, flat).items()}
+    rewriter = Rewriter(kernel.params, places(row_axes, row) | at | places(body.batch, batch))
+    groups: Sequence[frozenset[Var]] = (batch.free | {row}, frozenset({col}))
     stores = [
         FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups))
         for t in flat_stores(kernel.stores, rewriter)
     ]
     exprs = [e for t in stores for e in (t.offset, t.value)]
-    known: dict[Expr, str] = {batch: "batch", row: "row"}
+    known: dict[Expr, str] = {row: "row"}
+    known.update(dict.fromkeys(batch.free, "batch"))
     row_lines, names = Emitter(printer, known, prefix="r").named(parts_within(exprs, groups[0]))
-    known |= names | {col: "col", body.acc: "sum" if width == 1 else f"sums[{LANE}]"}
+    known.update(names)
+    known.update(column(col, width) if column else {col: "col"})
+    known[body.acc] = acc
     if width > 1:
         known[lane] = LANE
-    return row_lines, Emitter(printer, known).store(stores, lane, width)
+    return Epilogue(row_lines, Emitter(printer, known).store(stores, lane, width), col, exprs, list(names))

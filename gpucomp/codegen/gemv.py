@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.c_printer import CPrinter
-from gpucomp.codegen.contraction import epilogue, loader
+from gpucomp.codegen.contraction import loader, stored
 from gpucomp.expr.core import var
 from gpucomp.kernel import Contraction, Kernel
 
@@ -45,7 +45,7 @@ def gemv_hooks(
     return {
         "matrix": operands[matrix],
         "vectors": operands[vectors],
-        **epilogue(kernel, printer, batch, p, 1, "total"),
+        **stored(kernel, printer, batch, 1, "total"),
         "index": printer.dialect.index_type(largest),
         "acc_type": acc_type,
         "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),

@@ -16,9 +16,9 @@ from typing import Any
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.copies import Walk, copy_loader, hoisted, place, stored
 from gpucomp.codegen.emit import LANE, Emitter
-from gpucomp.codegen.epilogue import epilogue
+from gpucomp.codegen.epilogue import epilogue, split_scratch
 from gpucomp.expr.core import Expr, Var, call, var
-from gpucomp.ir.types import BF16, F16, F32, I8, U32, DType
+from gpucomp.ir.types import BF16, F16, F32, I8, DType
 from gpucomp.kernel import Contraction, Kernel
 
 CHUNK = 16
@@ -73,22 +73,18 @@ def mma_hooks(
     batch = var("batch", max(1, p.batch))
     is_async = "cp_async" in printer.features
     a_type, b_type = stored(body.a).dtype, stored(body.b).dtype
-    row_lines, store = epilogue(kernel, printer, batch, p.m, p.n, derived.out_vector)
+    found = epilogue(kernel, printer, batch, derived.out_vector, "sum" if derived.out_vector == 1 else f"sums[{LANE}]")
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    scratch = [
-        {"name": "workspace", "type": acc_type, "access": "shared"},
-        {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},
-    ]
     a = _operand(kernel, printer, "a", body.a, batch, s, p, derived, is_async)
     b = _operand(kernel, printer, "b", body.b, batch, s, p, derived, is_async)
     largest = max(p.m + derived.tile_m, p.n + derived.tile_n, p.k + derived.tile_k * s.splits, p.batch) + 1
     return {
-        "scratch": scratch if s.splits > 1 else [],
+        "scratch": split_scratch(printer, acc_type, s.splits),
         "a": a,
         "b": b,
         "is_async": "copy" in (a.mode, b.mode),
-        "row_lines": row_lines,
-        "store": store,
+        "row_lines": found.row_lines,
+        "store": found.store,
         "sums_copy": printer.dialect.copy("sums", "sums_from", body.acc.dtype, derived.out_vector),
         "index": printer.dialect.index_type(largest),
         "acc_type": acc_type,

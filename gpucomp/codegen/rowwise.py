@@ -11,6 +11,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, innermost, is_aligned, parts_within, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lane_loop, lanes_of
+from gpucomp.codegen.epilogue import split_scratch
 from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, places
 from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, substitute, var, walk
 from gpucomp.expr.simplify import simplify
@@ -133,12 +134,8 @@ def rowwise_hooks(
         emitter = Emitter(printer, walk_.scope(in_column=False), prefix="o")
         row_stores = emitter.store(once, walk_.lane, row_width) if row_width > 1 else emitter.store(once)
     shared_type = statistics[0]["shared_type"] if statistics else "int"
-    scratch = [
-        {"name": "workspace", "type": shared_type, "access": "shared"},
-        {"name": "counters", "type": "unsigned int" if printer.dialect.name == "cuda" else "uint", "access": "written"},
-    ]
     return {
-        "scratch": scratch if s.splits > 1 else [],
+        "scratch": split_scratch(printer, shared_type, s.splits),
         "index": printer.dialect.index_type(
             max(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
         ),

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
-from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
-from gpucomp.codegen.operand import places
+from gpucomp.codegen.emit import LANE
+from gpucomp.codegen.epilogue import epilogue
 from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, map_of_a, map_of_b, matrix_of
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import Cast, Expr, Select, index, substitute, var
+from gpucomp.expr.core import Cast, Expr, Select, index, var
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -64,6 +63,8 @@ def wgmma_hooks(
         map_of_a(a, element, s.tile_m, derived.tile_k),
         map_of_b(b, element, s.tile_n, derived.tile_k, max(1, p.taps)),
     )
+    batch = var("batch", p.batch) if p.batch > 1 else index(0)
+    found = epilogue(kernel, printer, batch, derived.out_vector, f"sums[{LANE if derived.out_vector > 1 else 0}]")
     return {
         "tensor_maps": maps,
         "programmatic": bool(s.overlap),
@@ -73,7 +74,8 @@ def wgmma_hooks(
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "index": printer.dialect.index_type(max(p.m + s.tile_m, p.n + s.tile_n, p.batch) + 1),
         **_producer(a, b, s, p, derived),
-        **_epilogue(kernel, printer, p, derived),
+        "row_lines": found.row_lines,
+        "store": found.store,
     }
 
 
@@ -134,27 +136,3 @@ def _moved(text: str, by: int) -> str:
     if text == "0":
         return str(by)
     return text if by == 0 else f"{text} {'-' if by < 0 else '+'} {abs(by)}"
-
-
-def _epilogue(kernel: Kernel, printer: CPrinter, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, Any]:
-    """``row_lines``: what depends on the row alone; ``store``: the ``out_vector`` columns ``col`` of it, from ``sums``."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
-    width, batch = derived.out_vector, var("batch", p.batch)
-    row, col, lane = var("row", max(1, p.m)), var("col", max(1, p.n // width)), var(LANE, width)
-    flat = var("flat", max(1, p.n))
-    columns = {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
-    batches = places(body.batch, batch if p.batch > 1 else index(0))
-    rewriter = Rewriter(kernel.params, places(body.m, row) | columns | batches)
-    groups = (frozenset({row, batch}), frozenset({col}))
-    stores = [
-        FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups))
-        for t in flat_stores(kernel.stores, rewriter)
-    ]
-    exprs = [e for t in stores for e in (t.offset, t.value)]
-    known: dict[Expr, str] = {batch: "batch", row: "row"}
-    row_lines, names = Emitter(printer, known, prefix="r").named(parts_within(exprs, groups[0]))
-    known |= names | {col: "col", body.acc: "sums[0]" if width == 1 else f"sums[{LANE}]"}
-    if width > 1:
-        known[lane] = LANE
-    return {"row_lines": row_lines, "store": Emitter(printer, known).store(stores, lane, width)}

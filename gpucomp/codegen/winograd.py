@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.c_printer import CPrinter
-from gpucomp.codegen.epilogue import epilogue
+from gpucomp.codegen.emit import LANE
+from gpucomp.codegen.epilogue import epilogue, split_scratch
 from gpucomp.codegen.tma import Pixels, pixels_of
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import loads, var
-from gpucomp.ir.types import F32, U32
+from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 
 TRANSFORM = "winograd23"  # of gpucomp.packing.TRANSFORMS
@@ -26,21 +27,17 @@ def winograd_hooks(
     body, form = kernel.body, pixels_of(kernel)
     assert isinstance(body, Contraction)
     assert isinstance(form, Pixels), form
-    rows = p.images * p.out_y * p.out_x
-    row_lines, store = epilogue(kernel, printer, var("batch", 1), rows, p.n, derived.out_vector)
+    acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
+    found = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)
     acc_type = printer.dialect.value_type(F32)
-    scratch = [
-        {"name": "workspace", "type": acc_type, "access": "shared"},
-        {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},
-    ]
     filters = filters_of(kernel, p, derived)
     largest = max(t.size for t in kernel.params) + derived.all_blocks + s.blocks + p.depth + s.channels
     return {
-        "scratch": scratch if s.splits > 1 else [],
+        "scratch": split_scratch(printer, acc_type, s.splits),
         "image": printer.params[form.source][0],
         "filters": printer.params[filters][0],
-        "row_lines": row_lines,
-        "store": store,
+        "row_lines": found.row_lines,
+        "store": found.store,
         "index": printer.dialect.index_type(largest),
         "acc_type": acc_type,
         "copy": lambda to, source, width, guard="": printer.dialect.copy(to, source, F32, width, guard),
