@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.contraction import in_place, k_contiguous, operands_of
-from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Problem, Schedule
 
 LANES = Param("lanes", (0, 4, 8, 16), "elements of a vector; 0 is scalar code")
@@ -218,18 +218,21 @@ ROWWISE = Family("rowwise", "codegen/llvm/rowwise", (LANES, TASKS, UNROLL, COPIE
                  _plain_objections, _nothing, _geometry, _rowwise_default)  # fmt: skip
 
 
-def family_of(kernel: Kernel) -> Family:
-    """Which space answers for a kernel on the CPU."""
-    match kernel.body:
-        case Loops():
-            return LOOPS
-        case Rowwise():
-            return ROWWISE
-        case Contraction():
-            return CONTRACTION
-    return WINDOW
+# engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
+ENGINES: dict[type, tuple[Family, ...]] = {
+    Loops: (LOOPS,),
+    Contraction: (CONTRACTION,),
+    Rowwise: (ROWWISE,),
+    Window: (WINDOW,),
+    Attention: (WINDOW,),
+}
 
 
 def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
-    """The CPU has one engine for each kind of kernel."""
-    return (family_of(kernel),)
+    """The engines that can compute ``kernel`` on a processor with ``features``, the one to prefer first."""
+    return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
+
+
+def family_of(kernel: Kernel) -> Family:
+    """The engine that computes ``kernel`` on every processor."""
+    return ENGINES[type(kernel.body)][-1]
