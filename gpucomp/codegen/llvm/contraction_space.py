@@ -151,9 +151,11 @@ MOST_POINTERS = 12  # rows that leave enough registers for the rest
 def step(rows: int, vectors: int) -> float:
     """Cycles of one k of a register block: two multiply-adds or two loads each, and a sum is ready after four.
 
-    Columns come from the second-level cache, half a line a cycle.
+    Columns come from the second-level cache, half a line a cycle at best. Loads and lines that hide behind the
+    multiply-adds still cost a little, by which blocks of equal size differ.
     """
-    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.0 * vectors)
+    work = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.0 * vectors)
+    return work + 0.05 * (rows + vectors) + 0.1 * vectors
 
 
 def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
