@@ -19,6 +19,7 @@ wait in a tile on the stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from gpucomp.codegen.llvm import storage
 from gpucomp.codegen.llvm.builder import PTR, Slot, Type, Value
@@ -31,9 +32,25 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
+LINE = 64  # bytes of a cache line
 LIGHT_EPILOGUE = 40  # operations that may be written out for every vector of the register block
 
 Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Columns as a register block reads them.
+
+    start      where the first k of them is, ``step`` elements before the next
+    mask       lanes of the last vector that may be read; ``None``: all
+    following  where the columns are that come next, to ask for; ``None``: nowhere
+    """
+
+    start: Value
+    step: int
+    mask: Value | None
+    following: Value | None
 
 
 class _Emitter:
@@ -45,7 +62,7 @@ class _Emitter:
         self.width = max(2, schedule["lanes"] * 4 // self.dtype.nbytes)
         self.vector = Type(self.scalar, self.width)
         self.bound: dict[Expr, LaneValue] = {}
-        self.unroll, self.ahead = schedule["unroll_k"], schedule["ahead"]
+        self.unroll = schedule["unroll_k"]
         self.ops = operands_of(kernel, 1)
         self.rows = None if schedule["pack_a"] else rows_in_place(self.ops, self.dtype)
         if self.rows is None:
@@ -62,6 +79,8 @@ class _Emitter:
         if schedule["pack_b"] != 1:
             sizes = [type.size for type in kernel.params]
             self.columns = columns_in_place(ops, self.dtype, self.nr, sizes)
+        # bytes of the next columns that each row block asks for at each k, so that all have been asked for in the end
+        self.ahead = -(-self.nr * self.dtype.nbytes * self.mr // self.tile_m) if schedule["ahead"] else 0
         self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
         exprs = [e for s in ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
@@ -184,16 +203,17 @@ class _Emitter:
         mask = None
         if self.columns is not None and not self.columns.padded and columns % self.width:
             mask = self.entry.prefix_mask(columns % self.width, self.width)
+        columns_at = Stream(b, b_step, mask, self._next_columns(b, row))
         if self.rows is None:
             a, a_row, a_step = self.copies.rows_from(row)
-            self._sum([(a, i * a_row) for i in range(rows)], a_step, b, b_step, part.length, sums, mask)
+            self._sum([(a, i * a_row) for i in range(rows)], a_step, columns_at, part.length, sums)
         elif self.rows.row is not None:
             a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
             a = code.gep(a, part.start * self.rows.step, self.scalar)
             lines = [(a, i * self.rows.row) for i in range(rows)]
-            self._sum(lines, self.rows.step, b, b_step, part.length, sums, mask)
+            self._sum(lines, self.rows.step, columns_at, part.length, sums)
         else:
-            self._sum_along_table(part, row, b, b_step, sums, mask)
+            self._sum_along_table(part, row, columns_at, sums)
         if partial is None:
             self._finish(m0 + row, panel * self.nr, sums, columns)
             return
@@ -211,56 +231,69 @@ class _Emitter:
         code.jump(f"{name}.end")
         code.label(f"{name}.end")
 
-    def _sum_along_table(self, part: Part, row: Value, b: Value, b_step: int, sums: list[list[Slot]],
-                         mask: Value | None) -> None:  # fmt: skip
-        assert self.rows is not None
+    def _next_columns(self, b: Value, row: Value) -> Value | None:
+        """Where this row block's share of the columns is that will be read after the present ones."""
+        if not self.ahead:
+            return None
         code = self.code
-        span = part.stop - part.start if self.blocks.chunks > 1 else code.integer(self.ops.ki.extent)
-        if self.blocks.chunks > 1 and self.ops.ki.extent % self.blocks.chunk == 0:
-            span = code.integer(self.blocks.chunk)
+        distance = (self.ops.k if self.panels > 1 else self.blocks.length) * self.nr
+        share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
+        return code.gep(code.gep(b, distance, self.scalar), share, "i8")
+
+    def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]]) -> None:
+        assert self.rows is not None
+        code, ki = self.code, self.ops.ki.extent
+        if self.blocks.chunks == 1:
+            span = code.integer(ki)
+        else:
+            span = code.integer(self.blocks.chunk) if ki % self.blocks.chunk == 0 else part.stop - part.start
         with code.loop(0, part.groups) as q:
             entry = (part.group0 + q) * self.table_row + row
             lines = []
             for i in range(len(sums)):
                 pointer = code.load(code.gep(self.table, entry + i, "ptr"), PTR)
                 lines.append((code.gep(pointer, part.start * self.rows.step, self.scalar), 0))
-            b_here = code.gep(b, q * (self.ops.ki.extent * b_step), self.scalar)
-            self._sum(lines, self.rows.step, b_here, b_step, span, sums, mask)
+            following = columns.following
+            if following is not None:
+                following = code.gep(following, q * (ki * self.ahead), "i8")
+            start = code.gep(columns.start, q * (ki * columns.step), self.scalar)
+            self._sum(lines, self.rows.step, replace(columns, start=start, following=following), span, sums)
 
-    def _sum(self, rows: Sequence[Row], a_step: int, b: Value, b_step: int, length: Value, sums: list[list[Slot]],
-             mask: Value | None) -> None:  # fmt: skip
-        """``sums += a[row][k] * b[k]`` for ``length`` points of k. ``mask`` cuts the last vector of columns."""
+    def _sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]]) -> None:
+        """``sums += a[row][k] * b[k]`` for ``length`` points of k."""
         code = self.code
         vectors = len(sums[0])
 
-        def step(k: Value, ahead: int) -> None:
-            b_at = code.gep(b, k * b_step, self.scalar)
+        def step(k: Value, further: int) -> None:
+            b_at = code.gep(columns.start, k * columns.step, self.scalar)
             loaded = []
             for v in range(vectors):
-                at = code.gep(b_at, ahead * b_step + v * self.width, self.scalar)
-                if mask is not None and v == vectors - 1:
-                    loaded.append(code.masked_load(at, self.vector, mask))
+                at = code.gep(b_at, further * columns.step + v * self.width, self.scalar)
+                if columns.mask is not None and v == vectors - 1:
+                    loaded.append(code.masked_load(at, self.vector, columns.mask))
                 else:
                     loaded.append(code.load(at, self.vector, self.dtype.nbytes))
-                if self.ahead:
-                    code.prefetch(code.gep(b_at, (ahead + self.ahead) * b_step + v * self.width, self.scalar))
             a_at = k * a_step
             for (pointer, offset), line in zip(rows, sums, strict=True):
-                place = code.gep(code.gep(pointer, a_at, self.scalar), offset + ahead * a_step, self.scalar)
+                place = code.gep(code.gep(pointer, a_at, self.scalar), offset + further * a_step, self.scalar)
                 factor = code.splat(code.load(place, Type(self.scalar)), self.width)
                 for v in range(vectors):
                     line[v].set(self._multiply_add(factor, loaded[v], line[v].get()))
 
+        whole: Value | int = 0
         if self.unroll > 1:
             whole = length - length.integer_op("urem", self.unroll)
             with code.loop(0, whole, self.unroll) as k:
                 for u in range(self.unroll):
+                    if u:
+                        code.fence()  # the next columns loaded early would need registers that the sums have
                     step(k, u)
-            with code.loop(whole, length) as k:
-                step(k, 0)
-        else:
-            with code.loop(0, length) as k:
-                step(k, 0)
+                if columns.following is not None:
+                    at = code.gep(columns.following, k * self.ahead, "i8")
+                    for line in range(0, self.unroll * self.ahead, LINE):
+                        code.prefetch(code.gep(at, line, "i8"))
+        with code.loop(whole, length) as k:
+            step(k, 0)
 
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         return a.muladd(b, c) if self.dtype.is_float else c + a * b

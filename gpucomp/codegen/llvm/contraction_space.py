@@ -29,7 +29,7 @@ PARAMS = (
     Param("pack_a", (0, 1), "1: rows are copied together before they are read"),
     Param("pack_b", (0, 1, 2), "columns are 0: read in place, 1: copied together, 2: together since the compilation"),
     Param("unroll_k", (1, 2, 4), "points of k written out in the innermost loop"),
-    Param("ahead", (0, 4, 8, 16, 32, 64), "points of k by which columns are asked for before they are read"),
+    Param("ahead", (0, 1), "1: a block of columns is asked for while the one before it is multiplied"),
 )
 
 
@@ -230,11 +230,9 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     lanes = limits.vector_bytes // 4
     constant = bool(p.b_constant)
     base = {
-        "lanes": lanes, "mr": 4, "nv": 1, "kc": WHOLE, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
-        "pack_b": 2 if constant else 1, "unroll_k": 2, "ahead": 32 if constant else 0,
+        "lanes": lanes, "mr": 4, "nv": 1, "kc": 384, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
+        "pack_b": 2 if constant else 1, "unroll_k": 2, "ahead": int(constant),
     }  # fmt: skip
-    if base["pack_a"] or base["pack_b"] == 1:
-        base["kc"] = 384
     if p.form != FORMS.index("gemm") or not lanes:
         return base
     width = max(2, lanes * 4 // p.nbytes)
