@@ -146,6 +146,7 @@ CLAIMS = 4  # chunks of tasks that a thread takes, about: see the runner in targ
 TAIL = 0.3  # of a chunk, by which threads end apart
 SHORT_LIST = 5  # register blocks whose tiles are tried
 MOST_POINTERS = 12  # rows that leave enough registers for the rest
+SPARE = 3  # registers by which LLVM's allocator needs more than the innermost loop, or it spills in there
 
 
 def step(rows: int, vectors: int) -> float:
@@ -167,7 +168,7 @@ def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
         (rows, vectors)
         for rows in PARAMS[1].choices
         for vectors in PARAMS[2].choices
-        if rows * vectors + vectors + 1 <= limits.registers and rows <= min(most, max(p.m, 1))
+        if rows * vectors + vectors + 1 <= limits.registers - SPARE and rows <= min(most, max(p.m, 1))
     ]
 
 
