@@ -3,7 +3,7 @@
     task (batch, rows of tile_m, panels of nv vectors):
         where rows lie, if each needs a pointer: one for each outer point of k
         for each block of k:
-            copy a: rows of the block, as they will be broadcast        (or read a in place)
+            copy a: rows of the block, as they will be broadcast        (or read a in place, or from copied lines)
             for each panel:
                 copy b: block rows of nv vectors                        (or read b in place)
                 for each mr rows:
@@ -27,12 +27,14 @@ from gpucomp.codegen.llvm.nest import Entry, lane_index, lower, operations
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.panels import Panels, Part
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.windows import Lines, windows_of
 from gpucomp.expr.core import Expr
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
 LINE = 64  # bytes of a cache line
+SHORT_RUN = 12  # points of k that are written out rather than looped over
 LIGHT_EPILOGUE = 40  # operations that may be written out for every vector of the register block
 
 Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
@@ -63,9 +65,10 @@ class _Emitter:
         self.vector = Type(self.scalar, self.width)
         self.bound: dict[Expr, LaneValue] = {}
         self.unroll = schedule["unroll_k"]
-        self.ops = operands_of(kernel, 1)
+        self.windows = windows_of(kernel) if schedule["pack_a"] == 2 else None
+        self.ops = self.windows.ops if self.windows else operands_of(kernel, 1)
         self.rows = None if schedule["pack_a"] else rows_in_place(self.ops, self.dtype)
-        if self.rows is None:
+        if self.rows is None and self.windows is None:
             self.ops = operands_of(kernel, self.width)
         ops = self.ops
         self.mr = min(schedule["mr"], ops.m.extent)
@@ -82,6 +85,8 @@ class _Emitter:
         # bytes of the next columns that each row block asks for at each k, so that all have been asked for in the end
         self.ahead = -(-self.nr * self.dtype.nbytes * self.mr // self.tile_m) if schedule["ahead"] else 0
         self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
+        if self.windows is not None:
+            self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
         exprs = [e for s in ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
         self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
@@ -91,10 +96,12 @@ class _Emitter:
 
     def _scratch(self) -> None:
         code = self.code
-        if self.rows is None:
+        self.table_row = -(-self.tile_m // self.width) * self.width
+        if self.windows is not None:
+            self.table = code.stack(f"[{self.table_row} x ptr]", 64)
+        elif self.rows is None:
             self.copies.room_for_rows()
         elif self.rows.row is None:
-            self.table_row = -(-self.tile_m // self.width) * self.width
             self.table = code.stack(f"[{self.ops.outer * self.table_row} x ptr]", 64)
         if self.columns is None:
             self.copies.room_for_columns()
@@ -116,7 +123,9 @@ class _Emitter:
             m0, first = m_tile * self.tile_m, n_tile * self.panels
             rows = code.minimum(code.integer(ops.m.extent) - m0, self.tile_m)
             last = code.minimum(first + self.panels, self.panel_count)
-            if self.rows is not None and self.rows.row is None:
+            if self.windows is not None:
+                self.lines.find(self.table, m0, self.lines.write(m0, rows), self.table_row)
+            elif self.rows is not None and self.rows.row is None:
                 self._find_rows(m0)
             if self.blocks.count == 1:
                 self._block(code.integer(0), m0, rows, first, last)
@@ -166,7 +175,7 @@ class _Emitter:
                 groups = code.minimum(code.integer(ko) - group0, blocks.group)
             length = groups * self.ops.ki.extent
         part = Part(block, group0, groups, start, stop, length)
-        if self.rows is None:
+        if self.rows is None and self.windows is None:
             self.copies.copy_rows(part, m0, rows)
         whole = self.ops.n.extent // self.nr
         with code.loop(first, code.minimum(last, whole)) as panel:
@@ -204,7 +213,9 @@ class _Emitter:
         if self.columns is not None and not self.columns.padded and columns % self.width:
             mask = self.entry.prefix_mask(columns % self.width, self.width)
         columns_at = Stream(b, b_step, mask, self._next_columns(b, row))
-        if self.rows is None:
+        if self.windows is not None:
+            self._sum_along_table(part, row, columns_at, sums)
+        elif self.rows is None:
             a, a_row, a_step = self.copies.rows_from(row)
             self._sum([(a, i * a_row) for i in range(rows)], a_step, columns_at, part.length, sums)
         elif self.rows.row is not None:
@@ -241,26 +252,32 @@ class _Emitter:
         return code.gep(code.gep(b, distance, self.scalar), share, "i8")
 
     def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]]) -> None:
-        assert self.rows is not None
         code, ki = self.code, self.ops.ki.extent
+        step = 1 if self.rows is None else self.rows.step
         if self.blocks.chunks == 1:
             span = code.integer(ki)
         else:
             span = code.integer(self.blocks.chunk) if ki % self.blocks.chunk == 0 else part.stop - part.start
         with code.loop(0, part.groups) as q:
-            entry = (part.group0 + q) * self.table_row + row
+            point = part.group0 + q
+            entry, offset = point * self.table_row + row, part.start * step
+            if self.windows is not None:
+                entry, offset = row, offset + point * self.windows.row
             lines = []
             for i in range(len(sums)):
                 pointer = code.load(code.gep(self.table, entry + i, "ptr"), PTR)
-                lines.append((code.gep(pointer, part.start * self.rows.step, self.scalar), 0))
+                lines.append((code.gep(pointer, offset, self.scalar), 0))
             following = columns.following
             if following is not None:
                 following = code.gep(following, q * (ki * self.ahead), "i8")
             start = code.gep(columns.start, q * (ki * columns.step), self.scalar)
-            self._sum(lines, self.rows.step, replace(columns, start=start, following=following), span, sums)
+            self._sum(lines, step, replace(columns, start=start, following=following), span, sums)
 
     def _sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]]) -> None:
-        """``sums += a[row][k] * b[k]`` for ``length`` points of k."""
+        """``sums += a[row][k] * b[k]`` for ``length`` points of k.
+
+        The columns of one point are not loaded before the point before it is done: they would take registers of sums.
+        """
         code = self.code
         vectors = len(sums[0])
 
@@ -280,13 +297,19 @@ class _Emitter:
                 for v in range(vectors):
                     line[v].set(self._multiply_add(factor, loaded[v], line[v].get()))
 
+        if not length.text.startswith("%") and int(length.text) <= SHORT_RUN:
+            for point in range(int(length.text)):
+                if point:
+                    code.fence()
+                step(code.integer(0), point)
+            return
         whole: Value | int = 0
         if self.unroll > 1:
             whole = length - length.integer_op("urem", self.unroll)
             with code.loop(0, whole, self.unroll) as k:
                 for u in range(self.unroll):
                     if u:
-                        code.fence()  # the next columns loaded early would need registers that the sums have
+                        code.fence()
                     step(k, u)
                 if columns.following is not None:
                     at = code.gep(columns.following, k * self.ahead, "i8")

@@ -5,11 +5,13 @@ The emitter is ``contraction``; no IR is written here.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
+from gpucomp.codegen.llvm.windows import MOST_PLANES, most_lines, windows_of
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
@@ -24,9 +26,9 @@ PARAMS = (
     Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "rows of the register block"),
     Param("nv", (1, 2, 3, 4, 6, 8, 12), "vectors of the register block"),
     Param("kc", (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE), "points of k that are multiplied at a time"),
-    Param("tile_m", (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512), "rows of a task, rounded up to whole blocks"),
+    Param("tile_m", (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512), "rows of a task, rounded up to whole blocks"),
     Param("panels", (1, 2, 3, 4, 6, 8, 12, 16, 32), "panels of nv vectors of a task"),
-    Param("pack_a", (0, 1), "1: rows are copied together before they are read"),
+    Param("pack_a", (0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied lines of an image"),
     Param("pack_b", (0, 1, 2), "columns are 0: read in place, 1: copied together, 2: together since the compilation"),
     Param("unroll_k", (1, 2, 4), "points of k written out in the innermost loop"),
     Param("ahead", (0, 1), "1: a block of columns is asked for while the one before it is multiplied"),
@@ -60,6 +62,7 @@ def problem(kernel: Kernel) -> Problem:
 
     nbytes       of one sum
     rows         ``COPIED``, ``STRAIGHT`` or ``POINTERS``; ``run`` points of k lie in a row of memory
+    lines        elements of a copied line of the image, of ``span`` rows; 0 where there are none
     b_place      columns can be read where they lie
     b_constant   columns can be laid out when the model is compiled
     """
@@ -72,14 +75,16 @@ def problem(kernel: Kernel) -> Problem:
     form = contraction_form(kernel)
     found = {
         **sizes, "nbytes": c.acc.dtype.nbytes, "form": FORMS.index(form), "rows": COPIED, "run": sizes["k"],
-        "row_step": 0, "b_place": 0, "b_along_k": 0, "b_constant": 0, "b_batched": 0,
+        "lines": 0, "span": 1, "b_place": 0, "b_along_k": 0, "b_constant": 0, "b_batched": 0,
     }  # fmt: skip
     if form != "gemm":
         return found
     ops = operands_of(kernel, 1)
     rows = rows_in_place(ops, c.acc.dtype)
     if rows is not None:
-        found |= {"rows": STRAIGHT if rows.row is not None else POINTERS, "run": ops.ki.extent, "row_step": rows.step}
+        found |= {"rows": STRAIGHT if rows.row is not None else POINTERS, "run": ops.ki.extent}
+    elif (windows := windows_of(kernel)) is not None:
+        found |= {"run": windows.ops.ki.extent, "lines": windows.line_elements, "span": windows.span}
     columns = columns_in_place(ops, c.acc.dtype, 1, [type.size for type in kernel.params])
     found["b_place"] = int(columns is not None)
     found["b_along_k"] = int(k_contiguous(ops.b, ops, ops.n))
@@ -100,7 +105,9 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     tile_n = min(s.panels, -(-p.n // (nv * width))) * nv * width
     length = min(p.k, s.kc) + 2 * width
     found = p.nbytes * mr * nv * width
-    if s.pack_a or p.rows == COPIED:
+    if s.pack_a == 2:
+        found += p.nbytes * (most_lines(tile_m, p.span) * p.lines + MOST_PLANES * width) + 8 * (tile_m + width)
+    elif s.pack_a or p.rows == COPIED:
         found += p.nbytes * (tile_m * (length + width) + length * (tile_m + width))
     if p.rows == POINTERS:
         found += 8 * (p.k // p.run) * (tile_m + width)
@@ -113,6 +120,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from too_wide(s, limits)
     if p.form != FORMS.index("gemm"):
         return
+    if s.pack_a == 2 and not p.lines:
+        yield "pack_a=2: no windows slide along the rows"
     if s.pack_b == 2 and not p.b_constant:
         yield "pack_b=2: the columns are no constant"
     if s.lanes and (scratch := scratch_bytes(s, p)) > STACK_BYTES:
@@ -140,6 +149,7 @@ BLOCK = 30.0  # of a register block, besides
 POINTER = 3.0  # of finding one row at one outer point of k
 RUN = 12.0  # of a loop over ki, besides a load for each row's pointer
 TASK = 300.0
+LINE_ELEMENT = 0.5  # of copying it
 GHZ = 3.0
 THREADS = (1, 2, 4, 8)  # a schedule is for all of them
 CLAIMS = 4  # chunks of tasks that a thread takes, about: see the runner in targets.cpu
@@ -161,7 +171,7 @@ def step(rows: int, vectors: int) -> float:
 
 def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
     """Register blocks ``(rows, vectors)``: the sums, a step's columns and one factor fit into the registers."""
-    most = MOST_POINTERS if p.rows == POINTERS else 14
+    most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
     if limits.registers < 32:
         most = min(most, 6)
     return [
@@ -176,7 +186,7 @@ def _one_block(rows: int, vectors: int, p: SimpleNamespace) -> float:
     """Cycles of a register block from its first k to its last store."""
     if not rows or not vectors:
         return 0.0
-    runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS else 0.0
+    runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
     return step(rows, vectors) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
 
 
@@ -216,7 +226,10 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
         one += p.nbytes * p.k * tile_n * FAR_BYTE
         if panel_bytes > NEAR_BYTES:
             one += p.nbytes * p.k * tile_n * FAR_BYTE * (tile_m // s.mr - 1)
-    if s.pack_a:
+    if s.pack_a == 2:
+        touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
+        one += touched * p.lines * LINE_ELEMENT
+    elif s.pack_a:
         one += tile_m * (p.k / width * 3 + 20)
     return _span(tasks, threads) * one
 
@@ -238,6 +251,8 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         return base
     width = max(2, lanes * 4 // p.nbytes)
     blocks = sorted(_blocks(p, limits), key=lambda b: (_grid(p.m, p.n, b[0], b[1], width, p), -b[0] * b[1]))
+    ways_a = (2, 1) if p.lines else (base["pack_a"],)
+    ways_b = (0, 1) if p.b_place and not constant else (base["pack_b"],)
     best, best_cost = base, math.inf
     for mr, nv in blocks[:SHORT_LIST]:
         count = -(-p.n // (nv * width))
@@ -247,8 +262,9 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
             for panels in PARAMS[5].choices:
                 if panels >= 2 * count:
                     break
-                for pack_b in (0, 1) if p.b_place and not constant else (base["pack_b"],):
-                    trial = {**base, "mr": mr, "nv": nv, "tile_m": tile_m, "panels": panels, "pack_b": pack_b}
+                for pack_a, pack_b in itertools.product(ways_a, ways_b):
+                    trial = {**base, "mr": mr, "nv": nv, "tile_m": tile_m, "panels": panels, "pack_a": pack_a,
+                             "pack_b": pack_b}  # fmt: skip
                     s = SimpleNamespace(**trial)
                     if scratch_bytes(s, p) > STACK_BYTES:
                         continue

@@ -43,15 +43,14 @@ class Panels:
         self.a_along_k = k_contiguous(ops.a, ops, ops.m) or ops.m.extent < width
         self.b_along_k = k_contiguous(ops.b, ops, ops.n)
         self.a_row = -(-blocks.length // width) * width + width
-        axes = [ops.batch, *ops.ko, ops.ki]
-        self.a_program = lower([ops.a], [*axes, ops.m])
-        self.b_program = lower([ops.b], [*axes, ops.n])
 
     def room_for_rows(self) -> None:
+        self.a_program = lower([self.ops.a], [self.ops.batch, *self.ops.ko, self.ops.ki, self.ops.m])
         room = self.tile_m * self.a_row if self.a_along_k else (self.blocks.length + 1) * (self.tile_m + self.width)
         self.a_pack = self.code.stack(f"[{room} x {self.scalar}]", 64)
 
     def room_for_columns(self) -> None:
+        self.b_program = lower([self.ops.b], [self.ops.batch, *self.ops.ko, self.ops.ki, self.ops.n])
         room = (self.blocks.length + self.width) * self.nr
         self.b_pack = self.code.stack(f"[{room} x {self.scalar}]", 64)
 
