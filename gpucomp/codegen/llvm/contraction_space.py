@@ -245,7 +245,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     constant = bool(p.b_constant)
     base = {
         "lanes": lanes, "mr": 4, "nv": 1, "kc": 384, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
-        "pack_b": 2 if constant else 1, "unroll_k": 2, "ahead": int(constant),
+        "pack_b": 2 if constant else 1, "unroll_k": 4, "ahead": int(constant and p.m > 1),
     }  # fmt: skip
     if p.form != FORMS.index("gemm") or not lanes:
         return base
