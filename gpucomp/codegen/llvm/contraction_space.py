@@ -156,7 +156,7 @@ CLAIMS = 4  # chunks of tasks that a thread takes, about: see the runner in targ
 TAIL = 0.3  # of a chunk, by which threads end apart
 SHORT_LIST = 5  # register blocks whose tiles are tried
 MOST_POINTERS = 12  # rows that leave enough registers for the rest
-SPARE = 3  # registers by which LLVM's allocator needs more than the innermost loop, or it spills in there
+SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermost loop, for the stores' sake
 
 
 def step(rows: int, vectors: int) -> float:
@@ -172,13 +172,14 @@ def step(rows: int, vectors: int) -> float:
 def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
     """Register blocks ``(rows, vectors)``: the sums, a step's columns and one factor fit into the registers."""
     most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
+    registers = limits.registers - SPARE
     if limits.registers < 32:
-        most = min(most, 6)
+        most, registers = min(most, 6), limits.registers
     return [
         (rows, vectors)
         for rows in PARAMS[1].choices
         for vectors in PARAMS[2].choices
-        if rows * vectors + vectors + 1 <= limits.registers - SPARE and rows <= min(most, max(p.m, 1))
+        if rows * vectors + vectors + 1 <= registers and rows <= min(most, max(p.m, 1))
     ]
 
 
