@@ -143,7 +143,7 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 # to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
 FAR_BYTE = 0.06
-NEAR_BYTES = 1 << 20  # of the second-level cache, for a task's columns
+NEAR_BYTES = 1 << 20  # of the second-level cache, for columns that are read again
 EPILOGUE = 3.0  # of a vector of sums
 BLOCK = 30.0  # of a register block, besides
 POINTER = 3.0  # of finding one row at one outer point of k
@@ -166,7 +166,7 @@ def step(rows: int, vectors: int) -> float:
     multiply-adds still cost a little, by which blocks of equal size differ.
     """
     work = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.0 * vectors)
-    return work + 0.05 * (rows + vectors) + 0.1 * vectors
+    return work + 0.05 * (rows + vectors) + 0.15 * vectors
 
 
 def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
@@ -223,10 +223,13 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
     panel_bytes = p.nbytes * p.k * nr
     if s.pack_b == 1:
         one += p.k * -(-tile_n // width) * (4 if p.b_along_k else 1.5)
-    elif m_tiles == 1 or p.nbytes * p.k * p.n > NEAR_BYTES * 2:
-        one += p.nbytes * p.k * tile_n * FAR_BYTE
-        if panel_bytes > NEAR_BYTES:
-            one += p.nbytes * p.k * tile_n * FAR_BYTE * (tile_m // s.mr - 1)
+    else:
+        far = p.nbytes * p.k * tile_n * FAR_BYTE
+        if p.nbytes * p.k * p.n <= NEAR_BYTES:  # each thread fetches them once
+            far *= min(threads, m_tiles) / m_tiles
+        elif panel_bytes > NEAR_BYTES:
+            far *= tile_m // s.mr
+        one += far
     if s.pack_a == 2:
         touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
         one += touched * p.lines * LINE_ELEMENT
