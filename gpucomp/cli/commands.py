@@ -249,7 +249,8 @@ def _bench_static(
 ) -> None:
     from gpucomp.cli import costs
 
-    _, device, found = _costs(model, target, shapes, precision, keep_fp32)
+    lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
+    found = _costs(model, lowered, device)
     text = json.dumps({"model": str(model), "precision": precision, **costs.as_json(found, device)}, indent=1)
     if str(report) == "-":
         click.echo(text)
@@ -275,14 +276,11 @@ def _lowered(
     return found, device
 
 
-def _costs(
-    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
-) -> tuple[Lowered, Target, list[Cost]]:
+def _costs(model: Path, lowered: Lowered, device: Target) -> list[Cost]:
     from gpucomp import static
 
-    lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
     with progress(f"building {model.name}") as report:
-        return lowered, device, static.costs(lowered, device, report)
+        return static.costs(lowered, device, report)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
@@ -346,10 +344,11 @@ def inspect(
     if why or spaces:
         from gpucomp.cli import costs
 
+        lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
         if spaces:
-            click.echo("\n".join(costs.spaces(*_lowered(model, target, shapes, precision, keep_fp32))))
+            click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
-            click.echo("\n".join(costs.why(_costs(model, target, shapes, precision, keep_fp32)[2])))
+            click.echo("\n".join(costs.why(_costs(model, lowered, device))))
         if not kernels and sources is None:
             return
     exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,6 +65,24 @@ def regroup(expr: Expr, groups: Sequence[frozenset[Var]]) -> Expr:
 
 def reads_memory(expr: Expr) -> bool:
     return any(isinstance(node, (Load, Reduce)) for node in walk(expr))
+
+
+def is_zero(value: Expr) -> bool:
+    """-0.0 is another number."""
+    return isinstance(value, Const) and value.value == 0 and math.copysign(1.0, value.value) > 0
+
+
+def guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | str:
+    """The load that ``value`` is, and the conditions under which it is read; or why it is none."""
+    guards: list[Expr] = []
+    while isinstance(value, Select) and is_zero(value.otherwise):
+        guards.append(value.condition)
+        value = value.then
+    if not isinstance(value, Load):
+        return "it is computed, not just read"
+    if any(map(reads_memory, (*guards, *value.index))):
+        return "where it is read from depends on memory"
+    return value, tuple(guards)
 
 
 def parts_within(exprs: Iterable[Expr], inside: frozenset[Var], *, loads: bool = True) -> list[Expr]:
