@@ -121,7 +121,7 @@ class VectorLoad:
 def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoad]:
     """The loads of ``exprs`` that one access of ``width`` elements serves.
 
-    Contiguous in ``lane``, aligned to the width, and read under the same lane-free conditions wherever it is used.
+    Contiguous in ``lane``, aligned to the width, and read under lane-free conditions that hold wherever it is used.
     """
     paths: dict[Load, set[tuple[Expr, ...]]] = {}
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(e, ()) for e in exprs]
@@ -145,10 +145,12 @@ def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoa
     found = []
     for node, ways in paths.items():
         (offset,) = node.index
-        first = next(iter(ways))
-        ways_agree = len(ways) == 1 and not any(lane in g.free or reads_memory(g) for g in first)
-        if ways_agree and is_aligned(offset, lane, width) and not (first and reads_memory(offset)):
-            found.append(VectorLoad(node, first))
+        # relu(x[i]) reads x[i] to compare it, whatever comes of that, and then where it is positive
+        weakest = min(ways, key=len)
+        implied = all(set(weakest) <= set(way) for way in ways)
+        same_for_all = implied and not any(lane in g.free or reads_memory(g) for g in weakest)
+        if same_for_all and is_aligned(offset, lane, width) and not (weakest and reads_memory(offset)):
+            found.append(VectorLoad(node, weakest))
     return found
 
 

@@ -206,5 +206,6 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 FAMILY = Family(
-    "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts
-)
+    "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
+    registers=registers
+)  # fmt: skip
