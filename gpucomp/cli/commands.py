@@ -184,6 +184,10 @@ def run(
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write all samples there."
 )
 @click.option("--static", is_flag=True, help="Measure nothing: registers, machine code and floors of every kernel.")
+@click.option("--profile", "profiled", is_flag=True, help="Also every kernel: its time beside what the machine can do.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Profile, and write one run there for Perfetto."
+)
 def bench(
     model: Path,
     target: str | None,
@@ -198,11 +202,18 @@ def bench(
     percentile: str,
     report: Path | None,
     static: bool,
+    profiled: bool,
+    trace: Path | None,
 ) -> None:
     """Measure MODEL's latency. Inputs that are not given are random."""
+    profiled = profiled or trace is not None
+    if static and profiled:
+        raise UsageError("--static measures nothing: it goes without --profile and --trace", code="GPC2002")
     if static:
         _bench_static(model, target, shapes, precision, keep_fp32, report)
         return
+    from gpucomp.cli import profile
+
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
     exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
@@ -215,6 +226,9 @@ def bench(
         latency = measure.measure(
             lambda: exe.run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations
         )
+        ceilings = exe.ceilings() if profiled else None
+        runs = [exe.timeline(given) for _ in range(iterations)] if profiled else []
+    found = profile.rows(exe.kernels, runs, ceilings) if profiled else []
     method = measure.method(latency, exe.target, inputs)
     data = {
         "model": str(model),
@@ -228,13 +242,20 @@ def bench(
         "arena_bytes": exe.plan.arena_bytes,
         "peak_bytes": exe.peak_bytes,
         **measure.as_json(latency, percentiles),
+        **({"profile": profile.as_json(found, ceilings)} if profiled else {}),
     }
+    if trace is not None:
+        _write(trace, json.dumps(profile.trace(found, runs, model.name)) + "\n")
     text = json.dumps(data, indent=1)
     if str(report) == "-":
         click.echo(text)
         return
     click.echo("=== Performance summary ===")
     click.echo("\n".join([*measure.summary(latency, percentiles), method]))
+    if profiled:
+        click.echo("=== Profile ===")
+        show.tables(profile.table(found), profile.by_family(found))
+        click.echo("\n".join(profile.summary(found, ceilings)))
     if report is not None:
         _write(report, text + "\n")
 
