@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gpucomp.codegen.llvm.contraction import emit_contraction
+from gpucomp.codegen.llvm.contraction_space import contraction_form
 from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
-from gpucomp.codegen.llvm.space import contraction_form, family_of
+from gpucomp.codegen.llvm.space import family_of
 from gpucomp.codegen.llvm.windows import emit_windows
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, call, cast, reduce, substitute
