@@ -95,7 +95,9 @@ def main() -> None:
                         best = search(cache, path, strategy, seed, options.trials)
                     rows.append({"file": file.name, "strategy": strategy, "seed": seed, "best": best})
                 seconds = time.perf_counter() - start
-                print(f"{file.name} {strategy}: {options.seeds} searches in {seconds:.1f} s", file=sys.stderr, flush=True)
+                print(
+                    f"{file.name} {strategy}: {options.seeds} searches in {seconds:.1f} s", file=sys.stderr, flush=True
+                )
                 partial = options.output.with_suffix(".part")
                 partial.write_text(json.dumps(rows), encoding="utf-8")
                 os.replace(partial, options.output)

@@ -8,7 +8,7 @@ them. Parameters of other ranges are their value, and what a family derives from
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,15 +29,25 @@ class Encoding:
 
 
 def encode(
-    names: Sequence[str], values: np.ndarray, extents: Sequence[int] = (), derived: Mapping[str, np.ndarray] | None = None
+    names: Sequence[str],
+    values: np.ndarray,
+    extents: Sequence[int] = (),
+    derived: Mapping[str, np.ndarray] | None = None,
+    categories: Collection[str] = (),
 ) -> Encoding:
     """Features of ``values`` int [points, parameters]; constant and repeated ones are dropped."""
     features: list[tuple[str, np.ndarray]] = []
     odd = np.zeros(len(values))
     for name, column in zip(names, values.T, strict=True):
+        if name in categories:
+            features += [(f"{name} is {v}", (column == v).astype(float)) for v in np.unique(column)]
+            continue
         if not is_size(column):
             features.append((name, column.astype(float)))
             continue
+        if not column.all():  # 0 is "none of it": an option that is off, or another engine's parameter
+            features.append((f"{name} is none", (column == 0).astype(float)))
+            column = np.where(column > 0, column, np.median(column[column > 0]).astype(np.int64))
         power = np.log2((column & -column).astype(float))
         not_a_power = (column >> power.astype(np.int64)) > 1
         odd += not_a_power
@@ -57,7 +67,8 @@ def encode(
 
 def is_size(column: np.ndarray) -> bool:
     """Whether ratios of the values mean more than their differences."""
-    return len(column) > 0 and column.min() > 0 and column.max() >= WIDE * column.min()
+    sizes = column[column != 0]
+    return len(sizes) > 0 and sizes.min() > 0 and sizes.max() >= WIDE * sizes.min()
 
 
 def compressed(column: np.ndarray) -> np.ndarray:

@@ -47,8 +47,11 @@ def matern(a: np.ndarray, b: np.ndarray, scales: Scales) -> np.ndarray:
     return r
 
 
-def fit(x: np.ndarray, y: np.ndarray, start: Scales, prior: Scales, *, steps: int = 15) -> Scales:
-    """Scales that explain ``y`` [n] at ``x`` [n, features] better than ``start``, or ``start`` itself.
+def fit(x: np.ndarray, y: np.ndarray, start: Scales, prior: Scales, *, steps: int = 15) -> tuple[Scales, float]:
+    """Scales that explain ``y`` [n] at ``x`` [n, features] better than ``start``, or ``start`` itself; and the loss.
+
+    The loss is the negative logarithm of the posterior density of the scales: of two sets of features, the one with
+    the smaller loss explains the same ``y`` better.
 
     The prior's medians are ``prior``; a length is e times off at one standard deviation, the noise e^1.5 times.
     """
@@ -75,7 +78,7 @@ def fit(x: np.ndarray, y: np.ndarray, start: Scales, prior: Scales, *, steps: in
         last = np.where(agreement < 0, 0.0, gradient)
         theta = np.clip(theta - np.sign(last) * step, bounds[:, 0], bounds[:, 1])
     values = np.exp(best)
-    return Scales(values[:features], float(values[-2]), float(values[-1]))
+    return Scales(values[:features], float(values[-2]), float(values[-1])), best_loss
 
 
 def _loss(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray]:

@@ -52,13 +52,23 @@ class Prior:
     @cached_property
     def logarithms(self) -> np.ndarray:
         """float [points, sources]: log of the time over the source's best, filled in where nobody measured."""
-        return np.stack([self._filled(column) for column in self.seconds.T], 1) if self else np.zeros((len(self.seconds), 0))
+        return (
+            np.stack([self._filled(column) for column in self.seconds.T], 1)
+            if self
+            else np.zeros((len(self.seconds), 0))
+        )
 
     @cached_property
     def ranks(self) -> np.ndarray:
         """float [points, sources] in [0, 1]: the share of points that the source finds faster."""
         order = self.logarithms.argsort(0, kind="stable").argsort(0, kind="stable")
         return order / max(len(order) - 1, 1)
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """float32 [points, 2 * sources] in [0, 1] for a model: logarithms and ranks."""
+        span = np.maximum(np.ptp(self.logarithms, axis=0), 1e-9)
+        return np.concatenate([self.logarithms / span, self.ranks], 1).astype(np.float32)
 
     def fastest(self, count: int) -> list[int]:
         """Points that some source finds fast: the sources name their best in turn, what is named twice comes once."""
@@ -90,7 +100,7 @@ class Prior:
         centre, spread = logs.mean(), logs.std() or 1.0
         y = (logs - centre) / spread
         start = gaussian.Scales(np.full(x.shape[1], 0.5))
-        scales = gaussian.fit(x[known], y, start, start)
+        scales, _ = gaussian.fit(x[known], y, start, start)
         parts = []
         for begin in range(0, len(unknown), CHUNK):
             rows = unknown[begin : begin + CHUNK]

@@ -25,6 +25,7 @@ class Candidates:
     extents    sizes of the problem, from which the encoding sees what divides evenly
     derived    further columns, float [points] each: what a family computes from a schedule, or an analytic model's
                estimate; constant ones are dropped by the encoding
+    categories parameters whose values are names, not sizes: the number of an engine
     default    the row of the schedule an untuned build takes, where there is one
 
     Raises ``UsageError`` for a table whose rows repeat or whose shape does not fit the names.
@@ -37,12 +38,14 @@ class Candidates:
         *,
         extents: Sequence[int] = (),
         derived: Mapping[str, np.ndarray] | None = None,
+        categories: Iterable[str] = (),
         default: int | None = None,
     ) -> None:
         self.names = tuple(names)
         self.values = np.ascontiguousarray(values, dtype=np.int64).reshape(-1, len(self.names))
         self.extents = tuple(int(e) for e in extents if e > 1)
         self.derived = dict(derived or {})
+        self.categories = frozenset(categories)
         self.default = default
         if len(set(self.names)) != len(self.names):
             raise UsageError(f"parameters {sorted(self.names)}: a name appears twice")
@@ -74,6 +77,32 @@ class Candidates:
         values = np.array([[point[n] for n in names] for point in points], np.int64).reshape(-1, len(names))
         derived = _derived(family, points, problem, limits)
         return cls(names, values, extents=tuple(problem.values()), derived=derived, default=row)
+
+    @classmethod
+    def union(cls, parts: Sequence[Candidates], *, name: str = "engine") -> Candidates:
+        """One space of several: parameter ``name`` says whose a point is, parameters that a part lacks are 0.
+
+        Rows keep their order, part by part. The default is that of the first part that has one.
+        """
+        names = [name, *dict.fromkeys(n for part in parts for n in part.names)]
+        columns = dict.fromkeys((c for part in parts for c in part.derived))
+        start, default, blocks = 0, None, []
+        for number, part in enumerate(parts):
+            block = np.zeros((len(part), len(names)), np.int64)
+            block[:, 0] = number
+            for j, own in enumerate(part.names):
+                block[:, names.index(own)] = part.values[:, j]
+            blocks.append(block)
+            if default is None and part.default is not None:
+                default = start + part.default
+            start += len(part)
+        derived = {
+            c: np.concatenate([part.derived.get(c, np.full(len(part), np.nan)) for part in parts]) for c in columns
+        }
+        values = np.concatenate(blocks) if blocks else np.zeros((0, len(names)), np.int64)
+        extents = {e: None for part in parts for e in part.extents}
+        categories = {name, *(c for part in parts for c in part.categories)}
+        return cls(names, values, extents=tuple(extents), derived=derived, categories=categories, default=default)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -139,13 +168,15 @@ class Candidates:
     @cached_property
     def encoding(self) -> Encoding:
         """The points as a model sees them."""
-        return encode(self.names, self.values, self.extents, self.derived)
+        return encode(self.names, self.values, self.extents, self.derived, self.categories)
 
     @cached_property
     def _strides(self) -> np.ndarray:
         counts = [max(len(levels), 1) for levels in self.levels]
         if math.prod(counts) >= LARGEST_CODE:
-            raise UsageError(f"a space of {math.prod(counts):.1e} combinations: at most {LARGEST_CODE:.1e} are numbered")
+            raise UsageError(
+                f"a space of {math.prod(counts):.1e} combinations: at most {LARGEST_CODE:.1e} are numbered"
+            )
         return np.array([math.prod(counts[j + 1 :]) for j in range(len(counts))], np.int64)
 
     @cached_property

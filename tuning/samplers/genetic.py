@@ -21,7 +21,7 @@ class GeneticSampler:
         self.candidates = candidates
         self.rng = np.random.default_rng(seed)
         self.ledger = Ledger(len(candidates), self.rng)
-        self._first = prior.fastest(POPULATION // 2) if prior is not None else []
+        self._first = prior.fastest(POPULATION // 2) if prior else []
 
     def ask(self, count: int) -> list[int]:
         points: list[int] = []

@@ -26,7 +26,8 @@ from gpucomp.tuning.space import Candidates
 
 FIRST = 16  # points of the first spread
 SPREAD_AMONG = 1000  # points it is chosen from
-NAMED = 10  # points taken from records of others first
+NAMED = 6  # points taken from records of others first
+FIRST_BESIDES = 6  # points of the spread that follows them
 POOL = 4096  # points that are compared with each other; of a larger space these many are drawn, anew at every fit
 ELITE = 6  # whose neighbours are always among them
 REFIT = 8  # measurements between two fits, at first
@@ -37,13 +38,41 @@ UNDER_WAY = 256  # points asked for since the last fit that the processes are co
 DOUBT = 0.5  # measurements' worth of belief that a point runs
 
 
-@dataclass
 class View:
-    """One scale of times and the process that sees it."""
+    """One scale of times and the process that sees it.
 
-    scale: str  # "log" or "rank"
-    scales: gaussian.Scales | None = None
-    posterior: gaussian.Posterior | None = None
+    Where there are records of others, it is one of two processes, and every fit decides: the one that sees them too,
+    or the one that does not, whichever explains the measurements better. A device that is too different loses its say.
+    """
+
+    def __init__(self, scale: str, cold: np.ndarray, informed: np.ndarray | None = None) -> None:
+        self.scale = scale
+        self.inputs = [cold] if informed is None else [cold, informed]
+        self.priors = [gaussian.Scales(np.full(x.shape[1], LENGTH)) for x in self.inputs]
+        self.fits = list(self.priors)
+        self.x = self.inputs[-1]
+        self.scales = self.priors[-1]
+        self.posterior: gaussian.Posterior | None = None
+
+    def fit(self, points: list[int], logs: np.ndarray) -> None:
+        """New scales from the logarithms of the times of ``points``."""
+        y = normalised(logs, self.scale)
+        losses = []
+        for k, (x, prior) in enumerate(zip(self.inputs, self.priors, strict=True)):
+            self.fits[k], loss = gaussian.fit(x[points], y, self.fits[k], prior)
+            losses.append(loss)
+        chosen = int(np.argmin(losses))
+        self.x, self.scales = self.inputs[chosen], self.fits[chosen]
+
+    def condition(self, members: list[int], rows: np.ndarray) -> None:
+        """The posterior at ``rows`` given that ``members`` are measured."""
+        for noise in (self.scales.noise, 1e-2, 1e-1):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                self.scales = dataclasses.replace(self.scales, noise=max(noise, self.scales.noise))
+                room = MEMBERS + UNDER_WAY
+                self.posterior = gaussian.Posterior(self.x[members], self.x[rows], self.scales, room=room)
+                return
+        raise np.linalg.LinAlgError(f"{len(members)} measurements that no noise tells apart")
 
 
 @dataclass
@@ -63,14 +92,16 @@ class ModelSampler:
         self.rng = np.random.default_rng(seed)
         self.ledger = Ledger(len(candidates), self.rng)
         self.prior = prior if prior else None
-        self.x = _features(candidates, self.prior)
-        self.views = [View("log"), View("rank")]
+        self.x = candidates.encoding.matrix
+        self.views = [View("log", self.x), View("rank", self.x)]
+        if self.prior is not None:
+            informed = np.concatenate([self.x, self.prior.features], 1)
+            self.views = [View(scale, self.x, informed) for scale in ("log", "rank")]
         self.turn = 0
         self._pool: Pool | None = None
         self._fresh: list[int] = []  # taken since the last fit
         self._failed_seen = -1
         self._chances = np.empty(0)
-        self._prior_scales = gaussian.Scales(np.full(self.x.shape[1], LENGTH))
         self._first = self._opening()
 
     def ask(self, count: int) -> list[int]:
@@ -87,9 +118,10 @@ class ModelSampler:
 
     def _opening(self) -> list[int]:
         default = [] if self.candidates.default is None else [self.candidates.default]
-        if self.prior is not None:
-            return default + self.prior.fastest(NAMED)
-        return default + spread(self.x, min(FIRST, len(self.x)), self.rng)
+        if self.prior is None:
+            return default + spread(self.x, FIRST, self.rng)
+        named = self.prior.fastest(NAMED)  # and a few others, without which nobody would know that it is wrong
+        return default + named + spread(self.x, FIRST_BESIDES, self.rng)
 
     def _one(self) -> int:
         while self._first:
@@ -108,8 +140,8 @@ class ModelSampler:
         view = self.views[self.turn % len(self.views)]
         self.turn += 1
         pool = self._refreshed()
-        posterior, scales = view.posterior, view.scales
-        assert posterior is not None and scales is not None
+        posterior = view.posterior
+        assert posterior is not None
         measured = np.array([p in self.ledger.seconds for p in pool.members])
         times = np.log([self.ledger.seconds.get(p, 1.0) for p in pool.members])
         y = np.zeros(len(times))
@@ -117,7 +149,7 @@ class ModelSampler:
         for p in np.flatnonzero(~measured):
             y[p] = posterior.believed(y, p)
         gain = expected_improvement(posterior.mean(y), posterior.deviation(), float(y[measured].min()))
-        gain *= self._chance(pool.rows, scales)
+        gain *= self._chance(pool.rows)
         gain[self.ledger.taken[pool.rows]] = -1.0
         return int(pool.rows[np.argmax(gain)])
 
@@ -126,14 +158,18 @@ class ModelSampler:
         count = len(self.ledger.seconds)
         pool = self._pool
         room = MEMBERS + UNDER_WAY
-        if pool is None or count - pool.fitted_at >= max(REFIT, count // 16) or len(pool.members) + len(self._fresh) > room:
+        if (
+            pool is None
+            or count - pool.fitted_at >= max(REFIT, count // 16)
+            or len(pool.members) + len(self._fresh) > room
+        ):
             self._pool = self._fit()
             return self._pool
         for point in self._fresh:
             pool.members.append(point)
             for view in self.views:
                 assert view.posterior is not None
-                view.posterior.add(self.x[point])
+                view.posterior.add(view.x[point])
         self._fresh.clear()
         return pool
 
@@ -147,22 +183,13 @@ class ModelSampler:
         members = told + under_way[-UNDER_WAY:]
         rows = self._rows(told)
         fitted = told[:FITTED]
+        logs = np.log([self.ledger.seconds[p] for p in fitted])
         for view in self.views:
-            start = view.scales or self._prior_scales
-            y = normalised(np.log([self.ledger.seconds[p] for p in fitted]), view.scale)
-            view.scales = gaussian.fit(self.x[fitted], y, start, self._prior_scales)
-            view.posterior = self._posterior(view.scales, members, rows)
+            view.fit(fitted, logs)
+            view.condition(members, rows)
         self._fresh.clear()
         self._failed_seen = -1
         return Pool(rows, members, len(self.ledger.seconds))
-
-    def _posterior(self, scales: gaussian.Scales, members: list[int], rows: np.ndarray) -> gaussian.Posterior:
-        for noise in (scales.noise, 1e-2, 1e-1):
-            with contextlib.suppress(np.linalg.LinAlgError):
-                scales = dataclasses.replace(scales, noise=max(noise, scales.noise))
-                room = MEMBERS + UNDER_WAY
-                return gaussian.Posterior(self.x[members], self.x[rows], scales, room=room)
-        raise np.linalg.LinAlgError(f"{len(members)} measurements that no noise tells apart")
 
     def _rows(self, told: list[int]) -> np.ndarray:
         """Free points: all of them, or a sample with the neighbours of the fastest and what others found fast."""
@@ -174,7 +201,7 @@ class ModelSampler:
         chosen = np.unique(np.concatenate([self.rng.choice(free, POOL, replace=False), named, *near]))
         return chosen[~self.ledger.taken[chosen]]
 
-    def _chance(self, rows: np.ndarray, scales: gaussian.Scales) -> np.ndarray | float:
+    def _chance(self, rows: np.ndarray) -> np.ndarray | float:
         """The chance that a point runs, from how alike the measured ones are that ran and that failed."""
         failed, ran = self.ledger.failed, list(self.ledger.seconds)
         if not failed:
@@ -182,20 +209,10 @@ class ModelSampler:
         if self._failed_seen != len(failed):  # between two failures the chances change little
             self._failed_seen = len(failed)
             ran, failed = ran[-MEMBERS:], failed[-MEMBERS:]
-            runs, fails = (
-                gaussian.matern(self.x[rows], self.x[points], scales).sum(1) / scales.variance for points in (ran, failed)
-            )
+            alike = gaussian.Scales(np.full(self.x.shape[1], LENGTH))
+            runs, fails = (gaussian.matern(self.x[rows], self.x[points], alike).sum(1) for points in (ran, failed))
             self._chances = (runs + DOUBT) / (runs + fails + DOUBT)
         return self._chances
-
-
-def _features(candidates: Candidates, prior: Prior | None) -> np.ndarray:
-    """float32 [points, features]: the encoding, and what others measured."""
-    x = candidates.encoding.matrix
-    if prior is None:
-        return x
-    span = np.maximum(np.ptp(prior.logarithms, axis=0), 1e-9)
-    return np.concatenate([x, prior.logarithms / span, prior.ranks], 1).astype(np.float32)
 
 
 def spread(x: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
