@@ -85,7 +85,7 @@ class Candidates:
         Rows keep their order, part by part. The default is that of the first part that has one.
         """
         names = [name, *dict.fromkeys(n for part in parts for n in part.names)]
-        columns = dict.fromkeys((c for part in parts for c in part.derived))
+        columns = dict.fromkeys(c for part in parts for c in part.derived)
         start, default, blocks = 0, None, []
         for number, part in enumerate(parts):
             block = np.zeros((len(part), len(names)), np.int64)

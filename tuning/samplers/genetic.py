@@ -37,7 +37,7 @@ class GeneticSampler:
             if not self.ledger.taken[point := self._first.pop(0)]:
                 return point
         parents = self.ledger.best(POPULATION)
-        if len(self.ledger.seconds) >= POPULATION or self.ledger.asked >= 2 * POPULATION and len(parents) > 1:
+        if len(self.ledger.seconds) >= POPULATION or (self.ledger.asked >= 2 * POPULATION and len(parents) > 1):
             for _ in range(TRIES):
                 if (child := self._child(parents)) is not None:
                     return child

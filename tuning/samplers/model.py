@@ -35,7 +35,9 @@ MEMBERS = 512  # measurements a process is conditioned on: the fastest half, and
 FITTED = 128  # measurements its scales are fitted to: the fastest
 LENGTH = 0.5  # median of the prior of a feature's length scale
 UNDER_WAY = 256  # points asked for since the last fit that the processes are conditioned on besides
-DOUBT = 0.5  # measurements' worth of belief that a point runs
+JUDGED = 128  # measurements that the chance of running is learned from: the latest, half of them failures at most
+DOUBT = 4.0  # measurements' worth of belief that points run
+SURENESS = 0.1  # variance that a certain answer keeps: 1 is a chance of 99.9%
 
 
 class View:
@@ -202,16 +204,23 @@ class ModelSampler:
         return chosen[~self.ledger.taken[chosen]]
 
     def _chance(self, rows: np.ndarray) -> np.ndarray | float:
-        """The chance that a point runs, from how alike the measured ones are that ran and that failed."""
+        """The chance that a point runs: of a process of its own, which sees 1 where one ran and -1 where it failed."""
         failed, ran = self.ledger.failed, list(self.ledger.seconds)
         if not failed:
             return 1.0
         if self._failed_seen != len(failed):  # between two failures the chances change little
             self._failed_seen = len(failed)
-            ran, failed = ran[-MEMBERS:], failed[-MEMBERS:]
-            alike = gaussian.Scales(np.full(self.x.shape[1], LENGTH))
-            runs, fails = (gaussian.matern(self.x[rows], self.x[points], alike).sum(1) for points in (ran, failed))
-            self._chances = (runs + DOUBT) / (runs + fails + DOUBT)
+            failed = failed[-JUDGED // 2 :]
+            ran = ran[-(JUDGED - len(failed)) :]
+            points = ran + failed
+            labels = np.array([1.0] * len(ran) + [-1.0] * len(failed))
+            centre = (labels.sum() + DOUBT) / (len(labels) + DOUBT)
+            start = gaussian.Scales(np.full(self.x.shape[1], LENGTH), noise=0.1)
+            scales, _ = gaussian.fit(self.x[points], labels - centre, start, start, steps=8)
+            scales = dataclasses.replace(scales, noise=max(scales.noise, 1e-3))
+            posterior = gaussian.Posterior(self.x[points], self.x[rows], scales, room=len(points))
+            mean = posterior.mean(labels - centre) + centre
+            self._chances = normal_cdf(mean / np.sqrt(SURENESS + np.maximum(posterior.variance, 0)))
         return self._chances
 
 
@@ -247,8 +256,12 @@ def _normal_scores(count: int) -> tuple[float, ...]:
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
     """How much below ``best`` a normally distributed value is expected to be, counting nothing where it is above."""
     z = (best - mean) / deviation
-    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    # the normal distribution: Abramowitz and Stegun, 26.2.17, to within 1e-7
+    return deviation * (z * normal_cdf(z) + np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi))
+
+
+def normal_cdf(z: np.ndarray) -> np.ndarray:
+    """The standard normal distribution: Abramowitz and Stegun, 26.2.17, to within 1e-7."""
     t = 1 / (1 + 0.2316419 * np.abs(z))
-    tail = density * t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
-    return deviation * (z * np.where(z > 0, 1 - tail, tail) + density)
+    tail = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    tail *= np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    return np.where(z > 0, 1 - tail, tail)
