@@ -14,6 +14,7 @@ import gpucomp as package
 from gpucomp import config
 from gpucomp.cli import compare, measure, show, tensors
 from gpucomp.cli.progress import progress
+from gpucomp.cli.replay import replay
 from gpucomp.errors import UnsupportedError, UsageError, quote
 from gpucomp.precision import PRECISIONS
 
@@ -414,3 +415,6 @@ def doctor() -> None:
     with progress("looking around"):
         lines = findings()
     click.echo("\n".join(lines))
+
+
+gpucomp.add_command(replay)
