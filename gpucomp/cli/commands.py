@@ -13,9 +13,11 @@ import click
 import gpucomp as package
 from gpucomp import config
 from gpucomp.cli import compare, measure, show, tensors
+from gpucomp.cli import tune as tuning
 from gpucomp.cli.progress import progress
 from gpucomp.errors import UnsupportedError, UsageError, quote
 from gpucomp.precision import PRECISIONS
+from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
@@ -209,7 +211,7 @@ def bench(
     compile_s = time.perf_counter() - start
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     missing = [spec for spec in exe.inputs if spec.name not in given]
-    given |= tensors.random_inputs(missing)
+    given |= random_inputs(missing)
     inputs = "inputs from files" if not missing else f"{len(missing)} of {len(exe.inputs)} inputs random (seed 0)"
     with progress("measuring"):
         latency = measure.measure(
@@ -393,3 +395,7 @@ def doctor() -> None:
     with progress("looking around"):
         lines = findings()
     click.echo("\n".join(lines))
+
+
+gpucomp.add_command(tuning.tune)
+gpucomp.add_command(tuning.records)
