@@ -69,7 +69,7 @@ def model(text: str) -> ModelProto:
     if sizes.get("relu"):
         made[-1].output[0] = "sum"
         made.append(helper.make_node("Relu", ["sum"], ["y"]))
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shape))]
     graph = helper.make_graph(made, name, inputs, outputs, given)
     found = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     checker.check_model(found)

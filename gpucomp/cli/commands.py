@@ -40,6 +40,9 @@ def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
     )(function)
+    function = click.option(
+        "--records", type=click.Path(path_type=Path), metavar="DIR", help="What `gpucomp tune` found out."
+    )(function)
     return click.option(
         "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
     )(function)
@@ -73,6 +76,7 @@ def open_model(
     *,
     precision: str = "fp32",
     keep_fp32: tuple[str, ...] = (),
+    records: Path | None = None,
 ) -> Executable:
     """A compiled model as it is, an ONNX model compiled. Shapes that it leaves open are those of the ``files``."""
     sizes = tensors.parse_shapes(shapes)
@@ -82,6 +86,8 @@ def open_model(
         exe = load(path)
         if sizes:
             raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
+        if records is not None:
+            raise UsageError(f"{quote(path)} is compiled: --records has no effect on it", code="GPC2007")
         if keep_fp32 or precision not in ("fp32", exe.plan.precision):
             raise UsageError(
                 f"{quote(path)} is compiled at {exe.plan.precision}: --precision and --keep-fp32 have no effect on it",
@@ -92,6 +98,8 @@ def open_model(
         return exe
     target = target or config.current().target
     options: dict[str, Any] = {"target": target, "precision": precision, "keep_fp32": keep_fp32}
+    if records is not None:
+        options["records"] = records
     with progress(f"compiling {path.name}") as report:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)
@@ -119,6 +127,7 @@ def compile(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     output: Path,
 ) -> None:
     """Compile MODEL (.onnx) for one target and write it as one file."""
@@ -127,7 +136,7 @@ def compile(
     if model.suffix == ".gpuc":
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
     start = time.perf_counter()
-    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32, records=records)
     seconds = time.perf_counter() - start
     exe.save(output)
     click.echo("\n".join(show.summary(exe)))
@@ -150,6 +159,7 @@ def run(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     files: tuple[str, ...],
     preprocess: str,
     output_dir: Path | None,
@@ -159,7 +169,7 @@ def run(
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and model.suffix == ".gpuc":
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
-    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32, records=records)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -192,6 +202,7 @@ def bench(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     files: tuple[str, ...],
     preprocess: str,
     warmup_ms: float,
@@ -207,7 +218,7 @@ def bench(
         return
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
-    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32, records=records)
     compile_s = time.perf_counter() - start
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     missing = [spec for spec in exe.inputs if spec.name not in given]
@@ -329,6 +340,7 @@ def inspect(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     kernels: bool,
     sources: Path | None,
     graph: str | None,
@@ -353,7 +365,7 @@ def inspect(
             click.echo("\n".join(costs.why(_costs(model, lowered, device))))
         if not kernels and sources is None:
             return
-    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32, records=records)
     if kernels:
         click.echo("\n".join(show.kernels(exe.kernels)))
         click.echo("\n".join(show.memory(exe)))
