@@ -214,7 +214,7 @@ def bench(
 ) -> None:
     """Measure MODEL's latency. Inputs that are not given are random."""
     if static:
-        _bench_static(model, target, shapes, precision, keep_fp32, report)
+        _bench_static(model, target, shapes, precision, keep_fp32, records, report)
         return
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
@@ -258,11 +258,12 @@ def _bench_static(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     report: Path | None,
 ) -> None:
     from gpucomp.cli import costs
 
-    lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
+    lowered, device = _lowered(model, target, shapes, precision, keep_fp32, records)
     found = _costs(model, lowered, device)
     text = json.dumps({"model": str(model), "precision": precision, **costs.as_json(found, device)}, indent=1)
     if str(report) == "-":
@@ -274,18 +275,23 @@ def _bench_static(
 
 
 def _lowered(
-    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
+    records: Path | None,
 ) -> tuple[Lowered, Target]:
     from gpucomp import targets
     from gpucomp.compiler import lower
+    from gpucomp.schedule.records import picks_of
 
     if model.suffix == ".gpuc":
         raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
     device = targets.resolve(target or config.current().target)
     with progress(f"compiling {model.name}") as report:
-        found = lower(
-            model, device, tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32, tell=report
-        )
+        sizes = tensors.parse_shapes(shapes)
+        found = lower(model, device, sizes, None, precision, keep_fp32=keep_fp32, tell=report, picks=picks_of(records))
     return found, device
 
 
@@ -358,7 +364,7 @@ def inspect(
     if why or spaces:
         from gpucomp.cli import costs
 
-        lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
+        lowered, device = _lowered(model, target, shapes, precision, keep_fp32, records)
         if spaces:
             click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
