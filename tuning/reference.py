@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, Reduce, Var, reduce
+from gpucomp.expr.core import Expr, Reduce, Var, reduce, walk
 from gpucomp.expr.evaluate import REDUCE, convert, evaluate, grid_of
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Store, Window
 
@@ -45,7 +45,8 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
 
 def terms(kernel: Kernel) -> int:
     """Numbers that are added up for an element, at most."""
-    axes: list[Sequence[Var]] = [n.axes for e in kernel.expressions() for n in _walk(e) if isinstance(n, Reduce)]
+    written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
+    axes: list[Sequence[Var]] = [max(written_out, key=_points, default=())]
     match kernel.body:
         case Contraction(k=k):
             axes.append(k)
@@ -55,18 +56,11 @@ def terms(kernel: Kernel) -> int:
             axes.append(window)
         case Attention(cols=cols, depth=depth):
             axes += [cols, depth]
-    return math.prod(max(1, math.prod(v.extent for v in group)) for group in axes)
+    return math.prod(map(_points, axes))
 
 
-def _walk(expr: Expr) -> list[Expr]:
-    seen: dict[Expr, None] = {}
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen[node] = None
-            stack.extend(node.operands)
-    return list(seen)
+def _points(axes: Sequence[Var]) -> int:
+    return max(1, math.prod(v.extent for v in axes))
 
 
 def _rows(expr: Expr, axes: Sequence[Sequence[Var]], inputs: Sequence[np.ndarray], first: int, last: int) -> np.ndarray:
