@@ -244,6 +244,19 @@ class CpuProgram:
                         spans.append(Span(launch, thread, max(start, 0.0), stop))
         return times, spans
 
+    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int) -> list[float]:
+        """Seconds of each of ``count`` executions of all launches on the same memory; one before them warms up."""
+        seconds = []
+        with self._lock:
+            self._bind(inputs)
+            for _ in range(count + 1):
+                begin = time.perf_counter()
+                for segment in self._segments:
+                    self._run_segment(segment)
+                seconds.append(time.perf_counter() - begin)
+            self._results()
+        return seconds[1:]
+
     # memory
 
     def _fixed(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -304,7 +317,11 @@ class CpuProgram:
         self._moving = moving
 
     def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Memory for this run's inputs, used where they are, and for its outputs."""
+        """Memory for this run's inputs, used where they are, and for its outputs. One in the arena is copied there."""
+        for position in self.plan.inputs:
+            memory = self._memory[position]
+            if position not in self._moving and memory is not None:
+                memory[...] = inputs[self.plan.buffers[position].name]
         for position, places in self._moving.items():
             buffer = self.plan.buffers[position]
             dtype = DTYPES[buffer.dtype].numpy

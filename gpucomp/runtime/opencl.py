@@ -114,6 +114,23 @@ class OpenCLProgram:
         ]
         return [1e-9 * (t[1] - t[0]) if t is not None else 0.0 for t in times], spans
 
+    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int) -> list[float]:
+        """Seconds of each of ``count`` executions of all launches on the same memory, by the device's own clock.
+
+        One before them warms up and brings the inputs. Raises ``DeviceError`` as ``run``.
+        """
+        self.profile(inputs)
+        cl, seconds = self._cl, []
+        try:
+            for _ in range(count):
+                calls = [call for call in self._calls if call is not None]
+                events = [cl.enqueue_nd_range_kernel(self._timed, *call) for call in calls]
+                self._timed.finish()
+                seconds.append(1e-9 * sum(e.profile.end - e.profile.start for e in events))
+        except (cl.RuntimeError, cl.LogicError, cl.MemoryError) as error:
+            raise DeviceError(f"{self.device.name.strip()}: the run failed: {error}", code="GPC5006") from error
+        return seconds
+
     def _guarded(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
         cl = self._cl
         try:

@@ -14,6 +14,7 @@ from gpucomp.codegen.llvm.runner import RUNNER, probes
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.runtime.elf import undefined_symbols
+from gpucomp.runtime.processor import model_name
 from gpucomp.schedule.space import Geometry, Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.target import Target
@@ -43,7 +44,9 @@ def host() -> Target:
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
     if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:
         raise DeviceError("cpu: this processor lacks SSE4.1, which generated code needs", code="GPC5010")
-    return Target("cpu", "cpu", llvm.get_host_cpu_name(), "llvm", _limits(features), alignment=64, features=features)
+    name, limits = llvm.get_host_cpu_name(), _limits(features)
+    identity = f"{model_name()}, {len(os.sched_getaffinity(0))} cores"
+    return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 
 
 def named(name: str) -> Target:
