@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 
 from gpucomp.codegen.llvm import storage
 from gpucomp.codegen.llvm.builder import PTR, Slot, Type, Value
+from gpucomp.codegen.llvm.image_lines import Lines, windows_of
 from gpucomp.codegen.llvm.nest import Entry, lane_index, lower, operations
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.panels import Panels, Part
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
-from gpucomp.codegen.llvm.windows import Lines, windows_of
 from gpucomp.expr.core import Expr
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.codegen.llvm.image_lines import MOST_PLANES, most_lines, windows_of
 from gpucomp.codegen.llvm.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
-from gpucomp.codegen.llvm.windows import MOST_PLANES, most_lines, windows_of
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule

@@ -18,8 +18,8 @@ from tolerance import assert_matches
 import gpucomp
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.contraction_space import COPIED, FAMILY, PARAMS, POINTERS, STRAIGHT, contraction_form
+from gpucomp.codegen.llvm.image_lines import windows_of
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
-from gpucomp.codegen.llvm.windows import windows_of
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import hole, load, select, var
 from gpucomp.ir.types import F32, I64, TensorType
