@@ -22,6 +22,7 @@ from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Step, Store
 from gpucomp.schedule.space import Digit, Packing
+from gpucomp.winograd import ALGORITHMS
 
 AXES = ("batch", "k", "span")
 CHUNK = 1 << 22  # elements of an operand evaluated at a time
@@ -54,13 +55,7 @@ class Transform:
         return k // self.taps**2 * self.positions**2
 
 
-TRANSFORMS: Mapping[str, Transform] = {
-    # Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (2016), F(2, 3): interpolation at 0, 1, -1
-    "winograd23": Transform(
-        ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
-        ((1, 0, 0, 0), (0, 1, -1, 0), (0, 0, 0, 1)),
-    ),
-}
+TRANSFORMS: Mapping[str, Transform] = {name: Transform(a.filter, a.back) for name, a in ALGORITHMS.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,8 @@ from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.space import contraction_form, family_of
+from gpucomp.codegen.llvm.winograd import emit_winograd
+from gpucomp.codegen.llvm.winograd_space import FAMILY as WINOGRAD
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, call, cast, reduce, substitute
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Window
@@ -35,7 +37,8 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         case Attention() as attention:
             text, tasks = emit_loops(kernel, attention.domain, {attention.acc: _mean(attention)}, schedule, name, target)
         case Contraction() as contraction:
-            text, tasks = _contraction(kernel, contraction, schedule, name, target)
+            emit_engine = emit_winograd if family is WINOGRAD else _contraction
+            text, tasks = emit_engine(kernel, contraction, schedule, name, target)
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
 
 
