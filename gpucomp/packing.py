@@ -22,7 +22,7 @@ from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Step, Store
 from gpucomp.schedule.space import Digit, Packing
-from gpucomp.winograd import ALGORITHMS
+from gpucomp.winograd import ALGORITHMS, floats
 
 AXES = ("batch", "k", "span")
 CHUNK = 1 << 22  # elements of an operand evaluated at a time
@@ -55,7 +55,9 @@ class Transform:
         return k // self.taps**2 * self.positions**2
 
 
-TRANSFORMS: Mapping[str, Transform] = {name: Transform(a.filter, a.back) for name, a in ALGORITHMS.items()}
+TRANSFORMS: Mapping[str, Transform] = {
+    name: Transform(floats(algorithm.filter), floats(algorithm.back)) for name, algorithm in ALGORITHMS.items()
+}
 
 
 @dataclass(frozen=True, eq=False)

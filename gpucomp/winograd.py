@@ -21,17 +21,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-Matrix = tuple[tuple[float, ...], ...]
+Matrix = tuple[tuple[Fraction, ...], ...]
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """F(``outputs``, ``taps``) in one dimension.
+    """F(``outputs``, 3) in one dimension, exactly.
 
-    filter   [positions, taps]: what a filter becomes
+    filter   [positions, 3]: what a filter becomes
     data     [positions, positions]: what as many data become
     result   [outputs, positions]: what the products become
-    back     [taps, positions]: a filter from what it became, ``back @ filter`` is the identity
+    back     [3, positions]: a filter from what it became, ``back @ filter`` is the identity
     """
 
     filter: Matrix
@@ -74,7 +74,7 @@ def toom_cook(points: Sequence[Fraction | int]) -> Algorithm:
         [Fraction(0), 1 / (2 * forward[1][1]), -1 / (2 * forward[1][1]), *([Fraction(0)] * (outputs - 1))],
         last,
     ]
-    return Algorithm(_floats(forward), _floats(data), _floats(result), _floats(back))
+    return Algorithm(_matrix(forward), _matrix(data), _matrix(result), _matrix(back))
 
 
 def _product(roots: Sequence[Fraction]) -> list[Fraction]:
@@ -85,7 +85,11 @@ def _product(roots: Sequence[Fraction]) -> list[Fraction]:
     return found
 
 
-def _floats(matrix: Sequence[Sequence[Fraction]]) -> Matrix:
+def _matrix(rows: Sequence[Sequence[Fraction]]) -> Matrix:
+    return tuple(tuple(row) for row in rows)
+
+
+def floats(matrix: Matrix) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(x) for x in row) for row in matrix)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.contraction import in_place, k_contiguous, operands_of
+from gpucomp.codegen.llvm.winograd_space import CYCLES_PER_MICROSECOND, THREADS
+from gpucomp.codegen.llvm.winograd_space import FAMILY as WINOGRAD
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Problem, Schedule
 
@@ -208,8 +210,15 @@ def _contraction_default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return best
 
 
+def _contraction_estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """As Winograd's engine reckons it, so that the two compare."""
+    total = sum(threads * _cycles(s, p, threads, 1.0) for threads in THREADS)
+    return total / len(THREADS) / CYCLES_PER_MICROSECOND
+
+
 CONTRACTION = Family("contraction", "codegen/llvm/contraction", CONTRACTION_PARAMS, _contraction_problem,
-                     _contraction_objections, _nothing, _geometry, _contraction_default)  # fmt: skip
+                     _contraction_objections, _nothing, _geometry, _contraction_default,
+                     estimate=_contraction_estimate)  # fmt: skip
 LOOPS = Family("loops", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, _nothing,
                _geometry, _loops_default)  # fmt: skip
 WINDOW = Family("pool", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, _nothing,
@@ -221,7 +230,7 @@ ROWWISE = Family("rowwise", "codegen/llvm/rowwise", (LANES, TASKS, UNROLL, COPIE
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (LOOPS,),
-    Contraction: (CONTRACTION,),
+    Contraction: (WINOGRAD, CONTRACTION),
     Rowwise: (ROWWISE,),
     Window: (WINDOW,),
     Attention: (WINDOW,),

@@ -1,4 +1,4 @@
-"""Winograd's algorithms on the CPU: 3 x 3 convolutions with steps of 1, strict f32. The schedule's numbers come from ``winograd_space``.
+"""Winograd's algorithms on the CPU, for strict f32. The schedule's numbers come from ``winograd_space``.
 
     task (block of tiles, group of panels of nv vectors of output channels):
         for each part of the channels:
@@ -20,16 +20,18 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.convolution import Pixels, long_axes, packed_filters, winograd_pixels
 from gpucomp.codegen.llvm.builder import F32, I64, PTR, Slot, Type, Value
-from gpucomp.codegen.llvm.nest import Entry, Flattener, FlatStore, collapse, lane_index, lower
+from gpucomp.codegen.llvm.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
 from gpucomp.codegen.llvm.printer import LaneValue
-from gpucomp.codegen.llvm.winograd_space import FAMILY, derive
+from gpucomp.codegen.llvm.winograd_space import FAMILY, LINE, derive
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
-from gpucomp.winograd import ALGORITHMS, Matrix
+from gpucomp.winograd import ALGORITHMS, floats
 
 UNROLL = 4  # channels written out in the innermost loop
+Matrix = Sequence[Sequence[float]]
+
 POINTERS = 8  # of a row of a tile's pixels: no tile has more
 
 
@@ -40,7 +42,9 @@ class _Emitter:
         self.s = SimpleNamespace(**schedule)
         self.p = SimpleNamespace(**FAMILY.problem(kernel))
         self.d = SimpleNamespace(**derive(self.s, self.p))
-        self.algorithm = ALGORITHMS[f"winograd{self.s.outputs}3"]
+        algorithm = ALGORITHMS[f"winograd{self.s.outputs}3"]
+        self.to_data, self.to_results = floats(algorithm.data), floats(algorithm.result)
+        self.side = algorithm.positions
         self.width = self.s.lanes
         self.vector = Type("float", self.width)
         form = winograd_pixels(kernel)
@@ -119,10 +123,10 @@ class _Emitter:
         code, d, p = self.code, self.d, self.p
         first = part * d.part
         length = code.minimum(code.integer(p.depth) - first, d.part)
-        side = self.algorithm.positions
+        side = self.side
         with code.loop(0, tiles) as tile:
             self._point_at_pixels(tile0 + tile, first)
-            to = code.gep(self.data, tile * d.data_row, "float")
+            to = code.gep(self.data, tile * d.data_tile, "float")
             with code.loop(0, length, self.width) as channel:
                 mask = None
                 if p.depth % self.width:
@@ -130,9 +134,9 @@ class _Emitter:
                 columns = []
                 for j in range(side):
                     pixels = [self._pixels(i, j, channel, mask) for i in range(side)]
-                    columns.append(linear(self.algorithm.data, pixels))
+                    columns.append(linear(self.to_data, pixels))
                 for i in range(side):
-                    row = linear(self.algorithm.data, [columns[j][i] for j in range(side)])
+                    row = linear(self.to_data, [columns[j][i] for j in range(side)])
                     for j, value in enumerate(row):
                         at = channel + (i * side + j) * d.data_position
                         code.store(value, code.gep(to, at, "float"), 64)
@@ -140,7 +144,7 @@ class _Emitter:
     def _point_at_pixels(self, tile: Value, first: Value) -> None:
         """A table of where the pixels of a tile lie: channel ``first`` of each, or zeros outside the image."""
         code, p = self.code, self.p
-        side = self.algorithm.positions
+        side = self.side
         lanes = 4 if side <= 4 else 8
         image, y, x = self._place(tile)
         y, x = y + p.first_y, x + p.first_x
@@ -191,8 +195,8 @@ class _Emitter:
         self, a: Value, b: Value, to: Value, row: Value, rows: int, length: Value, part: Value
     ) -> None:
         code, d, nv = self.code, self.d, self.s.nv
-        a = code.gep(a, row * d.data_row, "float")
-        to = code.gep(to, row * d.nr, "float")
+        a = code.gep(a, row * d.data_tile, "float")
+        to = code.gep(to, row * d.product_tile, "float")
         sums = [[code.slot(self.vector) for _ in range(nv)] for _ in range(rows)]
         for slot in (slot for line in sums for slot in line):
             slot.set(code.const(0, self.vector))
@@ -205,12 +209,15 @@ class _Emitter:
             loaded = [code.load(code.gep(at, v * self.width, "float"), self.vector, 64) for v in range(nv)]
             a_at = code.gep(a, k, "float")
             for i, line in enumerate(sums):
-                factor = code.splat(code.load(code.gep(a_at, i * d.data_row, "float"), F32), self.width)
+                factor = code.splat(code.load(code.gep(a_at, i * d.data_tile, "float"), F32), self.width)
                 for value, slot in zip(loaded, line, strict=True):
                     slot.set(factor.muladd(value, slot.get()))
 
         whole = length - length.integer_op("urem", UNROLL)
+        ahead, lines = self._following_filters(b, row, length)
         with code.loop(0, whole, UNROLL) as k:
+            for line in range(lines):
+                self._prefetch(code.gep(ahead, (k.integer_op("udiv", UNROLL) * lines + line) * LINE, "float"))
             for u in range(UNROLL):
                 step(k + u)
         if d.part % UNROLL or self.p.depth % UNROLL:
@@ -218,16 +225,31 @@ class _Emitter:
                 step(k)
         self._each_sum(to, sums, lambda slot, at: code.store(slot.get(), at, 64))
 
+    def _following_filters(self, b: Value, row: Value, length: Value) -> tuple[Value, int]:
+        """Where the filters of the next position lie that this register block fetches, and how many lines in a step.
+
+        Each of the block's register blocks fetches its share: the first of the next position finds them all.
+        """
+        blocks = -(-min(self.d.block, self.d.tiles) // self.s.mr)
+        lines = -(-UNROLL * self.d.nr // LINE // blocks)
+        share = length.integer_op("udiv", UNROLL) * (lines * LINE)
+        at = row.integer_op("udiv", self.s.mr) * share
+        return self.code.gep(b, at + self.p.depth * self.d.nr, "float"), lines
+
+    def _prefetch(self, address: Value) -> None:
+        """Into the second cache."""
+        self.code.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 2, i32 1)")
+
     def _each_sum(self, to: Value, sums: Sequence[Sequence[Slot]], act: Callable[[Slot, Value], None]) -> None:
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
-                act(slot, self.code.gep(to, i * self.d.nr + v * self.width, "float"))
+                act(slot, self.code.gep(to, i * self.d.product_tile + v * self.width, "float"))
 
     # results
 
     def _finish(self, panel: Value, slot: Value, tile0: Value, tiles: Value) -> None:
         code, d, p = self.code, self.d, self.p
-        side, outputs = self.algorithm.positions, self.s.outputs
+        side, outputs = self.side, self.s.outputs
         n0 = panel * d.nr
         vectors = code.minimum((code.integer(p.n) - n0 + (self.width - 1)).integer_op("udiv", self.width), self.s.nv)
         source = code.gep(self.products, slot * d.product_panel, "float")
@@ -236,16 +258,16 @@ class _Emitter:
             rows = code.minimum(code.integer(p.out_y) - y0, outputs)
             columns = code.minimum(code.integer(p.out_x) - x0, outputs)
             with code.loop(0, vectors) as v:
-                at = tile * d.nr + v * self.width
+                at = tile * d.product_tile + v * self.width
                 lines = []
                 for j in range(side):
                     found = [
                         code.load(code.gep(source, at + (i * side + j) * d.product_position, "float"), self.vector, 64)
                         for i in range(side)
                     ]
-                    lines.append(linear(self.algorithm.result, found))
+                    lines.append(linear(self.to_results, found))
                 for i in range(outputs):
-                    row = linear(self.algorithm.result, [lines[j][i] for j in range(side)])
+                    row = linear(self.to_results, [lines[j][i] for j in range(side)])
                     for j, value in enumerate(row):
                         code.store(value, code.gep(self.results, (i * outputs + j) * self.width, "float"), 64)
                 n = n0 + v * self.width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -10,14 +11,16 @@ from gpucomp.codegen.convolution import Pixels, winograd_pixels
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
 
+BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
+PARTS = (32, 64, 128, 256, 512, 1024)
 PARAMS = (
     Param("lanes", (4, 8, 16), "elements of a vector"),
     Param("outputs", (2, 4, 6), "rows, and columns, of results of a tile"),
-    Param("block", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128), "tiles of a task, rounded up to whole blocks of mr"),
+    Param("block", BLOCKS, "tiles of a task, rounded up to whole blocks of mr"),
     Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "tiles of the register block"),
     Param("nv", (1, 2, 3, 4), "vectors of output channels of the register block, and of a panel"),
-    Param("part", (32, 64, 128, 256, 512, 1024), "channels that are transformed at a time"),
-    Param("panels", (1, 2, 3, 4, 6, 8, 16), "panels of a task"),
+    Param("part", PARTS, "channels that are transformed at a time"),
+    Param("panels", (1, 2, 4, 8), "panels of a task"),
 )
 SCRATCH_BYTES = 5 << 18  # that one call may take of the stack
 LINE = 16  # floats
@@ -44,7 +47,8 @@ def problem(kernel: Kernel) -> Problem:
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """Tiles, blocks of them and panels; and in floats the scratch: rows of tiles, what lies between positions.
 
-    Positions lie a line further apart than they need, so that those of one tile do not share a set of the cache.
+    The positions of a tile lie side by side: transforms touch few pages. Tiles lie a line further apart than they need,
+    so that the rows of a register block do not share a set of the cache.
     """
     positions = (s.outputs + 2) ** 2
     tiles_y, tiles_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
@@ -52,10 +56,11 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     block = min(-(-s.block // s.mr), -(-tiles // s.mr)) * s.mr
     nr = s.nv * s.lanes
     parts = -(-p.depth // s.part)
-    part = -(-(-(-p.depth // parts)) // s.lanes) * s.lanes
+    even = -(-p.depth // parts)
+    part = -(-even // s.lanes) * s.lanes
     parts = -(-p.depth // part)
     panels = -(-p.n // nr)
-    data_position, product_position = block * part + LINE, block * nr + LINE
+    data_tile, product_tile = positions * part + LINE, positions * nr + LINE
     kept = min(s.panels, panels) if parts > 1 else 1
     return {
         "positions": positions,
@@ -69,12 +74,13 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "groups": -(-panels // s.panels),
         "part": part,
         "parts": parts,
-        "data_row": part,
-        "data_position": data_position,
-        "data_floats": positions * data_position,
-        "product_position": product_position,
-        "product_panel": positions * product_position,
-        "product_floats": kept * positions * product_position,
+        "data_tile": data_tile,
+        "data_position": part,
+        "data_floats": block * data_tile,
+        "product_tile": product_tile,
+        "product_position": nr,
+        "product_panel": block * product_tile,
+        "product_floats": kept * block * product_tile,
     }
 
 
@@ -95,9 +101,104 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((d.blocks * d.groups, 1, 1))
 
 
+# the cost of a schedule
+
+CYCLES_PER_MICROSECOND = 3000
+# a vector of a tile through the data's and the results' transforms, for 2, 4 and 6 outputs: measured, in the second cache
+DATA_CYCLES = {2: 72, 4: 200, 6: 360}
+RESULT_CYCLES = {2: 55, 4: 160, 6: 340}
+FEW_REGISTERS = 1.4  # how much longer transforms take with 16 registers
+BLOCK_CYCLES = 30  # of a register block: its start and its end
+FIRST_BYTES = 3.5  # of filters a cycle that come the first time, from memory or the last cache
+AGAIN_BYTES = 7.0  # that come again, from the last cache
+CACHED_BYTES = 40.0  # from the second cache
+OVERLAP = 0.3  # of the shorter of arithmetic and fetching that does not hide behind the longer
+TASK_CYCLES = 400
+THREADS = (1, 2, 4)
+MANY = 4  # tasks a thread, from which on the last ones do not matter
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
+    """About how long the busiest of ``threads`` takes."""
+    d = SimpleNamespace(**derive(s, p))
+    slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
+    tasks = d.blocks * d.groups
+    share = -(-tasks // threads)
+    chunk = -(-tasks // (4 * threads))  # consecutive ones that a thread takes at once
+    # a block's data are transformed once a chunk, or anew for each task where they come in parts
+    again = 1.0 if d.parts > 1 else min(1.0, 1 / chunk + 1 / d.groups)
+    filters = 4 * d.positions * p.depth * d.panels * d.nr
+    rows = min(d.block, d.tiles)
+    room = limits.cache_bytes - 4 * (d.data_floats + d.product_floats)
+    if d.blocks * 2 <= threads or share < 2:
+        rereads = FIRST_BYTES
+    else:
+        rereads = CACHED_BYTES if filters / max(1, min(threads, d.groups)) < room else AGAIN_BYTES
+    times = max(1.0, d.blocks / threads)  # how often a thread reads the same filters
+    panel = filters / d.panels
+    fetched = panel * ((1 / FIRST_BYTES + (times - 1) / rereads) / times)
+    block_cycles = sum(_block(r, s, p, d) for r in _register_blocks(rows, s.mr))
+    arithmetic = d.positions * block_cycles
+    multiply = max(arithmetic, fetched) + OVERLAP * min(arithmetic, fetched)
+    vectors = min(d.panels * s.nv, -(-p.n // s.lanes)) / d.panels
+    results = rows * vectors * RESULT_CYCLES[s.outputs] * slow
+    data = again * rows * -(-p.depth // s.lanes) * DATA_CYCLES[s.outputs] * slow
+    if room < 0:
+        results, data = 2 * results, 2 * data
+    panels = min(s.panels, d.panels)
+    one = data + panels * (multiply + results) + TASK_CYCLES
+    even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / d.block / threads
+    return float(max(even, one * share if tasks < MANY * threads else even + one / 2))
+
+
+def _register_blocks(rows: int, mr: int) -> list[int]:
+    return [mr] * (rows // mr) + [rows % mr] * (rows % mr > 0)
+
+
+def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace) -> float:
+    """Cycles of one register block: two multiply-adds or two loads a cycle, filters out of the second cache."""
+    step = max(rows * s.nv / 2, (rows + s.nv) / 2, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
+    return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds of all threads together, about: the mean over ``THREADS``."""
+    total = sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+    return total / len(THREADS) / CYCLES_PER_MICROSECOND
+
+
+ROWS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 10, 8, 4), 1: (14, 12, 4)}  # of a register block, by its vectors
+ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The schedule of a short list that ``estimate`` finds fastest; the smallest one where none is legal."""
     lanes = limits.vector_bytes // 4
-    return {"lanes": lanes, "outputs": 4, "block": 24, "mr": 6, "nv": 4, "part": 256, "panels": 1}
+    vectors = -(-p.n // lanes)
+    table = ROWS if limits.registers >= 32 else ROWS_16
+    fewest = min(-(-vectors // nv) * nv for nv in table)
+    # a register block that leaves no vector empty, and the widest anyway
+    widths = [nv for nv in table if -(-vectors // nv) * nv == fewest][:2]
+    best: tuple[float, Schedule] | None = None
+    smallest = {"lanes": lanes, "outputs": 2, "block": 4, "mr": 1, "nv": 1, "part": 32, "panels": 1}
+    for outputs in (2, 4, 6):
+        tiles = p.images * -(-p.out_y // outputs) * -(-p.out_x // outputs)
+        for nv in widths:
+            panels = -(-vectors // nv)
+            for mr, block, part, group in itertools.product(table[nv], BLOCKS, PARTS, (1, 2, 4, 8)):
+                if (block > 2 * tiles and block > BLOCKS[0]) or (part >= 2 * p.depth and part > PARTS[0]):
+                    continue
+                if (block < mr and block < tiles) or group > panels:
+                    continue
+                trial = {"lanes": lanes, "outputs": outputs, "block": block, "mr": mr, "nv": nv, "part": part,
+                         "panels": group}  # fmt: skip
+                s = SimpleNamespace(**trial)
+                if scratch_bytes(s, p) > SCRATCH_BYTES:
+                    continue
+                cost = estimate(s, p, limits)
+                if best is None or cost < best[0]:
+                    best = cost, trial
+    return best[1] if best is not None else smallest
 
 
 def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
@@ -111,5 +212,5 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction", "codegen/llvm/winograd", PARAMS, problem, objections, derive, geometry, default, "winograd",
-    accepts=accepts, packing=packing,
+    accepts=accepts, estimate=estimate, packing=packing,
 )  # fmt: skip
