@@ -105,15 +105,17 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
 
 CYCLES_PER_MICROSECOND = 3000
 # a vector of a tile through the data's and the results' transforms, for 2, 4 and 6 outputs: measured, in the second cache
-DATA_CYCLES = {2: 72, 4: 200, 6: 360}
-RESULT_CYCLES = {2: 55, 4: 160, 6: 340}
+DATA_CYCLES = {2: 75, 4: 210, 6: 460}
+RESULT_CYCLES = {2: 60, 4: 180, 6: 450}
 FEW_REGISTERS = 1.4  # how much longer transforms take with 16 registers
 BLOCK_CYCLES = 30  # of a register block: its start and its end
-FIRST_BYTES = 3.5  # of filters a cycle that come the first time, from memory or the last cache
-AGAIN_BYTES = 7.0  # that come again, from the last cache
+FIRST_BYTES = 3.2  # of filters a cycle that come the first time, from memory or the last cache
+AGAIN_BYTES = 6.5  # that come again, from the last cache
 CACHED_BYTES = 40.0  # from the second cache
 OVERLAP = 0.3  # of the shorter of arithmetic and fetching that does not hide behind the longer
+PIXEL_BYTES = 6.0  # of pixels and results a cycle, beside the rest
 TASK_CYCLES = 400
+LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be worth it
 THREADS = (1, 2, 4)
 MANY = 4  # tasks a thread, from which on the last ones do not matter
 
@@ -148,7 +150,8 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits)
     panels = min(s.panels, d.panels)
     one = data + panels * (multiply + results) + TASK_CYCLES
     even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / d.block / threads
-    return float(max(even, one * share if tasks < MANY * threads else even + one / 2))
+    pixels = 4 * p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n) / PIXEL_BYTES / threads
+    return float(max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels)
 
 
 def _register_blocks(rows: int, mr: int) -> list[int]:
@@ -195,7 +198,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
                 s = SimpleNamespace(**trial)
                 if scratch_bytes(s, p) > SCRATCH_BYTES:
                     continue
-                cost = estimate(s, p, limits)
+                cost = LOSS[outputs] * estimate(s, p, limits)
                 if best is None or cost < best[0]:
                     best = cost, trial
     return best[1] if best is not None else smallest
