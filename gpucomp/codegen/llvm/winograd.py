@@ -206,7 +206,7 @@ class _Emitter:
 
         def step(k: Value) -> None:
             at = code.gep(b, k * d.nr, "float")
-            loaded = [code.load(code.gep(at, v * self.width, "float"), self.vector, 64) for v in range(nv)]
+            loaded = [code.load(code.gep(at, v * self.width, "float"), self.vector, 4) for v in range(nv)]
             a_at = code.gep(a, k, "float")
             for i, line in enumerate(sums):
                 factor = code.splat(code.load(code.gep(a_at, i * d.data_tile, "float"), F32), self.width)
