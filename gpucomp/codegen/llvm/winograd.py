@@ -191,9 +191,7 @@ class _Emitter:
                 with code.when(whole < tiles):
                     self._register_block(a, b, to, whole, rest, length, part)
 
-    def _register_block(
-        self, a: Value, b: Value, to: Value, row: Value, rows: int, length: Value, part: Value
-    ) -> None:
+    def _register_block(self, a: Value, b: Value, to: Value, row: Value, rows: int, length: Value, part: Value) -> None:
         code, d, nv = self.code, self.d, self.s.nv
         a = code.gep(a, row * d.data_tile, "float")
         to = code.gep(to, row * d.product_tile, "float")
@@ -272,10 +270,11 @@ class _Emitter:
                         code.store(value, code.gep(self.results, (i * outputs + j) * self.width, "float"), 64)
                 n = n0 + v * self.width
                 mask = self._lanes_below(code.integer(p.n) - n) if p.n % self.width else None
-                with code.loop(0, rows) as i, code.loop(0, columns) as j:
-                    place = (i * outputs + j) * self.width
-                    acc = code.load(code.gep(self.results, place, "float"), self.vector, 64)
-                    self._store((image, y0 + i, x0 + j), n, acc, mask)
+                with code.loop(0, rows) as down, code.loop(0, columns) as right:
+                    acc = code.load(
+                        code.gep(self.results, (down * outputs + right) * self.width, "float"), self.vector, 64
+                    )
+                    self._store((image, y0 + down, x0 + right), n, acc, mask)
 
     def _store(self, point: tuple[Value, Value, Value], n: Value, acc: Value, mask: Value | None) -> None:
         bound: dict[Expr, LaneValue] = {axis: self.code.integer(0) for axis in (*self.batch, *self.m)}

@@ -122,7 +122,10 @@ MANY = 4  # tasks a thread, from which on the last ones do not matter
 
 def cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
     """About how long the busiest of ``threads`` takes."""
-    d = SimpleNamespace(**derive(s, p))
+    return _cycles(s, p, SimpleNamespace(**derive(s, p)), threads, limits)
+
+
+def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads: int, limits: Limits) -> float:
     slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
     tasks = d.blocks * d.groups
     share = -(-tasks // threads)
@@ -166,7 +169,8 @@ def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace
 
 def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     """Microseconds of all threads together, about: the mean over ``THREADS``."""
-    total = sum(threads * cycles(s, p, threads, limits) for threads in THREADS)
+    d = SimpleNamespace(**derive(s, p))
+    total = sum(threads * _cycles(s, p, d, threads, limits) for threads in THREADS)
     return total / len(THREADS) / CYCLES_PER_MICROSECOND
 
 

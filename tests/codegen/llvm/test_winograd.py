@@ -67,7 +67,9 @@ def run(kernel, cases, target=None, order=1):
     """The first output for each of the (schedule, inputs) ``cases``, compiled together; tasks one by one, last first."""
     target = target or cpu.host()
     ready = [packed(kernel, schedule, inputs) for schedule, inputs in cases]
-    sources = [emit(made, s, target, f"k{i}", FAMILY) for i, ((made, _), (s, _)) in enumerate(zip(ready, cases, strict=True))]
+    sources = [
+        emit(made, s, target, f"k{i}", FAMILY) for i, ((made, _), (s, _)) in enumerate(zip(ready, cases, strict=True))
+    ]
     image = Image(cpu.build(sources, target))
     found = []
     for source, (made, arrays) in zip(sources, ready, strict=True):
@@ -93,7 +95,9 @@ def direct(image, filters, pad):
 
 def expected(inputs, pad):
     """What ``kernels.conv`` makes of it."""
-    return np.maximum(direct(inputs[0], inputs[1], pad) + inputs[2].astype(np.float64) + inputs[3].astype(np.float64), 0)
+    return np.maximum(
+        direct(inputs[0], inputs[1], pad) + inputs[2].astype(np.float64) + inputs[3].astype(np.float64), 0
+    )
 
 
 def error(found, right, scale=None):
@@ -170,7 +174,9 @@ def test_epilogues_may_be_long_and_store_twice():
     sigmoid = 1.0 / (1.0 + call("exp", -total))
     out = base.params[-1]
     second = Store(5, base.stores[0].index, call("sqrt", call("abs", total)) + select(total > 1, total, sigmoid))
-    kernel = replace(base, params=(*base.params, out), outputs=2, stores=(replace(base.stores[0], value=sigmoid), second))
+    kernel = replace(
+        base, params=(*base.params, out), outputs=2, stores=(replace(base.stores[0], value=sigmoid), second)
+    )
     inputs = inputs_of(kernel)
     right = expected(inputs, 1)
 
