@@ -25,7 +25,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
     if all(type.size == 0 for type in kernel.params[kernel.inputs :]):
         arguments = ", ".join(f"ptr %p{i}" for i in range(len(kernel.params)))
         nothing = f"define void @{name}({arguments}, i64 %first, i64 %last) #0 {{\n  ret void\n}}\n"
-        return KernelSource(name, "llvm", nothing, Geometry((0, 1, 1)), dict(schedule), family.name)
+        return KernelSource(name, "llvm", nothing, Geometry((0, 1, 1)), dict(schedule), family.title)
     match kernel.body:
         case Loops(domain=domain):
             text, tasks = emit_loops(kernel, domain, {}, schedule, name, target)
@@ -39,7 +39,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         case Contraction() as contraction:
             emit_engine = emit_winograd if family is WINOGRAD else _contraction
             text, tasks = emit_engine(kernel, contraction, schedule, name, target)
-    return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
+    return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)
 
 
 def _mean(body: Attention) -> Expr:
