@@ -260,4 +260,5 @@ FAMILY = Family(
     estimate=estimate,
     work=work,
     packing=packing,
+    registers=registers,
 )

@@ -116,7 +116,8 @@ OVERLAP = 0.3  # of the shorter of arithmetic and fetching that does not hide be
 PIXEL_BYTES = 6.0  # of pixels and results a cycle, beside the rest
 TASK_CYCLES = 400
 LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be worth it
-THREADS = (1, 2, 4)
+THREADS = (1, 2, 4)  # a schedule is for all of them
+HEADROOM = 0.9  # of the plain engine's time that it may take to be preferred: the models err
 MANY = 4  # tasks a thread, from which on the last ones do not matter
 
 
@@ -168,10 +169,8 @@ def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace
 
 
 def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
-    """Microseconds of all threads together, about: the mean over ``THREADS``."""
-    d = SimpleNamespace(**derive(s, p))
-    total = sum(threads * _cycles(s, p, d, threads, limits) for threads in THREADS)
-    return total / len(THREADS) / CYCLES_PER_MICROSECOND
+    """Microseconds on two threads, about, and ``HEADROOM`` besides."""
+    return cycles(s, p, 2, limits) / CYCLES_PER_MICROSECOND / HEADROOM
 
 
 ROWS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 10, 8, 4), 1: (14, 12, 4)}  # of a register block, by its vectors
@@ -179,7 +178,7 @@ ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The schedule of a short list that ``estimate`` finds fastest; the smallest one where none is legal."""
+    """The schedule of a short list that takes least on ``THREADS``; the smallest one where none is legal."""
     lanes = limits.vector_bytes // 4
     vectors = -(-p.n // lanes)
     table = ROWS if limits.registers >= 32 else ROWS_16
@@ -202,7 +201,8 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
                 s = SimpleNamespace(**trial)
                 if scratch_bytes(s, p) > SCRATCH_BYTES:
                     continue
-                cost = LOSS[outputs] * estimate(s, p, limits)
+                d = SimpleNamespace(**derive(s, p))
+                cost = LOSS[outputs] * sum(threads * _cycles(s, p, d, threads, limits) for threads in THREADS)
                 if best is None or cost < best[0]:
                     best = cost, trial
     return best[1] if best is not None else smallest

@@ -1,0 +1,209 @@
+"""The search laboratory: gpucomp's samplers, optuna's TPE and Kernel Tuner's strategies on recorded spaces.
+
+    python -m bench.tuning_lab --environment ENV --output bench/results FILE.json.gz ...
+
+Every search has the same budget of different configurations, and a failing one costs as much as another. Kernel Tuner
+runs in its simulation mode in an environment of its own, which is made where it is missing. Written are tuning_lab.md,
+.json and .svg; --kernel-tuner FILE takes the curves of an earlier run of bench/tuning_lab_kernel_tuner.py instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gpucomp.tuning.recorded import Recorded, read
+from gpucomp.tuning.replay import BUDGETS, interval, replay
+from gpucomp.tuning.samplers import SAMPLERS
+
+HERE = Path(__file__).parent
+KERNEL_TUNER = "kernel_tuner>=1.5"
+SHOWN = ("model", "tpe", "genetic", "random")  # lines of the plot, with the best strategy of Kernel Tuner
+COLOURS = ("#1b6ac9", "#d1495b", "#3f9b4b", "#888888", "#b07d12")
+
+Curves = dict[str, dict[str, np.ndarray]]  # engine -> file -> fraction of the optimum [seeds, trials]
+
+
+def environment(folder: Path) -> Path:
+    """The interpreter of an environment that has Kernel Tuner."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", KERNEL_TUNER], check=True)
+    return python
+
+
+def kernel_tuner(files: Sequence[Path], seeds: int, trials: int, folder: Path, curves: Path) -> None:
+    command = [environment(folder), HERE / "tuning_lab_kernel_tuner.py", "--seeds", seeds, "--trials", trials]
+    subprocess.run([str(part) for part in (*command, "--output", curves, *files)], check=True)
+
+
+def read_kernel_tuner(path: Path, spaces: Mapping[str, Recorded], trials: int) -> Curves:
+    collected: dict[str, dict[str, list[list[float]]]] = {}
+    for row in json.loads(path.read_text(encoding="utf-8")):
+        if (space := spaces.get(row["file"])) is not None:
+            fractions = [space.optimum / t if t else 0.0 for t in row["best"][:trials]]
+            collected.setdefault(f"kernel tuner {row['strategy']}", {}).setdefault(row["file"], []).append(fractions)
+    return {name: {f: np.array(v) for f, v in own.items()} for name, own in collected.items()}
+
+
+def transfer(spaces: Sequence[Recorded], seeds: int) -> list[dict[str, object]]:
+    """The default search with the records of one other device of the same kernel, for every pair that has points in common."""
+    rows: list[dict[str, object]] = []
+    for space in spaces:
+        for other in spaces:
+            if other is not space and other.candidates.names == space.candidates.names:
+                found = replay(space, trials=BUDGETS[-1], seeds=seeds, others=[other])
+                rows.append({"file": space.name, "prior": other.name, **found.fraction_of_optimum})
+                print(f"{space.name} after {other.name}: {found.fraction_of_optimum}", file=sys.stderr, flush=True)
+    return rows
+
+
+def table(curves: Curves, files: Sequence[str]) -> list[str]:
+    """Rows of a Markdown table, best first: means over files and seeds, then each file after 100 trials."""
+    lines = [
+        f"| search | {' | '.join(str(b) for b in BUDGETS)} | {' | '.join(f'{name(f)} @100' for f in files)} |",
+        f"|---|{'---|' * (len(BUDGETS) + len(files))}",
+    ]
+    for engine in sorted(curves, key=lambda e: -mean(curves[e], files, 100)):
+        own = curves[engine]
+        cells = [f"{mean(own, files, b):.3f}" for b in BUDGETS]
+        for file in files:
+            low, high = interval(own[file][:, 99])
+            cells.append(f"{own[file][:, 99].mean():.3f} ({low:.2f}-{high:.2f})")
+        lines.append(f"| {engine} | {' | '.join(cells)} |")
+    return lines
+
+
+def mean(own: Mapping[str, np.ndarray], files: Sequence[str], budget: int) -> float:
+    return float(np.mean([own[f][:, budget - 1].mean() for f in files]))
+
+
+def name(file: str) -> str:
+    return file.split(".")[0].replace("_milo", "")
+
+
+def plot(curves: Curves, files: Sequence[str]) -> str:
+    """Fraction of the optimum over trials, a panel a file: means, with 95% intervals as bands."""
+    strategies = [e for e in curves if e.startswith("kernel tuner")]
+    best = sorted(strategies, key=lambda e: -mean(curves[e], files, 100))[:1]
+    engines = [e for e in SHOWN if e in curves] + best
+    width, height, left, top = 300, 200, 44, 30
+    parts = []
+    for column, file in enumerate(files):
+        x0, y0 = left + column * (width + left), top
+        trials = curves[engines[0]][file].shape[1]
+        parts.append(f'<text x="{x0}" y="{y0 - 10}" font-weight="bold">{name(file)}</text>')
+        for share in (0, 0.25, 0.5, 0.75, 1):
+            y = y0 + height * (1 - share)
+            parts.append(f'<line x1="{x0}" x2="{x0 + width}" y1="{y:.0f}" y2="{y:.0f}" stroke="#ddd"/>')
+            parts.append(f'<text x="{x0 - 6}" y="{y + 4:.0f}" text-anchor="end">{share:g}</text>')
+        for trial in (1, 50, 100, 150, 200):
+            x = x0 + width * (trial - 1) / max(trials - 1, 1)
+            parts.append(f'<text x="{x:.0f}" y="{y0 + height + 16}" text-anchor="middle">{trial}</text>')
+        for engine, colour in zip(engines, COLOURS, strict=False):
+            samples = curves[engine][file]
+            bands = np.array([interval(samples[:, k]) for k in range(0, trials, 4)])
+            xs = [x0 + width * k / max(trials - 1, 1) for k in range(0, trials, 4)]
+            low = [f"{x:.1f},{y0 + height * (1 - v):.1f}" for x, v in zip(xs, bands[:, 0], strict=True)]
+            high = [f"{x:.1f},{y0 + height * (1 - v):.1f}" for x, v in zip(xs, bands[:, 1], strict=True)]
+            line = [f"{x:.1f},{y0 + height * (1 - v):.1f}" for x, v in zip(xs, samples.mean(0)[::4], strict=True)]
+            parts.append(f'<polygon points="{" ".join(low + high[::-1])}" fill="{colour}" opacity="0.15"/>')
+            parts.append(f'<polyline points="{" ".join(line)}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+    for row, (engine, colour) in enumerate(zip(engines, COLOURS, strict=False)):
+        parts.append(f'<text x="{left + 190 * row}" y="{top + height + 44}" fill="{colour}">{engine}</text>')
+    size = f'width="{left + len(files) * (width + left)}" height="{top + height + 60}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
+    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>", ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--environment", type=Path, default=Path(".kernel_tuner"), help="where Kernel Tuner is or goes")
+    parser.add_argument("--kernel-tuner", type=Path, help="its curves of an earlier run")
+    parser.add_argument("--samplers", default="model,tpe,genetic,random")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    names = options.samplers.split(",")
+    if unknown := set(names) - set(SAMPLERS):
+        parser.error(f"--samplers {sorted(unknown)}: {sorted(SAMPLERS)} expected")
+    trials = BUDGETS[-1]
+    spaces = {file.name: read(file)[0] for file in options.files}
+    curves: Curves = {engine: {} for engine in names}
+    cost: dict[str, list[float]] = {}
+    for engine in names:
+        for file, space in spaces.items():
+            found = [replay_curves(space, engine, trials, seed) for seed in range(options.seeds)]
+            curves[engine][file] = np.array([fractions for fractions, _ in found])
+            cost.setdefault(engine, []).extend(ms for _, ms in found)
+            print(f"{file} {engine}: {curves[engine][file][:, 99].mean():.3f} after 100", file=sys.stderr, flush=True)
+    pairs = transfer(list(spaces.values()), options.seeds)
+    answers = options.kernel_tuner or options.output / "tuning_lab_kernel_tuner.json"
+    if options.kernel_tuner is None:
+        kernel_tuner(options.files, options.seeds, trials, options.environment, answers)
+    curves |= read_kernel_tuner(answers, spaces, trials)
+    write(options.output, curves, list(spaces), pairs, cost, options.seeds)
+
+
+def replay_curves(space: Recorded, sampler: str, trials: int, seed: int) -> tuple[np.ndarray, float]:
+    from gpucomp.tuning.replay import search
+
+    found = search(space, sampler, trials=trials, seed=seed)
+    return found.fractions, 1e3 * found.sampler_s / trials
+
+
+def write(
+    output: Path,
+    curves: Curves,
+    files: Sequence[str],
+    pairs: Sequence[Mapping[str, object]],
+    cost: Mapping[str, Sequence[float]],
+    seeds: int,
+) -> None:
+    budgets = [str(b) for b in BUDGETS]
+    text = [
+        "# Searches of recorded spaces under equal budgets",
+        "",
+        "Fraction of the optimum (best time of the file over best time found) after so many different measurements,",
+        f"mean of {seeds} seeds and {len(files)} files; in brackets 95% bootstrap intervals. `python -m bench.tuning_lab`",
+        "makes this page; the curves are in tuning_lab.svg.",
+        "",
+        *table(curves, files),
+        "",
+        "Processor time of the sampler: "
+        + ", ".join(f"{e} {np.mean(ms):.1f} ms" for e, ms in cost.items())
+        + " a trial.",
+        "",
+        "## With the records of one other device",
+        "",
+        f"| file | records of | {' | '.join(budgets)} |",
+        f"|---|---|{'---|' * len(budgets)}",
+    ]
+    for row in pairs:
+        cells = " | ".join(f"{row[b]:.3f}" for b in budgets)
+        text.append(f"| {name(str(row['file']))} | {name(str(row['prior']))} | {cells} |")
+    (output / "tuning_lab.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    summary = {
+        engine: {
+            file: {str(b): round(float(own[file][:, b - 1].mean()), 5) for b in BUDGETS}
+            for file in files
+            if file in own
+        }
+        for engine, own in curves.items()
+    }
+    document = {"seeds": seeds, "fraction_of_optimum": summary, "transfer": list(pairs)}
+    (output / "tuning_lab.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    (output / "tuning_lab.svg").write_text(plot(curves, files), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""``gpucomp replay``: searches of recorded spaces, without a device."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpucomp.cli.progress import progress
+from gpucomp.errors import UsageError, quote
+
+if TYPE_CHECKING:
+    from gpucomp.tuning.replay import Result
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--sampler", "names", multiple=True, metavar="NAME", help="model (default), tpe, genetic, random, grid; may repeat."
+)
+@click.option("--trials", type=click.IntRange(1), default=200, show_default=True, help="Measurements of one search.")
+@click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Searches of each file.")
+@click.option(
+    "--prior", "others", multiple=True, type=click.Path(path_type=Path), help="Records of another device to learn from."
+)
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Trials under way at a time.")
+@click.option("--noise", type=click.FloatRange(0, 1), default=0.0, help="Of times, as a share: 0.05 is 5%.")
+@click.option("--failing", type=click.FloatRange(0, 1), default=0.0, help="Share of good trials that fail.")
+@click.option("--throttle", type=click.FloatRange(0, 1), default=0.0, help="Chance a trial that the clock changes.")
+@click.option(
+    "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Write the results there; - is stdout."
+)
+def replay(
+    files: tuple[Path, ...],
+    names: tuple[str, ...],
+    trials: int,
+    seeds: int,
+    others: tuple[Path, ...],
+    batch: int,
+    noise: float,
+    failing: float,
+    throttle: float,
+    report: Path | None,
+) -> None:
+    """Search the recorded spaces in FILES as if they were devices, and print how near to the optimum searches come.
+
+    FILES are Kernel Tuner caches (.json, .json.gz), T4 results or gpucomp's records (.jsonl).
+    """
+    from gpucomp.tuning import recorded, samplers
+    from gpucomp.tuning import replay as laboratory
+
+    names = names or (samplers.DEFAULT,)
+    if unknown := [name for name in names if name not in samplers.SAMPLERS]:
+        raise UsageError(f"--sampler {quote(unknown[0])}: one of {', '.join(samplers.SAMPLERS)} expected")
+    faults = laboratory.Faults(noise=noise, failing=failing, throttle=throttle)
+    known = [space for path in others for space in recorded.read(path)]
+    results = []
+    with progress("searching") as tell:
+        spaces = [space for path in files for space in recorded.read(path)]
+        for space in spaces:
+            for name in names:
+                tell(f"{space.name}, {name}", len(results), len(spaces) * len(names))
+                found = laboratory.replay(
+                    space, name, trials=trials, seeds=seeds, others=known, faults=faults, batch=batch
+                )
+                results.append(found)
+    text = json.dumps([found.as_json() for found in results], indent=1)
+    if report is not None and str(report) == "-":
+        click.echo(text)
+        return
+    _print(results)
+    if report is not None:
+        try:
+            report.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {quote(report)}: {error.strerror}", code="GPC2005") from None
+
+
+def _print(results: list[Result]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, title=f"fraction of the optimum after k trials, mean of {results[0].seeds} [95%]")
+    table.add_column("file", overflow="fold")
+    table.add_column("sampler")
+    table.add_column("points", justify="right")
+    for budget in results[0].fraction_of_optimum:
+        table.add_column(budget, justify="right", no_wrap=True)
+    table.add_column("ms/trial", justify="right")
+    for found in results:
+        cells = [_cell(found, budget) for budget in found.fraction_of_optimum]
+        table.add_row(found.file, found.sampler, str(found.points), *cells, f"{found.sampler_ms:.1f}")
+    for name in dict.fromkeys(found.sampler for found in results):
+        own = [found for found in results if found.sampler == name]
+        if len(own) > 1:
+            means = [sum(f.fraction_of_optimum[b] for f in own) / len(own) for b in own[0].fraction_of_optimum]
+            table.add_row("mean", name, "", *(f"{mean:.3f}" for mean in means), "", style="bold")
+    width: dict[str, Any] = {} if sys.stdout.isatty() else {"width": 150}
+    Console(highlight=False, **width).print(table)
+
+
+def _cell(found: Result, budget: str) -> str:
+    low, high = found.interval[budget]
+    return f"{found.fraction_of_optimum[budget]:.3f} [dim]{low:.2f}-{high:.2f}[/]"

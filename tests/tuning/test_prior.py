@@ -1,0 +1,84 @@
+"""What others measured: matched by schedule, filled in, and believed only while it is right."""
+
+import numpy as np
+import pytest
+
+from gpucomp.errors import UsageError
+from gpucomp.tuning.prior import Prior
+from gpucomp.tuning.replay import search
+from tests.tuning.spaces import table, tiled
+
+SPACE = table(*[[a, b] for a in (1, 2, 4, 8) for b in (0, 1)], names=("tile", "flag"))
+
+
+def test_records_are_matched_by_schedule_and_strangers_left_out():
+    records = [({"tile": 4, "flag": 1}, 3.0), ({"tile": 1, "flag": 0}, None), ({"tile": 8, "flag": 0}, 2.0),
+               ({"tile": 2, "flag": 1}, 9.0), ({"tile": 32, "flag": 1}, 0.1)]  # fmt: skip
+
+    prior = Prior.from_records(SPACE, [records])
+
+    assert prior.seconds[5, 0] == 3.0
+    assert prior.seconds[0, 0] == np.inf
+    assert np.isnan(prior.seconds[:, 0]).sum() == 4
+    assert prior.fastest(1) == [6]
+
+
+def test_too_few_records_say_nothing():
+    prior = Prior.from_records(SPACE, [[({"tile": 4, "flag": 1}, 3.0)]])
+
+    assert not prior
+    assert prior.fastest(3) == []
+
+
+def test_what_failed_elsewhere_is_worst():
+    seconds = np.arange(1.0, 9.0)
+    seconds[2] = np.inf
+    prior = Prior(SPACE, seconds[:, None])
+
+    assert prior.fastest(8)[-1] == 2
+    assert prior.ranks[2, 0] == 1.0
+
+
+def test_sources_name_their_best_in_turn():
+    rising = np.arange(1.0, 9.0)
+
+    assert Prior(SPACE, np.stack([rising, rising[::-1]], 1)).fastest(4) == [0, 7, 1, 6]
+
+
+def test_a_sparse_source_is_filled_in_by_its_model():
+    space = tiled(failing=0.0)
+    rng = np.random.default_rng(0)
+    sparse = np.where(rng.random(len(space.seconds)) < 0.15, space.seconds, np.nan)
+
+    filled = Prior(space.candidates, sparse[:, None]).logarithms[:, 0]
+
+    known = np.isfinite(space.seconds)
+    assert np.corrcoef(filled[known], np.log(space.seconds[known]))[0, 1] > 0.9
+
+
+def test_a_prior_of_another_space_is_refused():
+    with pytest.raises(UsageError, match="8 points in rows expected"):
+        Prior(SPACE, np.ones((5, 1)))
+
+
+def test_a_sibling_finds_the_optimum_within_a_few_trials():
+    space, sibling = tiled(0), tiled(0, failing=0.0)
+    slower = Prior(
+        space.candidates,
+        3.7 * sibling.seconds[:, None] * np.random.default_rng(1).uniform(0.9, 1.1, (len(sibling.seconds), 1)),
+    )
+
+    cold = np.mean([search(space, trials=25, seed=k).fractions[[9, 24]] for k in range(3)], axis=0)
+    warm = np.mean([search(space, trials=25, seed=k, prior=slower).fractions[[9, 24]] for k in range(3)], axis=0)
+
+    assert warm[0] > cold[0] + 0.1
+    assert warm[1] > 0.95
+
+
+def test_a_misleading_source_is_given_up():
+    space = tiled(0)
+    backwards = Prior(space.candidates, 1 / np.nan_to_num(space.seconds, nan=1.0)[:, None])
+
+    found = [search(space, trials=80, seed=k, prior=backwards).fractions[-1] for k in range(3)]
+
+    assert np.mean(found) > 0.93

@@ -1,0 +1,173 @@
+"""Every sampler: nothing twice, nothing illegal, an end, the same again by seed; and the default finds more."""
+
+import numpy as np
+import pytest
+
+from gpucomp.errors import UsageError
+from gpucomp.tuning import samplers
+from gpucomp.tuning.prior import Prior
+from gpucomp.tuning.replay import Faults, search
+from gpucomp.tuning.samplers import model
+from gpucomp.tuning.samplers.ledger import Ledger
+from tests.tuning.spaces import empty, table, tiled
+
+NAMES = sorted(samplers.SAMPLERS)
+GRID = table(*[[a, b, c] for a in (1, 2, 3, 4) for b in (8, 16, 48) for c in (0, 1)])
+
+
+def times(space, seed=0):
+    rng = np.random.default_rng(seed)
+    return 1 + rng.random(len(space)) + np.abs(space.ordinals - 1).sum(1)
+
+
+def walk(sampler, seconds, count, batch=1):
+    """The points in the order they were asked for."""
+    points = []
+    while len(points) < count and (asked := sampler.ask(batch)):
+        points += asked
+        for point in asked:
+            sampler.tell(point, None if np.isnan(seconds[point]) else float(seconds[point]))
+    return points
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sampler_takes_every_point_once_and_ends(name, batch):
+    sampler = samplers.create(name, GRID, seed=1)
+
+    points = walk(sampler, times(GRID), 1000, batch)
+
+    assert sorted(points) == list(range(len(GRID)))
+    assert sampler.ask(3) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sampler_is_deterministic_by_its_seed(name):
+    space = tiled()
+
+    first, again, other = (walk(samplers.create(name, space.candidates, seed), space.seconds, 45) for seed in (7, 7, 8))
+
+    assert first == again
+    assert len(set(first)) == 45
+    assert first != other or name == "grid"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_points_under_way_are_not_asked_for_again(name):
+    sampler = samplers.create(name, GRID, seed=2)
+
+    asked = [point for _ in range(3) for point in sampler.ask(7)]
+
+    assert len(asked) == len(set(asked)) == 21
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_space_in_which_everything_fails_ends_too(name):
+    points = walk(samplers.create(name, GRID, seed=3), np.full(len(GRID), np.nan), 1000, 4)
+
+    assert sorted(points) == list(range(len(GRID)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_times_are_no_fault(name):
+    points = walk(samplers.create(name, GRID, seed=3), np.full(len(GRID), 1e-9), 1000, 2)
+
+    assert sorted(points) == list(range(len(GRID)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("space", "points"), [(empty(), []), (table([4, 2]), [0]), (table([4], [8]), [0, 1])])
+def test_spaces_of_no_one_and_two_points(name, space, points):
+    sampler = samplers.create(name, space, seed=0)
+
+    assert sorted(walk(sampler, np.ones(len(space)), 10, 3)) == points
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_from_records_are_not_asked_for(name):
+    sampler = samplers.create(name, GRID, seed=4)
+    samplers.resume(sampler, [(0, 2.0), (5, None), (9, 1.0), (9, 1.5)])
+
+    points = walk(sampler, times(GRID), 1000)
+
+    assert sorted(points) == sorted(set(range(len(GRID))) - {0, 5, 9})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_a_prior_nothing_is_asked_for_twice_either(name):
+    prior = Prior(GRID, times(GRID)[:, None])
+
+    points = walk(samplers.create(name, GRID, 5, prior), times(GRID, 1), 1000, 2)
+
+    assert sorted(points) == list(range(len(GRID)))
+
+
+def test_an_unknown_sampler_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match="sampler 'simplex': one of model, tpe, genetic, random, grid"):
+        samplers.create("simplex", GRID)
+
+
+@pytest.mark.parametrize(
+    ("point", "seconds"), [(-1, 1.0), (99, 1.0), (0, 0.0), (0, -2.0), (0, float("nan")), (0, float("inf"))]
+)
+def test_impossible_results_are_refused(point, seconds):
+    with pytest.raises(UsageError):
+        Ledger(24, np.random.default_rng(0)).tell(point, seconds)
+
+
+def test_the_default_of_an_untuned_build_is_measured_first():
+    space = tiled().candidates
+    space.default = 321
+
+    assert samplers.create("model", space, 0).ask(1) == [321]
+
+
+def test_the_default_search_finds_clearly_more_than_random():
+    reached = {
+        name: np.mean([search(tiled(k), name, trials=60, seed=k).fractions[-1] for k in range(5)])
+        for name in ("model", "genetic", "random")
+    }
+
+    assert reached["model"] > reached["random"] + 0.15
+    assert reached["model"] > reached["genetic"] + 0.03
+    assert reached["model"] > 0.97
+
+
+def test_the_default_search_stands_noise_failures_and_batches():
+    faults = Faults(noise=0.05, failing=0.1)
+
+    found = [search(tiled(k), trials=80, seed=k, faults=faults, batch=4).fractions[-1] for k in range(3)]
+
+    assert np.mean(found) > 0.93
+
+
+def test_the_default_search_learns_where_points_fail():
+    """A third of this space fails, all of it with one value of a switch: in the end hardly any of it is tried."""
+    space = table(*[[a, b, c] for a in range(10) for b in range(10) for c in (0, 1, 2)])
+    seconds = 1.0 + space.values[:, 0] + space.values[:, 1] + 9 * np.random.default_rng(0).random(len(space))
+    seconds[space.values[:, 2] == 2] = np.nan
+
+    points = walk(samplers.create("model", space, 0), seconds, 80)
+
+    failing = np.isnan(seconds[points])
+    assert failing[:16].sum() > 2
+    assert failing[40:].sum() < 40 / 6  # a third of them by chance
+
+
+def test_a_large_space_is_searched_through_a_pool(monkeypatch):
+    monkeypatch.setattr(model, "POOL", 64)
+    space = tiled()
+
+    found = [search(space, trials=80, seed=seed).fractions[-1] for seed in range(3)]
+
+    assert np.mean(found) > 0.9
+
+
+def test_more_measurements_than_a_process_takes(monkeypatch):
+    monkeypatch.setattr(model, "MEMBERS", 24)
+    monkeypatch.setattr(model, "UNDER_WAY", 4)
+    space = tiled()
+
+    points = walk(samplers.create("model", space.candidates, 0), space.seconds, 90, 6)
+
+    assert len(set(points)) == len(points) >= 90

@@ -1,0 +1,150 @@
+"""The table of legal points: lookup, neighbours, families, and what a model sees of it."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gpucomp.errors import UsageError
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Work
+from gpucomp.tuning.encoding import encode
+from gpucomp.tuning.space import Candidates
+from tests.tuning.spaces import empty, table
+
+SMALL = table([8, 0], [8, 1], [16, 0], [64, 0], [64, 1], names=("tile", "flag"))
+
+
+def family(tiles=(8, 16, 24, 32), depth=(1, 2, 4), **given):
+    def objections(s, p, limits):
+        if s.tile * s.depth > limits.threads:
+            yield "too many threads"
+
+    return Family(
+        name="toy",
+        template="",
+        params=(Param("tile", tiles, ""), Param("depth", depth, ""), Param("fast", (0, 1), "")),
+        problem=lambda kernel: {},
+        objections=objections,
+        derive=lambda s, p: {"area": s.tile * s.depth, "label": "not a number"},
+        geometry=lambda s, p: Geometry((-(-p.n // s.tile), 1, 1), (s.tile, s.depth, 1)),
+        default=lambda p, limits: {"tile": 8, "depth": 1, "fast": 0},
+        estimate=lambda s, p, limits: 100.0 / s.tile + s.depth,
+        work=lambda s, p: Work(macs=float(s.tile), cache_bytes=4.0 * s.depth),
+        **given,
+    )
+
+
+def test_a_row_is_found_again():
+    assert [SMALL.find(s) for s in SMALL.schedules()] == list(range(5))
+
+
+@pytest.mark.parametrize(
+    "schedule", [{"tile": 16, "flag": 1}, {"tile": 12, "flag": 0}, {"tile": 8}, {"tile": 99, "flag": 0}]
+)
+def test_what_is_not_in_the_table_is_not_found(schedule):
+    assert SMALL.find(schedule) is None
+
+
+def test_many_rows_are_found_at_once_and_strangers_are_minus_one():
+    wanted = np.array([[64, 1], [16, 1], [7, 0], [8, 0]])
+
+    assert SMALL.find_all(wanted).tolist() == [4, -1, -1, 0]
+
+
+def test_neighbours_differ_in_one_parameter():
+    assert sorted(SMALL.neighbours(0).tolist()) == [1, 2, 3]
+    assert sorted(SMALL.neighbours(4).tolist()) == [1, 3]
+
+
+def test_adjacent_neighbours_step_to_the_next_legal_value():
+    assert sorted(SMALL.neighbours(0, adjacent=True).tolist()) == [1, 2]
+    assert sorted(SMALL.neighbours(4, adjacent=True).tolist()) == [1, 3]  # (16, 1) is illegal: 8 is the next below 64
+
+
+def test_neighbours_agree_with_the_definition_on_a_space_with_holes():
+    values = np.array([v for v in itertools.product((1, 2, 5), (0, 1, 2, 3), (7, 9)) if sum(v) % 3])
+    space = Candidates(("a", "b", "c"), values)
+
+    for row in range(len(space)):
+        expected = np.flatnonzero((values != values[row]).sum(1) == 1)
+        assert sorted(space.neighbours(row).tolist()) == expected.tolist()
+
+
+def test_a_point_that_appears_twice_is_refused():
+    with pytest.raises(UsageError, match="a point twice"):
+        table([1, 2], [1, 2])
+
+
+def test_empty_and_single_point_spaces():
+    assert (len(empty()), empty().encoding.matrix.shape, empty().find({"a": 1, "b": 2})) == (0, (0, 0), None)
+    one = table([4, 2])
+    assert (len(one), one.encoding.matrix.shape, one.neighbours(0).tolist()) == (1, (1, 0), [])
+
+
+def test_a_family_gives_exactly_its_legal_schedules_and_its_default():
+    limits, toy = Limits(threads=48), family()
+
+    space = Candidates.from_family(toy, {"n": 77}, limits)
+
+    assert list(space.schedules()) == list(toy.legal({"n": 77}, limits))
+    assert space.schedule(space.default) == {"tile": 8, "depth": 1, "fast": 0}
+    assert space.extents == (77,)
+    assert {"area", "groups", "items", "macs", "estimate"} <= set(space.derived)
+    assert "label" not in space.derived
+
+
+def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():
+    toy, limits = family(tiles=tuple(range(1, 400)), depth=tuple(range(1, 401))), Limits(threads=300)
+
+    space = Candidates.from_family(toy, {"n": 100}, limits, most=500, seed=3)
+    again = Candidates.from_family(toy, {"n": 100}, limits, most=500, seed=3)
+
+    assert 500 <= len(space) <= 501
+    assert not [s for s in space.schedules() if toy.reasons(s, {"n": 100}, limits)]
+    assert np.array_equal(space.values, again.values)
+    assert space.schedule(space.default) == {"tile": 8, "depth": 1, "fast": 0}
+
+
+def test_a_union_keeps_the_parts_rows_in_order():
+    first = table([8, 0], [16, 1], names=("tile", "flag"))
+    second = Candidates(("tile", "depth"), np.array([[8, 3], [32, 5]]), default=1)
+
+    both = Candidates.union([first, second])
+
+    assert both.names == ("engine", "tile", "flag", "depth")
+    assert both.values.tolist() == [[0, 8, 0, 0], [0, 16, 1, 0], [1, 8, 0, 3], [1, 32, 0, 5]]
+    assert both.default == 3
+    assert {"engine is 0", "log2(tile)"} <= set(both.encoding.names)
+
+
+def test_a_million_points_are_found_and_have_neighbours():
+    values = np.stack(np.unravel_index(np.arange(10**6), (10,) * 6), 1) + 1
+
+    space = Candidates(tuple("abcdef"), values)
+
+    assert len(space) == 10**6
+    assert values[space.find(dict(zip("abcdef", (3, 1, 4, 1, 5, 9), strict=True)))].tolist() == [3, 1, 4, 1, 5, 9]
+    assert len(space.neighbours(123_456)) == 54
+    assert space.encoding.matrix.dtype == np.float32
+
+
+def test_sizes_become_logarithms_alignment_and_divisibility():
+    found = encode(("tile", "flag"), np.array([[v, k] for v in (8, 12, 16, 24, 48, 64) for k in (0, 1)]), extents=(48,))
+
+    assert found.names == ("log2(tile)", "tile is no power of 2", "power of 2 in tile", "tile divides 48", "flag")
+    column = dict(zip(found.names, found.matrix.T, strict=True))
+    assert column["tile divides 48"].tolist() == [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0]
+    assert column["tile is no power of 2"].tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 0, 0]
+
+
+def test_constant_and_repeated_features_are_dropped():
+    values = np.array([[k, 3, 2 * k, -k] for k in (1, 2, 4, 8)])
+
+    assert encode(("a", "b", "c", "d"), values).names == ("log2(a)", "d")
+
+
+def test_unknown_derived_values_are_in_the_middle():
+    found = encode(("a",), np.array([[0], [1], [0], [1], [1]]), derived={"us": np.array([1.0, 4.0, 16.0, np.nan, 4.0])})
+
+    assert found.names == ("a", "us")
+    assert found.matrix[:, 1].tolist() == [0, 0.5, 1, 0.5, 0.5]

@@ -1,0 +1,99 @@
+"""Points of a search space as features in [0, 1] that a cost model can learn from. No model lives here.
+
+A schedule's speed is smooth in the logarithm of a size, and jumps where a size stops dividing what it has to divide:
+the last tile is then a special case. So every positive parameter that spans a factor of three is its logarithm, how
+often two divides it, and whether it is a power of two; a problem whose sizes are known adds whether the value divides
+them. Parameters of other ranges are their value, and what a family derives from a schedule is a feature too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+WIDE = 3.0  # largest over smallest value, from which on a parameter is a size and no switch
+MANY = 5  # levels from which on the power of two in a value is a feature of its own
+LARGEST_POWER = 6  # alignment to more than 64 changes nothing
+SAME = 0.9999  # correlation of two features that count as one
+CHECKED = 20_000  # points on which features are compared
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """float32 [points, features] in [0, 1], and the features' names."""
+
+    names: tuple[str, ...]
+    matrix: np.ndarray
+
+
+def encode(
+    names: Sequence[str],
+    values: np.ndarray,
+    extents: Sequence[int] = (),
+    derived: Mapping[str, np.ndarray] | None = None,
+    categories: Collection[str] = (),
+) -> Encoding:
+    """Features of ``values`` int [points, parameters]; constant and repeated ones are dropped."""
+    features: list[tuple[str, np.ndarray]] = []
+    odd = np.zeros(len(values))
+    for name, column in zip(names, values.T, strict=True):
+        if name in categories:
+            features += [(f"{name} is {v}", (column == v).astype(float)) for v in np.unique(column)]
+            continue
+        if not is_size(column):
+            features.append((name, column.astype(float)))
+            continue
+        if not column.all():  # 0 is "none of it": an option that is off, or another engine's parameter
+            features.append((f"{name} is none", (column == 0).astype(float)))
+            column = np.where(column > 0, column, np.median(column[column > 0]).astype(np.int64))
+        power = np.log2((column & -column).astype(float))
+        not_a_power = (column >> power.astype(np.int64)) > 1
+        odd += not_a_power
+        features.append((f"log2({name})", np.log2(column)))
+        features.append((f"{name} is no power of 2", not_a_power.astype(float)))
+        if len(np.unique(column)) >= MANY:
+            features.append((f"power of 2 in {name}", np.minimum(power, LARGEST_POWER)))
+        features += [(f"{name} divides {e}", (e % column == 0).astype(float)) for e in sorted(set(extents))]
+    features.append(("a size is no power of 2", (odd > 0).astype(float)))
+    features.append(("sizes that are no powers of 2", odd))
+    for name, given in (derived or {}).items():
+        features.append((name, compressed(given)))
+    kept = distinct(features)
+    matrix = np.stack([column for _, column in kept], 1) if kept else np.zeros((len(values), 0))
+    return Encoding(tuple(name for name, _ in kept), matrix.astype(np.float32))
+
+
+def is_size(column: np.ndarray) -> bool:
+    """Whether ratios of the values mean more than their differences."""
+    sizes = column[column != 0]
+    return len(sizes) > 0 and sizes.min() > 0 and sizes.max() >= WIDE * sizes.min()
+
+
+def compressed(column: np.ndarray) -> np.ndarray:
+    """Logarithms where all values are positive, unknown ones in the middle."""
+    column = np.asarray(column, float)
+    known = np.isfinite(column)
+    if known.any() and column[known].min() > 0:
+        column = np.log2(np.where(known, column, 1.0))
+    return np.where(known, column, np.median(column[known]) if known.any() else 0.0)
+
+
+def distinct(features: Sequence[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+    """The features scaled to [0, 1], without constant ones and without a linear copy of an earlier one."""
+    kept: list[tuple[str, np.ndarray]] = []
+    looks: list[np.ndarray] = []
+    for name, column in features:
+        if not len(column) or (span := np.ptp(column)) == 0:
+            continue
+        unit = (column - column.min()) / span
+        step = max(len(unit) // CHECKED, 1)
+        centred = unit[::step] - unit[::step].mean()
+        norm = np.linalg.norm(centred)
+        look = centred / norm if norm else centred
+        if norm and any(abs(look @ other) > SAME for other in looks):
+            continue
+        kept.append((name, unit))
+        looks.append(look)
+    return kept

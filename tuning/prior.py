@@ -1,0 +1,110 @@
+"""What records of a sibling device or another problem say about the points of a space. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import numpy as np
+
+from gpucomp.errors import UsageError
+from gpucomp.schedule.space import Schedule
+from gpucomp.tuning import gaussian
+from gpucomp.tuning.space import Candidates
+
+LEARNED = 400  # records of a source that predict what it did not measure: the fastest half, a spread of the rest
+FITTED = 128  # of them, those that the model's scales are fitted to
+CHUNK = 4096
+NEEDED = 3  # measured points of a source before it says anything
+FAILED = 1.5  # how many times slower than the slowest a point counts that failed on the other device
+
+
+class Prior:
+    """Seconds [points, sources] that others took for these points: NaN where nobody measured, infinite where it failed.
+
+    A source is one device and problem. Its times are never compared with the times here, only their order and ratios
+    are learned from. Raises ``UsageError`` where the array does not fit the space.
+    """
+
+    def __init__(self, candidates: Candidates, seconds: np.ndarray) -> None:
+        if seconds.ndim != 2 or len(seconds) != len(candidates):
+            raise UsageError(f"a prior of shape {seconds.shape}: {len(candidates)} points in rows expected")
+        self.candidates = candidates
+        enough = np.isfinite(seconds).sum(0) >= NEEDED
+        self.seconds = seconds[:, enough]
+
+    @classmethod
+    def from_records(
+        cls, candidates: Candidates, sources: Iterable[Iterable[tuple[Schedule | Mapping[str, int], float | None]]]
+    ) -> Prior:
+        """Each source as (schedule, seconds or None for a failure); schedules that are not legal here are left out."""
+        columns = []
+        for records in sources:
+            column = np.full(len(candidates), np.nan)
+            for schedule, seconds in records:
+                if (row := candidates.find(schedule)) is not None:
+                    column[row] = np.inf if seconds is None else seconds
+            columns.append(column)
+        return cls(candidates, np.array(columns).T.reshape(len(candidates), len(columns)))
+
+    def __bool__(self) -> bool:
+        return self.seconds.shape[1] > 0
+
+    @cached_property
+    def logarithms(self) -> np.ndarray:
+        """float [points, sources]: log of the time over the source's best, filled in where nobody measured."""
+        return (
+            np.stack([self._filled(column) for column in self.seconds.T], 1)
+            if self
+            else np.zeros((len(self.seconds), 0))
+        )
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """float [points, sources] in [0, 1]: the share of points that the source finds faster."""
+        order = self.logarithms.argsort(0, kind="stable").argsort(0, kind="stable")
+        return order / max(len(order) - 1, 1)
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """float32 [points, 2 * sources] in [0, 1] for a model: logarithms and ranks."""
+        span = np.maximum(np.ptp(self.logarithms, axis=0), 1e-9)
+        return np.concatenate([self.logarithms / span, self.ranks], 1).astype(np.float32)
+
+    def fastest(self, count: int) -> list[int]:
+        """Points that some source finds fast: the sources name their best in turn, what is named twice comes once."""
+        named: dict[int, None] = {}
+        orders = self.logarithms.argsort(0, kind="stable")
+        for row in orders:
+            named.update(dict.fromkeys(int(point) for point in row))
+            if len(named) >= count:
+                break
+        return list(named)[:count]
+
+    def _filled(self, column: np.ndarray) -> np.ndarray:
+        measured = np.isfinite(column)
+        logs = np.log(column[measured] / column[measured].min())
+        filled = np.full(len(column), logs.max() + np.log(FAILED))  # what failed there is worse than the slowest
+        filled[measured] = logs
+        if (unknown := np.flatnonzero(np.isnan(column))).size:
+            filled[unknown] = self._predicted(np.flatnonzero(measured), logs, unknown)
+        return filled
+
+    def _predicted(self, known: np.ndarray, logs: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+        """Expected logarithms at ``unknown`` rows, from a model of the fastest half and a spread of the rest."""
+        x = self.candidates.encoding.matrix
+        if len(known) > LEARNED:
+            order = logs.argsort(kind="stable")
+            rest = order[LEARNED // 2 :]
+            kept = np.concatenate([order[: LEARNED // 2], rest[:: -(-len(rest) // (LEARNED // 2))]])
+            known, logs = known[kept], logs[kept]
+        centre, spread = logs.mean(), logs.std() or 1.0
+        y = (logs - centre) / spread
+        start = gaussian.Scales(np.full(x.shape[1], 0.5))
+        some = slice(None, None, -(-len(known) // FITTED))
+        scales, _ = gaussian.fit(x[known[some]], y[some], start, start)
+        parts = []
+        for begin in range(0, len(unknown), CHUNK):
+            rows = unknown[begin : begin + CHUNK]
+            parts.append(gaussian.Posterior(x[known], x[rows], scales, room=len(known)).mean(y))
+        return np.maximum(np.concatenate(parts) * spread + centre, 0.0)

@@ -1,0 +1,229 @@
+"""Search spaces that somebody measured, from files: Kernel Tuner's caches, T4, and gpucomp's own records.
+
+Nothing of a file is run, and a file that is no record of measurements is a ``UsageError`` that says why.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import statistics
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpucomp.errors import UsageError, quote
+from gpucomp.tuning.space import Candidates
+
+MOST_BYTES = 1 << 30  # of a file, unpacked
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A space with what each point took there.
+
+    seconds   float [points], NaN where the point failed; in the unit of the file, which only ratios are taken of
+    overhead  float [points], seconds that building and checking took, 0 where the file does not say
+    failures  how many points failed, by cause
+    labels    what the values of a parameter stand for that is no integer in the file
+    """
+
+    name: str
+    device: str
+    candidates: Candidates
+    seconds: np.ndarray
+    overhead: np.ndarray
+    failures: Mapping[str, int]
+    labels: Mapping[str, tuple[str, ...]]
+
+    def results_for(self, other: Recorded) -> list[tuple[dict[str, int], float | None]]:
+        """What was measured here, as schedules of ``other``: a label is where that one has it, -1 where it has not."""
+        schedules = []
+        for schedule in self.candidates.schedules():
+            for name, own in self.labels.items():
+                known = other.labels.get(name, ())
+                label = own[schedule[name]]
+                schedule[name] = known.index(label) if label in known else -1
+            schedules.append(schedule)
+        times = [None if math.isnan(t) else t for t in self.seconds.tolist()]
+        return list(zip(schedules, times, strict=True))
+
+    @property
+    def optimum(self) -> float:
+        return float(np.nanmin(self.seconds))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement of a file: ``seconds`` is None for a failure, then ``cause`` says which."""
+
+    values: Mapping[str, Any]
+    seconds: float | None
+    overhead: float = 0.0
+    cause: str = ""
+
+
+def read(path: Path) -> list[Recorded]:
+    """The recorded spaces of a file: one, or in gpucomp's records one a kernel and device.
+
+    Raises ``UsageError`` (GPC2601) for what cannot be read or holds no measurement that succeeded.
+    """
+    text = _text(path)
+    found = _lines(path, text) if path.suffix == ".jsonl" else _document(path, text)
+    spaces = [space for space in found if np.isfinite(space.seconds).any()]
+    if not spaces:
+        raise _refused(path, "no measurement that succeeded in it")
+    return spaces
+
+
+def _refused(path: Path, why: str) -> UsageError:
+    return UsageError(f"{quote(path)}: {why}; a Kernel Tuner cache, T4 or gpucomp's records expected", code="GPC2601")
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {quote(path)}: {error.strerror or error}", code="GPC2601") from None
+    except (EOFError, zlib.error) as error:
+        raise _refused(path, f"damaged ({error})") from None
+    if len(data) > MOST_BYTES:
+        raise _refused(path, f"more than {MOST_BYTES >> 20} MB")
+    return data.decode("utf-8", errors="replace")
+
+
+def _parsed(path: Path, text: str) -> Any:
+    # Kernel Tuner leaves the braces of a cache open while it may still append to it
+    for ending in ("", "}\n}"):
+        try:
+            return json.loads(text.rstrip().rstrip(",") + ending if ending else text)
+        except (ValueError, RecursionError) as error:
+            why = str(error)
+    raise _refused(path, f"no JSON ({why})")
+
+
+def _document(path: Path, text: str) -> list[Recorded]:
+    document = _parsed(path, text)
+    if not isinstance(document, dict):
+        raise _refused(path, "a JSON object expected")
+    name, extents, device = path.name, (), ""
+    if isinstance(cache := document.get("cache"), dict):
+        keys = document.get("tune_params_keys")
+        if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys):
+            raise _refused(path, "no tune_params_keys")
+        rows = [_of_cache(path, entry, keys) for entry in cache.values()]
+        sizes = document.get("problem_size")
+        extents = tuple(e for e in sizes if isinstance(e, int)) if isinstance(sizes, list) else ()
+        device = str(document.get("device_name", ""))
+    elif isinstance(results := document.get("results"), list):
+        rows = [_of_t4(path, entry) for entry in results]
+    else:
+        raise _refused(path, "neither a cache nor results in it")
+    return [space_of(name, device, rows, extents)] if rows else []
+
+
+def _of_cache(path: Path, entry: Any, keys: Sequence[str]) -> Row:
+    if not isinstance(entry, dict) or any(k not in entry for k in keys):
+        raise _refused(path, "an entry that lacks a parameter")
+    values, time = {k: entry[k] for k in keys}, entry.get("time")
+    overhead = sum(v for k in ("compile_time", "verification_time") if _is_time(v := entry.get(k))) / 1e3
+    if "__error__" in entry or not _is_time(time):
+        return Row(values, None, overhead, str(entry.get("__error__") or time)[:80])
+    return Row(values, float(time), overhead)
+
+
+def _of_t4(path: Path, entry: Any) -> Row:
+    if not isinstance(entry, dict) or not isinstance(values := entry.get("configuration"), dict):
+        raise _refused(path, "a result without a configuration")
+    if (cause := entry.get("invalidity", "correct")) != "correct":
+        return Row(values, None, cause=str(cause)[:80])
+    measured = {m.get("name"): m.get("value") for m in entry.get("measurements") or () if isinstance(m, dict)}
+    names = [*(entry.get("objectives") or ()), "time"]
+    time = next((measured[n] for n in names if _is_time(measured.get(n))), None)
+    return Row(values, time, cause="" if time else "no time")
+
+
+def _lines(path: Path, text: str) -> list[Recorded]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    extents: dict[tuple[str, str], tuple[int, ...]] = {}
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # a line that was cut off when its writer was killed
+        if not isinstance(record, dict) or not isinstance(device := record.get("device"), dict):
+            continue
+        key = (str(record.get("kernel", "")), str(device.get("name", "")))
+        if record.get("kind") == "trial" and isinstance(values := record.get("configuration"), dict):
+            groups.setdefault(key, []).append(_of_record(record, values))
+        elif isinstance(problem := record.get("problem"), dict):
+            extents[key] = tuple(e for e in problem.values() if isinstance(e, int))
+    return [
+        space_of(f"{path.name}:{kernel}", device, rows, extents.get((kernel, device), ()))
+        for (kernel, device), rows in groups.items()
+    ]
+
+
+def _of_record(record: Mapping[str, Any], values: Mapping[str, Any]) -> Row:
+    named = {"engine": str(record.get("engine", "")), **values}
+    samples = [s for s in record.get("samples") or () if _is_time(s)]
+    if record.get("invalidity") != "correct" or not samples:
+        return Row(named, None, cause=str(record.get("invalidity"))[:80])
+    # beside the default, run by run: a slower clock slows both
+    ratio = record.get("ratio")
+    return Row(named, float(ratio) if _is_time(ratio) else statistics.median(samples))
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value > 0
+
+
+def space_of(name: str, device: str, rows: Iterable[Row], extents: Sequence[int] = ()) -> Recorded:
+    """A space of rows whose parameters may differ; one that was measured twice keeps its smallest time."""
+    best: dict[tuple[tuple[str, Any], ...], Row] = {}
+    for row in rows:
+        key = tuple(sorted(row.values.items()))
+        old = best.get(key)
+        if old is None or old.seconds is None or (row.seconds is not None and row.seconds < old.seconds):
+            best[key] = row
+    kept = list(best.values())
+    names = list(dict.fromkeys(n for row in kept for n in row.values))
+    columns, categories, labels = [], [], {}
+    for n in names:
+        column = [row.values.get(n, 0) for row in kept]
+        if not all(type(v) in (int, bool) for v in column):
+            # names, or fractions: what they are called sorts them, numbers by size
+            levels = sorted(set(map(str, column)), key=lambda v: (0, float(v), v) if _numeric(v) else (1, 0.0, v))
+            column = [levels.index(str(v)) for v in column]
+            labels[n] = tuple(levels)
+            categories += [n] if not all(map(_numeric, levels)) else []
+        columns.append(column)
+    values = np.array(columns, np.int64).T.reshape(len(kept), len(names))
+    failures: dict[str, int] = {}
+    for row in kept:
+        if row.seconds is None:
+            failures[row.cause] = failures.get(row.cause, 0) + 1
+    return Recorded(
+        name=name,
+        device=device,
+        candidates=Candidates(names, values, extents=extents, categories=categories),
+        seconds=np.array([math.nan if row.seconds is None else row.seconds for row in kept]),
+        overhead=np.array([row.overhead for row in kept]),
+        failures=failures,
+        labels=labels,
+    )
+
+
+def _numeric(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

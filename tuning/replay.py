@@ -1,0 +1,169 @@
+"""The search laboratory: a device that only remembers, and searches on it under equal budgets. No device is needed.
+
+The fraction of the optimum after ``k`` trials is the best time of the file over the time of the point that the search
+would choose then: with noise, the one that looked fastest, at the time it really takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gpucomp.errors import UsageError
+from gpucomp.tuning import samplers
+from gpucomp.tuning.prior import Prior
+from gpucomp.tuning.recorded import Recorded
+
+BUDGETS = (25, 50, 100, 200)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What a real device does to measurements.
+
+    noise     standard deviation of the logarithm of a time
+    failing   chance that a trial fails though its point is good: a driver's hiccup, a worker that died
+    throttle  chance at each trial that the clock drops, or that it comes back
+    slowdown  how much longer everything takes meanwhile
+    """
+
+    noise: float = 0.0
+    failing: float = 0.0
+    throttle: float = 0.0
+    slowdown: float = 1.5
+
+
+class ReplayDevice:
+    """A device that answers from a recorded space, and a clock of what a search on the real one would have taken."""
+
+    def __init__(self, recorded: Recorded, faults: Faults | None = None, seed: int = 0, *, run_s: float = 0.5) -> None:
+        self.recorded, self.faults, self.run_s = recorded, faults or Faults(), run_s
+        self.rng = np.random.default_rng((seed, 1))
+        self.elapsed = 0.0  # seconds: building, checking and running
+        self.throttled = False
+
+    def measure(self, point: int) -> float | None:
+        """Seconds of one trial of ``point``, None where it fails."""
+        faults, true = self.faults, float(self.recorded.seconds[point])
+        self.elapsed += float(self.recorded.overhead[point])
+        if faults.throttle and self.rng.random() < faults.throttle:
+            self.throttled = not self.throttled
+        if np.isnan(true) or (faults.failing and self.rng.random() < faults.failing):
+            return None
+        self.elapsed += self.run_s
+        noise = np.exp(faults.noise * self.rng.standard_normal()) if faults.noise else 1.0
+        return float(true * noise * (faults.slowdown if self.throttled else 1.0))
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search: ``fractions`` [trials] of the optimum, what the sampler took of the processor, the device's time."""
+
+    fractions: np.ndarray
+    sampler_s: float
+    device_s: float
+
+
+def search(
+    recorded: Recorded,
+    sampler: str = samplers.DEFAULT,
+    *,
+    trials: int = 200,
+    seed: int = 0,
+    prior: Prior | None = None,
+    faults: Faults | None = None,
+    batch: int = 1,
+) -> Search:
+    """Search ``recorded`` as if it were a device; ``batch`` trials are under way at a time."""
+    device = ReplayDevice(recorded, faults, seed)
+    start = time.process_time()
+    strategy = samplers.create(sampler, recorded.candidates, seed, prior)
+    seen: list[tuple[int, float | None]] = []
+    while len(seen) < trials and (points := strategy.ask(min(batch, trials - len(seen)))):
+        for point in points:
+            seen.append((point, device.measure(point)))
+            strategy.tell(*seen[-1])
+    sampler_s = time.process_time() - start
+    fractions = np.zeros(trials)
+    chosen, best = None, np.inf
+    for k in range(trials):
+        if k < len(seen) and (took := seen[k][1]) is not None and took < best:
+            chosen, best = seen[k][0], took
+        if chosen is not None:
+            fractions[k] = recorded.optimum / recorded.seconds[chosen]
+    return Search(fractions, sampler_s, device.elapsed)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What searches with ``seeds`` seeds reached: means over them, and 95% intervals of the means."""
+
+    file: str
+    sampler: str
+    device: str
+    points: int
+    failing: int
+    trials: int
+    seeds: int
+    prior: tuple[str, ...]
+    fraction_of_optimum: dict[str, float]
+    interval: dict[str, tuple[float, float]]
+    sampler_ms: float  # processor time a trial
+    curve: tuple[float, ...]  # mean fraction after 1, 2, ... trials
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def replay(
+    recorded: Recorded,
+    sampler: str = samplers.DEFAULT,
+    *,
+    trials: int = 200,
+    seeds: int = 10,
+    others: Sequence[Recorded] = (),
+    faults: Faults | None = None,
+    batch: int = 1,
+) -> Result:
+    """Searches of one recorded space with seeds 0, 1, ...; ``others`` are recorded spaces that they may learn from."""
+    if trials < 1 or seeds < 1:
+        raise UsageError(f"{trials} trials with {seeds} seeds: at least one of each expected")
+    prior = None
+    if others:
+        prior = Prior.from_records(recorded.candidates, [other.results_for(recorded) for other in others])
+        if not prior:
+            raise UsageError(
+                f"{', '.join(o.name for o in others)}: no point in common with {recorded.name}", code="GPC2602"
+            )
+    runs = [
+        search(recorded, sampler, trials=trials, seed=seed, prior=prior, faults=faults, batch=batch)
+        for seed in range(seeds)
+    ]
+    curves = np.array([run.fractions for run in runs])
+    budgets = [b for b in BUDGETS if b <= trials] or [trials]
+    return Result(
+        file=recorded.name,
+        sampler=sampler,
+        device=recorded.device,
+        points=len(recorded.candidates),
+        failing=int(np.isnan(recorded.seconds).sum()),
+        trials=trials,
+        seeds=seeds,
+        prior=tuple(other.name for other in others),
+        fraction_of_optimum={str(b): float(curves[:, b - 1].mean()) for b in budgets},
+        interval={str(b): interval(curves[:, b - 1]) for b in budgets},
+        sampler_ms=1e3 * sum(run.sampler_s for run in runs) / (trials * seeds),
+        curve=tuple(curves.mean(0).round(5).tolist()),
+    )
+
+
+def interval(samples: np.ndarray) -> tuple[float, float]:
+    """95% interval of the mean of ``samples``: the percentile bootstrap (Efron, 1979), deterministic."""
+    rng = np.random.default_rng(0)
+    means = samples[rng.integers(len(samples), size=(2000, len(samples)))].mean(1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)

@@ -1,0 +1,243 @@
+"""A finite search space as a table of its legal points. No search lives here, and no point that cannot run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import SimpleNamespace
+
+import numpy as np
+
+from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.schedule.space import Family, Limits, Problem, Schedule
+from gpucomp.tuning.encoding import Encoding, encode
+
+ENUMERATED = 300_000  # combinations that are all tried for legality; a larger space is sampled
+SAMPLED = 20_000  # legal points of a space that is sampled
+LARGEST_CODE = 1 << 62
+
+
+class Candidates:
+    """Legal points only: ``values`` is int64 [points, parameters], a row a point, its number the point's name.
+
+    extents    sizes of the problem, from which the encoding sees what divides evenly
+    derived    further columns, float [points] each: what a family computes from a schedule, or an analytic model's
+               estimate; constant ones are dropped by the encoding
+    categories parameters whose values are names, not sizes: the number of an engine
+    default    the row of the schedule an untuned build takes, where there is one
+
+    Raises ``UsageError`` for a table whose rows repeat or whose shape does not fit the names.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        values: np.ndarray,
+        *,
+        extents: Sequence[int] = (),
+        derived: Mapping[str, np.ndarray] | None = None,
+        categories: Iterable[str] = (),
+        default: int | None = None,
+    ) -> None:
+        self.names = tuple(names)
+        self.values = np.ascontiguousarray(values, dtype=np.int64).reshape(-1, len(self.names))
+        self.extents = tuple(int(e) for e in extents if e > 1)
+        self.derived = dict(derived or {})
+        self.categories = frozenset(categories)
+        self.default = default
+        if len(set(self.names)) != len(self.names):
+            raise UsageError(f"parameters {sorted(self.names)}: a name appears twice")
+        if any(len(column) != len(self) for column in self.derived.values()):
+            raise UsageError(f"derived columns of {len(self)} points expected")
+        self._index  # noqa: B018  a table with repeated rows is refused here, not in the middle of a search
+
+    @classmethod
+    def from_family(
+        cls, family: Family, problem: Problem, limits: Limits, *, most: int = SAMPLED, seed: int = 0
+    ) -> Candidates:
+        """The schedules of ``family`` that can run; of more than ``ENUMERATED`` combinations, ``most`` drawn ones.
+
+        The family's default is always among them, and is ``default``. A family whose default is not legal here has
+        none. The derived columns are the family's own: derived sizes, launch, work and estimate.
+        """
+        names = [p.name for p in family.params]
+        size = math.prod(len(p.choices) for p in family.params)
+        legal: Iterable[Schedule] = family.legal(problem, limits)
+        if size > ENUMERATED:
+            legal = itertools.islice(_drawn(family, problem, limits, size, seed), most)
+        points = list(legal)
+        default = dict(family.default(SimpleNamespace(**problem), limits))
+        row = None
+        if not family.reasons(default, problem, limits):
+            if default not in points:
+                points.append(default)
+            row = points.index(default)
+        values = np.array([[point[n] for n in names] for point in points], np.int64).reshape(-1, len(names))
+        derived = _derived(family, points, problem, limits)
+        return cls(names, values, extents=tuple(problem.values()), derived=derived, default=row)
+
+    @classmethod
+    def union(cls, parts: Sequence[Candidates], *, name: str = "engine") -> Candidates:
+        """One space of several: parameter ``name`` says whose a point is, parameters that a part lacks are 0.
+
+        Rows keep their order, part by part. The default is that of the first part that has one.
+        """
+        names = [name, *dict.fromkeys(n for part in parts for n in part.names)]
+        columns = dict.fromkeys(c for part in parts for c in part.derived)
+        start, default, blocks = 0, None, []
+        for number, part in enumerate(parts):
+            block = np.zeros((len(part), len(names)), np.int64)
+            block[:, 0] = number
+            for j, own in enumerate(part.names):
+                block[:, names.index(own)] = part.values[:, j]
+            blocks.append(block)
+            if default is None and part.default is not None:
+                default = start + part.default
+            start += len(part)
+        derived = {
+            c: np.concatenate([part.derived.get(c, np.full(len(part), np.nan)) for part in parts]) for c in columns
+        }
+        values = np.concatenate(blocks) if blocks else np.zeros((0, len(names)), np.int64)
+        extents = {e: None for part in parts for e in part.extents}
+        categories = {name, *(c for part in parts for c in part.categories)}
+        return cls(names, values, extents=tuple(extents), derived=derived, categories=categories, default=default)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def schedule(self, point: int) -> dict[str, int]:
+        return dict(zip(self.names, map(int, self.values[point]), strict=True))
+
+    def schedules(self) -> Iterator[dict[str, int]]:
+        return (self.schedule(point) for point in range(len(self)))
+
+    def find(self, schedule: Mapping[str, int]) -> int | None:
+        """The row of ``schedule``, or None where it is not one of the points."""
+        if set(schedule) != set(self.names):
+            return None
+        code = 0
+        for name, levels, stride in zip(self.names, self.levels, self._strides, strict=True):
+            level = int(np.searchsorted(levels, schedule[name]))
+            if level == len(levels) or levels[level] != schedule[name]:
+                return None
+            code += level * stride
+        found = self._rows(np.array([code]))
+        return int(found[0]) if found[0] >= 0 else None
+
+    def find_all(self, values: np.ndarray) -> np.ndarray:
+        """Rows of the points ``values`` [count, parameters], -1 where one is not among them."""
+        ordinals = np.empty(values.shape, np.int64)
+        known = np.ones(len(values), bool)
+        for j, levels in enumerate(self.levels):
+            ordinals[:, j] = np.minimum(np.searchsorted(levels, values[:, j]), len(levels) - 1)
+            known &= levels[ordinals[:, j]] == values[:, j]
+        return np.where(known, self._rows(ordinals @ self._strides), -1)
+
+    def neighbours(self, point: int, *, adjacent: bool = False) -> np.ndarray:
+        """Rows that differ from ``point`` in one parameter; ``adjacent``: by one step to the next legal value."""
+        own, code = self.ordinals[point], self._codes[point]
+        found = []
+        for j, levels in enumerate(self.levels):
+            others = np.delete(np.arange(len(levels)), own[j])
+            rows = self._rows(code + (others - own[j]) * self._strides[j])
+            if adjacent:
+                below, above = rows[: own[j]], rows[own[j] :]
+                rows = np.concatenate([below[below >= 0][-1:], above[above >= 0][:1]])
+            found.append(rows[rows >= 0])
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def nearest(self, ordinals: np.ndarray, among: np.ndarray) -> int:
+        """The row of ``among`` whose ordinals are nearest in L1, every parameter's range counting as one."""
+        spans = np.maximum([len(levels) - 1 for levels in self.levels], 1)
+        distance = (np.abs(self.ordinals[among] - ordinals) / spans).sum(1)
+        return int(among[np.argmin(distance)])
+
+    @cached_property
+    def levels(self) -> tuple[np.ndarray, ...]:
+        """The values each parameter takes here, rising."""
+        return tuple(np.unique(column) for column in self.values.T)
+
+    @cached_property
+    def ordinals(self) -> np.ndarray:
+        """int32 [points, parameters]: which of its parameter's levels a value is."""
+        columns = [np.searchsorted(levels, column) for levels, column in zip(self.levels, self.values.T, strict=True)]
+        return np.array(columns, np.int32).T.reshape(self.values.shape)
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """The points as a model sees them."""
+        return encode(self.names, self.values, self.extents, self.derived, self.categories)
+
+    @cached_property
+    def _strides(self) -> np.ndarray:
+        counts = [max(len(levels), 1) for levels in self.levels]
+        if math.prod(counts) >= LARGEST_CODE:
+            raise UsageError(
+                f"a space of {math.prod(counts):.1e} combinations: at most {LARGEST_CODE:.1e} are numbered"
+            )
+        return np.array([math.prod(counts[j + 1 :]) for j in range(len(counts))], np.int64)
+
+    @cached_property
+    def _codes(self) -> np.ndarray:
+        return self.ordinals.astype(np.int64) @ self._strides
+
+    @cached_property
+    def _index(self) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(self._codes, kind="stable")
+        codes = self._codes[order]
+        if (codes[1:] == codes[:-1]).any():
+            raise UsageError("a search space that has a point twice")
+        return codes, order
+
+    def _rows(self, codes: np.ndarray) -> np.ndarray:
+        known, order = self._index
+        if not len(known):
+            return np.full(len(codes), -1)
+        at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+        return np.where(known[at] == codes, order[at], -1)
+
+
+def _drawn(family: Family, problem: Problem, limits: Limits, size: int, seed: int) -> Iterator[dict[str, int]]:
+    """Legal schedules in a random order, each once. It ends: a bounded number of combinations is tried."""
+    rng = np.random.default_rng(seed)
+    tried: set[int] = set()
+    for _ in range(min(size, 40 * SAMPLED)):
+        number = int(rng.integers(size))
+        if number in tried:
+            continue
+        tried.add(number)
+        schedule = {}
+        for param in family.params:
+            number, level = divmod(number, len(param.choices))
+            schedule[param.name] = param.choices[level]
+        if not family.reasons(schedule, problem, limits):
+            yield schedule
+
+
+def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limits: Limits) -> dict[str, np.ndarray]:
+    columns: dict[str, list[float]] = {}
+    p = SimpleNamespace(**problem)
+    for number, point in enumerate(points):
+        s = SimpleNamespace(**point)
+        try:
+            geometry = family.geometry(s, p)
+            facts: dict[str, float] = {
+                "groups": math.prod(geometry.groups),
+                "items": math.prod(geometry.items),
+                "shared_bytes": geometry.dynamic_shared_bytes,
+                **{k: v for k, v in family.derive(s, p).items() if isinstance(v, int | float)},
+            }
+            if family.work is not None:
+                work = family.work(s, p)
+                facts |= {"macs": work.macs, "cache_bytes": work.cache_bytes, "steps": work.steps}
+            if family.estimate is not None:
+                facts["estimate"] = family.estimate(s, p, limits)
+        except ScheduleError:
+            facts = {}  # a legal schedule that its own formulas refuse: it is measured without them
+        for name, value in facts.items():
+            columns.setdefault(name, [math.nan] * number).append(float(value))
+        for column in columns.values():
+            column.extend([math.nan] * (number + 1 - len(column)))
+    return {name: np.array(column) for name, column in columns.items()}
