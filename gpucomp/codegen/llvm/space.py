@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm import contraction_space, windows
+from gpucomp.codegen.llvm import contraction_space, windows, winograd_space
 from gpucomp.codegen.llvm.contraction_space import LANES, too_wide
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Problem, Schedule
@@ -136,7 +136,7 @@ WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows", WINDOWS_PARAMS, _window
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (WINDOWS_OF_LOOPS, LOOPS),
-    Contraction: (contraction_space.FAMILY,),
+    Contraction: (winograd_space.FAMILY, contraction_space.FAMILY),
     Rowwise: (ROWWISE,),
     Window: (WINDOWS_OF_POOL, WINDOW),
     Attention: (WINDOW,),
