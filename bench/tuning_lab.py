@@ -173,7 +173,7 @@ def write(
     text = [
         "# Searches of recorded spaces under equal budgets",
         "",
-        f"Fraction of the optimum (best time of the file over best time found) after so many different measurements,",
+        "Fraction of the optimum (best time of the file over best time found) after so many different measurements,",
         f"mean of {seeds} seeds and {len(files)} files; in brackets 95% bootstrap intervals. `python -m bench.tuning_lab`",
         "makes this page; the curves are in tuning_lab.svg.",
         "",

@@ -112,5 +112,5 @@ def test_what_is_no_record_is_refused(tmp_path, name, data, why):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match="cannot read '.*gone.json': No such file"):
+    with pytest.raises(UsageError, match=r"cannot read '.*gone\.json': No such file"):
         read(tmp_path / "gone.json")
