@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import html
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,8 +130,8 @@ def source_difference(
     """The unified diff of what ``render`` makes of two schedules; its header names the parameters that differ."""
     changed = [name for name in before if before[name] != after.get(name)]
     titles = [", ".join(f"{name}={s[name]}" for name in changed if name in s) or "the same" for s in (before, after)]
-    lines = (render(s).splitlines(keepends=True) for s in (before, after))
-    return "".join(difflib.unified_diff(*lines, *titles, n=context))
+    old, new = (render(s).splitlines(keepends=True) for s in (before, after))
+    return "".join(difflib.unified_diff(old, new, titles[0], titles[1], n=context))
 
 
 def write_report(
@@ -224,7 +224,7 @@ def _figure(figure: Any) -> str:
     return str(figure.to_html(full_html=False, include_plotlyjs=False))
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [("th", head), *(("td", row) for row in rows)]
     body = "".join(f"<tr>{''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in cells)}</tr>" for tag, cells in lines)
     return f"<table>{body}</table>"

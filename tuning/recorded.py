@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -114,7 +114,8 @@ def _document(path: Path, text: str) -> list[Recorded]:
     document = _parsed(path, text)
     if not isinstance(document, dict):
         raise _refused(path, "a JSON object expected")
-    name, extents, device = path.name, (), ""
+    name, device = path.name, ""
+    extents: tuple[int, ...] = ()
     if isinstance(cache := document.get("cache"), dict):
         keys = document.get("tune_params_keys")
         if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys):
@@ -134,7 +135,7 @@ def _of_cache(path: Path, entry: Any, keys: Sequence[str]) -> Row:
     if not isinstance(entry, dict) or any(k not in entry for k in keys):
         raise _refused(path, "an entry that lacks a parameter")
     values, time = {k: entry[k] for k in keys}, entry.get("time")
-    overhead = sum(v for k in ("compile_time", "verification_time") if _is_time(v := entry.get(k))) / 1e3
+    overhead = sum(entry[k] for k in ("compile_time", "verification_time") if _is_time(entry.get(k))) / 1e3
     if "__error__" in entry or not _is_time(time):
         return Row(values, None, overhead, str(entry.get("__error__") or time)[:80])
     return Row(values, float(time), overhead)
@@ -182,7 +183,7 @@ def _of_record(record: Mapping[str, Any], values: Mapping[str, Any]) -> Row:
     return Row(named, float(ratio) if _is_time(ratio) else statistics.median(samples))
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     return type(value) in (int, float) and math.isfinite(value) and value > 0
 
 

@@ -62,7 +62,7 @@ def replay(
         raise UsageError(f"--sampler {quote(unknown[0])}: one of {', '.join(samplers.SAMPLERS)} expected")
     faults = laboratory.Faults(noise=noise, failing=failing, throttle=throttle)
     known = [space for path in others for space in recorded.read(path)]
-    results = []
+    results: list[Result] = []
     with progress("searching") as tell:
         spaces = [space for path in files for space in recorded.read(path)]
         for space in spaces:
