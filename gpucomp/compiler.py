@@ -20,7 +20,8 @@ from gpucomp.partition import Policy, partition
 from gpucomp.passes import PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.runtime.executable import Executable
-from gpucomp.schedule.choose import choose
+from gpucomp.schedule.choose import TIERS, choose, recorded
+from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.targets.target import Target
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def compile(
     constants: Mapping[str, np.ndarray] | None = None,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
+    records: str | Path | Picks | None = None,
     progress: Progress | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Executable:
@@ -47,15 +49,23 @@ def compile(
     constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
     precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
+    records   a file or folder of what tuning found out, besides what GPUCOMP_RECORDS says and what is shipped
     progress  called with (stage, done, total) as the work goes on
     observer  called with the record of each rewrite pass
 
     Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
-    where the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape.
+    where the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
+    records that cannot be read.
     """
     tell = progress or (lambda stage, done, total: None)
     device = targets.resolve(target)
-    lowered = lower(model, device, shapes, constants, precision, keep_fp32, tell, observer)
+    picks = picks_of(records)
+    lowered = lower(model, device, shapes, constants, precision, keep_fp32, tell, observer, picks)
+    return finish(lowered, device, precision, tell)
+
+
+def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> Executable:
+    """The second half of ``compile``: planned, built, ready to run."""
     graph, steps, rendered = lowered.graph, lowered.steps, lowered.rendered
     plan, weights = make_plan(graph, steps, rendered, device, precision)
     sources = {item.source.name: item.source for item in rendered.values()}
@@ -67,11 +77,12 @@ def compile(
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model as far as its sources: nothing is planned or built yet."""
+    """A model as far as its sources: nothing is planned or built yet. ``unpacked`` are the steps before any packing."""
 
     graph: Graph
     steps: list[Step]
     rendered: dict[Step, Rendered]
+    unpacked: Sequence[Step] = ()
 
 
 def lower(
@@ -83,6 +94,7 @@ def lower(
     keep_fp32: Sequence[str] = (),
     tell: Progress = lambda stage, done, total: None,
     observer: Callable[[PassRecord], None] | None = None,
+    picks: Picks | None = None,
 ) -> Lowered:
     """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors."""
     narrow.require(precision, device.features, device.name)
@@ -93,10 +105,21 @@ def lower(
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
     steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
-    return Lowered(graph, *render(steps, device, tell))
+    return Lowered(graph, *render(steps, device, tell, picks), steps)
 
 
-def render(steps: Sequence[Step], target: Target, tell: Progress) -> tuple[list[Step], dict[Step, Rendered]]:
+def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:
+    """``lowered`` with its schedules chosen once more, by other records."""
+    return Lowered(lowered.graph, *render(lowered.unpacked, target, _silent, picks), lowered.unpacked)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+def render(
+    steps: Sequence[Step], target: Target, tell: Progress, picks: Picks | None = None
+) -> tuple[list[Step], dict[Step, Rendered]]:
     """The source of every step's kernel, with the schedule of the first tier that answers. Equal kernels share one.
 
     The steps come back with their weights packed, where an engine wants them so.
@@ -112,10 +135,15 @@ def render(steps: Sequence[Step], target: Target, tell: Progress) -> tuple[list[
             laid_out.append(step)
             continue
         if step.kernel.digest not in done:
-            choice = choose(step.kernel, engines_of(step.kernel, target.features), target.limits)
-            packed = pack(step.kernel, choice.packing) if choice.packing else None
-            kernel = packed.kernel if packed else step.kernel
-            source = render_one(kernel, choice.schedule, target, step.name, choice.family)
+            engines = engines_of(step.kernel, target.features)
+            for tiers in ((*recorded(picks, target), *TIERS), TIERS) if picks else (TIERS,):
+                choice = choose(step.kernel, engines, target.limits, tiers=tiers)
+                packed = pack(step.kernel, choice.packing) if choice.packing else None
+                kernel = packed.kernel if packed else step.kernel
+                source = render_one(kernel, choice.schedule, target, step.name, choice.family)
+                pick = picks.exact(step.kernel.digest, target) if picks and choice.tier == "record" else None
+                if pick is None or pick.source == source_hash(source.text, step.name):
+                    break  # else the record is stale: another source was measured
             done[step.kernel.digest] = Rendered(source, choice), packed
         item, packed = done[step.kernel.digest]
         laid_out.append(packed_step(step, packed, made) if packed else step)

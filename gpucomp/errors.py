@@ -11,6 +11,7 @@
     │   └── DeviceLostError          GPC52xx  the device's context is dead
     ├── AccuracyError       exit 6   GPC6xxx  a comparison with a reference failed
     ├── ArtifactError       exit 3   GPC7xxx  a .gpuc file or cache entry is damaged or foreign
+    │   └── RecordError      exit 3   GPC71xx  a file of tuning records cannot be read or written
     ├── ScheduleError       exit 1   GPC8xxx  a schedule that cannot run
     └── VerifyError         exit 1   GPC9xxx  the IR is inconsistent: a bug in gpucomp
 
@@ -114,6 +115,12 @@ class ArtifactError(GpucompError):
 
     code = "GPC7000"
     exit_code = 3
+
+
+class RecordError(ArtifactError):
+    """A file of tuning records cannot be read or written."""
+
+    code = "GPC7100"
 
 
 class ScheduleError(GpucompError):

@@ -9,7 +9,7 @@ sum once:  sum (a + o) b  =  sum a b + o sum b,  where b is a constant; so matri
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select, call, cast,
 from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
-from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Step, Store, Window
+from gpucomp.kernel import Contraction, Kernel, Step, Store, mapped
 from gpucomp.packing import operand_elements
 
 STORED = (I8, U8, I16, U16)
@@ -99,22 +99,13 @@ def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tupl
 
         return transform(expr, change)
 
-    body = kernel.body
-    match body:
-        case Contraction():
-            body = replace(body, a=element(body.a), b=element(body.b))
-        case Rowwise():
-            body = replace(body, statistics=tuple(Statistic(s.hole, s.op, element(s.value)) for s in body.statistics))
-        case Window():
-            body = replace(body, value=element(body.value))
     stores = []
     for store in kernel.stores:
         wide, index = element(store.value), tuple(map(element, store.index))
         form = forms.get(store.target)
         stores.append(Store(store.target, index, _stored(wide, form) if form else wide))
-    return replace(
-        step, kernel=replace(kernel, params=tuple(params), body=body, stores=tuple(stores)), inputs=tuple(inputs)
-    )
+    changed = replace(kernel, params=tuple(params), body=mapped(kernel.body, element), stores=tuple(stores))
+    return replace(step, kernel=changed, inputs=tuple(inputs))
 
 
 def _stored(value: Expr, form: Narrow) -> Expr:
@@ -197,8 +188,3 @@ def _with_input(kernel: Kernel, type: TensorType) -> Kernel:
     params = (*kernel.params[:new], type, *kernel.params[new:])
     stores = tuple(replace(s, target=s.target + 1) for s in kernel.stores)
     return replace(kernel, params=params, stores=stores)
-
-
-def bytes_between(steps: Iterable[Step]) -> int:
-    """Bytes that the steps write; for reports and tests."""
-    return sum(p.nbytes for s in steps if s.kernel is not None for p in s.kernel.params[s.kernel.inputs :])

@@ -7,8 +7,8 @@ two layers of one shape are one kernel (``digest``) and are compiled once. A ``S
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpucomp.expr.core import Expr, Hole, Reduce, Var, reduce, transform, var, walk
@@ -125,6 +125,21 @@ class Attention:
 
 
 Body = Loops | Contraction | Rowwise | Window | Attention
+
+
+def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
+    """``body`` with each of its element expressions changed; axes and holes stay."""
+    match body:
+        case Contraction():
+            return replace(body, a=change(body.a), b=change(body.b))
+        case Attention():
+            return replace(body, q=change(body.q), k=change(body.k), v=change(body.v), score=change(body.score))
+        case Rowwise():
+            return replace(body, statistics=tuple(replace(s, value=change(s.value)) for s in body.statistics))
+        case Window():
+            return replace(body, value=change(body.value))
+        case Loops():
+            return body
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from gpucomp.ir.types import I8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Step
 from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
 from gpucomp.targets.target import Target
 
@@ -174,6 +175,9 @@ def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
         schedule=dict(source.schedule),
         tensor_maps=source.tensor_maps,
         programmatic=source.programmatic,
+        operations=round(operations(kernel)),
+        traffic=round(traffic(kernel)),
+        arithmetic=arithmetic(kernel),
     )
 
 

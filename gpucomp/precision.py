@@ -24,7 +24,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, cast, load, loads, transform
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Statistic, Step, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Step, Store, mapped
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
@@ -164,21 +164,12 @@ def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType) -> Kerne
 
         return transform(expr, change)
 
-    body = kernel.body
+    body = mapped(kernel.body, element)
     match body:
-        case Contraction():
-            a, b = element(body.a), element(body.b)
-            if body.acc.dtype is F32:
-                a, b = _rounded(a, dtype), _rounded(b, dtype)
-            body = replace(body, a=a, b=b)
+        case Contraction() if body.acc.dtype is F32:
+            body = replace(body, a=_rounded(body.a, dtype), b=_rounded(body.b, dtype))
         case Attention():
-            q, k, v = (_rounded(element(e), dtype) for e in (body.q, body.k, body.v))
-            body = replace(body, q=q, k=k, v=v, score=element(body.score))
-        case Rowwise():
-            found = tuple(Statistic(s.hole, s.op, element(s.value)) for s in body.statistics)
-            body = replace(body, statistics=found)
-        case Window():
-            body = replace(body, value=element(body.value))
+            body = replace(body, q=_rounded(body.q, dtype), k=_rounded(body.k, dtype), v=_rounded(body.v, dtype))
     stores = tuple(Store(s.target, s.index, cast(element(s.value), params[s.target].dtype)) for s in kernel.stores)
     return replace(kernel, params=tuple(params), body=body, stores=stores)
 

@@ -14,7 +14,7 @@ from gpucomp.codegen.llvm.space import family_of
 from gpucomp.codegen.source import KernelSource
 from gpucomp.kernel import Kernel
 from gpucomp.runtime.elf import Image
-from gpucomp.schedule.space import Schedule
+from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
 from gpucomp.targets.target import Target
 
@@ -35,11 +35,13 @@ class Library:
         kernels: Mapping[str, Kernel],
         schedules: Mapping[str, Schedule] | None = None,
         target: Target | None = None,
+        family: Family | None = None,
     ) -> None:
+        """``family`` is the engine of all the kernels, where it is not the one that does them all."""
         target = target or cpu.host()
         self.kernels = kernels
         self.sources: dict[str, KernelSource] = {
-            name: emit(kernel, (schedules or {}).get(name) or default_schedule(kernel, target), target, name)
+            name: emit(kernel, (schedules or {}).get(name) or default_schedule(kernel, target), target, name, family)
             for name, kernel in kernels.items()
         }
         self.image = Image(cpu.build(list(self.sources.values()), target))

@@ -93,6 +93,7 @@ def test_every_error_has_its_code_and_exit_code():
         "DeviceLostError": ("GPC5200", 5),
         "AccuracyError": ("GPC6000", 6),
         "ArtifactError": ("GPC7000", 3),
+        "RecordError": ("GPC7100", 3),
         "ScheduleError": ("GPC8000", 1),
         "VerifyError": ("GPC9000", 1),
     }

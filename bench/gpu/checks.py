@@ -1,14 +1,12 @@
-"""How far results may be off, and running a setup so that everything it can do wrong shows."""
+"""How far results may be off. Running a setup so that everything it can do wrong shows is the tuner's."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bench.gpu.setups import ARENA, Setup
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise
 
 # ||result - float64|| / ||float64||: about four times what rounding operands and results alone gives
@@ -49,29 +47,3 @@ def cost(kernel: Kernel) -> int:
     named = (getattr(body, name, ()) for name in ("k", "window", "cols", "depth"))
     inner = [v for axes in named if isinstance(axes, tuple) for v in axes]
     return math.prod(v.extent for v in {*body.domain, *inner})
-
-
-def run_checked(program: Any, made: Setup, runs: int = RUNS) -> tuple[list[np.ndarray], str]:
-    """The outputs of the first of ``runs`` runs, and what is wrong with the runs but their numbers.
-
-    A fault is a write outside of the outputs, or a run that gives other bits than the first.
-    """
-    first: np.ndarray | None = None
-    for number in range(runs):
-        after = np.asarray(program.run(made.inputs)[ARENA])
-        if fault := made.damage(after):
-            return made.outputs(after), f"run {number}: {fault}"
-        if first is None:
-            first = after.copy()
-        elif differing := differing_bits(made.outputs(first), made.outputs(after)):
-            return made.outputs(first), f"run {number} gave other bits than the first in {differing} elements"
-    assert first is not None
-    return made.outputs(first), ""
-
-
-def differing_bits(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> int:
-    total = 0
-    for x, y in zip(a, b, strict=True):
-        raw = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (x, y)]
-        total += int(np.count_nonzero(raw[0] != raw[1]))
-    return total

@@ -23,7 +23,6 @@ import numpy as np
 
 from bench.gpu import checks, devices
 from bench.gpu.candidates import Candidate, rendered, spread
-from bench.gpu.setups import poisoned, setup
 from bench.gpu.work import Job
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.errors import UnsupportedError
@@ -31,6 +30,8 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Family
 from gpucomp.targets import opencl
+from gpucomp.tuning.checks import run_checked
+from gpucomp.tuning.setups import poisoned, setup
 
 NAME = "correct"
 DRAWN = 3  # schedules besides the default
@@ -176,7 +177,7 @@ def checked(context: Any, device: Any, kernel: Kernel, candidate: Candidate) -> 
     made = setup(kernel, candidate.family, source, packed, inputs, device.target)
     binaries = devices.build(source, device.target, context.harness_folder)
     program = device.open(made.plan, made.sources, binaries, made.weights)
-    outputs, fault = checks.run_checked(program, made, runs=1 if context.options.dry_run else checks.RUNS)
+    outputs, fault = run_checked(program, made, runs=1 if context.options.dry_run else checks.RUNS)
     result = {"engine": candidate.family.title, "schedule": candidate.schedule}
     errors = [checks.relative_error(a, w) for a, w in zip(outputs, wanted, strict=True) if w.dtype.kind not in "iub"]
     finite = [e for e in errors if math.isfinite(e)]

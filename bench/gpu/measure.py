@@ -20,13 +20,14 @@ from bench.gpu import checks, devices
 from bench.gpu.candidates import Candidate, rendered, shortlist
 from bench.gpu.problems import Problem
 from bench.gpu.results import append
-from bench.gpu.setups import Setup, setup
 from bench.gpu.translated import Translated, UntranslatedError
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import DeviceLostError, GpucompError
 from gpucomp.schedule.analytic import terms
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
+from gpucomp.tuning.checks import run_checked
+from gpucomp.tuning.setups import Setup, setup
 
 REPLAYS = 30
 FINALISTS = 3
@@ -157,7 +158,7 @@ def one(
     )  # fmt: skip
     try:
         program = device.open(made.plan, made.sources, binaries, made.weights)
-        outputs, fault = checks.run_checked(program, made, runs=1 if context.options.dry_run else checks.RUNS)
+        outputs, fault = run_checked(program, made, runs=1 if context.options.dry_run else checks.RUNS)
     except DeviceLostError:
         raise
     except GpucompError as error:

@@ -14,7 +14,6 @@ import numpy as np
 from bench.gpu import checks, devices, loops, measure
 from bench.gpu.candidates import Candidate, default, rendered
 from bench.gpu.loops import Loop
-from bench.gpu.setups import setup
 from bench.gpu.work import Job
 from gpucomp.codegen.families import engines_of
 from gpucomp.errors import GpucompError
@@ -22,6 +21,8 @@ from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Kernel
 from gpucomp.targets import cuda
 from gpucomp.targets.target import Target
+from gpucomp.tuning.checks import run_checked
+from gpucomp.tuning.setups import setup
 
 NAME = "probe"
 REPLAYS = 10
@@ -184,7 +185,7 @@ def split_times(context: Any, device: Any, split: Split, found: Sequence[Mapping
             program = device.open(
                 made.plan, made.sources, devices.build(source, device.target, context.harness_folder), made.weights
             )
-            outputs, fault = checks.run_checked(program, made, 1 if context.options.dry_run else checks.RUNS)
+            outputs, fault = run_checked(program, made, 1 if context.options.dry_run else checks.RUNS)
         except GpucompError as error:
             faults.append(f"{candidate.title}: {error}")
             continue

@@ -13,10 +13,12 @@ import click
 import gpucomp as package
 from gpucomp import config
 from gpucomp.cli import compare, measure, show, tensors
+from gpucomp.cli import tune as tuning
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
 from gpucomp.errors import UnsupportedError, UsageError, quote
 from gpucomp.precision import PRECISIONS
+from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
@@ -38,6 +40,9 @@ def _model(function: Callable[..., Any]) -> Callable[..., Any]:
 def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
+    )(function)
+    function = click.option(
+        "--records", type=click.Path(path_type=Path), metavar="DIR", help="What `gpucomp tune` found out."
     )(function)
     return click.option(
         "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
@@ -72,6 +77,7 @@ def open_model(
     *,
     precision: str = "fp32",
     keep_fp32: tuple[str, ...] = (),
+    records: Path | None = None,
 ) -> Executable:
     """A compiled model as it is, an ONNX model compiled. Shapes that it leaves open are those of the ``files``."""
     sizes = tensors.parse_shapes(shapes)
@@ -81,6 +87,8 @@ def open_model(
         exe = load(path)
         if sizes:
             raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
+        if records is not None:
+            raise UsageError(f"{quote(path)} is compiled: --records has no effect on it", code="GPC2007")
         if keep_fp32 or precision not in ("fp32", exe.plan.precision):
             raise UsageError(
                 f"{quote(path)} is compiled at {exe.plan.precision}: --precision and --keep-fp32 have no effect on it",
@@ -91,6 +99,8 @@ def open_model(
         return exe
     target = target or config.current().target
     options: dict[str, Any] = {"target": target, "precision": precision, "keep_fp32": keep_fp32}
+    if records is not None:
+        options["records"] = records
     with progress(f"compiling {path.name}") as report:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)
@@ -118,6 +128,7 @@ def compile(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     output: Path,
 ) -> None:
     """Compile MODEL (.onnx) for one target and write it as one file."""
@@ -126,7 +137,7 @@ def compile(
     if model.suffix == ".gpuc":
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
     start = time.perf_counter()
-    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32, records=records)
     seconds = time.perf_counter() - start
     exe.save(output)
     click.echo("\n".join(show.summary(exe)))
@@ -149,6 +160,7 @@ def run(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     files: tuple[str, ...],
     preprocess: str,
     output_dir: Path | None,
@@ -158,7 +170,7 @@ def run(
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and model.suffix == ".gpuc":
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
-    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32, records=records)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -185,12 +197,17 @@ def run(
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write all samples there."
 )
 @click.option("--static", is_flag=True, help="Measure nothing: registers, machine code and floors of every kernel.")
+@click.option("--profile", "profiled", is_flag=True, help="Also every kernel: its time beside what the machine can do.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Profile, and write one run there for Perfetto."
+)
 def bench(
     model: Path,
     target: str | None,
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     files: tuple[str, ...],
     preprocess: str,
     warmup_ms: float,
@@ -199,23 +216,33 @@ def bench(
     percentile: str,
     report: Path | None,
     static: bool,
+    profiled: bool,
+    trace: Path | None,
 ) -> None:
     """Measure MODEL's latency. Inputs that are not given are random."""
+    profiled = profiled or trace is not None
+    if static and profiled:
+        raise UsageError("--static measures nothing: it goes without --profile and --trace", code="GPC2002")
     if static:
-        _bench_static(model, target, shapes, precision, keep_fp32, report)
+        _bench_static(model, target, shapes, precision, keep_fp32, records, report)
         return
+    from gpucomp.cli import profile
+
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
-    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32, records=records)
     compile_s = time.perf_counter() - start
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     missing = [spec for spec in exe.inputs if spec.name not in given]
-    given |= tensors.random_inputs(missing)
+    given |= random_inputs(missing)
     inputs = "inputs from files" if not missing else f"{len(missing)} of {len(exe.inputs)} inputs random (seed 0)"
     with progress("measuring"):
         latency = measure.measure(
             lambda: exe.run(given), warmup_ms=warmup_ms, duration_s=duration_s, iterations=iterations
         )
+        ceilings = exe.ceilings() if profiled else None
+        runs = [exe.timeline(given) for _ in range(iterations)] if profiled else []
+    found = profile.rows(exe.kernels, runs, ceilings) if profiled else []
     method = measure.method(latency, exe.target, inputs)
     data = {
         "model": str(model),
@@ -229,13 +256,20 @@ def bench(
         "arena_bytes": exe.plan.arena_bytes,
         "peak_bytes": exe.peak_bytes,
         **measure.as_json(latency, percentiles),
+        **({"profile": profile.as_json(found, ceilings)} if profiled else {}),
     }
+    if trace is not None:
+        _write(trace, json.dumps(profile.trace(found, runs, model.name)) + "\n")
     text = json.dumps(data, indent=1)
     if str(report) == "-":
         click.echo(text)
         return
     click.echo("=== Performance summary ===")
     click.echo("\n".join([*measure.summary(latency, percentiles), method]))
+    if profiled:
+        click.echo("=== Profile ===")
+        show.tables(profile.table(found), profile.by_family(found))
+        click.echo("\n".join(profile.summary(found, ceilings)))
     if report is not None:
         _write(report, text + "\n")
 
@@ -246,11 +280,13 @@ def _bench_static(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     report: Path | None,
 ) -> None:
     from gpucomp.cli import costs
 
-    _, device, found = _costs(model, target, shapes, precision, keep_fp32)
+    lowered, device = _lowered(model, target, shapes, precision, keep_fp32, records)
+    found = _costs(model, lowered, device)
     text = json.dumps({"model": str(model), "precision": precision, **costs.as_json(found, device)}, indent=1)
     if str(report) == "-":
         click.echo(text)
@@ -261,29 +297,31 @@ def _bench_static(
 
 
 def _lowered(
-    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
+    model: Path,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
+    records: Path | None,
 ) -> tuple[Lowered, Target]:
     from gpucomp import targets
     from gpucomp.compiler import lower
+    from gpucomp.schedule.records import picks_of
 
     if model.suffix == ".gpuc":
         raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
     device = targets.resolve(target or config.current().target)
     with progress(f"compiling {model.name}") as report:
-        found = lower(
-            model, device, tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32, tell=report
-        )
+        sizes = tensors.parse_shapes(shapes)
+        found = lower(model, device, sizes, None, precision, keep_fp32=keep_fp32, tell=report, picks=picks_of(records))
     return found, device
 
 
-def _costs(
-    model: Path, target: str | None, shapes: tuple[str, ...], precision: str, keep_fp32: tuple[str, ...]
-) -> tuple[Lowered, Target, list[Cost]]:
+def _costs(model: Path, lowered: Lowered, device: Target) -> list[Cost]:
     from gpucomp import static
 
-    lowered, device = _lowered(model, target, shapes, precision, keep_fp32)
     with progress(f"building {model.name}") as report:
-        return lowered, device, static.costs(lowered, device, report)
+        return static.costs(lowered, device, report)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
@@ -330,6 +368,7 @@ def inspect(
     shapes: tuple[str, ...],
     precision: str,
     keep_fp32: tuple[str, ...],
+    records: Path | None,
     kernels: bool,
     sources: Path | None,
     graph: str | None,
@@ -347,13 +386,14 @@ def inspect(
     if why or spaces:
         from gpucomp.cli import costs
 
+        lowered, device = _lowered(model, target, shapes, precision, keep_fp32, records)
         if spaces:
-            click.echo("\n".join(costs.spaces(*_lowered(model, target, shapes, precision, keep_fp32))))
+            click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
-            click.echo("\n".join(costs.why(_costs(model, target, shapes, precision, keep_fp32)[2])))
+            click.echo("\n".join(costs.why(_costs(model, lowered, device))))
         if not kernels and sources is None:
             return
-    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32)
+    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32, records=records)
     if kernels:
         click.echo("\n".join(show.kernels(exe.kernels)))
         click.echo("\n".join(show.memory(exe)))
@@ -398,3 +438,5 @@ def doctor() -> None:
 
 
 gpucomp.add_command(replay)
+gpucomp.add_command(tuning.tune)
+gpucomp.add_command(tuning.records)

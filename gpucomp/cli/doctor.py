@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import gpucomp
 from gpucomp import config
-from gpucomp.cli import measure
+from gpucomp.runtime.processor import model_name
 
 PACKAGES = (
     ("numpy", "pip install gpucomp"),
@@ -122,7 +122,7 @@ def _installed(name: str) -> bool:
 
 def _cpu() -> Iterator[str]:
     yield "cpu"
-    yield _row("processor", measure.processor())
+    yield _row("processor", model_name())
     yield _row("usable cores", str(len(os.sched_getaffinity(0))))
     try:
         llvm = importlib.import_module("llvmlite.binding")

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpucomp.runtime.processor import model_name
+
 UNSTABLE = 0.025
 PERCENTILES = (50, 90, 95, 99)
 
@@ -122,20 +124,8 @@ def as_json(latency: Latency, percentiles: Sequence[float] = PERCENTILES) -> dic
 def machine() -> dict[str, object]:
     """What the figures belong to."""
     return {
-        "processor": processor(),
+        "processor": model_name(),
         "cpus": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-
-
-def processor() -> str:
-    """The CPU's name as the kernel gives it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""Text for people: kernels, passes, memory, outputs. Everything here returns lines; nothing prints."""
+"""Text for people: kernels, passes, memory, outputs. Everything here returns lines, but for ``tables``, which prints."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from gpucomp.runtime.executable import Executable, KernelInfo
 from gpucomp.runtime.plan import WEIGHT
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from gpucomp.passes import PassRecord
 
 
@@ -27,6 +29,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
         parts = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
         lines.append("  ".join(parts).rstrip())
     return lines
+
+
+def tables(*found: Table) -> None:
+    """Print rich tables to stdout: cut to a terminal's width, whole where it goes to a file."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console = Console(markup=False, highlight=False, width=1000)
+    for number, one in enumerate(found):
+        if number:
+            console.print()
+        console.print(one)
 
 
 def _is_number(text: str) -> bool:

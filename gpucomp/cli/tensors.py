@@ -163,17 +163,6 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
     return pixels[None].astype(spec.type.dtype.numpy)
 
 
-def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal floats; integers 0 or 1, which are indices into anything; the same every time."""
-    rng = np.random.default_rng(seed)
-    return {
-        spec.name: (
-            rng.standard_normal(spec.shape) if spec.type.dtype.is_float else rng.integers(0, 2, spec.shape)
-        ).astype(spec.type.dtype.numpy)
-        for spec in specs
-    }
-
-
 def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, Path]:
     """One .npy an output. Types that .npy has no name for (bf16, f8, i4) are widened to f32 or i8.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,24 @@ def reads_memory(expr: Expr) -> bool:
     return any(isinstance(node, (Load, Reduce)) for node in walk(expr))
 
 
+def is_zero(value: Expr) -> bool:
+    """-0.0 is another number."""
+    return isinstance(value, Const) and value.value == 0 and math.copysign(1.0, value.value) > 0
+
+
+def guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | str:
+    """The load that ``value`` is, and the conditions under which it is read; or why it is none."""
+    guards: list[Expr] = []
+    while isinstance(value, Select) and is_zero(value.otherwise):
+        guards.append(value.condition)
+        value = value.then
+    if not isinstance(value, Load):
+        return "it is computed, not just read"
+    if any(map(reads_memory, (*guards, *value.index))):
+        return "where it is read from depends on memory"
+    return value, tuple(guards)
+
+
 def parts_within(exprs: Iterable[Expr], inside: frozenset[Var], *, loads: bool = True) -> list[Expr]:
     """The largest sub-expressions that need only variables of ``inside`` and are safe to compute early.
 
@@ -102,7 +121,7 @@ class VectorLoad:
 def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoad]:
     """The loads of ``exprs`` that one access of ``width`` elements serves.
 
-    Contiguous in ``lane``, aligned to the width, and read under the same lane-free conditions wherever it is used.
+    Contiguous in ``lane``, aligned to the width, and read under lane-free conditions that hold wherever it is used.
     """
     paths: dict[Load, set[tuple[Expr, ...]]] = {}
     stack: list[tuple[Expr, tuple[Expr, ...]]] = [(e, ()) for e in exprs]
@@ -126,10 +145,12 @@ def vector_loads(exprs: Sequence[Expr], lane: Var, width: int) -> list[VectorLoa
     found = []
     for node, ways in paths.items():
         (offset,) = node.index
-        first = next(iter(ways))
-        ways_agree = len(ways) == 1 and not any(lane in g.free or reads_memory(g) for g in first)
-        if ways_agree and is_aligned(offset, lane, width) and not (first and reads_memory(offset)):
-            found.append(VectorLoad(node, first))
+        # relu(x[i]) reads x[i] to compare it, whatever comes of that, and then where it is positive
+        weakest = min(ways, key=len)
+        implied = all(set(weakest) <= set(way) for way in ways)
+        same_for_all = implied and not any(lane in g.free or reads_memory(g) for g in weakest)
+        if same_for_all and is_aligned(offset, lane, width) and not (weakest and reads_memory(offset)):
+            found.append(VectorLoad(node, weakest))
     return found
 
 

@@ -10,17 +10,15 @@ is computed before the loop over depth, what depends on the depth alone once a d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, reads_memory, regroup
+from gpucomp.codegen.access import Rewriter, guarded_load, is_aligned, is_zero, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, lanes_of
 from gpucomp.codegen.operand import count, fast_axis, places
 from gpucomp.expr.core import (
     Cast,
-    Const,
     Expr,
     Load,
     Select,
@@ -93,7 +91,7 @@ def stored(value: Expr) -> Expr:
     match value:
         case Cast(value=inner) if _is_exact(inner.dtype, value.dtype):
             return stored(inner)
-        case Select(condition=condition, then=then, otherwise=otherwise) if _is_zero(otherwise):
+        case Select(condition=condition, then=then, otherwise=otherwise) if is_zero(otherwise):
             inner = stored(then)
             return select(condition, inner, literal(0, inner.dtype))
     return value
@@ -108,29 +106,12 @@ def _is_exact(source: DType, target: DType) -> bool:
     return source.kind == target.kind or source.kind == "u"
 
 
-def _is_zero(value: Expr) -> bool:
-    return isinstance(value, Const) and value.value == 0 and math.copysign(1.0, value.value) > 0
-
-
-def _guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | str:
-    """The load that ``value`` is, and the conditions under which it is read; or why it is none."""
-    guards: list[Expr] = []
-    while isinstance(value, Select) and _is_zero(value.otherwise):
-        guards.append(value.condition)
-        value = value.then
-    if not isinstance(value, Load):
-        return "it is computed, not just read"
-    if any(map(reads_memory, (*guards, *value.index))):
-        return "where it is read from depends on memory"
-    return value, tuple(guards)
-
-
 def copyable(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[Var]) -> Copyable:
     """Whether the operand ``value`` over its axes ``span`` and ``depth`` can be copied, along which, how wide."""
     value = stored(value)
     by_depth, _ = fast_axis(kernel, value, span, depth)
     axes, others = (depth, span) if by_depth else (span, depth)
-    found = _guarded_load(value)
+    found = guarded_load(value)
     if isinstance(found, str):
         return Copyable(by_depth, 0, found)
     for nbytes in COPY_BYTES:
@@ -148,7 +129,7 @@ def _is_chunk(kernel: Kernel, value: Expr, axes: Sequence[Var], others: Sequence
     quotient, lane = var("quotient", extent // width), var(LANE, width)
     at = lanes_of(flat, quotient, lane, width)
     placed = places(axes, flat) | places(others, other)
-    found = _guarded_load(Rewriter(kernel.params, {v: substitute(e, at) for v, e in placed.items()})(value))
+    found = guarded_load(Rewriter(kernel.params, {v: substitute(e, at) for v, e in placed.items()})(value))
     if isinstance(found, str):
         return False
     read, guards = found
@@ -248,7 +229,7 @@ def copy_loader(
     value, lane = stored(value), var(LANE, width)
     first: dict[Expr, Expr] = {lane: index(0)}
     element = place(kernel, value, axes, walk, by_depth=by_depth, width=width, lane=lane)
-    found = _guarded_load(element)
+    found = guarded_load(element)
     assert not isinstance(found, str), found
     read, guards = found
     offset = substitute(read.index[0], first)

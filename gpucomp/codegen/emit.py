@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, vector_loads
+from gpucomp.codegen.access import Rewriter, guarded_load, is_aligned, is_zero, parts_within, vector_loads
 from gpucomp.codegen.c_printer import OR, SUM, CPrinter
 from gpucomp.expr.core import (
     Cast,
-    Const,
     Expr,
     Hole,
     Load,
@@ -165,22 +164,16 @@ class Emitter:
         return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
 
 
-def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, list[Expr]] | None:
+def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, tuple[Expr, ...]] | None:
     """The load that ``expr`` is, and the conditions under which it is not zero; ``None`` when it is more than that."""
-    guards: list[Expr] = []
-    while isinstance(expr, Select) and _is_zero(expr.otherwise):
-        guards.append(expr.condition)
-        expr = expr.then
-    if not isinstance(expr, Load) or any(isinstance(n, Load) for e in (*expr.index, *guards) for n in walk(e)):
+    found = guarded_load(expr)
+    if isinstance(found, str):
         return None
+    ld, guards = found
     if lane is None or width == 1:
-        return expr, guards
-    together = is_aligned(expr.index[0], lane, width) and all(lane not in g.free for g in guards)
-    return (expr, guards) if together else None
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and str(expr.value) in {"0", "0.0", "False"}  # -0.0 is another number
+        return found
+    together = is_aligned(ld.index[0], lane, width) and all(lane not in g.free for g in guards)
+    return found if together else None
 
 
 def _without_guards(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
@@ -193,7 +186,7 @@ def _without_guards(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
         return isinstance(node, Hole) and node in arrays
 
     def change(node: Expr) -> Expr | None:
-        return node.then if isinstance(node, Select) and _is_zero(node.otherwise) and is_array(node.then) else None
+        return node.then if isinstance(node, Select) and is_zero(node.otherwise) and is_array(node.then) else None
 
     return transform(expr, change) if arrays else expr
 

@@ -76,6 +76,7 @@ def wgmma_hooks(
         **_producer(a, b, s, p, derived),
         "row_lines": found.row_lines,
         "store": found.store,
+        "sums_copy": printer.dialect.copy("sums", "from", body.acc.dtype, derived.out_vector),
     }
 
 

@@ -23,11 +23,12 @@ import numpy as np
 from gpucomp import config
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import DTYPES
-from gpucomp.runtime import processor
+from gpucomp.runtime import ceilings, processor
+from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
+from gpucomp.runtime.native import ALIGNMENT, Table, aligned
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
-ALIGNMENT = 64
 SPINS = 1_000  # of a pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # of which each beyond SPINS gave way to another thread
 NAP_MICROSECONDS = 50
@@ -35,20 +36,11 @@ SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less is over b
 MULTIPLY_ADDS_A_NS = 16.0
 BYTES_A_NS = 8.0
 CONTEXT_BYTES = 64
-STATE_WORDS = 16  # of a launch: two cache lines
-REST, LIMIT, CLOCK, NAP, NAP_TIME, SLEEPS = range(6)  # words of the context, as the runner has them
-CLAIMED, DONE = 0, 8  # words of a launch's state
+REST, LIMIT, CLOCK, NAP, NAP_TIME, SLEEPS, ROWS, FINISHED = range(8)  # words of the context, as the runner has them
+CALIBRATION_S = 0.01  # between two runs whose ends tell how long a tick of the cycle counter is
 LARGEST_POOL = 256
 
 Call = tuple[int, int, int, int, int, int]  # table, first launch, last launch, context, threads, epoch
-
-
-def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """A fresh array, uninitialised, at an address that vectors like."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes].view(dtype).reshape(tuple(shape))
 
 
 def available_threads() -> int:
@@ -166,6 +158,8 @@ class CpuProgram:
         self._runner = _runner(plan, binaries)
         self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
         self._build_table()
+        self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)  # never freed: a late thread may note
+        self._tick = 0.0
         self._epoch = 0
         self.reset()
         _programs.add(self)
@@ -190,28 +184,78 @@ class CpuProgram:
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds each launch took in one run, from the moment thread 0 reached it; the run before it warms up."""
-        self.run(inputs)
-        times = [0.0] * len(self.plan.launches)
-        clocks = np.zeros(self._native + 1, np.int64)
-        words = self._context.view(np.uint64)
+        return self._timed(inputs)[0]
+
+    def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
+        """What ``profile`` gives, and when each thread was busy with each launch."""
+        return self._timed(inputs)
+
+    def ceilings(self) -> Ceilings | None:
+        """What this machine can do, measured in some tenths of a second; ``None`` for a plan without kernels."""
+        if self._runner is None:
+            return None
         with self._lock:
-            self._bind(inputs)
-            words[CLOCK] = clocks.ctypes.data
+            return ceilings.measure(self, self._runner.image)
+
+    def _timed(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
+        with self._lock:
+            words = self._context.view(np.uint64)
+            words[ROWS], words[CLOCK] = len(self._table), self._clocks.ctypes.data
             try:
-                for segment in self._segments:
-                    begin = time.perf_counter()
-                    self._run_segment(segment)
-                    seconds = time.perf_counter() - begin
-                    if segment.host is not None:
-                        times[self.plan.launches.index(segment.host)] = seconds
-                        continue
-                    ticks = np.diff(clocks[segment.first : segment.last + 1])
-                    unit = seconds / max(int(ticks.sum()), 1)
-                    for launch, count in zip(range(segment.first, segment.last), ticks, strict=True):
-                        times[self._launch_numbers[launch]] = float(count) * unit
+                warm = self._run_timed(inputs)
+                if not self._tick and len(self._table):
+                    time.sleep(CALIBRATION_S)
+                    (_, before, first), (_, after, second) = (
+                        max(marks, key=lambda mark: mark[2]) for marks in (warm, self._run_timed(inputs))
+                    )
+                    self._tick = (after - before) / max(second - first, 1)
+                self._clocks[...] = 0
+                marks = self._run_timed(inputs)
             finally:
                 words[CLOCK] = 0
-        return times
+        return self._spans(marks)
+
+    def _run_timed(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[float, float, int]]:
+        """When each segment began and ended on Python's clock, and its end on the cycle counter (0 on the host)."""
+        words, marks = self._context.view(np.uint64), []
+        self._bind(inputs)
+        for segment in self._segments:
+            begin = time.perf_counter()
+            self._run_segment(segment)
+            marks.append((begin, time.perf_counter(), int(words[FINISHED]) if segment.host is None else 0))
+        self._results()
+        return marks
+
+    def _spans(self, marks: Sequence[tuple[float, float, int]]) -> tuple[list[float], list[Span]]:
+        times, spans = [0.0] * len(self.plan.launches), []
+        for segment, (begin, end, finished) in zip(self._segments, marks, strict=True):
+            if segment.host is not None:
+                launch = self.plan.launches.index(segment.host)
+                times[launch] = end - begin
+                spans.append(Span(launch, 0, begin - marks[0][0], end - marks[0][0]))
+                continue
+            ends = [*self._clocks[0, segment.first + 1 : segment.last, 0], finished]
+            for row, following in zip(range(segment.first, segment.last), ends, strict=True):
+                launch = self._launch_numbers[row]
+                times[launch] = float(following - self._clocks[0, row, 0]) * self._tick
+                for thread, (from_, to) in enumerate(self._clocks[:, row]):
+                    if 0 < from_ <= to:
+                        start, stop = (end - marks[0][0] - (finished - int(at)) * self._tick for at in (from_, to))
+                        spans.append(Span(launch, thread, max(start, 0.0), stop))
+        return times, spans
+
+    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int) -> list[float]:
+        """Seconds of each of ``count`` executions of all launches on the same memory; one before them warms up."""
+        seconds = []
+        with self._lock:
+            self._bind(inputs)
+            for _ in range(count + 1):
+                begin = time.perf_counter()
+                for segment in self._segments:
+                    self._run_segment(segment)
+                seconds.append(time.perf_counter() - begin)
+            self._results()
+        return seconds[1:]
 
     # memory
 
@@ -252,7 +296,7 @@ class CpuProgram:
                 continue
             assert self._runner is not None
             kernel = plan.kernels[launch.kernel]
-            entries.append((self._runner.image.address(f"{kernel.name}.call"), len(arguments), kernel.groups[0]))
+            entries.append((self._runner.image.address(f"{kernel.name}.call"), len(launch.args), kernel.groups[0]))
             arguments += launch.args
             self._launch_numbers.append(number)
             shared = estimated_ns(plan, launch) if kernel.groups[0] > 1 else 0.0
@@ -261,25 +305,23 @@ class CpuProgram:
                 self._segments[-1] = _Segment(before.first, len(entries), None, before.shared_ns + shared)
             else:
                 self._segments.append(_Segment(len(entries) - 1, len(entries), None, shared))
-        self._native = len(entries)
+        self._table = Table(entries)
         positions = np.array(arguments, np.int64)
-        self._arguments = np.zeros(len(arguments), np.uint64)
         moving: dict[int, np.ndarray] = {}
         for position, memory in enumerate(self._memory):
             places = np.flatnonzero(positions == position)
             if memory is None:
                 moving[position] = places
             elif len(places):
-                self._arguments[places] = memory.ctypes.data
+                self._table.arguments[places] = memory.ctypes.data
         self._moving = moving
-        self._states = aligned((len(entries), STATE_WORDS), np.dtype(np.uint64))
-        self._table = np.zeros((len(entries), 4), np.uint64)
-        for row, (entry, first, tasks) in enumerate(entries):
-            state = self._states.ctypes.data + 8 * STATE_WORDS * row
-            self._table[row] = (entry, self._arguments.ctypes.data + 8 * first, tasks, state)
 
     def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Memory for this run's inputs, used where they are, and for its outputs."""
+        """Memory for this run's inputs, used where they are, and for its outputs. One in the arena is copied there."""
+        for position in self.plan.inputs:
+            memory = self._memory[position]
+            if position not in self._moving and memory is not None:
+                memory[...] = inputs[self.plan.buffers[position].name]
         for position, places in self._moving.items():
             buffer = self.plan.buffers[position]
             dtype = DTYPES[buffer.dtype].numpy
@@ -290,7 +332,7 @@ class CpuProgram:
             else:
                 array = aligned(buffer.shape, dtype)
             self._memory[position] = array
-            self._arguments[places] = array.ctypes.data
+            self._table.arguments[places] = array.ctypes.data
 
     def _results(self) -> dict[str, np.ndarray]:
         results: dict[str, np.ndarray] = {}
@@ -311,12 +353,15 @@ class CpuProgram:
         if segment.host is not None:
             self._run_host(segment.host)
             return
+        self.run_native(self._table, segment.first, segment.last, segment.shared_ns >= SMALLEST_SHARED_NS)
+
+    def run_native(self, table: Table, first: int, last: int, shared: bool) -> None:
+        """Launches of ``table``, by all threads where they are ``shared``. The caller has the program to itself."""
         self._epoch = (self._epoch + 1) % (1 << 31)
-        states = self._states[segment.first : segment.last]
-        states[:, CLAIMED], states[:, DONE] = self._epoch << 32, 0
-        place = (self._table.ctypes.data, segment.first, segment.last, self._context.ctypes.data)
+        table.begin(first, last, self._epoch)
+        place = (table.address, first, last, self._context.ctypes.data)
         pool = _pool
-        if self.threads > 1 and segment.shared_ns >= SMALLEST_SHARED_NS and pool.lock.acquire(blocking=False):
+        if self.threads > 1 and shared and pool.lock.acquire(blocking=False):
             try:
                 call = (*place, self.threads, self._epoch)
                 pool.start(self, call)

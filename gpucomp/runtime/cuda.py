@@ -12,6 +12,7 @@ import numpy as np
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import DTYPES
+from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.cuda_driver import encoded, import_driver, launch_overlapping
 from gpucomp.runtime.host import run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
@@ -157,6 +158,14 @@ class CudaProgram:
 
     def profile(self, inputs: Mapping[str, Any]) -> list[float]:
         """Seconds of each launch in one run, by events around it; 0 for host operators."""
+        return self.timeline(inputs)[0]
+
+    def ceilings(self) -> None:
+        """Not measured here: ``python -m bench.gpu probe`` measures a GPU."""
+        return
+
+    def timeline(self, inputs: Mapping[str, Any]) -> tuple[list[float], list[Span]]:
+        """The same, and a span a kernel by the events' clock, counted from the start of the first one."""
         cp = self._cupy
         marks: list[Any] = []
         with self._current("the run failed: ", "GPC5006"):
@@ -168,7 +177,14 @@ class CudaProgram:
                 end.record(self._stream)
                 marks.append((start, end) if call is not None else None)
             self._stream.synchronize()
-            return [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
+            times = [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
+            spans: list[Span] = []
+            origin = next((m[0] for m in marks if m is not None), None)
+            for number, (mark, seconds) in enumerate(zip(marks, times, strict=True)):
+                if mark is not None:
+                    start = 1e-3 * cp.cuda.get_elapsed_time(origin, mark[0]) if spans else 0.0
+                    spans.append(Span(number, 0, start, start + seconds))
+        return times, spans
 
     def time_replays(self, count: int) -> list[float]:
         """Seconds of each of ``count`` replays of the graph on the last run's inputs, without transfers.

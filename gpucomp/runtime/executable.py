@@ -15,6 +15,7 @@ import numpy as np
 
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
+from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
 from gpucomp.runtime.plan import TEMP, Plan
 
@@ -50,6 +51,14 @@ class Program(Protocol):
         """Seconds of each launch in one run; 0 for what the device cannot time."""
         ...
 
+    def timeline(self, inputs: Mapping[str, Any]) -> tuple[list[float], list[Span]]:
+        """What ``profile`` gives, and when each thread of the device worked on each launch of that run."""
+        ...
+
+    def ceilings(self) -> Ceilings | None:
+        """What the device can do, where it can be measured."""
+        ...
+
 
 @dataclass(frozen=True)
 class KernelInfo:
@@ -57,6 +66,9 @@ class KernelInfo:
 
     ``family`` is the template's; of a host operator it is ``host``. ``tier`` says who chose the schedule, ``why``
     why the kernel ends where it does. ``entry`` is the function's name: equal layers share one.
+
+    ``operations`` are on numbers of type ``arithmetic``, a multiply-add counted as two; ``traffic`` is the bytes that
+    must move at least once. A host operator's are not known: ``None``.
     """
 
     name: str
@@ -68,6 +80,9 @@ class KernelInfo:
     label: str = ""
     why: str = ""
     entry: str = ""
+    operations: int | None = None
+    traffic: int | None = None
+    arithmetic: str = ""
 
 
 class Executable:
@@ -136,6 +151,9 @@ class Executable:
                     kernel.label,
                     launch.why,
                     kernel.name,
+                    kernel.operations,
+                    kernel.traffic,
+                    kernel.arithmetic,
                 )
             )
         return tuple(infos)
@@ -160,6 +178,17 @@ class Executable:
         arrays = checked_inputs(inputs, self.inputs, on_gpu=self.plan.kind == "cuda")
         with self._lock:
             return list(zip(self.kernels, self._opened().profile(arrays), strict=True))
+
+    def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
+        """Seconds of every launch of one run, and when each thread was busy with which launch. Raises as ``run``."""
+        arrays = checked_inputs(inputs, self.inputs, on_gpu=self.plan.kind == "cuda")
+        with self._lock:
+            return self._opened().timeline(arrays)
+
+    def ceilings(self) -> Ceilings | None:
+        """Peak arithmetic and bandwidth of the device's threads, measured now; ``None`` where that is not possible."""
+        with self._lock:
+            return self._opened().ceilings()
 
     def save(self, path: str | Path) -> None:
         """Write the model as one ``.gpuc`` file, whole or not at all; ``gpucomp.load`` reads it."""

@@ -114,3 +114,14 @@ def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:
         return array
     except (cupy.cuda.runtime.CUDARuntimeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"input {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
+    """Standard normal floats; integers 0 or 1, which are indices into anything; the same every time."""
+    rng = np.random.default_rng(seed)
+    return {
+        spec.name: (
+            rng.standard_normal(spec.shape) if spec.type.dtype.is_float else rng.integers(0, 2, spec.shape)
+        ).astype(spec.type.dtype.numpy)
+        for spec in specs
+    }

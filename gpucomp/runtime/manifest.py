@@ -181,6 +181,9 @@ _KERNEL = _record(
         "schedule": _table(_key, _integer(-(1 << 62), 1 << 62)),
         "tensor_maps": _list(_TENSOR_MAP, most=16),
         "programmatic": _flag,
+        "operations": _SIZE,
+        "traffic": _SIZE,
+        "arithmetic": _one_of("", *DTYPES),
     },
     CompiledKernel,
 )

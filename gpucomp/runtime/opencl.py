@@ -10,6 +10,7 @@ import numpy as np
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import DTYPES
+from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
@@ -91,12 +92,44 @@ class OpenCLProgram:
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's own clock; 0 for host operators."""
+        return self.timeline(inputs)[0]
+
+    def ceilings(self) -> None:
+        """Not measured: a device's peaks are in its data sheet, and its clock varies with load."""
+        return
+
+    def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
+        """The same, and a span a kernel on the device's clock, counted from the start of the first one."""
         if self._timed is None:
             properties = self._cl.command_queue_properties.PROFILING_ENABLE
             self._timed = self._cl.CommandQueue(self._context, properties=properties)
         events: list[Any] = []
         self._guarded(inputs, self._timed, events)
-        return [1e-9 * (e.profile.end - e.profile.start) if e is not None else 0.0 for e in events]
+        times = [(e.profile.start, e.profile.end) if e is not None else None for e in events]
+        first = min((t[0] for t in times if t is not None), default=0)
+        spans = [
+            Span(launch, 0, 1e-9 * (t[0] - first), 1e-9 * (t[1] - first))
+            for launch, t in enumerate(times)
+            if t is not None
+        ]
+        return [1e-9 * (t[1] - t[0]) if t is not None else 0.0 for t in times], spans
+
+    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int) -> list[float]:
+        """Seconds of each of ``count`` executions of all launches on the same memory, by the device's own clock.
+
+        One before them warms up and brings the inputs. Raises ``DeviceError`` as ``run``.
+        """
+        self.profile(inputs)
+        cl, seconds = self._cl, []
+        try:
+            for _ in range(count):
+                calls = [call for call in self._calls if call is not None]
+                events = [cl.enqueue_nd_range_kernel(self._timed, *call) for call in calls]
+                self._timed.finish()
+                seconds.append(1e-9 * sum(e.profile.end - e.profile.start for e in events))
+        except (cl.RuntimeError, cl.LogicError, cl.MemoryError) as error:
+            raise DeviceError(f"{self.device.name.strip()}: the run failed: {error}", code="GPC5006") from error
+        return seconds
 
     def _guarded(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
         cl = self._cl

@@ -37,6 +37,9 @@ class CompiledKernel:
     ``groups``, ``items``, ``shared``: see ``schedule.space.Geometry``. ``binary`` names the member that holds the
     machine code; several kernels of a CPU model share one. ``tensor_maps`` are passed by value behind the buffers; a
     ``programmatic`` kernel waits itself for the launches before it.
+
+    ``operations`` are those of one launch on numbers of type ``arithmetic``, a multiply-add counted as two, a
+    convolution always as the sums of products that define it; ``traffic`` the bytes that must move at least once.
     """
 
     name: str
@@ -52,6 +55,9 @@ class CompiledKernel:
     schedule: Mapping[str, int] = field(default_factory=dict)
     tensor_maps: tuple[TensorMap, ...] = ()
     programmatic: bool = False
+    operations: int = 0
+    traffic: int = 0
+    arithmetic: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,19 @@ def flags() -> frozenset[str]:
     return frozenset()
 
 
+@cache
+def model_name() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
 def require(features: Iterable[str], arch: str) -> None:
     """Raise ``DeviceError`` when this processor lacks one of the features that code for ``arch`` uses."""
     there = flags()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads
+from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.schedule.device import Device
 from gpucomp.schedule.space import Geometry, Work
@@ -81,6 +81,18 @@ def traffic(kernel: Kernel) -> float:
         operand = kernel.params[source]
         total += min(operand.nbytes, times * reads * max(1, operand.dtype.nbytes))
     return total
+
+
+def arithmetic(kernel: Kernel) -> str:
+    """The type of the numbers that ``operations`` counts: of what is accumulated, else the widest float; "" for none."""
+    body = kernel.body
+    if isinstance(body, (Contraction, Attention, Window)):
+        return body.acc.dtype.name
+    nodes = {node for expr in kernel.expressions() for node in walk(expr) if isinstance(node, (Call, Reduce, Select))}
+    floats = {node.dtype for node in nodes if node.dtype.is_float}
+    if isinstance(body, Rowwise):
+        floats |= {s.hole.dtype for s in body.statistics if s.hole.dtype.is_float}
+    return max(floats, key=lambda dtype: dtype.bits).name if floats else ""
 
 
 def _reads(expr: Expr) -> dict[int, float]:

@@ -7,10 +7,10 @@
     5 analytic    ranked by a model of the device
     6 default     the family's rule of thumb, legal everywhere
 
-A tier is a function ``(kernel, family, problem, limits) -> schedule or None``. ``TIERS`` lists those that are there:
-no records yet. Every answer is checked for legality on the target before it is used. Within a tier the engines are
-asked in the order of preference, and the first with a legal answer wins; the analytic tier asks all engines that
-estimate their time and takes the fastest.
+A tier is a function ``(kernel, family, problem, limits) -> schedule or None``. ``TIERS`` lists those that need no
+records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. Within a tier
+the engines are asked in the order of preference, and the first with a legal answer wins; the analytic tier asks all
+engines that estimate their time and takes the fastest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from gpucomp.kernel import Kernel
+from gpucomp.schedule.records import Pick, Picks, template_hash
 from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
+from gpucomp.targets.target import Target
 
 Tier = Callable[[Kernel, Family, Problem, Limits], Schedule | None]
 
@@ -37,6 +39,28 @@ class Choice:
 
 def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Schedule:
     return family.default(SimpleNamespace(**problem), limits)
+
+
+def recorded(picks: Picks, target: Target) -> tuple[tuple[str, Tier], ...]:
+    """The tiers that ask ``picks``. A pick of a template that has changed since answers for its own kernel alone.
+
+    Whether it still does is for who renders to see: its source has to be the one that was measured.
+    """
+
+    def tier(find: Callable[[Kernel, Family, Problem], Pick | None], *, exact: bool) -> Tier:
+        def answer(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Schedule | None:
+            pick = find(kernel, family, problem)
+            if pick is None or pick.engine != family.title:
+                return None
+            return pick.schedule if exact or pick.template == template_hash(family.template) else None
+
+        return answer
+
+    return (
+        ("record", tier(lambda kernel, family, problem: picks.exact(kernel.digest, target), exact=True)),
+        ("sibling", tier(lambda kernel, family, problem: picks.sibling(kernel.digest, target), exact=False)),
+        ("nearest", tier(lambda kernel, family, problem: picks.nearest(problem, family.title, target), exact=False)),
+    )
 
 
 TIERS: tuple[tuple[str, Tier], ...] = (("default", _default),)

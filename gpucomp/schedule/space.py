@@ -117,6 +117,7 @@ class Family:
     estimate(s, p, limits)       -> microseconds, about: the engine's own model, which ranks its schedules
     work(s, p)                   -> what a work-group does, for the analytic model; None: deal the kernel out evenly
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
+    registers(s, p)              -> what a work-item keeps in registers at once, by the engine's formula
     """
 
     name: str
@@ -132,6 +133,7 @@ class Family:
     estimate: Callable[[SimpleNamespace, SimpleNamespace, Limits], float] | None = None
     work: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
     packing: Callable[[Kernel, SimpleNamespace, SimpleNamespace], Packing | None] = _as_it_is
+    registers: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
 
     @property
     def title(self) -> str:

@@ -10,9 +10,11 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from gpucomp.codegen.llvm.runner import RUNNER, probes
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.runtime.elf import undefined_symbols
+from gpucomp.runtime.processor import model_name
 from gpucomp.schedule.space import Geometry, Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.target import Target
@@ -42,7 +44,9 @@ def host() -> Target:
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
     if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:
         raise DeviceError("cpu: this processor lacks SSE4.1, which generated code needs", code="GPC5010")
-    return Target("cpu", "cpu", llvm.get_host_cpu_name(), "llvm", _limits(features), alignment=64, features=features)
+    name, limits = llvm.get_host_cpu_name(), _limits(features)
+    identity = f"{model_name()}, {len(os.sched_getaffinity(0))} cores"
+    return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 
 
 def named(name: str) -> Target:
@@ -93,144 +97,8 @@ def _wrapper(source: KernelSource) -> str:
     ])  # fmt: skip
 
 
-RUNNER = """
-; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. A state has, on a cache line each, the next
-; task to claim with the run's number above it (epoch << 32 | task), and how many tasks are done. A launch starts when the
-; one before it is done. Threads claim tasks as they come: one that the system suspends, or that comes late, holds up
-; nobody but for a task it has claimed. One that comes after the run finds another epoch and leaves.
-; context: 0 what gives way to other threads when waiting takes long, 8 how many spins that is,
-; 16 null, or where thread 0 notes the cycle counter at the start of each launch and after the last one,
-; 24 what sleeps for some microseconds, 32 how many, 40 after how many spins threads other than 0 sleep.
-define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch) #1 {
-entry:
-  %leader = icmp eq i64 %thread, 0
-  %clockat = getelementptr i8, ptr %context, i64 16
-  %clock = load ptr, ptr %clockat
-  %timed = icmp ne ptr %clock, null
-  %note = and i1 %timed, %leader
-  %parts = shl i64 %threads, 2
-  %round = sub i64 %parts, 1
-  %any = icmp slt i64 %first, %last
-  br i1 %any, label %next, label %end
-next:
-  %l = phi i64 [ %first, %entry ], [ %following, %done ]
-  %at = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l
-  %argumentsat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 1
-  %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
-  %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
-  %fn = load ptr, ptr %at
-  %arguments = load ptr, ptr %argumentsat
-  %tasks = load i64, ptr %tasksat
-  %state = load ptr, ptr %stateat
-  %doneat = getelementptr i8, ptr %state, i64 64
-  %isfirst = icmp eq i64 %l, %first
-  br i1 %isfirst, label %ready, label %before
-before:
-  %previous = sub i64 %l, 1
-  %current = call i1 @gc_wait(ptr %table, i64 %previous, ptr %context, ptr %state, i64 %epoch, i1 %leader)
-  br i1 %current, label %ready, label %end
-ready:
-  %padded = add i64 %tasks, %round
-  %chunk = udiv i64 %padded, %parts
-  br i1 %note, label %noting, label %claim
-noting:
-  %now = call i64 @llvm.readcyclecounter()
-  %nowat = getelementptr i64, ptr %clock, i64 %l
-  store i64 %now, ptr %nowat
-  br label %claim
-claim:
-  %claimed = load atomic i64, ptr %state acquire, align 8
-  %owner = lshr i64 %claimed, 32
-  %mine = icmp eq i64 %owner, %epoch
-  br i1 %mine, label %look, label %end
-look:
-  %task = and i64 %claimed, 4294967295
-  %left = icmp slt i64 %task, %tasks
-  br i1 %left, label %take, label %done
-take:
-  %rest = sub i64 %tasks, %task
-  %count = call i64 @llvm.smin.i64(i64 %rest, i64 %chunk)
-  %changed = add i64 %claimed, %count
-  %exchange = cmpxchg ptr %state, i64 %claimed, i64 %changed acq_rel monotonic, align 8
-  %won = extractvalue { i64, i1 } %exchange, 1
-  br i1 %won, label %work, label %claim
-work:
-  %stop = add i64 %task, %count
-  call void %fn(ptr %arguments, i64 %task, i64 %stop)
-  %old = atomicrmw add ptr %doneat, i64 %count acq_rel, align 8
-  br label %claim
-done:
-  %following = add i64 %l, 1
-  %more = icmp slt i64 %following, %last
-  br i1 %more, label %next, label %over
-over:
-  br i1 %leader, label %finish, label %end
-finish:
-  %final = sub i64 %last, 1
-  %complete = call i1 @gc_wait(ptr %table, i64 %final, ptr %context, ptr %state, i64 %epoch, i1 %leader)
-  br i1 %note, label %last.note, label %end
-last.note:
-  %finished = call i64 @llvm.readcyclecounter()
-  %finishedat = getelementptr i64, ptr %clock, i64 %last
-  store i64 %finished, ptr %finishedat
-  br label %end
-end:
-  ret void
-}
-
-; waits until launch l is done; false when %state belongs to another run
-define internal i1 @gc_wait(ptr %table, i64 %l, ptr %context, ptr %state, i64 %epoch, i1 %leader) #1 {
-entry:
-  %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
-  %tasks = load i64, ptr %tasksat
-  %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
-  %waited = load ptr, ptr %stateat
-  %doneat = getelementptr i8, ptr %waited, i64 64
-  %limitat = getelementptr i8, ptr %context, i64 8
-  %limit = load i64, ptr %limitat
-  br label %spin
-spin:
-  %spins = phi i64 [ 0, %entry ], [ %more, %pause ], [ %more, %yield ], [ %more, %sleep ]
-  %done = load atomic i64, ptr %doneat acquire, align 8
-  %complete = icmp sge i64 %done, %tasks
-  br i1 %complete, label %yes, label %check
-check:
-  %claimed = load atomic i64, ptr %state acquire, align 8
-  %owner = lshr i64 %claimed, 32
-  %mine = icmp eq i64 %owner, %epoch
-  br i1 %mine, label %pause, label %no
-pause:
-  PAUSE
-  %more = add i64 %spins, 1
-  %patient = icmp slt i64 %more, %limit
-  br i1 %patient, label %spin, label %tired
-tired:
-  %sleepsat = getelementptr i8, ptr %context, i64 40
-  %sleeps = load i64, ptr %sleepsat
-  %early = icmp slt i64 %more, %sleeps
-  %awake = or i1 %early, %leader
-  br i1 %awake, label %yield, label %sleep
-yield:
-  %rest = load ptr, ptr %context
-  call void %rest()
-  br label %spin
-sleep:
-  %napat = getelementptr i8, ptr %context, i64 24
-  %nap = load ptr, ptr %napat
-  %timeat = getelementptr i8, ptr %context, i64 32
-  %time = load i32, ptr %timeat
-  call void %nap(i32 %time)
-  br label %spin
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-"""
-
-
 def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool = True) -> str:
-    """One LLVM module: the kernels, their wrappers and, once a program, the runner."""
+    """One LLVM module: the kernels, their wrappers and, once a program, the runner and the probes."""
     bits = target.limits.vector_bytes * 8
     width = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
     unique = list({s.name: s for s in sources}.values())
@@ -239,6 +107,7 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
         needed = ",".join(sorted(target.features)).encode()
         parts.append(f'@gc_features = constant [{len(needed)} x i8] c"{needed.decode()}"')
         parts.append(RUNNER.replace("PAUSE", "call void @llvm.x86.sse2.pause()"))
+        parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
     parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
     parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
     return "\n".join(parts)

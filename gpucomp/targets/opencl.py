@@ -99,7 +99,8 @@ def of_device(device: Any, name: str) -> Target:
     extensions = set(device.extensions.split())
     kind = base.features - set(EXTENSIONS.values())
     features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
-    return replace(base, name=name, limits=limits, features=features)
+    identity = f"{device.name.strip()} | {device.driver_version}"
+    return replace(base, name=name, limits=limits, features=features, identity=identity)
 
 
 def amd_set(name: str) -> str:

@@ -19,6 +19,8 @@ class Target:
     alignment   bytes that every buffer in the arena is aligned to
     prologues   whether a contraction's loads may compute (elementwise producers folded into them)
     device      a common device of this kind, for the analytic model; none for the CPU
+    identity    the very device, as tuning records name it: the processor's name, an OpenCL device and its driver;
+                empty where a target is but a kind of device
     features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
     """
 
@@ -31,6 +33,7 @@ class Target:
     prologues: bool = True
     features: frozenset[str] = frozenset()
     device: Device | None = None
+    identity: str = ""
 
     def with_limits(self, **changes: int) -> Target:
         return replace(self, limits=replace(self.limits, **changes))  # type: ignore[arg-type]

@@ -172,4 +172,5 @@ FAMILY = Family(
     "mma",
     accepts=accepts,
     work=work,
+    registers=registers,
 )

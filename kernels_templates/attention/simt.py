@@ -294,5 +294,6 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 
 FAMILY = Family(
-    "attention", "attention/simt.j2", PARAMS, problem, objections, derive, geometry, default, "simt", work=work
-)
+    "attention", "attention/simt.j2", PARAMS, problem, objections, derive, geometry, default, "simt", work=work,
+    registers=registers
+)  # fmt: skip

@@ -159,5 +159,6 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
 
 
 FAMILY = Family(
-    "contraction", "contraction/gemv.j2", PARAMS, problem, objections, derive, geometry, default, "gemv", accepts
-)
+    "contraction", "contraction/gemv.j2", PARAMS, problem, objections, derive, geometry, default, "gemv", accepts,
+    registers=registers
+)  # fmt: skip

@@ -208,4 +208,5 @@ FAMILY = Family(
     "mali",
     accepts=accepts,
     packing=packing,
+    registers=registers,
 )

@@ -348,4 +348,5 @@ FAMILY = Family(
     estimate=estimate,
     work=work,
     packing=packing,
+    registers=registers,
 )

@@ -351,4 +351,5 @@ FAMILY = Family(
     default,
     "simt",
     estimate=estimate,
+    registers=registers,
 )

@@ -257,4 +257,5 @@ FAMILY = Family(
     estimate=estimate,
     work=work,
     packing=packing,
+    registers=registers,
 )

@@ -270,4 +270,5 @@ FAMILY = Family(
     estimate=estimate,
     work=work,
     packing=packing,
+    registers=registers,
 )

@@ -21,6 +21,7 @@ PARAMS = (
 MAX_GROUPS = (1 << 31) - 1
 MAX_WRITTEN = 256  # multiply-adds of a work-item that are written out, vectors counting once
 PASSING = 8  # accesses on their way
+MOST_REGISTERS = 255  # that ptxas gives a work-item
 OTHER_REGISTERS = 30  # addresses, halo tests, indices
 
 
@@ -63,6 +64,19 @@ def sizes_of(kernel: Kernel, found: Sliding) -> Mapping[str, int]:
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """The sizes of ``window``, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
+
+    That tells ptxas how many registers it may take: as many as it likes to read ahead. Left to itself it aims for more
+    groups on sm_100, and spills; asked for as few as ``registers`` it spills on all. At batch 1 there are not so many
+    work-items anyway. Every architecture can hold 1024. 0, its own choice, where it would like more than there are.
+    """
+    taken = registers_taken(s, p)
+    allotted = -(-taken // 8) * 8  # registers come by eights
+    groups = min(REGISTER_FILE // allotted, 1024) // s.threads if taken < MOST_REGISTERS else 0
+    return {**window(s, p), "groups_per_unit": groups}
+
+
+def window(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """``rows``, ``columns``: of the image that a work-item reads, ``step_*`` places apart; ``out_step_*`` and
     ``tap_step_*`` are the stride and the dilation in those steps.
     """
@@ -91,7 +105,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
     What is used once, the weights of a single row of outputs and the image of a single output, passes through.
     """
-    d = SimpleNamespace(**derive(s, p))
+    d = SimpleNamespace(**window(s, p))
     weights = min(p.taps_x, PASSING) if d.weights_by_row else p.taps_y * p.taps_x
     line = min(d.columns, PASSING) if s.tile_x == 1 else d.columns
     return p.acc_words * s.vector * (s.tile_y * s.tile_x + p.weighted * weights + line) + OTHER_REGISTERS
@@ -99,9 +113,9 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while registers are plenty: it reads all rows of the image and all weights ahead."""
-    d = SimpleNamespace(**derive(s, p))
+    d = SimpleNamespace(**window(s, p))
     ahead = p.weighted * p.taps_x * p.taps_y + d.columns * d.rows if s.unroll else p.weighted * p.taps_x + d.columns
-    return min(255, p.acc_words * s.vector * (s.tile_y * s.tile_x + ahead) + 2 * OTHER_REGISTERS + d.rows + d.columns)
+    return min(MOST_REGISTERS, p.acc_words * s.vector * (s.tile_y * s.tile_x + ahead) + 2 * OTHER_REGISTERS + d.rows + d.columns)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -122,7 +136,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
 
 
 def groups(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    return -(-derive(s, p)["points"] // s.threads)
+    return -(-window(s, p)["points"] // s.threads)
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
@@ -140,7 +154,7 @@ OVERHEAD = 60  # instructions of a work-item around its window
 def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     """Of the busiest unit: what it issues, what it reads, and the latency that too few work-items leave bare."""
     z = SimpleNamespace(**s)
-    d = SimpleNamespace(**derive(z, p))
+    d = SimpleNamespace(**window(z, p))
     loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
     sums = z.tile_y * z.tile_x * p.taps_y * p.taps_x * z.vector
     items = -(-groups(z, p) // limits.units) * z.threads
@@ -192,5 +206,6 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 FAMILY = Family(
-    "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts
-)
+    "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
+    registers=registers
+)  # fmt: skip

@@ -740,6 +740,19 @@ __device__ __forceinline__ int gc_cluster_load(const int* shared_address, unsign
   return value;
 }
 
+// The same of 16 bytes, which are aligned.
+__device__ __forceinline__ uint4 gc_cluster_load16(const void* shared_address, unsigned rank) {
+  uint4 value;
+  asm volatile(
+      "{\n.reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [there];\n}"
+      : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+      : "r"((unsigned)__cvta_generic_to_shared(shared_address)), "r"(rank)
+      : "memory");
+  return value;
+}
+
 // Waits for the launches before this one, whose results may be read afterwards; at once where the launch did not
 // ask to overlap with them.
 __device__ __forceinline__ void gc_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -202,4 +202,6 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     return {"lanes": 1, "rows_per_group": rows, "vector": vector, "keep": 0, "splits": splits}
 
 
-FAMILY = Family("rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default)
+FAMILY = Family(
+    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers
+)

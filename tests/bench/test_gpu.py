@@ -20,12 +20,13 @@ from kernels import add_relu, matmul
 from template_cases import CASES
 
 from bench.gpu import __main__ as kit
-from bench.gpu import candidates, checks, correct, devices, results, setups, work
+from bench.gpu import candidates, checks, correct, devices, results, work
 from bench.gpu.context import Context, Options
 from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.errors import DeviceLostError
 from gpucomp.ir.types import F16
 from gpucomp.targets import cuda, opencl
+from gpucomp.tuning import setups
 
 ROOT = Path(__file__).parents[2]
 TARGET = cuda.manifest("sm_80")

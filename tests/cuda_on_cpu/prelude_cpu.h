@@ -554,6 +554,10 @@ __device__ __forceinline__ int gc_cluster_load(const int* shared_address, unsign
   return *static_cast<const int*>(gc_runtime_cluster_address(shared_address, rank));
 }
 
+__device__ __forceinline__ uint4 gc_cluster_load16(const void* shared_address, unsigned rank) {
+  return *static_cast<const uint4*>(gc_runtime_cluster_address(shared_address, rank));
+}
+
 __device__ __forceinline__ void gc_grid_wait() {}
 
 __device__ __forceinline__ void gc_grid_launch_dependents() {}

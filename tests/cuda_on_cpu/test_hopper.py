@@ -103,11 +103,12 @@ def wgmma(name: str, order: str = "forward", sanitizer: str | None = None, swizz
 
 def cluster(name: str, order: str = "forward", sanitizer: str | None = None) -> None:
     x = np.random.default_rng(3).integers(0, 10, (3, 4, 32)).astype(np.float32)
-    y, z = np.zeros((3, 4, 32), np.float32), np.zeros(12, np.int32)
-    compiled(name, sanitizer).run((12,), (32,), [x, y, z], order=order, dynamic_shared=256)
+    y, z, by_four = np.zeros((3, 4, 32), np.float32), np.zeros(12, np.int32), np.zeros((3, 4, 32), np.float32)
+    compiled(name, sanitizer).run((12,), (32,), [x, y, z, by_four], order=order, dynamic_shared=256)
     weights = np.float32([1000, 100, 10, 1])
     assert (y == (x * weights[:, None]).sum(1, keepdims=True)).all()
     assert (z == 102 * 1000 + 103).all()
+    assert (by_four == y).all()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -203,8 +204,9 @@ def test_a_missing_wait_of_a_cluster_is_seen(order):
 
 
 def test_a_grid_consists_of_whole_clusters():
+    floats = np.zeros(192, "f4")
     with pytest.raises(CudaOnCpuError, match="a grid of 6 x 1 x 1 does not consist of clusters of 4 x 1 x 1"):
-        compiled("cluster").run((6,), (32,), [np.zeros(192, "f4"), np.zeros(192, "f4"), np.zeros(6, "i4")])
+        compiled("cluster").run((6,), (32,), [floats, floats.copy(), np.zeros(6, "i4"), floats.copy()])
 
 
 def test_variables_of_blocks_of_a_cluster_are_refused():

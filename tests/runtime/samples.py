@@ -3,8 +3,11 @@
 import numpy as np
 
 from gpucomp.runtime.artifact import Contents
+from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import PROGRAMS, Executable
 from gpucomp.runtime.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+
+CEILINGS = Ceilings(2, 1e12, ((1 << 10, 64e9), (1 << 20, 16e9)), 1e-6)
 
 
 class NumpyProgram:
@@ -21,7 +24,13 @@ class NumpyProgram:
         return {"y": x * self.weights["w0"] + self.weights["w1"], "z": x.copy()}
 
     def profile(self, inputs):
-        return [0.25, 0.5]
+        return self.timeline(inputs)[0]
+
+    def timeline(self, inputs):
+        return [0.25, 0.5], [Span(0, 0, 0.0, 0.25), Span(0, 1, 0.0, 0.125), Span(1, 0, 0.25, 0.75)]
+
+    def ceilings(self):
+        return CEILINGS
 
 
 def use_numpy(monkeypatch, program=NumpyProgram):
@@ -44,9 +53,11 @@ PLAN = Plan(
     ),
     kernels=(
         CompiledKernel(
-            "k0", "llvm", "k0.ll", "model.o", (2, 1, 1), (1, 1, 1), 0, "loops", "mul 3x5", "default", {"vector": 8}
+            "k0", "llvm", "k0.ll", "model.o", (2, 1, 1), (1, 1, 1), 0, "loops", "mul 3x5", "default", {"vector": 8},
+            operations=10**11, traffic=1 << 30, arithmetic="f32",
         ),
-        CompiledKernel("k1", "llvm", "k1.ll", "model.o", (1, 1, 1), (1, 1, 1), 0, "loops", "add 3x5", "default"),
+        CompiledKernel("k1", "llvm", "k1.ll", "model.o", (1, 1, 1), (1, 1, 1), 0, "loops", "add 3x5", "default",
+                       operations=10**9, traffic=4 << 30, arithmetic="f64"),
     ),
     launches=(
         Launch(0, (0, 1, 3), "k0_1", ("Mul",), ("scale node",), "its result is read twice", 2),

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,12 +17,14 @@ from native import default_schedule
 
 from gpucomp import config
 from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.runner import CHAINS, STEPS
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
 from gpucomp.runtime.cpu import CpuProgram
+from gpucomp.runtime.native import Table, aligned
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.targets import cpu
 
@@ -333,3 +337,79 @@ def test_loading_needs_no_compiler() -> None:
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
     assert output.strip() == "[]"
+
+
+def test_a_timeline_has_the_threads_in_their_places() -> None:
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+
+    times, spans = program.timeline({"x": image()})
+
+    leader = [s for s in spans if s.thread == 0]
+    assert [s.launch for s in leader] == list(range(len(plan.launches)))
+    assert all(a.end <= b.start + 1e-6 for a, b in pairwise(leader))
+    assert all(0 <= s.start <= s.end for s in spans)
+    assert {s.thread for s in spans} <= {0, 1}
+    assert all(s.end - s.start <= times[s.launch] * 1.01 + 1e-6 for s in leader)
+
+
+def test_ceilings_are_measured_by_the_program_s_own_probes() -> None:
+    plan, binaries = chain()
+
+    found = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2).ceilings()
+
+    assert found is not None
+    assert found.threads == 2
+    assert 1e8 < found.flops < 1e14
+    assert all(1e7 < rate < 1e13 for _, rate in found.copies)
+    assert found.launch_s < 1e-3
+
+
+def test_a_plan_without_kernels_has_no_ceilings() -> None:
+    plan, _ = plan_of([], [Buffer(INPUT, "x", "f32", (3,), 12)], [], [0], 0)
+
+    assert CpuProgram(plan, {}, {}, {}).ceilings() is None
+
+
+def test_the_copy_probe_copies_and_the_peak_probe_says_what_it_did() -> None:
+    host = cpu.host()
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+    assert program._runner is not None
+    at = program._runner.image.address
+    source = aligned((3 * 1024,), np.dtype(np.uint8))
+    source[:] = np.arange(source.size) % 251
+    result, room = (aligned((n,), np.dtype(np.uint8)) for n in (4 * 1024, 1024))
+    result[:] = 255
+    sizes, numbers = np.array([1024, 2]), np.array([0.5, 1.0], np.float32)
+    table = Table([(at("gc_copy.call"), 3, 3), (at("gc_peak.call"), 2, 5)])
+    table.arguments[:] = [a.ctypes.data for a in (source, result, sizes, numbers, room)]
+
+    program.run_native(table, 0, 2, True)
+
+    lanes = host.limits.vector_bytes // 4
+    np.testing.assert_array_equal(result[: source.size], source)
+    assert (result[source.size :] == 255).all()
+    assert room.view(np.int64)[0] == 2 * lanes * CHAINS * STEPS
+    np.testing.assert_allclose(room.view(np.float32)[16 : 16 + lanes], 2.0 * CHAINS, rtol=1e-6)  # x = x / 2 + 1 tends to 2
+
+
+def test_ten_thousand_runs_leave_memory_as_it_is() -> None:
+    axes = axes_of((37,))
+    params = (TensorType(F32, (37,)),) * 2
+    kernel = Kernel("loops", params, 1, Loops(axes), (Store(1, axes, load(0, axes, F32) * 2.0),))
+    buffers = [Buffer(INPUT, "x", "f32", (37,), 148), Buffer(OUTPUT, "y", "f32", (37,), 148)]
+    plan, binaries = plan_of([kernel], buffers, [Launch(0, (0, 1))], [1], 0)
+    program = CpuProgram(plan, {}, binaries, {}, threads=2)
+    x = np.ones(37, np.float32)
+
+    def resident_pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    for _ in range(500):
+        program.run({"x": x})
+    before = resident_pages()
+    for _ in range(10_000):
+        program.run({"x": x})
+
+    assert resident_pages() - before < 64  # a leak of 32 bytes a run would be 78 pages

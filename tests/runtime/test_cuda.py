@@ -95,6 +95,8 @@ def test_profiling_times_every_launch_but_the_host_s():
     program, _ = opened(host=True)
 
     assert program.profile({"x": X}) == [2e-3, 0.0, 2e-3]
+    assert [s.launch for s in program.timeline({"x": X})[1]] == [0, 2]
+    assert program.ceilings() is None
 
 
 def test_replays_are_timed_once_there_is_a_graph():

@@ -101,6 +101,17 @@ def test_profiling_gives_a_time_for_every_launch():
     assert times[2] > 0
 
 
+def test_a_timeline_has_a_span_for_every_kernel_and_the_host_none():
+    program = opened(host=True)
+
+    times, spans = program.timeline({"x": X})
+
+    assert [s.launch for s in spans] == [0, 2]
+    assert [s.end - s.start for s in spans] == pytest.approx([times[0], times[2]])
+    assert 0 == spans[0].start < spans[1].start
+    assert program.ceilings() is None
+
+
 def test_a_missing_device_is_a_device_error(monkeypatch):
     monkeypatch.setattr(opencl, "devices", lambda: ())
     plan, sources, weights = two_layers(opencl.manifest("pocl"))

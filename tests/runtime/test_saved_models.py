@@ -56,13 +56,16 @@ def test_a_model_for_an_absent_gpu_is_saved_and_inspected(tmp_path):
     assert [k.ops for k in exe.kernels][2] == ("Conv", "Add", "Relu")
 
 
-def test_running_a_loaded_cpu_model_imports_no_compiler(tmp_path):
+def test_running_and_profiling_a_loaded_cpu_model_imports_no_compiler(tmp_path):
     gpucomp.compile(DIGITS, shapes=SHAPES).save(tmp_path / "m.gpuc")
     np.save(tmp_path / "x.npy", data.held_back()[0][:3])
     script = (
         "import sys, numpy, gpucomp\n"
         f"exe = gpucomp.load({str(tmp_path / 'm.gpuc')!r})\n"
-        f"exe.run({{'image': numpy.load({str(tmp_path / 'x.npy')!r})}})\n"
+        f"x = {{'image': numpy.load({str(tmp_path / 'x.npy')!r})}}\n"
+        "exe.run(x)\n"
+        "assert all(seconds > 0 for _, seconds in exe.profile(x)) and exe.timeline(x) and exe.ceilings().flops > 0\n"
+        "assert all(k.operations and k.traffic for k in exe.kernels if k.family == 'contraction')\n"
         "print(sorted({'onnx', 'onnx_ir', 'jinja2', 'optuna', 'llvmlite', 'click', 'rich'} & set(sys.modules)))"
     )
 

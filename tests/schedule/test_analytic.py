@@ -7,14 +7,20 @@ import dataclasses
 import pytest
 from kernels import add_relu, axes_of, conv, matmul, max_pool, reduction, softmax
 
-from gpucomp.expr.core import load
+from gpucomp.expr.core import cast, load
 from gpucomp.ir.types import F16, F32, F64, I8, I32, I64, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.schedule import analytic
 from gpucomp.schedule.analytic import floor_us, math_of, operations, resident_groups, terms, traffic
 from gpucomp.schedule.device import CUDA, OPENCL
 from gpucomp.schedule.space import Geometry, Work
 
 H200 = CUDA["sm_90a"]
+
+
+def elementwise(dtype, value):
+    params = (TensorType(dtype, (7,)), TensorType(value.dtype, (7,)))
+    return Kernel("loops", params, 1, Loops(axes_of((7,))), (Store(1, axes_of((7,)), value),))
 
 
 @pytest.mark.parametrize(
@@ -127,3 +133,19 @@ def test_every_architecture_has_a_device():
     for device in (*CUDA.values(), *OPENCL.values()):
         assert device.rate("fma") > 0
         assert device.shared_bytes >= 32768
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arithmetic"),
+    [
+        (matmul(3, 5, 7), "f32"),
+        (max_pool((1, 4, 4, 2), 2, 2, 0), "f32"),
+        (softmax(5, 11), "f32"),
+        (reduction("sum", 4, 9), "f32"),
+        (elementwise(F32, cast(load(0, axes_of((7,)), F32), F64) * 3.0), "f64"),
+        (elementwise(I32, load(0, axes_of((7,)), I32) + 1), ""),
+    ],
+    ids=lambda v: getattr(v, "label", None),
+)
+def test_the_type_of_operations_is_what_is_accumulated_else_the_widest_float(kernel, arithmetic):
+    assert analytic.arithmetic(kernel) == arithmetic

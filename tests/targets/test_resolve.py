@@ -116,6 +116,7 @@ class Device:
         name = "AMD Accelerated Parallel Processing"
 
     vendor, name, extensions = "Advanced Micro Devices, Inc.", "gfx90a:sramecc+:xnack-", "cl_khr_fp64 cl_khr_fp16"
+    driver_version = "3590.0 (HSA1.1,LC)"
     max_work_group_size, local_mem_size, max_compute_units = 256, 65536, 104
 
 

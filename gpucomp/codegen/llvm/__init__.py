@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gpucomp.codegen.llvm.contraction import emit_contraction
+from gpucomp.codegen.llvm.contraction_space import contraction_form
 from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
-from gpucomp.codegen.llvm.space import contraction_form, family_of
+from gpucomp.codegen.llvm.space import family_of
+from gpucomp.codegen.llvm.windows import emit_windows
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, call, cast, reduce, substitute
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Window
@@ -24,6 +26,9 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         arguments = ", ".join(f"ptr %p{i}" for i in range(len(kernel.params)))
         nothing = f"define void @{name}({arguments}, i64 %first, i64 %last) #0 {{\n  ret void\n}}\n"
         return KernelSource(name, "llvm", nothing, Geometry((0, 1, 1)), dict(schedule), family.name)
+    if family.engine == "windows":
+        text, tasks = emit_windows(kernel, schedule, name, target)
+        return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
     match kernel.body:
         case Loops(domain=domain):
             text, tasks = emit_loops(kernel, domain, {}, schedule, name, target)

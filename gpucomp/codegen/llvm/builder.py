@@ -379,6 +379,14 @@ class Code:
         )
         self.emit(f"call void @llvm.masked.store.{value.type.suffix}.p0({inner})")
 
+    def prefetch(self, address: Value) -> None:
+        """Asks for the cache line at ``address``, which need not be the program's to read."""
+        self.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 3, i32 1)")
+
+    def fence(self) -> None:
+        """Keeps the optimiser from moving loads across this point. No instruction comes of it."""
+        self.emit('call void asm sideeffect "", "~{memory}"()')
+
     # control
 
     def label(self, name: str) -> None:

@@ -1,143 +1,58 @@
-"""The contraction family on the CPU: packed panels and a register block of sums. The schedule's numbers come from ``space``.
+"""The contraction family on the CPU: panels of columns and a register block of sums. The schedule is ``contraction_space``'s.
 
     task (batch, rows of tile_m, panels of nv vectors):
+        where rows lie, if each needs a pointer: one for each outer point of k
         for each block of k:
-            pack a: rows of the block, as they will be broadcast        (or read a in place)
+            copy a: rows of the block, as they will be broadcast        (or read a in place, or from copied lines)
             for each panel:
-                pack b: block rows of nv vectors                        (or read b in place)
+                copy b: block rows of nv vectors                        (or read b in place)
                 for each mr rows:
                     sums[mr][nv] += a[row][k] * b[k][vector]  for every k of the block
                     after the last block: the stores, with the sums in registers
 
-Packing evaluates the operands' expressions, so guards (padding), casts, transposes and elementwise prologues cost
-nothing inside the register block. Sums of unfinished blocks wait in a tile on the stack.
+Constant columns are laid out in panels when the model is compiled (``contraction_space.packing``). A convolution reads
+its image in place: a row of ``a`` is a pointer for each tap, to zeros where the tap falls into the padding (the indirect
+convolution of Dukhan, arXiv 1907.02129, with the pointers made by each task for its own rows). Sums of unfinished blocks
+wait in a tile on the stack.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from gpucomp.codegen.llvm import arithmetic, storage
-from gpucomp.codegen.llvm.builder import Slot, Type, Value
-from gpucomp.codegen.llvm.nest import (
-    Entry,
-    FlatStore,
-    Flattener,
-    collapse,
-    lane_index,
-    lower,
-    merge_axes,
-    offsets,
-    operations,
-)
+from gpucomp.codegen.llvm import storage
+from gpucomp.codegen.llvm.builder import PTR, Slot, Type, Value
+from gpucomp.codegen.llvm.image_lines import Lines, windows_of
+from gpucomp.codegen.llvm.nest import Entry, lane_index, lower, operations
+from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
+from gpucomp.codegen.llvm.panels import Panels, Part
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
-from gpucomp.expr.core import Cast, Expr, Load, Var, substitute, var
-from gpucomp.expr.simplify import coefficient
-from gpucomp.ir.types import BF16, F16, DType
+from gpucomp.expr.core import Expr
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
+LINE = 64  # bytes of a cache line
+SHORT_RUN = 12  # points of k that are written out rather than looped over
 LIGHT_EPILOGUE = 40  # operations that may be written out for every vector of the register block
 
-
-@dataclass(frozen=True)
-class Operands:
-    """A contraction on flat variables: ``a(batch, m, k...)``, ``b(batch, n, k...)``; ``ki`` is the last axis of k."""
-
-    batch: Var
-    m: Var
-    n: Var
-    ko: tuple[Var, ...]
-    ki: Var
-    a: Expr
-    b: Expr
-    stores: tuple[FlatStore, ...]
-
-    @property
-    def k(self) -> int:
-        return math.prod(a.extent for a in self.ko) * self.ki.extent
-
-
-@lru_cache(maxsize=16)
-def operands_of(kernel: Kernel, width: int) -> Operands:
-    """Batch, m and n as one variable each; k merged as far as its loads stay linear."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
-    flat = Flattener(kernel.params)
-    batch, batch_parts = collapse(c.batch, "batch")
-    m, m_parts = collapse(c.m, "m")
-    n, n_parts = collapse(c.n, "n")
-    a = flat(substitute(c.a, {**batch_parts, **m_parts}))
-    b = flat(substitute(c.b, {**batch_parts, **n_parts}))
-    k, (a, b) = merge_axes(c.k, [a, b], flat.simplify)
-    while len(k) > 1 and k[-1].extent < width:
-        joined, exprs = merge_axes(k[-2:], [a, b], flat.simplify, only_offsets=True)
-        if len(joined) == 2:
-            break
-        k, (a, b) = [*k[:-2], *joined], exprs
-    parts = {**batch_parts, **m_parts, **n_parts}
-    stores = tuple(
-        FlatStore(s.target, flat.simplify(substitute(s.offset, parts)), flat.simplify(substitute(s.value, parts)))
-        for s in flat.stores(kernel)
-    )
-    *ko, ki = k or [var("k", 1)]
-    return Operands(batch, m, n, tuple(ko), ki, a, b, stores)
-
-
-def plain_load(expr: Expr, dtype: DType) -> Expr | None:
-    """The flat offset of an operand that is one load of the accumulator's type, unconverted."""
-    while isinstance(expr, Cast) and expr.value.dtype is dtype:
-        expr = expr.value
-    if isinstance(expr, Load) and expr.dtype is dtype and dtype not in (F16, BF16):
-        return expr.index[0]
-    return None
-
-
-def in_place(expr: Expr, dtype: DType, ops: Operands, axis: Var) -> tuple[int, int] | None:
-    """Strides ``(axis, k)`` of an operand that the register block can read where it lies."""
-    offset = plain_load(expr, dtype)
-    if offset is None or ops.ko:
-        return None
-    steps = coefficient(offset, axis), coefficient(offset, ops.ki)
-    return steps if None not in steps else None  # type: ignore[return-value]
-
-
-def k_contiguous(expr: Expr, ops: Operands, other: Var) -> bool:
-    """Whether loads run along k rather than along ``other``."""
-    along_k = sum(coefficient(o, ops.ki) == 1 for o in offsets([expr]))
-    along_other = sum(coefficient(o, other) == 1 for o in offsets([expr]))
-    return along_k > along_other
+Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """k in blocks: ``group`` points of the outer axes and ``chunk`` of the inner one each, at most ``length`` in all."""
+class Stream:
+    """Columns as a register block reads them.
 
-    count: int
-    group: int
-    chunk: int
-    chunks: int
+    start      where the first k of them is, ``step`` elements before the next
+    mask       lanes of the last vector that may be read; ``None``: all
+    following  where the columns are that come next, to ask for; ``None``: nowhere
+    """
 
-    @property
-    def length(self) -> int:
-        return self.group * self.chunk
-
-
-def block_k(ko: int, ki: int, kc: int, width: int) -> Blocks:
-    if ko * ki <= kc:
-        return Blocks(1, ko, ki, 1)
-    if ki > kc:
-        chunks = -(-ki // kc)
-        chunk = math.ceil(ki / chunks / width) * width
-        chunks = -(-ki // chunk)
-        return Blocks(ko * chunks, 1, chunk, chunks)
-    group = max(1, kc // ki)
-    group = -(-ko // -(-ko // group))
-    return Blocks(-(-ko // group), group, ki, 1)
+    start: Value
+    step: int
+    mask: Value | None
+    following: Value | None
 
 
 class _Emitter:
@@ -148,74 +63,110 @@ class _Emitter:
         self.scalar = storage.register_scalar(self.dtype)
         self.width = max(2, schedule["lanes"] * 4 // self.dtype.nbytes)
         self.vector = Type(self.scalar, self.width)
-        self.ops = operands_of(kernel, self.width)
-        self.mr = min(schedule["mr"], self.ops.m.extent)
-        self.nv = min(schedule["nv"], -(-self.ops.n.extent // self.width))
-        self.nr = self.nv * self.width
-        self.unroll = schedule["unroll_k"]
-        self.tile_m = min(-(-schedule["tile_m"] // self.mr) * self.mr, -(-self.ops.m.extent // self.mr) * self.mr)
-        self.panels = min(schedule["panels"], -(-self.ops.n.extent // self.nr))
-        self.tile_n = self.panels * self.nr
-        ko = math.prod(a.extent for a in self.ops.ko)
-        self.blocks = block_k(ko, self.ops.ki.extent, schedule["kc"], self.width)
-        a_steps = in_place(self.ops.a, self.dtype, self.ops, self.ops.m)
-        b_steps = in_place(self.ops.b, self.dtype, self.ops, self.ops.n)
-        self.a_steps = a_steps if not schedule["pack_a"] else None
-        self.b_step = b_steps[1] if b_steps is not None and b_steps[0] == 1 and not schedule["pack_b"] else None
-        self.a_along_k = k_contiguous(self.ops.a, self.ops, self.ops.m) or self.ops.m.extent < self.width
-        self.b_along_k = k_contiguous(self.ops.b, self.ops, self.ops.n)
-        axes = [self.ops.batch, *self.ops.ko, self.ops.ki]
-        self.a_program = lower([self.ops.a], [*axes, self.ops.m])
-        self.b_program = lower([self.ops.b], [*axes, self.ops.n])
-        exprs = [e for s in self.ops.stores for e in (s.offset, s.value)]
-        self.stores = lower(exprs, [self.ops.batch, self.ops.m, self.ops.n, self.acc], schedule["unroll_k"])
-        self.light = operations([s.value for s in self.ops.stores]) <= LIGHT_EPILOGUE
         self.bound: dict[Expr, LaneValue] = {}
+        self.unroll = schedule["unroll_k"]
+        self.windows = windows_of(kernel) if schedule["pack_a"] == 2 else None
+        self.ops = self.windows.ops if self.windows else operands_of(kernel, 1)
+        self.rows = None if schedule["pack_a"] else rows_in_place(self.ops, self.dtype)
+        if self.rows is None and self.windows is None:
+            self.ops = operands_of(kernel, self.width)
+        ops = self.ops
+        self.mr = min(schedule["mr"], ops.m.extent)
+        self.nv = min(schedule["nv"], -(-ops.n.extent // self.width))
+        self.nr = self.nv * self.width
+        self.tile_m = min(-(-schedule["tile_m"] // self.mr) * self.mr, -(-ops.m.extent // self.mr) * self.mr)
+        self.panel_count = -(-ops.n.extent // self.nr)
+        self.panels = min(schedule["panels"], self.panel_count)
+        self.blocks = block_k(ops.outer, ops.ki.extent, schedule["kc"], self.width)
+        self.columns = None
+        if schedule["pack_b"] != 1:
+            sizes = [type.size for type in kernel.params]
+            self.columns = columns_in_place(ops, self.dtype, self.nr, sizes)
+        # bytes of the next columns that each row block asks for at each k, so that all have been asked for in the end
+        self.ahead = -(-self.nr * self.dtype.nbytes * self.mr // self.tile_m) if schedule["ahead"] else 0
+        self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
+        if self.windows is not None:
+            self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
+        exprs = [e for s in ops.stores for e in (s.offset, s.value)]
+        self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
+        self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
         self._scratch()
 
     # memory on the stack
 
     def _scratch(self) -> None:
-        length = self.blocks.length
-        self.a_row = -(-length // self.width) * self.width + self.width
-        self.a_room = self.tile_m * self.a_row if self.a_along_k else (length + 1) * (self.tile_m + self.width)
-        self.b_room = (length + self.width) * self.nr
-        self.partial_row = self.tile_n
-        if self.a_steps is None:
-            self.a_pack = self.code.stack(f"[{self.a_room} x {self.scalar}]", 64)
-        if self.b_step is None:
-            self.b_pack = self.code.stack(f"[{self.b_room} x {self.scalar}]", 64)
+        code = self.code
+        self.table_row = -(-self.tile_m // self.width) * self.width
+        if self.windows is not None:
+            self.table = code.stack(f"[{self.table_row} x ptr]", 64)
+        elif self.rows is None:
+            self.copies.room_for_rows()
+        elif self.rows.row is None:
+            self.table = code.stack(f"[{self.ops.outer * self.table_row} x ptr]", 64)
+        if self.columns is None:
+            self.copies.room_for_columns()
+        self.partial_row = self.panels * self.nr
         if self.blocks.count > 1:
-            self.partial = self.code.stack(f"[{self.tile_m * self.tile_n} x {self.scalar}]", 64)
+            self.partial = code.stack(f"[{self.tile_m * self.partial_row} x {self.scalar}]", 64)
         if not self.light:
-            self.tile = self.code.stack(f"[{self.mr * self.nr} x {self.scalar}]", 64)
+            self.tile = code.stack(f"[{self.mr * self.nr} x {self.scalar}]", 64)
 
     # the nest
 
     def emit(self) -> tuple[str, int]:
         code, ops, entry = self.code, self.ops, self.entry
         m_tiles = -(-ops.m.extent // self.tile_m)
-        n_tiles = -(-ops.n.extent // self.tile_n)
+        n_tiles = -(-self.panel_count // self.panels)
         with code.loop(entry.first, entry.last) as task:
             batch, n_tile, m_tile = entry.decompose(task, [ops.batch.extent, n_tiles, m_tiles])
             self.bound[ops.batch] = batch
-            m0, n0 = m_tile * self.tile_m, n_tile * self.tile_n
+            m0, first = m_tile * self.tile_m, n_tile * self.panels
             rows = code.minimum(code.integer(ops.m.extent) - m0, self.tile_m)
-            n_end = code.minimum(n0 + self.tile_n, ops.n.extent)
+            last = code.minimum(first + self.panels, self.panel_count)
+            if self.windows is not None:
+                self.lines.find(self.table, m0, self.lines.write(m0, rows), self.table_row)
+            elif self.rows is not None and self.rows.row is None:
+                self._find_rows(m0)
             if self.blocks.count == 1:
-                self._block(code.integer(0), m0, rows, n0, n_end)
+                self._block(code.integer(0), m0, rows, first, last)
             else:
                 with code.loop(0, self.blocks.count) as block:
-                    self._block(block, m0, rows, n0, n_end)
+                    self._block(block, m0, rows, first, last)
         return entry.text(), ops.batch.extent * m_tiles * n_tiles
 
-    def _block(self, block: Value, m0: Value, rows: Value, n0: Value, n_end: Value) -> None:
-        code, blocks, ko = self.code, self.blocks, math.prod(a.extent for a in self.ops.ko)
+    def _find_rows(self, m0: Value) -> None:
+        """A pointer for each outer point of k and each row of the task."""
+        assert self.rows is not None
+        code, ops, rows = self.code, self.ops, self.rows
+        exprs = [rows.offset] if rows.guard is None else [rows.offset, rows.guard]
+        program = lower(exprs, [ops.batch, *ops.ko, ops.m])
+        zeros = None
+        if rows.guard is not None:
+            name = f"@{self.entry.name}.zeros"
+            count = (ops.ki.extent - 1) * rows.step + 1
+            code.globals.append(f"{name} = internal constant [{count} x {self.scalar}] zeroinitializer, align 64")
+            zeros = Value(code, name, PTR)
+        with code.loop(0, self.table_row, self.width) as at:
+            self.bound[ops.m] = Affine(m0 + at, 1)
+            with code.loop(0, ops.outer) as point:
+                self.bound.update(zip(ops.ko, self.entry.decompose(point, [a.extent for a in ops.ko]), strict=True)
+                                  if ops.ko else ())  # fmt: skip
+                printer = self.entry.printer(program, self.bound, self.width, None)
+                offsets = printer.lanes(program.results[0])
+                pointers = code.gep(self.entry.params[rows.source], offsets, self.scalar)
+                if zeros is not None:
+                    pointers = code.select(printer.lanes(program.results[1]), pointers, code.splat(zeros, self.width))
+                code.store(pointers, code.gep(self.table, point * self.table_row + at, "ptr"), 8)
+
+    def _block(self, block: Value, m0: Value, rows: Value, first: Value, last: Value) -> None:
+        code, blocks, ko = self.code, self.blocks, self.ops.outer
         if blocks.chunks > 1:
             group0, chunk = self.entry.decompose(block, [ko, blocks.chunks])
             start = chunk * blocks.chunk
             stop = code.minimum(start + blocks.chunk, self.ops.ki.extent)
             groups, length = code.integer(1), stop - start
+            if self.ops.ki.extent % blocks.chunk == 0:
+                length = code.integer(blocks.chunk)
         else:
             group0, start = block * blocks.group, code.integer(0)
             stop = code.integer(self.ops.ki.extent)
@@ -223,197 +174,65 @@ class _Emitter:
             if ko % blocks.group:
                 groups = code.minimum(code.integer(ko) - group0, blocks.group)
             length = groups * self.ops.ki.extent
-        part = _Part(block, group0, groups, start, stop, length)
-        if self.a_steps is None:
-            self._pack_a(part, m0, rows)
-        whole = self.ops.n.extent - self.ops.n.extent % self.nr
-        full_end = code.minimum(n_end, whole)
-        with code.loop(n0, full_end, self.nr) as panel:
-            self._panel(part, m0, rows, n0, panel, self.nr)
+        part = Part(block, group0, groups, start, stop, length)
+        if self.rows is None and self.windows is None:
+            self.copies.copy_rows(part, m0, rows)
+        whole = self.ops.n.extent // self.nr
+        with code.loop(first, code.minimum(last, whole)) as panel:
+            self._panel(part, m0, rows, first, panel, self.nr)
         if self.ops.n.extent % self.nr:
-            with code.when(n_end.equals(self.ops.n.extent)):
-                self._panel(part, m0, rows, n0, code.integer(whole), self.ops.n.extent - whole)
+            with code.when(last.equals(self.panel_count)):
+                self._panel(part, m0, rows, first, code.integer(whole), self.ops.n.extent % self.nr)
 
-    def _panel(self, part: _Part, m0: Value, rows: Value, n0: Value, panel: Value, columns: int) -> None:
+    def _panel(self, part: Part, m0: Value, rows: Value, first: Value, panel: Value, columns: int) -> None:
         code = self.code
-        if self.b_step is None:
-            self._pack_b(part, panel, columns)
+        if self.columns is None:
+            self.copies.copy_columns(part, panel * self.nr, columns)
         whole = rows - rows.integer_op("urem", self.mr)
         with code.loop(0, whole, self.mr) as row:
-            self._register_block(part, m0, row, n0, panel, self.mr, columns)
+            self._register_block(part, m0, row, first, panel, self.mr, columns)
         rest = self.ops.m.extent % self.mr
         if rest:
             with code.when(whole.differs(rows)):
-                self._register_block(part, m0, whole, n0, panel, rest, columns)
-
-    # packing
-
-    def _outer_k(self, part: _Part, q: Value) -> None:
-        extents = [a.extent for a in self.ops.ko]
-        if extents:
-            self.bound.update(zip(self.ops.ko, self.entry.decompose(part.group0 + q, extents), strict=True))
-
-    def _pack_a(self, part: _Part, m0: Value, rows: Value) -> None:
-        code, ops, entry = self.code, self.ops, self.entry
-
-        def write(mask: Value | None, at: Value) -> None:
-            printer = entry.printer(self.a_program, self.bound, self.width, mask)
-            value = arithmetic.cast(printer.lanes(self.a_program.results[0]), ops.a.dtype, self.dtype)
-            code.store(value, code.gep(self.a_pack, at, self.scalar), self.dtype.nbytes)
-
-        if self.a_along_k:
-            with code.loop(0, rows) as i:
-                self.bound[ops.m] = m0 + i
-                with code.loop(0, part.groups) as q:
-                    self._outer_k(part, q)
-                    base = i * self.a_row + q * ops.ki.extent
-
-                    def along_k(at: Value, mask: Value | None, base: Value = base) -> None:
-                        self.bound[ops.ki] = Affine(at, 1)
-                        write(mask, base + (at - part.start))
-
-                    self._k_chunks(part, along_k)
-            return
-        row = self.tile_m + self.width
-        with code.loop(0, part.groups) as q:
-            self._outer_k(part, q)
-            with code.loop(part.start, part.stop) as k:
-                self.bound[ops.ki] = k
-                base = (q * ops.ki.extent + (k - part.start)) * row
-
-                def along_m(at: Value, mask: Value | None, base: Value = base) -> None:
-                    self.bound[ops.m] = Affine(at, 1)
-                    write(mask, base + (at - m0))
-
-                self._m_chunks(m0, rows, along_m)
-
-    def _k_chunks(self, part: _Part, body: Callable[[Value, Value | None], None]) -> None:
-        """Vectors of the inner k axis; the whole axis is written out where it is short, so that its masks are constants."""
-        extent = self.ops.ki.extent
-        if self.blocks.chunks == 1:
-            if extent <= 4 * self.width:
-                for at in range(0, extent, self.width):
-                    cut = extent - at
-                    body(self.code.integer(at), None if cut >= self.width else self.entry.prefix_mask(cut, self.width))
-                return
-            self.entry.chunks(0, extent, self.width, body, extent)
-            return
-        self.entry.chunks(part.start, part.stop, self.width, body, extent)
-
-    def _m_chunks(self, m0: Value, rows: Value, body: Callable[[Value, Value | None], None]) -> None:
-        code = self.code
-        whole = m0 + (rows - rows.integer_op("urem", self.width))
-        with code.loop(m0, whole, self.width) as at:
-            body(at, None)
-        with code.when(whole < m0 + rows):
-            rest = code.convert("trunc", m0 + rows - whole, "i32")
-            mask = code.vector(list(range(self.width)), "i32").compare("slt", rest)
-            body(whole, mask)
-
-    def _pack_b(self, part: _Part, panel: Value, columns: int) -> None:
-        code, ops = self.code, self.ops
-        with code.loop(0, part.groups) as q:
-            self._outer_k(part, q)
-            base = q * ops.ki.extent
-            if self.b_along_k:
-                self._transpose_b(part, base, panel, columns)
-            else:
-                self._copy_b(part, base, panel, columns)
-
-    def _copy_b(self, part: _Part, base: Value, panel: Value, columns: int) -> None:
-        code = self.code
-        with code.loop(part.start, part.stop) as k:
-            self.bound[self.ops.ki] = k
-            at = (base + (k - part.start)) * self.nr
-            for v in range(-(-columns // self.width)):
-                rest = columns - v * self.width
-                mask = None if rest >= self.width else self.entry.prefix_mask(rest, self.width)
-                self.bound[self.ops.n] = Affine(panel + v * self.width, 1)
-                place = code.gep(self.b_pack, at + v * self.width, self.scalar)
-                code.store(self._b_value(mask), place, self.dtype.nbytes)
-
-    def _b_value(self, mask: Value | None) -> Value:
-        printer = self.entry.printer(self.b_program, self.bound, self.width, mask)
-        return arithmetic.cast(printer.lanes(self.b_program.results[0]), self.ops.b.dtype, self.dtype)
-
-    def _transpose_b(self, part: _Part, base: Value, panel: Value, columns: int) -> None:
-        """Vectors along k of as many columns become vectors along n, in registers."""
-        code, ops = self.code, self.ops
-        vectors = -(-columns // self.width)
-
-        def square(at: Value, mask: Value | None) -> None:
-            with code.loop(0, vectors) as v:
-                first = panel + v * self.width
-                rows = []
-                for lane in range(self.width):
-                    column = first + lane
-                    if columns % self.width:  # columns past the end repeat the last one and are never stored
-                        column = code.minimum(column, ops.n.extent - 1)
-                    self.bound[ops.n], self.bound[ops.ki] = column, Affine(at, 1)
-                    rows.append(self._b_value(mask))
-                place = (base + (at - part.start)) * self.nr + v * self.width
-                for lane, row in enumerate(transpose(rows)):
-                    code.store(row, code.gep(self.b_pack, place + lane * self.nr, self.scalar), self.dtype.nbytes)
-
-        if self.blocks.chunks == 1:
-            self.entry.chunks(0, ops.ki.extent, self.width, square, ops.ki.extent)
-        else:
-            self.entry.chunks(part.start, part.stop, self.width, square, ops.ki.extent)
+                self._register_block(part, m0, whole, first, panel, rest, columns)
 
     # the register block
 
-    def _register_block(self, part: _Part, m0: Value, row: Value, n0: Value, panel: Value, rows: int, columns: int
+    def _register_block(self, part: Part, m0: Value, row: Value, first: Value, panel: Value, rows: int, columns: int
                         ) -> None:  # fmt: skip
         code = self.code
         vectors = -(-columns // self.width)
         sums = [[code.slot(self.vector) for _ in range(vectors)] for _ in range(rows)]
         partial = None
         if self.blocks.count > 1:
-            partial = code.gep(self.partial, row * self.partial_row + (panel - n0), self.scalar)
+            at = row * self.partial_row + (panel - first) * self.nr
+            partial = code.gep(self.partial, at, self.scalar)
         self._start_sums(part, sums, partial)
-        a, a_row, a_k = self._a_source(part, m0, row)
-        b, b_k = self._b_source(part, panel)
-        last_mask = None
-        if self.b_step is not None and columns % self.width:
-            last_mask = self.entry.prefix_mask(columns % self.width, self.width)
-
-        def step(k: Value) -> None:
-            b_at = code.gep(b, k * b_k, self.scalar)
-            loaded = []
-            for v in range(vectors):
-                at = code.gep(b_at, v * self.width, self.scalar)
-                masked = last_mask is not None and v == vectors - 1
-                loaded.append(
-                    code.masked_load(at, self.vector, last_mask)  # type: ignore[arg-type]
-                    if masked
-                    else code.load(at, self.vector, self.dtype.nbytes)
-                )
-            a_at = code.gep(a, k * a_k, self.scalar)
-            for i in range(rows):
-                one = code.load(code.gep(a_at, i * a_row, self.scalar), Type(self.scalar))
-                factor = code.splat(one, self.width)
-                for v in range(vectors):
-                    sums[i][v].set(self._multiply_add(factor, loaded[v], sums[i][v].get()))
-
-        length = part.length
-        if self.unroll > 1:
-            whole = length - length.integer_op("urem", self.unroll)
-            with code.loop(0, whole, self.unroll) as k:
-                for u in range(self.unroll):
-                    step(k + u)
-            with code.loop(whole, length) as k:
-                step(k)
+        b, b_step = self._columns_from(part, panel)
+        mask = None
+        if self.columns is not None and not self.columns.padded and columns % self.width:
+            mask = self.entry.prefix_mask(columns % self.width, self.width)
+        columns_at = Stream(b, b_step, mask, self._next_columns(b, row))
+        if self.windows is not None:
+            self._sum_along_table(part, row, columns_at, sums)
+        elif self.rows is None:
+            a, a_row, a_step = self.copies.rows_from(row)
+            self._sum([(a, i * a_row) for i in range(rows)], a_step, columns_at, part.length, sums)
+        elif self.rows.row is not None:
+            a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
+            a = code.gep(a, part.start * self.rows.step, self.scalar)
+            lines = [(a, i * self.rows.row) for i in range(rows)]
+            self._sum(lines, self.rows.step, columns_at, part.length, sums)
         else:
-            with code.loop(0, length) as k:
-                step(k)
+            self._sum_along_table(part, row, columns_at, sums)
         if partial is None:
-            self._finish(m0 + row, panel, sums, columns)
+            self._finish(m0 + row, panel * self.nr, sums, columns)
             return
         last = part.block.equals(self.blocks.count - 1)
         name = code._name("f")
         code.branch(last, f"{name}.finish", f"{name}.keep")
         code.label(f"{name}.finish")
-        self._finish(m0 + row, panel, sums, columns)
+        self._finish(m0 + row, panel * self.nr, sums, columns)
         code.jump(f"{name}.end")
         code.label(f"{name}.keep")
         for i, line in enumerate(sums):
@@ -423,10 +242,86 @@ class _Emitter:
         code.jump(f"{name}.end")
         code.label(f"{name}.end")
 
+    def _next_columns(self, b: Value, row: Value) -> Value | None:
+        """Where this row block's share of the columns is that will be read after the present ones."""
+        if not self.ahead:
+            return None
+        code = self.code
+        distance = (self.ops.k if self.panels > 1 else self.blocks.length) * self.nr
+        share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
+        return code.gep(code.gep(b, distance, self.scalar), share, "i8")
+
+    def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]]) -> None:
+        code, ki = self.code, self.ops.ki.extent
+        step = 1 if self.rows is None else self.rows.step
+        if self.blocks.chunks == 1:
+            span = code.integer(ki)
+        else:
+            span = code.integer(self.blocks.chunk) if ki % self.blocks.chunk == 0 else part.stop - part.start
+        with code.loop(0, part.groups) as q:
+            point = part.group0 + q
+            entry, offset = point * self.table_row + row, part.start * step
+            if self.windows is not None:
+                entry, offset = row, offset + point * self.windows.row
+            lines = []
+            for i in range(len(sums)):
+                pointer = code.load(code.gep(self.table, entry + i, "ptr"), PTR)
+                lines.append((code.gep(pointer, offset, self.scalar), 0))
+            following = columns.following
+            if following is not None:
+                following = code.gep(following, q * (ki * self.ahead), "i8")
+            start = code.gep(columns.start, q * (ki * columns.step), self.scalar)
+            self._sum(lines, step, replace(columns, start=start, following=following), span, sums)
+
+    def _sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]]) -> None:
+        """``sums += a[row][k] * b[k]`` for ``length`` points of k.
+
+        The columns of one point are not loaded before the point before it is done: they would take registers of sums.
+        """
+        code = self.code
+        vectors = len(sums[0])
+
+        def step(k: Value, further: int) -> None:
+            b_at = code.gep(columns.start, k * columns.step, self.scalar)
+            loaded = []
+            for v in range(vectors):
+                at = code.gep(b_at, further * columns.step + v * self.width, self.scalar)
+                if columns.mask is not None and v == vectors - 1:
+                    loaded.append(code.masked_load(at, self.vector, columns.mask))
+                else:
+                    loaded.append(code.load(at, self.vector, self.dtype.nbytes))
+            a_at = k * a_step
+            for (pointer, offset), line in zip(rows, sums, strict=True):
+                place = code.gep(code.gep(pointer, a_at, self.scalar), offset + further * a_step, self.scalar)
+                factor = code.splat(code.load(place, Type(self.scalar)), self.width)
+                for v in range(vectors):
+                    line[v].set(self._multiply_add(factor, loaded[v], line[v].get()))
+
+        if not length.text.startswith("%") and int(length.text) <= SHORT_RUN:
+            for point in range(int(length.text)):
+                if point:
+                    code.fence()
+                step(code.integer(0), point)
+            return
+        whole: Value | int = 0
+        if self.unroll > 1:
+            whole = length - length.integer_op("urem", self.unroll)
+            with code.loop(0, whole, self.unroll) as k:
+                for u in range(self.unroll):
+                    if u:
+                        code.fence()
+                    step(k, u)
+                if columns.following is not None:
+                    at = code.gep(columns.following, k * self.ahead, "i8")
+                    for line in range(0, self.unroll * self.ahead, LINE):
+                        code.prefetch(code.gep(at, line, "i8"))
+        with code.loop(whole, length) as k:
+            step(k, 0)
+
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         return a.muladd(b, c) if self.dtype.is_float else c + a * b
 
-    def _start_sums(self, part: _Part, sums: list[list[Slot]], partial: Value | None) -> None:
+    def _start_sums(self, part: Part, sums: list[list[Slot]], partial: Value | None) -> None:
         code = self.code
         for line in sums:
             for slot in line:
@@ -439,26 +334,18 @@ class _Emitter:
                     at = code.gep(partial, i * self.partial_row + v * self.width, self.scalar)
                     slot.set(code.load(at, self.vector, self.dtype.nbytes))
 
-    def _a_source(self, part: _Part, m0: Value, row: Value) -> tuple[Value, int, int]:
-        """Where row ``row`` of the block starts, and the strides of rows and of k."""
-        if self.a_steps is None:
-            if self.a_along_k:
-                return self.code.gep(self.a_pack, row * self.a_row, self.scalar), self.a_row, 1
-            return self.code.gep(self.a_pack, row, self.scalar), 1, self.tile_m + self.width
-        return self._address(self.ops.a, self.ops.m, m0 + row, part.start), *self.a_steps
+    def _columns_from(self, part: Part, panel: Value) -> tuple[Value, int]:
+        """Where the panel's columns are at the block's first k, and the stride of k."""
+        if self.columns is None:
+            return self.copies.b_pack, self.nr
+        start = self._address(self.columns.offset, self.columns.source, {self.columns.panel: panel})
+        k = part.group0 * self.ops.ki.extent + part.start
+        return self.code.gep(start, k * self.columns.step, self.scalar), self.columns.step
 
-    def _b_source(self, part: _Part, panel: Value) -> tuple[Value, int]:
-        if self.b_step is None:
-            return self.b_pack, self.nr
-        return self._address(self.ops.b, self.ops.n, panel, part.start), self.b_step
-
-    def _address(self, expr: Expr, axis: Var, at: Value, k: Value) -> Value:
-        while isinstance(expr, Cast):
-            expr = expr.value
-        assert isinstance(expr, Load)
-        program = lower([expr.index[0]], [self.ops.batch, axis, self.ops.ki])
-        printer = self.entry.printer(program, {**self.bound, axis: at, self.ops.ki: k}, 0, None)
-        return self.code.gep(self.entry.params[expr.source], printer.value(program.results[0]), self.scalar)
+    def _address(self, offset: Expr, source: int, at: dict[Expr, LaneValue]) -> Value:
+        program = lower([offset], [self.ops.batch, *at])
+        printer = self.entry.printer(program, {**self.bound, **at}, 0, None)
+        return self.code.gep(self.entry.params[source], printer.value(program.results[0]), self.scalar)
 
     # the stores
 
@@ -493,36 +380,6 @@ class _Emitter:
         printer = self.entry.printer(self.stores, bound, self.width, mask)
         for i, store in enumerate(self.ops.stores):
             printer.store(store.target, self.stores.results[2 * i], self.stores.results[2 * i + 1])
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One block of k: points ``group0 ..`` of the outer axes, ``start .. stop`` of the inner one, ``length`` in all."""
-
-    block: Value
-    group0: Value
-    groups: Value
-    start: Value
-    stop: Value
-    length: Value
-
-
-def transpose(rows: Sequence[Value]) -> list[Value]:
-    """A square of vectors, by rounds of interleaving halves."""
-    rows = list(rows)
-    code, size = rows[0].code, len(rows)
-    order = [i // 2 + (i % 2) * size for i in range(size)]
-    low = order
-    high = [i + size // 2 for i in order]
-    rounds = size.bit_length() - 1
-    for _ in range(rounds):
-        half = size // 2
-        following = []
-        for i in range(half):
-            following.append(code.shuffle(rows[i], rows[i + half], low))
-            following.append(code.shuffle(rows[i], rows[i + half], high))
-        rows = following
-    return rows
 
 
 def emit_contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:

@@ -13,7 +13,8 @@ from native import Library, default_schedule
 from tolerance import assert_matches
 
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.space import STACK_BYTES, contraction_form, family_of
+from gpucomp.codegen.llvm.contraction_space import STACK_BYTES, contraction_form
+from gpucomp.codegen.llvm.space import family_of
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, load, reduce, select, var
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, TensorType
@@ -341,7 +342,7 @@ def test_vectors_wider_than_the_processors_are_refused() -> None:
 
 def test_scratch_that_the_stack_may_not_hold_is_refused() -> None:
     kernel = matmul(1, 4096, 4096, 4096)
-    schedule = {**default_schedule(kernel), "tile_m": 512, "kc": 4096, "pack_a": 1}
+    schedule = {**default_schedule(kernel), "tile_m": 512, "kc": 2048, "pack_a": 1}
 
     with pytest.raises(ScheduleError, match=f"{STACK_BYTES} are allowed"):
         emit(kernel, schedule, cpu.host(), "k")

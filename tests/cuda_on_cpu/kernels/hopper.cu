@@ -63,8 +63,9 @@ extern "C" __global__ void __launch_bounds__(32) k_store(const float* x, const _
   }
 }
 
-// y[rank] = sum over the cluster of x, times 10 to the power of the other's rank; and the same in integers.
-extern "C" __global__ void __launch_bounds__(32) __cluster_dims__(4, 1, 1) k_cluster(const float* x, float* y, int* z) {
+// y[rank] = sum over the cluster of x, times 10 to the power of the other's rank; the same in integers, and by fours.
+extern "C" __global__ void __launch_bounds__(32) __cluster_dims__(4, 1, 1) k_cluster(
+    const float* x, float* y, int* z, float* by_four) {
   float* const mine = reinterpret_cast<float*>(gc_swizzled_shared());
   int* const count = reinterpret_cast<int*>(gc_swizzled_shared() + 128);
   gc_grid_wait();
@@ -72,15 +73,19 @@ extern "C" __global__ void __launch_bounds__(32) __cluster_dims__(4, 1, 1) k_clu
   mine[threadIdx.x] = x[blockIdx.x * 32 + threadIdx.x];
   if (threadIdx.x == 0) count[0] = 100 + rank;
   gc_cluster_sync();
-  float sum = 0.0f;
+  float sum = 0.0f, four = 0.0f;
   int total = 0;
   for (unsigned other = 0; other < 4; ++other) {
     sum = 10.0f * sum + gc_cluster_load(mine + threadIdx.x, other);
     total = 1000 * (total % 1000) + gc_cluster_load(count, other);
+    __align__(16) float part[4];
+    *reinterpret_cast<uint4*>(part) = gc_cluster_load16(mine + threadIdx.x / 4 * 4, other);
+    four = 10.0f * four + part[threadIdx.x % 4];
   }
   gc_cluster_sync();
   gc_grid_launch_dependents();
   y[blockIdx.x * 32 + threadIdx.x] = sum;
+  by_four[blockIdx.x * 32 + threadIdx.x] = four;
   if (threadIdx.x == 0) z[blockIdx.x] = total;
 }
 

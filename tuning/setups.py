@@ -16,7 +16,7 @@ from gpucomp.ir.types import U8, TensorType
 from gpucomp.kernel import Kernel
 from gpucomp.packing import Packed, packed_constant
 from gpucomp.planning import Rendered, compiled_kernel
-from gpucomp.runtime.plan import TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.runtime.plan import TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family
 from gpucomp.targets.target import Target
@@ -73,8 +73,55 @@ class Setup:
 
 def poisoned(kernel: Kernel) -> list[np.ndarray]:
     """Outputs as they are before a kernel runs."""
-    types = kernel.params[kernel.inputs :]
+    return _poison(kernel.params[kernel.inputs :])
+
+
+def _poison(types: Sequence[TensorType]) -> list[np.ndarray]:
     return [np.full(t.shape, np.nan if t.dtype.is_float else POISON).astype(t.dtype.numpy) for t in types]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One candidate as plain data: what a process that knows no kernels needs to lay it out and launch it.
+
+    arrays     the kernel's inputs, as the engine wants them packed
+    types      of all parameters, the inputs first
+    constants  numbers of inputs that lie outside of the arena, as a model's weights do
+    """
+
+    compiled: CompiledKernel
+    text: str
+    types: tuple[TensorType, ...]
+    arrays: tuple[np.ndarray, ...]
+    constants: frozenset[int]
+    workspace_bytes: int = 0
+    counter_bytes: int = 0
+
+
+def subject(
+    kernel: Kernel,
+    family: Family,
+    source: KernelSource,
+    packed: Packed | None,
+    inputs: Sequence[np.ndarray],
+    *,
+    constants: frozenset[int] = frozenset(),
+    operand: np.ndarray | None = None,
+) -> Subject:
+    """``kernel`` by ``source``. ``inputs`` are those before packing; a packed operand is a constant where any are.
+
+    ``operand`` is the packed operand, where somebody has made it already.
+    """
+    if packed is not None:
+        operand = packed_constant(packed, inputs) if operand is None else operand
+        constants = frozenset(k for k, old in enumerate(packed.kept) if old in constants) | (
+            {len(packed.kept)} if constants else frozenset())  # fmt: skip
+        inputs = [*(inputs[k] for k in packed.kept), operand]
+        kernel = packed.kernel
+    compiled = compiled_kernel(kernel, Rendered(source, Choice(source.schedule, "measured", family)))
+    geometry = source.geometry
+    return Subject(compiled, source.text, kernel.params, tuple(inputs), constants, geometry.workspace_bytes,
+                   geometry.counter_bytes)  # fmt: skip
 
 
 def setup(
@@ -94,33 +141,32 @@ def setup(
     ``inputs`` are those of the kernel before packing. ``constants`` are numbers of inputs that lie outside of the
     arena, as a model's weights do; a packed operand is one of them where any are.
     """
-    if packed is not None:
-        operand = packed_constant(packed, inputs)
-        constants = frozenset(k for k, old in enumerate(packed.kept) if old in constants) | (
-            {len(packed.kept)} if constants else frozenset())  # fmt: skip
-        inputs = [*(inputs[k] for k in packed.kept), operand]
-        kernel = packed.kernel
-    geometry = source.geometry
+    found = subject(kernel, family, source, packed, inputs, constants=constants)
+    return arrange(found, target, sets=sets, launches=launches)
+
+
+def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 1) -> Setup:
+    """``launches`` launches of ``subject`` that take turns on ``sets`` sets of buffers, all alike."""
     scratch: list[np.ndarray] = []
-    if geometry.workspace_bytes:
-        scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
-    if geometry.counter_bytes:
-        scratch.append(np.zeros(geometry.counter_bytes, np.uint8))
-    arrays = [*inputs, *poisoned(kernel), *scratch]
-    types = [*kernel.params, *(TensorType(U8, a.shape) for a in scratch)]
+    if subject.workspace_bytes:
+        scratch.append(np.full(subject.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
+    if subject.counter_bytes:
+        scratch.append(np.zeros(subject.counter_bytes, np.uint8))
+    inputs = len(subject.arrays)
+    arrays = [*subject.arrays, *_poison(subject.types[inputs:]), *scratch]
+    types = [*subject.types, *(TensorType(U8, a.shape) for a in scratch)]
     builder = _Arena()
     weights: dict[str, np.ndarray] = {}
     calls: list[tuple[int, ...]] = []
     for number in range(sets):
         arguments = []
         for k, (array, type) in enumerate(zip(arrays, types, strict=True)):
-            if k in constants:
+            if k in subject.constants:
                 arguments.append(builder.weight(f"w{number}_{k}", type))
-                weights[f"w{number}_{k}"] = array
+                weights[f"w{number}_{k}"] = array if number == 0 else array.copy()  # a runtime may use it in place
             else:
                 arguments.append(builder.add(f"x{number}_{k}", type, array))
         calls.append(tuple(arguments))
-    compiled = compiled_kernel(kernel, Rendered(source, Choice(source.schedule, "measured", family)))
     arena_bytes = builder.end()
     buffers = [*builder.buffers, Buffer(TEMP, ARENA, "u8", (arena_bytes,), arena_bytes, 0)]
     plan = Plan(
@@ -128,8 +174,8 @@ def setup(
         kind=target.kind,
         arch=target.arch,
         buffers=tuple(buffers),
-        kernels=(compiled,),
-        launches=tuple(Launch(0, calls[n % sets], f"{source.name}_{n}") for n in range(launches)),
+        kernels=(subject.compiled,),
+        launches=tuple(Launch(0, calls[n % sets], f"{subject.compiled.name}_{n}") for n in range(launches)),
         inputs=(len(buffers) - 1,),
         outputs=(len(buffers) - 1,),
         output_names=(ARENA,),
@@ -137,14 +183,14 @@ def setup(
         features=tuple(sorted(target.features)),
     )
     first = {k: Place(t, buffers[calls[0][k]].offset) for k, t in enumerate(types)}
-    counters = [len(types) - 1] if geometry.counter_bytes else []
-    kept = [*(k for k in range(kernel.inputs) if k not in constants), *counters]
+    counters = [len(types) - 1] if subject.counter_bytes else []
+    kept = [*(k for k in range(inputs) if k not in subject.constants), *counters]
     return Setup(
         plan,
-        {compiled.source: source.text},
+        {subject.compiled.source: subject.text},
         weights,
         builder.image(arena_bytes),
-        tuple(first[k] for k in range(kernel.inputs, len(kernel.params))),
+        tuple(first[k] for k in range(inputs, len(subject.types))),
         tuple(first[k] for k in kept),
         tuple(builder.bands),
     )

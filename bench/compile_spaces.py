@@ -1,0 +1,224 @@
+"""A random sample of every engine's space through NVRTC for every CUDA architecture: no GPU, no driver.
+
+    python -m bench.compile_spaces [--samples 30] [--arch sm_80 ...] [--engine contraction/mma ...] [--seed 0] [--markdown out.md]
+
+A candidate is a kernel of the benchmark models, at one of the precisions that the architecture has, and a legal schedule
+of the engine's space, both drawn at random. A row is one engine on one architecture: how many kernels accept the engine,
+how many candidates were compiled, the most registers, and how many spill. The exit status is 1 when a candidate is
+refused by the renderer or the compiler, or spills although the engine's formula reckons with at most 240 registers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+from bench.compile_matrix import ENTRY, Journal, Measured, key, measure
+from bench.models import build
+from gpucomp import config, integers, precision
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import GpucompError
+from gpucomp.frontend import onnx as frontend
+from gpucomp.kernel import Kernel
+from gpucomp.packing import pack
+from gpucomp.partition import Policy, partition
+from gpucomp.passes import run_pipeline
+from gpucomp.schedule.space import Family, Limits
+from gpucomp.targets import cuda
+from gpucomp.targets.target import Target
+
+MODELS = ("resnet18", "mobilenet_v2", "inception_v3", "unet_small", "bert_base", "vit_tiny")
+PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16")
+PRESSURE = 240  # registers by the formula above which a spill is no surprise
+DRAWS = 3000  # of schedules before a problem is taken to have no other legal ones
+
+
+@dataclass(frozen=True)
+class Candidate:
+    family: Family
+    label: str
+    source: KernelSource | None
+    pressure: int
+    error: str = ""
+
+
+@dataclass
+class Row:
+    engine: str
+    arch: str
+    kernels: int
+    compiled: int = 0
+    registers: int = 0
+    spilling: int = 0
+    expected: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def kernels(models: Sequence[str], target: Target) -> list[Kernel]:
+    """The distinct kernels of ``models`` at every precision that ``target`` has."""
+    found: dict[str, Kernel] = {}
+    for model in models:
+        graph = run_pipeline(frontend.load(build(model)), target=target)
+        steps = partition(graph, Policy(prologues=target.prologues))
+        for mode in PRECISIONS:
+            try:
+                precision.require(mode, target.features, target.name)
+            except GpucompError:
+                continue
+            for step in integers.narrow(precision.apply(steps, graph, mode, ()), graph):
+                if step.kernel is not None:
+                    found.setdefault(step.kernel.digest, step.kernel)
+    return list(found.values())
+
+
+def drawn(family: Family, kernel: Kernel, limits: Limits, rng: random.Random) -> dict[str, int]:
+    """A legal schedule, at random; the default where hardly any other is legal."""
+    problem = family.problem(kernel)
+    for _ in range(DRAWS):
+        schedule = {p.name: rng.choice(p.choices) for p in family.params}
+        if not family.reasons(schedule, problem, limits):
+            return schedule
+    return dict(family.default(SimpleNamespace(**problem), limits))
+
+
+def candidates(family: Family, found: Sequence[Kernel], target: Target, samples: int, seed: int) -> Iterator[Candidate]:
+    """At most ``samples`` different pairs of a kernel and a schedule, rendered."""
+    rng = random.Random(f"{seed} {family.title} {target.name}")
+    seen: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
+    for _ in range(4 * samples):
+        if len(seen) == samples:
+            return
+        kernel = rng.choice(found)
+        schedule = drawn(family, kernel, target.limits, rng)
+        name = kernel.digest, tuple(schedule.items())
+        if name in seen:
+            continue
+        seen.add(name)
+        problem, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule)
+        pressure = family.registers(s, problem) if family.registers else 0
+        label = f"{kernel.label or kernel.family} {schedule}"
+        packing = family.packing(kernel, s, problem)
+        try:
+            source = render(pack(kernel, packing).kernel if packing else kernel, schedule, target, ENTRY, family)
+        except GpucompError as error:
+            yield Candidate(family, label, None, pressure, str(error))
+            continue
+        yield Candidate(family, label, source, pressure)
+
+
+def row_of(engine: str, arch: str, accepted: int, measured: Sequence[tuple[Candidate, Measured | None]]) -> Row:
+    row = Row(engine, arch, accepted)
+    for candidate, m in measured:
+        where = f"{engine} {arch} {candidate.label}"
+        if m is None or m.error:
+            row.faults.append(f"{where}: {candidate.error if m is None else m.error}")
+            continue
+        row.compiled += 1
+        row.registers = max(row.registers, m.registers)
+        if not m.spills:
+            continue
+        row.spilling += 1
+        row.expected += candidate.pressure > PRESSURE
+        if candidate.pressure <= PRESSURE:
+            row.faults.append(f"{where}: {m.spills} bytes spilt, its formula says {candidate.pressure} registers")
+    return row
+
+
+def sweep(
+    engines: Sequence[str], archs: Sequence[str], samples: int, seed: int, jobs: int, journal: Journal
+) -> Iterator[Row]:
+    """The rows, architecture by architecture."""
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        for arch in archs:
+            target = cuda.manifest(arch)
+            found = kernels(MODELS, target)
+            accepted: dict[str, list[Kernel]] = {}
+            for kernel in found:
+                for family in engines_of(kernel, target.features):
+                    accepted.setdefault(family.title, []).append(kernel)
+            for engine in engines:
+                if engine not in accepted:
+                    continue
+                wanted = list(candidates(FAMILIES[engine], accepted[engine], target, samples, seed))
+                names = [key(c.source, arch) if c.source else "" for c in wanted]
+                pending = {
+                    name: pool.submit(measure, c.source, arch)
+                    for c, name in zip(wanted, names, strict=True)
+                    if c.source and name not in journal.known
+                }
+                for name, future in pending.items():
+                    journal.add(name, future.result())
+                measured = [(c, journal.known[n] if n else None) for c, n in zip(wanted, names, strict=True)]
+                yield row_of(engine, arch, len(accepted[engine]), measured)
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [
+        "| engine | architecture | kernels that it accepts | candidates | most registers | spill | of them foreseen | faults |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.engine} | {r.arch} | {r.kernels} | {r.compiled} | {r.registers} | {r.spilling} | {r.expected} "
+        f"| {len(r.faults)} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def report(rows: Sequence[Row], samples: int, seed: int) -> str:
+    faults = [f"- {fault}" for row in rows for fault in row.faults]
+    summary = (
+        f"`python -m bench.compile_spaces --samples {samples} --seed {seed}`, {cuda.compiler_version()}: "
+        f"{sum(r.compiled for r in rows)} candidates. A spill is foreseen where the engine's formula says more than "
+        f"{PRESSURE} registers."
+    )
+    return "\n".join([
+        "# Random schedules of every engine on every CUDA architecture",
+        "",
+        summary,
+        "",
+        table(rows),
+        "",
+        "Faults: none." if not faults else "Faults:",
+        *faults,
+        "",
+    ])  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=30, help="candidates of an engine on an architecture")
+    parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
+    parser.add_argument("--engine", action="append", choices=list(FAMILIES), help="repeatable; default all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
+    parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args(arguments)
+    journal = Journal(options.journal or (config.current().cache or Path.cwd()) / "compile_spaces.jsonl")
+    rows: list[Row] = []
+    for row in sweep(
+        options.engine or list(FAMILIES), options.arch or list(cuda.ARCHITECTURES), options.samples, options.seed,
+        options.jobs, journal,
+    ):  # fmt: skip
+        rows.append(row)
+        print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
+        for fault in row.faults:
+            print(f"FAULT {fault}", file=sys.stderr, flush=True)
+    print(table(rows))
+    if options.markdown:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(report(rows, options.samples, options.seed), encoding="utf-8")
+    return 1 if any(row.faults for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

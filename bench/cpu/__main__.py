@@ -1,0 +1,131 @@
+"""gpucomp beside other engines on this machine's processor, in one run.
+
+    python -m bench.cpu setup onnxruntime openvino ncnn mnn torch      # a virtual environment each
+    python -m bench.cpu run resnet18 vit_tiny --threads 2 --out bench/results/cpu
+
+Each engine runs in a process of its own, all at f32 and with the same threads. They take turns: in each round every
+engine has one, of some tens of milliseconds behind a run that does not count. A ratio is the engine's time over
+gpucomp's of the same round, so that what slows the machine slows both; it comes with its quartiles. CPU time stands
+beside wall time: it tells when others had the machine. Outputs are compared with onnxruntime's, or with those of the
+first engine that runs. Memory is of the whole process with one model loaded, Python and numpy included; gpucomp's has
+loaded the file that was compiled before, in another process. An engine that fails is a row with its error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from bench.cpu import peers, report
+from bench.cpu.adapters import ENGINES, MODEL
+from bench.cpu.compare import OURS, Row, compare, write_inputs
+from bench.models import MODELS, build, inputs
+from gpucomp.cli.measure import machine
+
+
+def measure(model: str, options: argparse.Namespace) -> list[Row]:
+    """All rows of one published model."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        graph = build(model, batch=options.batch, reduced=options.reduced)
+        onnx.save(graph, folder / MODEL)
+        write_inputs(folder, inputs(graph))
+        (folder / "outputs.txt").write_text("\n".join(o.name for o in graph.graph.output))
+
+        def opens(peer: str) -> tuple[peers.Worker, float]:
+            python = peers.python_of(peer, options.venvs)
+            begin = time.perf_counter()
+            if hasattr(ENGINES[peer], "convert"):
+                peers.convert(peer, python, folder, options.timeout)
+            return peers.start(peer, python, options.timeout), time.perf_counter() - begin
+
+        return [
+            row
+            for threads in options.threads
+            for row in compare(
+                model, folder, options.peers, opens, threads=threads, rounds=options.rounds, turn_s=options.turn / 1e3
+            )
+        ]
+
+
+def run(options: argparse.Namespace) -> int:
+    rows: list[Row] = []
+    for model in options.models or list(MODELS):
+        found = measure(model, options)
+        rows += found
+        for row in found:
+            said = row.failure or f"{row.median_ms:.3f} ms"
+            print(f"{model:16} {row.threads} threads {row.peer:12} {said}", file=sys.stderr, flush=True)
+    method = {"command": " ".join(sys.argv[1:]), "batch": options.batch, "precision": "fp32", "rounds": options.rounds,
+              "turn_ms": options.turn, "reduced": options.reduced, "machine": machine()}  # fmt: skip
+    tell(rows, [method], options.out)
+    return 1 if any(row.failure for row in rows if row.peer == OURS) else 0
+
+
+def merge(options: argparse.Namespace) -> int:
+    """The reports of several runs, a model each perhaps, as one."""
+    found = [json.loads(path.read_text()) for path in options.reports]
+    tell(
+        [row for one in found for row in report.rows_of(one)], [m for one in found for m in one["methods"]], options.out
+    )
+    return 0
+
+
+def tell(rows: list[Row], methods: list[dict[str, Any]], out: Path | None) -> None:
+    """Print the tables, and write them with the samples and a plot where ``out`` says."""
+    text = report.markdown(rows)
+    print(text)
+    if out is None:
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".md").write_text(report.page(text, methods), encoding="utf-8")
+    out.with_suffix(".json").write_text(json.dumps(report.as_json(rows, methods), indent=1) + "\n", encoding="utf-8")
+    report.plot(rows, out.with_suffix(".html"))
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = top.add_subparsers(dest="command", required=True)
+    setup = commands.add_parser("setup", help="make the peers' virtual environments")
+    setup.add_argument("peers", nargs="+", choices=sorted(peers.PEERS))
+    runs = commands.add_parser("run", help="measure")
+    runs.add_argument("models", nargs="*", metavar="MODEL")
+    runs.add_argument("--peers", type=lambda text: text.split(","), default=["onnxruntime", OURS, *list(peers.PEERS)[1:]],
+                      metavar="A,B", help="in this order; the first that runs is the reference")  # fmt: skip
+    runs.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[2], metavar="N,N")
+    runs.add_argument("--batch", type=int, default=1)
+    runs.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    runs.add_argument("--rounds", type=int, default=11)
+    runs.add_argument("--turn", type=float, default=60.0, metavar="MS", help="of one engine in one round")
+    runs.add_argument("--timeout", type=float, default=180.0, metavar="S", help="for any one answer")
+    runs.add_argument("--out", type=Path, metavar="PREFIX", help="also write PREFIX.md, .json and .html")
+    merges = commands.add_parser("merge", help="several runs' JSON as one report")
+    merges.add_argument("reports", nargs="+", type=Path, metavar="JSON")
+    merges.add_argument("--out", type=Path, metavar="PREFIX")
+    for command in (setup, runs):
+        command.add_argument("--venvs", type=Path, default=peers.VENVS, metavar="DIR")
+    return top
+
+
+def main() -> int:
+    options = parser().parse_args()
+    if options.command == "setup":
+        peers.setup(options.peers, options.venvs)
+        return 0
+    if options.command == "merge":
+        return merge(options)
+    if unknown := [p for p in options.peers if p not in ENGINES] + [m for m in options.models if m not in MODELS]:
+        print(f"unknown: {', '.join(unknown)}; engines are {', '.join(ENGINES)}", file=sys.stderr)
+        return 2
+    return run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""How each engine loads a model and runs it. Imported by the worker, in the engine's own environment: numpy is all it shares.
+
+``convert`` makes what the engine reads of the ONNX file, in a process of its own, so that its memory is not the
+engine's. ``Engine(folder, inputs, threads)`` loads that; ``run`` takes the inputs and gives the outputs in the model's
+order. f32 is f32: no engine may round to fewer bits.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+MODEL = "model.onnx"  # in the folder, beside what ``convert`` wrote
+
+
+class Engine(Protocol):
+    """One loaded model."""
+
+    version: str
+
+    def run(self) -> Sequence[np.ndarray]:
+        """The outputs for the inputs that it was loaded with, as arrays of its own."""
+        ...
+
+
+class Gpucomp:
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        from gpucomp import __version__, config
+        from gpucomp.runtime.executable import load
+
+        self.version = __version__
+        config.using(threads=threads).__enter__()
+        self._inputs, self._exe = dict(inputs), load(folder / "model.gpuc")
+        self._names = [spec.name for spec in self._exe.outputs]
+
+    @staticmethod
+    def convert(folder: Path, inputs: Arrays) -> None:
+        import gpucomp
+
+        gpucomp.compile(folder / MODEL, target="cpu").save(folder / "model.gpuc")
+
+    def run(self) -> list[np.ndarray]:
+        found = self._exe.run(self._inputs)
+        return [found[name] for name in self._names]
+
+
+class OnnxRuntime:
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        ort = import_module("onnxruntime")
+        self.version = ort.__version__
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self._session = ort.InferenceSession(str(folder / MODEL), options, providers=["CPUExecutionProvider"])
+        self._inputs = dict(inputs)
+
+    def run(self) -> list[np.ndarray]:
+        return list(self._session.run(None, self._inputs))
+
+
+class OpenVino:
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        openvino = import_module("openvino")
+        self.version = version("openvino")
+        options = {  # it would round to bf16 by default where the processor has it
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+        }
+        compiled = openvino.Core().compile_model(str(folder / MODEL), "CPU", options)
+        self._request, self._inputs = compiled.create_infer_request(), dict(inputs)
+        self._count = len(compiled.outputs)
+
+    def run(self) -> list[np.ndarray]:
+        found = self._request.infer(self._inputs, share_inputs=True)
+        return [found[k] for k in range(self._count)]
+
+
+class Ncnn:
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        ncnn = self._ncnn = import_module("ncnn")
+        self.version = version("ncnn")
+        self._net = ncnn.Net()
+        options = self._net.opt
+        options.num_threads = threads
+        for name in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage"):
+            setattr(options, name, False)
+        for result in (self._net.load_param(str(folder / "model.ncnn.param")), self._net.load_model(
+            str(folder / "model.ncnn.bin"))):  # fmt: skip
+            if result:
+                raise ValueError(f"ncnn cannot load what pnnx made of the model: {result}")
+        self._inputs = [np.ascontiguousarray(a[0]) for a in inputs.values()]  # it has no batch axis
+
+    @staticmethod
+    def convert(folder: Path, inputs: Arrays) -> None:
+        if any(a.dtype != np.float32 or a.shape[0] != 1 for a in inputs.values()):
+            raise ValueError("ncnn takes images: f32 inputs of batch 1")
+        pnnx = Path(sysconfig.get_path("purelib")) / "pnnx" / "pnnx"
+        shapes = ",".join("[" + ",".join(map(str, a.shape)) + "]f32" for a in inputs.values())
+        subprocess.run([pnnx, MODEL, f"inputshape={shapes}", "fp16=0", "optlevel=2"], cwd=folder, check=True)
+
+    def run(self) -> list[np.ndarray]:
+        extractor = self._net.create_extractor()
+        for name, array in zip(self._net.input_names(), self._inputs, strict=True):
+            extractor.input(name, self._ncnn.Mat(array))
+        results = []
+        for name in self._net.output_names():
+            failed, mat = extractor.extract(name)
+            if failed:
+                raise ValueError(f"ncnn cannot compute {name}: {failed}")
+            results.append(np.array(mat)[None])
+        return results
+
+
+class Mnn:
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        mnn = self._mnn = import_module("MNN")
+        self.version = version("MNN")
+        self._net = mnn.Interpreter(str(folder / "model.mnn"))
+        options = {"numThread": threads, "precision": "high", "backend": "CPU"}
+        self._session = self._net.createSession(options)
+        kinds = {"f": mnn.Halide_Type_Float, "i": mnn.Halide_Type_Int}
+        self._inputs = []
+        for name, array in inputs.items():
+            wanted = np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
+            tensor = self._net.getSessionInput(self._session, name)
+            host = mnn.Tensor(wanted.shape, kinds[wanted.dtype.kind], wanted, mnn.Tensor_DimensionType_Caffe)
+            self._inputs.append((tensor, host))
+        names = (folder / "outputs.txt").read_text().split("\n")
+        self._outputs = [self._net.getSessionOutput(self._session, name) for name in names]
+
+    @staticmethod
+    def convert(folder: Path, inputs: Arrays) -> None:
+        convert = Path(sys.executable).parent / "mnnconvert"
+        command = [convert, "-f", "ONNX", "--modelFile", MODEL, "--MNNModel", "model.mnn", "--bizCode", "bench"]
+        subprocess.run(command, cwd=folder, check=True)
+
+    def run(self) -> list[np.ndarray]:
+        for tensor, host in self._inputs:
+            tensor.copyFrom(host)
+        self._net.runSession(self._session)
+        results = []
+        for tensor in self._outputs:
+            shape = tensor.getShape()
+            host = self._mnn.Tensor(shape, self._mnn.Halide_Type_Float, np.empty(shape, np.float32),
+                                    self._mnn.Tensor_DimensionType_Caffe)  # fmt: skip
+            tensor.copyToHostTensor(host)
+            results.append(np.array(host.getNumpyData(), np.float32).reshape(shape))
+        return results
+
+
+class Torch:
+    """Eager, images in channels_last, which is torch at its best."""
+
+    compiled = False
+
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        torch = self._torch = import_module("torch")
+        self.version = torch.__version__
+        torch.set_num_threads(threads)
+        for name in ("torchvision", "torchvision.ops"):
+            # onnx2torch imports them for detectors' operators; the wheels are for CUDA, and fail beside a torch that is not
+            empty = sys.modules[name] = ModuleType(name)
+            empty.__dict__["__getattr__"] = lambda _: None
+        model = import_module("onnx2torch").convert(str(folder / MODEL)).eval()
+        self._inputs = [torch.from_numpy(np.array(a)) for a in inputs.values()]
+        if all(t.dim() == 4 for t in self._inputs):
+            model = model.to(memory_format=torch.channels_last)
+            self._inputs = [t.to(memory_format=torch.channels_last) for t in self._inputs]
+        if self.compiled:
+            import_module("torch._inductor.config").freezing = True
+            model = torch.compile(model)
+        self._model: Callable[..., Any] = model
+
+    def run(self) -> list[np.ndarray]:
+        with self._torch.inference_mode():
+            found = self._model(*self._inputs)
+        return [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
+
+
+class Inductor(Torch):
+    """``torch.compile`` with weights frozen."""
+
+    compiled = True
+
+
+ENGINES: dict[str, type[Any]] = {
+    "gpucomp": Gpucomp,
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+    "ncnn": Ncnn,
+    "mnn": Mnn,
+    "torch": Torch,
+    "inductor": Inductor,
+}

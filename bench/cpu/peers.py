@@ -1,0 +1,161 @@
+"""The peers: what to install for each, where, and the process that runs one. How an engine is used is in ``adapters``."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+VENVS = Path.home() / ".cache" / "gpucomp-peers"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """``requirements`` go into the environment ``venv``; those of ``alone`` without what they depend on."""
+
+    name: str
+    venv: str
+    requirements: tuple[str, ...]
+    alone: tuple[str, ...] = ()
+
+
+# versions that worked together. pnnx depends on torch, which its ONNX converter, a binary, does not use; onnx2torch on
+# torchvision, which only detectors need
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("onnxruntime", "onnxruntime", ("onnxruntime==1.31.1", "numpy")),
+        Peer("openvino", "openvino", ("openvino==2026.4.1", "numpy")),
+        Peer("ncnn", "ncnn", ("ncnn==1.0.20261020", "numpy"), ("pnnx==20261020",)),
+        Peer("mnn", "mnn", ("MNN==3.6.1", "numpy")),
+        Peer("torch", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
+        Peer("inductor", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
+    )
+}
+
+
+class PeerError(Exception):
+    """A peer that is missing, fails, dies or does not answer: its row says so, the others go on."""
+
+
+def setup(names: Sequence[str], venvs: Path) -> None:
+    """Make the virtual environment of each peer, or bring it up to date. Raises ``CalledProcessError``."""
+    for peer in {PEERS[name].venv: PEERS[name] for name in names}.values():
+        folder = venvs / peer.venv
+        if not (folder / "bin" / "python").exists():
+            venv.create(folder, with_pip=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*pip, *peer.requirements], check=True)
+        if peer.alone:
+            subprocess.run([*pip, "--no-deps", *peer.alone], check=True)
+
+
+def python_of(name: str, venvs: Path) -> Path:
+    """The interpreter that has the peer. Raises ``PeerError`` where it is not installed."""
+    if name == "gpucomp":
+        return Path(sys.executable)
+    python = venvs / PEERS[name].venv / "bin" / "python"
+    if not python.exists():
+        raise PeerError(f"not installed: python -m bench.cpu setup {name}")
+    return python
+
+
+def convert(name: str, python: Path, folder: Path, timeout_s: float) -> None:
+    """Let the engine make its own file of ``folder``'s model. Raises ``PeerError``."""
+    command = [str(python), "-m", "bench.cpu.worker", name, str(folder)]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, errors="replace")
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"its converter did not finish in {timeout_s:g} s") from None
+    if done.returncode:
+        raise PeerError(f"its converter failed: {_last_line(done.stderr)}")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "without a word"
+
+
+class Worker:
+    """The process of one engine. Every call raises ``PeerError`` when it dies or takes longer than ``timeout_s``."""
+
+    def __init__(self, command: Sequence[str], timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+        )
+        self._buffer = b""
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """The answer to one command."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        line = self._line()
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise PeerError(f"no answer but {line[:80]!r}") from None
+        if not isinstance(answer, dict):
+            raise PeerError(f"no answer but {line[:80]!r}")
+        return answer
+
+    def _line(self) -> bytes:
+        assert self._process.stdout is not None
+        descriptor, end = self._process.stdout, time.monotonic() + self._timeout_s
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                self.close()
+                raise PeerError(f"no answer in {self._timeout_s:g} s")
+            more = descriptor.read1(1 << 16)  # type: ignore[attr-defined]
+            if not more:
+                raise self._died()
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _died(self) -> PeerError:
+        code = self._process.wait()
+        self._errors.seek(0)
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        return PeerError(f"it died ({how}): {_last_line(self._errors.read())}")
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue  # what it was told last it never read
+        self._errors.close()
+
+
+def start(name: str, python: Path, timeout_s: float) -> Worker:
+    """A process that waits for a model."""
+    return Worker([str(python), "-m", "bench.cpu.worker"], timeout_s)

@@ -1,0 +1,198 @@
+"""``bench --profile``: what each kernel took, what it could have taken, and what held it up. Nothing is measured here.
+
+A figure that cannot be known is ``None`` in the data and ``-`` in the table: work of a host operator, the peak of other
+numbers than f32, ceilings of a device that does not measure them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from gpucomp.cli.show import counted
+from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.executable import KernelInfo
+
+Run = tuple[list[float], list[Span]]  # seconds of each launch, and when threads were busy
+
+
+@dataclass(frozen=True)
+class Row:
+    """One launch. Shares are of 1: ``share`` of the run, ``of_peak`` of peak arithmetic, ``of_copy`` of the bandwidth of
+    a copy that moves as many bytes, ``idle`` of the threads' time in which they had nothing of this launch to do.
+
+    ``limit`` names the largest of the last three.
+    """
+
+    number: int
+    name: str
+    kernel: str
+    family: str
+    ops: tuple[str, ...]
+    ms: float
+    share: float
+    operations: int | None
+    bytes: int | None
+    gflops: float | None
+    of_peak: float | None
+    gbs: float | None
+    of_copy: float | None
+    idle: float | None
+    limit: str | None
+    floor_ms: float | None
+    samples_ms: tuple[float, ...]
+
+
+def rows(infos: Sequence[KernelInfo], runs: Sequence[Run], ceilings: Ceilings | None) -> list[Row]:
+    """A row a launch, by the medians of ``runs``."""
+    times = [statistics.median(run[0][launch] for run in runs) for launch in range(len(infos))]
+    whole = sum(times) or 1.0
+    return [
+        _row(number, info, seconds, seconds / whole, runs, ceilings)
+        for number, (info, seconds) in enumerate(zip(infos, times, strict=True))
+    ]
+
+
+def _row(
+    launch: int, info: KernelInfo, seconds: float, share: float, runs: Sequence[Run], ceilings: Ceilings | None
+) -> Row:
+    timed = seconds > 0
+    operations = info.operations if info.arithmetic.startswith(("f", "bf")) else None
+    flops = operations / seconds if timed and operations else None
+    moved = info.traffic / seconds if timed and info.traffic else None
+    of_peak = of_copy = idle = floor = None
+    if ceilings is not None and info.traffic is not None:
+        copied = info.traffic / ceilings.bandwidth(info.traffic)
+        computed = operations / ceilings.flops if operations and info.arithmetic == "f32" else 0.0
+        floor = max(copied, computed)
+        of_copy = copied / seconds if timed else None
+        of_peak = computed / seconds if timed and computed else None
+        idle = statistics.median(_idle(launch, run, ceilings.threads) for run in runs)
+    found = {"compute": of_peak, "bandwidth": of_copy, "waiting": idle}
+    known = {name: value for name, value in found.items() if value is not None}
+    return Row(
+        launch + 1,
+        info.name,
+        info.label or info.entry or info.name,
+        info.family,
+        info.ops,
+        1e3 * seconds,
+        share,
+        operations,
+        info.traffic,
+        flops and flops / 1e9,
+        of_peak,
+        moved and moved / 1e9,
+        of_copy,
+        idle,
+        max(known, key=lambda name: known[name]) if known else None,
+        None if floor is None else 1e3 * floor,
+        tuple(1e3 * run[0][launch] for run in runs),
+    )
+
+
+def _idle(launch: int, run: Run, threads: int) -> float:
+    seconds = run[0][launch]
+    busy = sum(min(span.end - span.start, seconds) for span in run[1] if span.launch == launch)
+    return max(0.0, 1 - busy / (threads * seconds)) if seconds > 0 else 0.0
+
+
+def table(found: Sequence[Row]) -> Table:
+    """For people: the launches in the order they run."""
+    result = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("#", "kernel", "operators", "family"):
+        result.add_column(name, justify="right" if name == "#" else "left", no_wrap=True)
+    for name in ("ms", "of run", "GFLOP/s", "of peak", "GB/s", "of copy", "idle"):
+        result.add_column(name, justify="right", no_wrap=True)
+    result.add_column("limit", no_wrap=True)
+    for row in found:
+        result.add_row(
+            str(row.number), row.kernel, counted(row.ops) or "-", row.family, f"{row.ms:.4f}", _percent(row.share),
+            _number(row.gflops), _percent(row.of_peak), _number(row.gbs), _percent(row.of_copy), _percent(row.idle),
+            row.limit or "-",
+        )  # fmt: skip
+    return result
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}%"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def by_family(found: Sequence[Row]) -> Table:
+    """Where the time goes, family by family, the longest first."""
+    result = Table(box=None, pad_edge=False, header_style="bold")
+    result.add_column("family", no_wrap=True)
+    for name in ("launches", "ms", "of run", "floor ms", "GFLOP/s"):
+        result.add_column(name, justify="right", no_wrap=True)
+    families: dict[str, list[Row]] = {}
+    for row in found:
+        families.setdefault(row.family, []).append(row)
+    for name, members in sorted(families.items(), key=lambda item: -sum(r.ms for r in item[1])):
+        ms = sum(r.ms for r in members)
+        floors = [r.floor_ms for r in members if r.floor_ms is not None]
+        work = sum(r.operations or 0 for r in members)
+        result.add_row(
+            name, str(len(members)), f"{ms:.3f}", _percent(sum(r.share for r in members)),
+            f"{sum(floors):.3f}" if len(floors) == len(members) else "-", f"{work / ms / 1e6:.1f}" if work and ms else "-",
+        )  # fmt: skip
+    return result
+
+
+def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
+    """The run as a whole, and what the machine was measured to do."""
+    ms = sum(r.ms for r in found)
+    work = sum(r.operations or 0 for r in found)
+    lines = [f"Kernels: {len(found)} launches, {ms:.4g} ms, {work / 1e9:.4g} GFLOP"]
+    if ms and work:
+        lines[0] += f", {work / ms / 1e6:.4g} GFLOP/s"
+    if ceilings is None:
+        return [*lines, "Ceilings: not measured on this device, so nothing is said of peaks and limits"]
+    floors = [r.floor_ms for r in found if r.floor_ms is not None]
+    if ms and work:
+        lines[0] += f" ({100 * work / ms / 1e-3 / ceilings.flops:.1f}% of peak)"
+    lines[0] += f"; floor {sum(floors):.4g} ms: every kernel at peak or at the bandwidth of a copy"
+    copies = ", ".join(f"{size / 2**20:g} MiB {rate / 1e9:.1f} GB/s" for size, rate in ceilings.copies)
+    lines.append(
+        f"Ceilings: {ceilings.threads} threads, {ceilings.flops / 1e9:.1f} GFLOP/s of f32 multiply-adds, "
+        f"a launch {1e6 * ceilings.launch_s:.2f} us; copies (bytes read and written) {copies}"
+    )
+    return lines
+
+
+def as_json(found: Sequence[Row], ceilings: Ceilings | None) -> dict[str, Any]:
+    """Every number with its unit in its name."""
+    return {"ceilings": None if ceilings is None else asdict(ceilings), "kernels": [asdict(row) for row in found]}
+
+
+def trace(found: Sequence[Row], runs: Sequence[Run], model: str) -> dict[str, Any]:
+    """One run as a Chrome trace, which Perfetto opens: of all ``runs``, the one of median length."""
+    _, spans = sorted(runs, key=lambda run: sum(run[0]))[len(runs) // 2]
+    threads = sorted({span.thread for span in spans})
+    names = [{"ph": "M", "pid": 0, "tid": t, "name": "thread_name", "args": {"name": f"thread {t}"}} for t in threads]
+    events = [
+        {
+            "ph": "X",
+            "pid": 0,
+            "tid": span.thread,
+            "ts": 1e6 * span.start,
+            "dur": 1e6 * (span.end - span.start),
+            "name": found[span.launch].kernel,
+            "cat": found[span.launch].family,
+            "args": {
+                name: value
+                for name, value in asdict(found[span.launch]).items()
+                if name in ("number", "name", "ops", "operations", "bytes", "gflops", "gbs", "limit")
+            },
+        }
+        for span in spans
+    ]
+    process = {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": model}}
+    return {"displayTimeUnit": "ms", "traceEvents": [process, *names, *events]}

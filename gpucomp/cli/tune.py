@@ -1,0 +1,423 @@
+"""``gpucomp tune`` and ``gpucomp records``: options in, one call of the tuner, tables out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpucomp import config
+from gpucomp.cli import show, tensors
+from gpucomp.cli.progress import progress
+from gpucomp.errors import UsageError, quote
+from gpucomp.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from gpucomp.tuning.records import Record
+    from gpucomp.tuning.study import Study
+    from gpucomp.tuning.tuner import State, Tuned, Watch
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
+FOLDER = "tuning-records"
+NOTHING_VALID = 8  # exit code: the budget ended and no candidate was right
+
+
+def seconds(text: str) -> float:
+    """``90``, ``90s``, ``20m``, ``1.5h``. Raises ``UsageError``."""
+    number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
+    try:
+        found = float(number) * unit
+    except ValueError:
+        found = -1.0
+    if not 0 < found < 1e8:
+        raise UsageError(f"--budget {quote(text)}: a time such as 90s, 20m or 1.5h expected", code="GPC2022")
+    return found
+
+
+@click.command()
+@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--kernel", "spec", metavar="'OP a=1 b=2'", help="One kernel in place of a model: 'matmul m=64 n=64 k=64'."
+)
+@click.option("--target", metavar="TARGET", help="cpu, opencl[:NAME] or cuda[:ARCH].")
+@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
+@click.option("--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32.")
+@click.option("--budget", metavar="TIME", help="For everything: 90s, 20m, 1.5h.")
+@click.option("--trials", type=click.IntRange(1), help="Measurements of all kernels together.")
+@click.option("--records", "place", type=click.Path(path_type=Path), default=FOLDER, show_default=True, metavar="DIR")
+@click.option("--sampler", default=None, help="Who proposes candidates.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--builders", type=click.IntRange(1), help="Processes that compile; as many as cores where not given.")
+@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Lock it while anything is timed.")
+@click.option("--resume", is_flag=True, help="Go on with records that are there; an error where there are none.")
+@click.option("--dry-run", is_flag=True, help="The tasks and their spaces; nothing is measured.")
+@click.option("--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write the result there.")
+def tune(
+    model: Path | None,
+    spec: str | None,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
+    keep_fp32: tuple[str, ...],
+    budget: str | None,
+    trials: int | None,
+    place: Path,
+    sampler: str | None,
+    seed: int,
+    builders: int | None,
+    lock: Path | None,
+    resume: bool,
+    dry_run: bool,
+    report: Path | None,
+) -> int:
+    """Search schedules for MODEL's kernels on this machine's device, and record every measurement.
+
+    Ctrl-C loses nothing: the records hold all that was measured, and --resume goes on from there. What is found is used
+    by `gpucomp compile --records DIR`.
+    """
+    from gpucomp import targets
+    from gpucomp.tuning import specs, tuner
+
+    if (model is None) == (spec is None):
+        raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
+    device = targets.resolve(target or config.current().target)
+    subject: Any = specs.model(spec) if spec is not None else model
+    limit = seconds(budget) if budget else None
+    given = {"sampler": sampler} if sampler else {}
+    options = tuner.Options(limit, trials, seed=seed, builders=builders or 0, resume=resume, lock=lock,
+                            whole=spec is None, **given)  # fmt: skip
+    with progress("reading the model"):
+        lowered, tasks = tuner.tasks_in(
+            subject, device, shapes=tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32
+        )
+    if dry_run:
+        click.echo("\n".join(planned(tasks, options)))
+        return 0
+    begin = time.monotonic()
+    try:
+        with watching() as watch:
+            tuned = tuner.search(lowered, tasks, device, place, options, precision=precision, watch=watch)
+    except KeyboardInterrupt:
+        print(f"interrupted: what was measured is in {place}; go on with --resume", file=sys.stderr)
+        raise
+    click.echo("\n".join(result(tuned, time.monotonic() - begin)))
+    if report is not None:
+        text = json.dumps(as_json(tuned), indent=1)
+        click.echo(text) if str(report) == "-" else report.write_text(text + "\n", encoding="utf-8")
+    return 0 if any(t["invalidity"] == "correct" for s in tuned.state.studies for t in s.trials) else NOTHING_VALID
+
+
+def planned(tasks: Sequence[Any], options: Any) -> list[str]:
+    """One row a task: what would be searched."""
+    from gpucomp.tuning import tuner
+
+    rows = []
+    for number, task in enumerate(tasks, start=1):
+        engines = " ".join(family.title for family in task.engines)
+        size = tuner.space_size(task, options)
+        schedule = " ".join(f"{k}={v}" for k, v in task.default.schedule.items())
+        rows.append((number, task.label, task.launches, f"{1e-9 * task.flops:.4g}", size, engines, task.tier, schedule))
+    return show.table(("#", "kernel", "launches", "GFLOP", "candidates", "engines", "tier", "default"), rows)
+
+
+def _rows(state: State) -> Iterator[tuple[str, ...]]:
+    total = sum(s.task.weight for s in state.studies) or 1.0
+    for number, study in enumerate(state.studies, start=1):
+        task, made = study.task, study.progress
+        best = task.seconds * made.best
+        verdict = state.verdicts.get(task.kernel.digest)
+        invalid = " ".join(f"{count} {kind}" for kind, count in sorted(made.invalid.items())) or "-"
+        yield (
+            str(number),
+            task.label,
+            f"{1e-9 * task.flops:.3g}",
+            f"{100 * task.weight / total:.1f}",
+            f"{1e6 * task.seconds:.1f}",
+            f"{1e6 * best:.1f}",
+            f"{1 / made.best:.2f}",
+            *([_roof(study, best)] if task.target.device is not None else []),
+            str(made.trials),
+            invalid,
+            study.fault
+            or ("-" if verdict is None else "default" if verdict.is_default else f"{1 / verdict.ratio:.2f} x"),
+        )
+
+
+def _roof(study: Study, best: float) -> str:
+    from gpucomp.schedule.analytic import floor_us
+
+    device = study.task.target.device
+    return f"{100 * floor_us(study.task.kernel, device) / (1e6 * best):.0f}" if device is not None and best else "-"
+
+
+def _header(state: State) -> tuple[str, ...]:
+    roof = ("% of roof",) if state.studies[0].task.target.device is not None else ()
+    return (
+        "#",
+        "kernel",
+        "GFLOP",
+        "% of model",
+        "default us",
+        "best us",
+        "x default",
+        *roof,
+        "trials",
+        "invalid",
+        "final",
+    )
+
+
+def task_table(state: State) -> list[str]:
+    """Every task: what it is, what it takes, how the search went and what the final said."""
+    return show.table(_header(state), _rows(state))
+
+
+def line(state: State) -> str:
+    """AutoTVM's line for the task that has just been searched."""
+    study = state.current
+    if study is None or not study.trials:
+        return ""
+    number = list(state.studies).index(study) + 1
+    last = study.trials[-1]
+    flops = study.task.flops
+
+    def rate(ratio: float) -> float:
+        return 1e-9 * flops / (ratio * study.task.seconds) if study.task.seconds else 0.0
+
+    current = rate(last["ratio"]) if last["invalidity"] == "correct" else 0.0
+    left = f" | {state.left:.0f} s left" if state.left < 1e8 else ""
+    return (
+        f"[Task {number:2}/{len(state.studies)}]  Current/Best: {current:7.2f}/{rate(study.best):7.2f} GFLOPS | "
+        f"Progress: ({study.progress.trials}/{len(study.table)}) | {time.monotonic() - state.started:.2f} s{left} | "
+        f"{study.task.label}"
+    )
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """A table on a terminal; elsewhere a line for each batch. Both on stderr."""
+    if not sys.stderr.isatty():
+        yield _print_line
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+
+        def draw(state: State) -> None:
+            left = f", {state.left:.0f} s left" if state.left < 1e8 else ""
+            table = Table(title=f"{state.phase}: {state.trials} trials{left}")
+            for name in _header(state):
+                table.add_column(name, justify="left" if name in ("kernel", "invalid", "final") else "right")
+            for study, row in zip(state.studies, _rows(state), strict=True):
+                table.add_row(*row, style="bold" if study is state.current else None)
+            live.update(table)
+
+        yield draw
+
+
+_last: list[str] = [""]
+
+
+def _print_line(state: State) -> None:
+    text = (
+        line(state)
+        if state.phase == "search"
+        else f"{state.phase}: {state.current.task.label if state.current else ''}"
+    )
+    if text and text != _last[0]:
+        print(text, file=sys.stderr, flush=True)
+    _last[0] = text
+
+
+def result(tuned: Tuned, took: float) -> list[str]:
+    """The table, what the model gained, and what more time would buy."""
+    state = tuned.state
+    lines = task_table(state)
+    picked = len(tuned.picks.by_kernel)
+    trials = sum(len(s.trials) for s in state.studies)
+    lines.append(f"{trials} trials of {len(state.studies)} kernels in {took:.0f} s; {picked} schedules changed")
+    if tuned.comparison.ratios and tuned.untuned_s:
+        low, high = tuned.comparison.interval
+        ratio = tuned.comparison.median
+        lines.append(
+            f"model: {1e3 * tuned.untuned_s:.4g} ms untuned, {1e3 * tuned.untuned_s * ratio:.4g} ms tuned: "
+            f"{1 / ratio:.3f} times as fast (95 %: {1 / high:.3f} to {1 / low:.3f})"
+            if picked
+            else f"model: {1e3 * tuned.untuned_s:.4g} ms, tuned as untuned: nothing found helps it"
+        )
+    total = sum(s.task.weight for s in state.studies)
+    if total:
+        lines.append(f"ten more minutes would save about {100 * tuned.forecast_s / total:.1f} % of its kernels' time")
+    lines.append(f"records: {tuned.records}")
+    return lines
+
+
+def as_json(tuned: Tuned) -> dict[str, object]:
+    """The result with units in its names."""
+    state = tuned.state
+    return {
+        "untuned_s": tuned.untuned_s,
+        "ratio": tuned.comparison.median if tuned.comparison.ratios else None,
+        "ratio_interval": list(tuned.comparison.interval) if tuned.comparison.ratios else None,
+        "forecast_s": tuned.forecast_s,
+        "records": str(tuned.records),
+        "tasks": [
+            {
+                "kernel": study.task.kernel.digest,
+                "label": study.task.label,
+                "launches": study.task.launches,
+                "default_s": study.task.seconds,
+                "search_ratio": study.best,
+                "trials": len(study.trials),
+                "invalid": study.progress.invalid,
+                "fault": study.fault,
+                "pick": None if verdict is None else {
+                    "engine": verdict.candidate.family.title, "configuration": dict(verdict.candidate.schedule),
+                    **verdict.fields, "kept": study.task.kernel.digest in state.kept,
+                },
+            }
+            for study in state.studies
+            for verdict in [state.verdicts.get(study.task.kernel.digest)]
+        ],
+    }  # fmt: skip
+
+
+# records
+
+
+@click.group()
+def records() -> None:
+    """What tuning measured: merge, diff, prune, show, export."""
+
+
+def _said(damage: Sequence[str]) -> None:
+    for fault in damage[:5]:
+        print(f"no record: {fault}", file=sys.stderr)
+    if len(damage) > 5:
+        print(f"and {len(damage) - 5} more lines that are no records", file=sys.stderr)
+
+
+def _read(places: Sequence[Path]) -> list[Record]:
+    from gpucomp.tuning import records as store
+
+    found, damage = store.everything(places)
+    _said(damage)
+    return found
+
+
+@records.command()
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
+def merge(places: tuple[Path, ...], output: Path) -> None:
+    """All records of PLACES (files or folders) in one file, each once, by time."""
+    from gpucomp.tuning import records as store
+
+    found = store.merged(_read(places))
+    store.write(output, found)
+    click.echo(f"{len(found)} records -> {output}")
+
+
+@records.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+def diff(before: Path, after: Path) -> None:
+    """Which kernels' picks differ between two places, and how many trials each has."""
+    click.echo("\n".join(difference(_read([before]), _read([after]))))
+
+
+@records.command()
+@click.argument("place", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Another file than PLACE.")
+def prune(place: Path, output: Path | None) -> None:
+    """Leave out what is superseded: releases, replaced picks, trials of templates that have changed, broken lines."""
+    from gpucomp.tuning import records as store
+    from gpucomp.tuning.engines import hashes
+
+    path = output or store.in_folder(place)
+    before = _read([place])
+    after = store.pruned(before, hashes())
+    store.write(path, after)
+    click.echo(f"{len(after)} of {len(before)} records -> {path}")
+
+
+@records.command("show")
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+def show_records(places: tuple[Path, ...]) -> None:
+    """One row a kernel and device: trials, what was invalid and why, the pick."""
+    click.echo("\n".join(overview(_read(places))))
+
+
+@records.command()
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--to", "form", required=True, type=click.Choice(["t4", "kernel-tuner", "optuna", "autotvm"]))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="File or, for many kernels, folder."
+)
+def export(places: tuple[Path, ...], form: str, output: Path) -> None:
+    """Trials in another tool's format; one file a kernel, device and engine, but for autotvm's log."""
+    from gpucomp.tuning import exports
+
+    for path, count in exports.export(_read(places), form, output):
+        click.echo(f"{count} trials -> {path}")
+
+
+def _grouped(found: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in found:
+        groups.setdefault((record["kernel"], record["device"]["name"]), []).append(record)
+    return groups
+
+
+def _pick(found: Sequence[Record]) -> Record | None:
+    last = [record for record in found if record["kind"] in ("pick", "drop")]
+    return last[-1] if last and last[-1]["kind"] == "pick" else None
+
+
+def _told(pick: Record | None) -> str:
+    if pick is None:
+        return "-"
+    return f"{pick['engine']} " + " ".join(f"{k}={v}" for k, v in pick["configuration"].items())
+
+
+def overview(found: Sequence[Record]) -> list[str]:
+    """One row a kernel and device."""
+    rows = []
+    for (kernel, device), group in sorted(_grouped(found).items()):
+        trials = [r for r in group if r["kind"] == "trial"]
+        wrong: dict[str, int] = {}
+        for r in trials:
+            if r["invalidity"] != "correct":
+                wrong[r["invalidity"]] = wrong.get(r["invalidity"], 0) + 1
+        label = next((r["label"] for r in group if r.get("label")), "-")
+        pick = _pick(group)
+        gain = f"{1 / pick['ratio']:.3f}" if pick is not None else "-"
+        invalid = " ".join(f"{count} {kind}" for kind, count in sorted(wrong.items())) or "-"
+        rows.append((kernel[:12], show_text(label), show_text(device), len(trials), invalid, gain, _told(pick)))
+    return show.table(("kernel", "label", "device", "trials", "invalid", "x default", "pick"), rows)
+
+
+def show_text(text: str) -> str:
+    """``text`` from a file, fit for a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:60]
+
+
+def difference(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
+    """One row a kernel and device whose pick or number of trials is not the same."""
+    a, b = _grouped(before), _grouped(after)
+    rows = []
+    for key in sorted(a.keys() | b.keys()):
+        sides = [a.get(key, []), b.get(key, [])]
+        counts = [sum(r["kind"] == "trial" for r in side) for side in sides]
+        told = [_told(_pick(side)) for side in sides]
+        if counts[0] != counts[1] or told[0] != told[1]:
+            rows.append((key[0][:12], show_text(key[1]), *counts, *told))
+    return show.table(("kernel", "device", "trials", "after", "pick", "after"), rows) if rows else ["no difference"]

@@ -1,0 +1,109 @@
+"""What this machine can do, measured by the probes that every CPU program holds, and when launches were busy.
+
+Peak arithmetic is multiply-adds in registers, counted as two operations; bandwidth is a copy, its reads and writes
+counted, again and again over the same memory, so that a copy which fits a cache has that cache's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from gpucomp.runtime.elf import Image
+from gpucomp.runtime.native import Table, aligned
+
+COPIES = tuple(1 << k for k in (16, 18, 20, 22, 24, 26))  # bytes read and written by all threads together
+UNIT_BYTES = 256  # a task copies a multiple of it
+ATTEMPTS = 5  # of which the best counts
+PEAK_TASKS = 256  # a thread, of some microseconds each
+COPY_BYTES = 1 << 25  # that a smaller copy moves in an attempt, by repeating it
+EMPTY_LAUNCHES = 200
+
+
+@dataclass(frozen=True)
+class Span:
+    """From ``start`` to ``end``, in seconds since the run began, ``thread`` worked on launch number ``launch``."""
+
+    launch: int
+    thread: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Of all the threads of a program together.
+
+    flops      f32 operations a second
+    copies     (bytes moved, bytes moved a second), the smallest first
+    launch_s   seconds that a launch costs which does nothing
+    """
+
+    threads: int
+    flops: float
+    copies: tuple[tuple[int, float], ...]
+    launch_s: float
+
+    def bandwidth(self, nbytes: float) -> float:
+        """Bytes a second of a copy that moves ``nbytes``: between two that were measured, by the logarithm of the size."""
+        for (small, slow), (large, fast) in pairwise(self.copies):
+            if nbytes <= large:
+                share = math.log(max(nbytes, small) / small) / math.log(large / small)
+                return slow + share * (fast - slow)
+        return self.copies[-1][1]
+
+
+class Runs(Protocol):
+    """What can run a table: a CPU program."""
+
+    threads: int
+
+    def run_native(self, table: Table, first: int, last: int, shared: bool) -> None: ...
+
+
+def measure(program: Runs, image: Image) -> Ceilings:
+    """Run the probes that ``image`` holds on all of ``program``'s threads: some tenths of a second."""
+    return Ceilings(program.threads, _flops(program, image), _copies(program, image), _launch_s(program, image))
+
+
+def _best(program: Runs, table: Table) -> float:
+    seconds = []
+    for _ in range(ATTEMPTS):
+        begin = time.perf_counter()
+        program.run_native(table, 0, len(table), True)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
+
+
+def _flops(program: Runs, image: Image) -> float:
+    numbers = np.array([0.5, 1.0], np.float32)
+    room = aligned((1024,), np.dtype(np.uint8))
+    tasks = PEAK_TASKS * program.threads
+    table = Table([(image.address("gc_peak.call"), 2, tasks)])
+    table.arguments[:] = numbers.ctypes.data, room.ctypes.data
+    seconds = _best(program, table)
+    return tasks * float(room.view(np.int64)[0]) / seconds  # the probe says how many operations a task has
+
+
+def _copies(program: Runs, image: Image) -> tuple[tuple[int, float], ...]:
+    room = COPIES[-1] // 2 + UNIT_BYTES * program.threads
+    source, result = (aligned((room,), np.dtype(np.uint8)) for _ in range(2))
+    source[:], result[:] = 1, 0
+    found = []
+    for moved in COPIES:
+        part = -(-moved // 2 // program.threads // UNIT_BYTES) * UNIT_BYTES
+        sizes = np.array([part, max(1, COPY_BYTES // moved)], np.int64)
+        table = Table([(image.address("gc_copy.call"), 3, program.threads)])
+        table.arguments[:] = source.ctypes.data, result.ctypes.data, sizes.ctypes.data
+        found.append((moved, 2.0 * program.threads * float(sizes.prod()) / _best(program, table)))
+    return tuple(found)
+
+
+def _launch_s(program: Runs, image: Image) -> float:
+    entry = (image.address("gc_nothing.call"), 0, 4 * program.threads)
+    return (_best(program, Table(EMPTY_LAUNCHES * [entry])) - _best(program, Table([entry]))) / EMPTY_LAUNCHES

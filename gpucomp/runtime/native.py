@@ -1,0 +1,44 @@
+"""Memory that native code is given: aligned arrays, and launch lists as the runner reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+ALIGNMENT = 64
+STATE_WORDS = 16  # of a launch: two cache lines
+CLAIMED, DONE = 0, 8  # words of a launch's state
+
+
+def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A fresh array, uninitialised, at an address that vectors like."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes].view(dtype).reshape(tuple(shape))
+
+
+class Table:
+    """Launches as the runner reads them. ``arguments`` holds the addresses of all, one launch after the other."""
+
+    def __init__(self, entries: Sequence[tuple[int, int, int]]) -> None:
+        """``entries``: the address of the code, how many arguments it takes, and how many tasks there are."""
+        self.arguments = np.zeros(sum(count for _, count, _ in entries), np.uint64)
+        self._states = aligned((len(entries), STATE_WORDS), np.dtype(np.uint64))
+        self._rows = np.zeros((len(entries), 4), np.uint64)
+        first = 0
+        for row, (entry, count, tasks) in enumerate(entries):
+            state = self._states.ctypes.data + 8 * STATE_WORDS * row
+            self._rows[row] = (entry, self.arguments.ctypes.data + 8 * first, tasks, state)
+            first += count
+        self.address: int = self._rows.ctypes.data
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def begin(self, first: int, last: int, epoch: int) -> None:
+        """No task of these launches is claimed or done, in run number ``epoch``."""
+        states = self._states[first:last]
+        states[:, CLAIMED], states[:, DONE] = epoch << 32, 0

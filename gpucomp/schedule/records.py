@@ -1,0 +1,286 @@
+"""What tuning found out, as a compilation reads it: picks by kernel and device. Nothing is measured or written here.
+
+A record is a line of JSON whose last member is the CRC-32 of what stands before it. Lines that are cut off, altered or
+of another make are no records: they are counted, and never decide anything. ``gpucomp.tuning.records`` writes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from gpucomp import config
+from gpucomp.errors import RecordError, quote
+from gpucomp.targets.target import Target
+
+SCHEMA = 1
+SEAL = ',"crc32":"'
+MAX_LINE = 1 << 20  # bytes; a longer one is no record
+SUFFIX = ".jsonl"
+Record = dict[str, Any]
+
+
+def sealed(record: Mapping[str, Any]) -> str:
+    """``record`` as a line, without its line break. NaN and infinities are refused: they are no JSON."""
+    text = json.dumps({"schema": SCHEMA, **record}, allow_nan=False, separators=(",", ":"))
+    return f'{text[:-1]}{SEAL}{zlib.crc32(text.encode()):08x}"}}'
+
+
+def unsealed(line: str) -> Record | str:
+    """The record of a line, or what is wrong with it."""
+    if len(line) > MAX_LINE:
+        return "longer than any record"
+    head, seal, tail = line.rpartition(SEAL)
+    if not seal or len(tail) != 10 or not tail.endswith('"}'):
+        return "no checksum at its end: cut off, or no record"
+    if f"{zlib.crc32((head + '}').encode()):08x}" != tail[:8]:
+        return "the checksum does not fit: altered, or two writers' bytes"
+    try:
+        found = json.loads(head + "}")
+    except (ValueError, RecursionError):
+        return "no JSON"
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        return "of another format"
+    return fault(found) or found
+
+
+def _is_schedule(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(k, str) and type(v) is int for k, v in value.items())
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_times(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(v) and v > 0 for v in value)
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_text(value.get(name)) for name in ("kind", "arch", "name"))
+
+
+IDENTITY = {"kernel": _is_text, "device": _is_device, "engine": _is_text, "configuration": _is_schedule}
+FIELDS = {
+    "task": {"kernel": _is_text, "device": _is_device, "problem": _is_schedule, "label": _is_text},
+    "launch": IDENTITY,
+    "release": IDENTITY,
+    "trial": IDENTITY
+    | {"invalidity": _is_text, "samples": _are_times, "template": _is_text, "source": _is_text, "rendered": _is_text},
+    "pick": IDENTITY
+    | {"problem": _is_schedule, "ratio": _is_number, "template": _is_text, "source": _is_text, "timestamp": _is_text},
+    "drop": {"kernel": _is_text, "device": _is_device},
+}
+
+
+def fault(record: Record) -> str:
+    """What is wrong with the fields of a record; empty when nothing."""
+    fields = FIELDS.get(record.get("kind", "")) if isinstance(record.get("kind"), str) else None
+    if fields is None:
+        return f"of unknown kind {quote(record.get('kind'))}"
+    wrong = [name for name, check in fields.items() if name not in record or not check(record[name])]
+    if not wrong and record["kind"] == "trial" and record["invalidity"] == "correct":
+        wrong = [] if record["samples"] and _are_times([record.get("ratio")]) else ["ratio"]
+    return f"field {wrong[0]!r} is missing or wrong" if wrong else ""
+
+
+def read(path: Path) -> Iterator[tuple[int, Record | str]]:
+    """Number and record of each line of a file, or what is wrong with the line. Raises ``RecordError``."""
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE and not line.endswith(b"\n"):
+                    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+                        pass
+                text = line.decode("utf-8", errors="replace").strip()
+                if text:
+                    yield number, unsealed(text)
+    except OSError as error:
+        raise RecordError(f"records {quote(path)}: {error.strerror or error}", code="GPC7102") from None
+
+
+def files(place: Path) -> list[Path]:
+    """The record files of ``place``: itself, or those in the folder."""
+    return sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else [place] if place.exists() else []
+
+
+@cache
+def template_hash(template: str) -> str:
+    """Of a family's template with its space and what every template of the language imports."""
+    digest = hashlib.sha256()
+    for part in _parts(template):
+        for path in sorted(part.iterdir(), key=lambda p: p.name):
+            if path.name.endswith((".j2", ".py", ".h")):
+                digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _parts(template: str) -> list[Any]:
+    if template.startswith("codegen/"):
+        return [resources.files("gpucomp").joinpath(template.rpartition("/")[0])]
+    folder = resources.files("gpucomp.kernels_templates")
+    return [folder.joinpath(template.rpartition("/")[0]), folder.joinpath("dialect")]
+
+
+def source_hash(text: str, name: str) -> str:
+    """Of a kernel's source, whatever the kernel is called in it."""
+    return hashlib.sha256(text.replace(name, "k0").encode()).hexdigest()[:16]
+
+
+def device_of(target: Target) -> dict[str, Any]:
+    """What a record says of its device: as much as a compilation can know without opening it."""
+    return {"kind": target.kind, "arch": target.arch, "name": target.identity}
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A schedule that the tuner chose for a kernel. ``ratio`` is its time over that of the default."""
+
+    kernel: str
+    problem: Mapping[str, int]
+    device: Mapping[str, str]
+    engine: str
+    schedule: Mapping[str, int]
+    template: str
+    source: str
+    ratio: float
+
+    @classmethod
+    def of(cls, record: Record) -> Pick:
+        return cls(record["kernel"], record["problem"], record["device"], record["engine"], record["configuration"],
+                   record["template"], record["source"], record["ratio"])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Picks:
+    """All picks of some record files, found by kernel: read once, asked for every kernel.
+
+    damage    lines that are no records, by file and number
+    """
+
+    by_kernel: Mapping[str, Sequence[Pick]] = field(default_factory=dict)
+    damage: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, picks: Iterable[Pick], damage: Sequence[str] = ()) -> Picks:
+        """A later pick for a kernel on a device replaces an earlier one."""
+        found: dict[str, dict[tuple[str, ...], Pick]] = {}
+        for pick in picks:
+            found.setdefault(pick.kernel, {})[_key(pick.device)] = pick
+        return cls({kernel: tuple(last.values()) for kernel, last in found.items()}, damage)
+
+    def without(self, kernels: Iterable[str]) -> Picks:
+        """Those for other kernels."""
+        left = set(kernels)
+        return Picks({kernel: found for kernel, found in self.by_kernel.items() if kernel not in left}, self.damage)
+
+    def exact(self, kernel: str, target: Target) -> Pick | None:
+        """The pick for a kernel on this very kind of device."""
+        here = _key(device_of(target))
+        return next((p for p in self.by_kernel.get(kernel, ()) if _key(p.device) == here), None)
+
+    def sibling(self, kernel: str, target: Target) -> Pick | None:
+        """The pick for a kernel on a device with the same instruction set; the surest gain where there are several."""
+        same = [p for p in self.by_kernel.get(kernel, ()) if _key(p.device)[:2] == (target.kind, target.arch)]
+        return min(same, key=lambda p: p.ratio, default=None)
+
+    def nearest(self, problem: Mapping[str, int], engine: str, target: Target) -> Pick | None:
+        """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes."""
+        rivals = [
+            (distance, pick)
+            for pick in self._by_engine.get((engine, *_key(device_of(target))), ())
+            if (distance := _distance(problem, pick.problem)) <= NEAR
+        ]
+        return min(rivals, key=lambda r: r[0], default=(0.0, None))[1]
+
+    @cached_property
+    def _by_engine(self) -> Mapping[tuple[str, ...], Sequence[Pick]]:
+        found: dict[tuple[str, ...], list[Pick]] = {}
+        for pick in (p for picks in self.by_kernel.values() for p in picks):
+            found.setdefault((pick.engine, *_key(pick.device)), []).append(pick)
+        return found
+
+
+NEAR = math.log(1.5)  # one size half as large again, say
+
+
+def _distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+    if a.keys() != b.keys():
+        return math.inf
+    return math.hypot(*(math.log((1 + abs(a[k])) / (1 + abs(b[k]))) for k in a))
+
+
+def _key(device: Mapping[str, Any]) -> tuple[str, ...]:
+    return device["kind"], device["arch"], device["name"]
+
+
+@cache
+def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
+    picks: dict[tuple[str, ...], Pick] = {}
+    damage = []
+    for path in files(place):
+        for number, record in read(path):
+            if isinstance(record, str):
+                damage.append(f"{path.name}:{number}: {record}")
+            elif record["kind"] in ("pick", "drop"):
+                key = record["kernel"], *_key(record["device"])
+                picks.pop(key, None)
+                if record["kind"] == "pick":
+                    picks[key] = Pick.of(record)
+    return Picks.of(picks.values(), damage)
+
+
+def load(place: Path) -> Picks:
+    """The picks of a file or of all record files in a folder; read again only when a file has changed.
+
+    Raises ``RecordError`` when there is nothing at ``place``, or it cannot be read.
+    """
+    if not place.exists():
+        raise RecordError(f"records {quote(place)}: no such file or folder", code="GPC7102")
+    stamp = []
+    for path in files(place):
+        status = path.stat()
+        stamp.append((path.name, status.st_mtime_ns, status.st_size))
+    return _load(place.resolve(), tuple(stamp))
+
+
+def shipped() -> Path:
+    """The folder of the records that come with the package."""
+    return Path(str(resources.files("gpucomp").joinpath("tuning", "records")))
+
+
+def picks_of(given: str | Path | Picks | None) -> Picks | None:
+    """What a compilation goes by: the records that it is given, then those of the configuration, then those shipped.
+
+    ``None`` where there are none. Raises ``RecordError`` for records that were asked for and cannot be read.
+    """
+    if isinstance(given, Picks):
+        return given
+    settings = config.current()
+    places = [Path(given)] if given is not None else []
+    if settings.records is not None:
+        places.append(settings.records)
+    found = [load(place) for place in places]
+    if settings.shipped_records and shipped().exists():
+        found.append(load(shipped()))
+    if not any(f.by_kernel for f in found):
+        return None
+    return (
+        found[0]
+        if len(found) == 1
+        else Picks.of([p for f in reversed(found) for ps in f.by_kernel.values() for p in ps])
+    )

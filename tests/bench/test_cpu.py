@@ -1,0 +1,233 @@
+"""``bench.cpu`` with engines that are made up: right, wrong, dying, silent, absent; and the real worker with a real model."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.cpu import __main__ as program
+from bench.cpu import peers, report
+from bench.cpu.adapters import ENGINES, MODEL
+from bench.cpu.compare import Row, compare, ratio, write_inputs
+from bench.cpu.peers import PEERS, PeerError, Worker
+from bench.cpu.worker import read_inputs
+from bench.models import build, inputs
+
+FAKE = """
+import json, os, sys, time
+import numpy as np
+how, ms = sys.argv[1], float(sys.argv[2])
+for line in sys.stdin:
+    command = json.loads(line)
+    do = command["do"]
+    if how == f"dies in {do}":
+        sys.exit("boom: out of luck")
+    if how == f"is killed in {do}":
+        os.kill(os.getpid(), 9)
+    if how == f"hangs in {do}":
+        time.sleep(60)
+    if how == f"babbles in {do}":
+        print("loading weights ...", flush=True)
+        continue
+    if do == "run":
+        right = np.arange(1.0, 8.0).reshape(1, 7)
+        results = {"wrong": [right * 1.01], "NaN": [right * np.nan], "two": [right, right], "short": [right[:, :-1]],
+                   "flat": [right[0]]}
+        np.savez(command["to"], *results.get(how, [right]))
+    answer = {"load": {"version": "1.2", "seconds": 0.5}, "run": {"outputs": 1},
+              "time": {"ms": [ms, 3 * ms, ms], "cpu_s": 0.2, "wall_s": 0.1},
+              "memory": {"resident_mb": 10.0, "peak_mb": 20.0}}[do]
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.fixture
+def together(tmp_path):
+    """Rows of fake engines: name to (behaviour, milliseconds); behaviour None: it is not installed."""
+
+    def run(engines, rounds=2):
+        def opens(name):
+            how, ms = engines[name]
+            if how is None:
+                return Worker([str(peers.python_of("onnxruntime", tmp_path / "nowhere"))], 1), 0.0
+            return Worker([sys.executable, "-c", FAKE, how, str(ms)], 1.0 if "hangs" in how else 20.0), 0.25
+
+        found = compare("m", tmp_path, list(engines), opens, threads=2, rounds=rounds, turn_s=0.0)
+        return {row.peer: row for row in found}
+
+    return run
+
+
+def test_engines_that_agree_have_times_errors_and_memory(together):
+    rows = together({"onnxruntime": ("right", 6.0), "gpucomp": ("right", 4.0)}, rounds=3)
+
+    row = rows["onnxruntime"]
+    assert row.failure == ""
+    assert (row.version, row.convert_s, row.load_s, row.error) == ("1.2", 0.25, 0.5, 0.0)
+    assert row.rounds_ms == [[6.0, 18.0, 6.0]] * 3
+    assert (row.median_ms, row.noise, row.busy) == pytest.approx((6, 0, 2))
+    assert (row.resident_mb, row.peak_mb) == (10, 20)
+    assert ratio(row, rows["gpucomp"]) == pytest.approx((1.5, 1.5, 1.5))
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("wrong", r"wrong output: relative L2 error 1\.00e-02"),
+        ("NaN", "wrong output: relative L2 error inf"),
+        ("two", "wrong output: relative L2 error inf"),
+        ("short", "wrong output: relative L2 error inf"),
+        ("dies in load", r"it died \(exit status 1\): boom: out of luck"),
+        ("dies in run", r"it died \(exit status 1\): boom"),
+        ("dies in time", r"it died \(exit status 1\): boom"),
+        ("dies in memory", r"it died \(exit status 1\): boom"),
+        ("is killed in time", r"it died \(signal 9\): without a word"),
+        ("hangs in load", "no answer in 1 s"),
+        ("hangs in time", "no answer in 1 s"),
+        ("babbles in load", "no answer but b'loading weights ...'"),
+        (None, "not installed: python -m bench.cpu setup onnxruntime"),
+    ],
+)
+def test_an_engine_that_fails_is_a_row_with_its_error_and_the_others_go_on(together, how, why):
+    rows = together({"onnxruntime": ("right", 6.0), "mnn": (how, 1.0), "gpucomp": ("right", 4.0)})
+
+    assert re.match(why, rows["mnn"].failure), rows["mnn"].failure
+    assert rows["mnn"].median_ms is None
+    assert ratio(rows["mnn"], rows["gpucomp"]) is None
+    assert [rows[name].failure for name in ("onnxruntime", "gpucomp")] == ["", ""]
+    assert [len(rows[name].rounds_ms) for name in ("onnxruntime", "gpucomp")] == [2, 2]
+
+
+def test_a_result_without_a_batch_axis_is_the_same_result(together):
+    rows = together({"onnxruntime": ("right", 6.0), "ncnn": ("flat", 1.0)})
+
+    assert rows["ncnn"].error == 0
+
+
+def test_the_first_that_runs_is_the_reference(together):
+    rows = together({"onnxruntime": ("dies in load", 1.0), "mnn": ("wrong", 2.0), "gpucomp": ("right", 3.0)})
+
+    assert rows["mnn"].error == 0
+    assert rows["gpucomp"].failure.startswith("wrong output")
+
+
+ROWS = [
+    Row(
+        "a", "onnxruntime", 2, version="1", error=0.0, rounds_ms=[[4.0], [6.0], [5.0]], cpu_s=2, wall_s=1, peak_mb=90.0
+    ),
+    Row("a", "gpucomp", 2, version="2", error=1e-7, rounds_ms=[[2.0], [2.0], [2.0]], cpu_s=2, wall_s=1),
+    Row("a", "mnn", 2, failure="it died (signal 11): a|b"),
+    Row("b", "onnxruntime", 2, version="1", error=0.0, rounds_ms=[[1.0]], cpu_s=2, wall_s=1),
+    Row("b", "gpucomp", 2, version="2", error=1e-7, rounds_ms=[[2.0]], cpu_s=2, wall_s=1),
+]
+
+
+def test_the_tables_have_ratios_their_spread_and_what_failed():
+    lines = report.markdown(ROWS).splitlines()
+
+    assert lines[0] == "| model | threads | gpucomp ms | fastest peer over gpucomp | onnxruntime | mnn |"
+    assert lines[2] == "| a | 2 | 2.00 | 2.50 (onnxruntime) | 2.50 (2.25 to 2.75) | failed |"
+    assert lines[3] == "| b | 2 | 2.00 | 0.50 (onnxruntime) | 0.50 (0.50 to 0.50) | - |"
+    assert lines[4] == "| geometric mean | | | 1.12 | 1.12 | - |"
+    assert "| a | 2 | onnxruntime | 1 | 5.000 | 20.0 | 2.00 | 0.0e+00 | 0.0 | 0.00 | - | 90 |" in lines
+    assert lines[-1] == "| a | 2 | mnn | it died (signal 11): a/b |"
+
+
+def test_the_tables_say_so_where_gpucomp_itself_failed():
+    rows = [ROWS[0], Row("a", "gpucomp", 2, failure="wrong output")]
+
+    lines = report.markdown(rows).splitlines()
+
+    assert lines[2] == "| a | 2 | failed | | |"
+    assert lines[-1] == "| a | 2 | gpucomp | wrong output |"
+
+
+def test_the_data_has_every_sample():
+    data = json.loads(json.dumps(report.as_json(ROWS, [{"batch": 1}])))
+
+    assert data["rows"][0]["rounds_ms"] == [[4.0], [6.0], [5.0]]
+    assert data["rows"][0]["ratio"] == pytest.approx([2.25, 2.5, 2.75])
+    assert data["rows"][2]["ratio"] is None
+
+
+def test_every_peer_has_an_engine_and_exact_versions():
+    assert PEERS.keys() | {"gpucomp"} == ENGINES.keys()
+    for peer in PEERS.values():
+        assert all("==" in r or r == "numpy" for r in (*peer.requirements, *peer.alone))
+
+
+def test_the_real_worker_runs_gpucomp_on_a_real_model(tmp_path):
+    options = program.parser().parse_args([
+        "run", "squeezenet1_1", "--reduced", "--peers", "gpucomp,mnn", "--rounds", "2", "--turn", "1", "--threads", "1",
+        "--out", str(tmp_path / "r" / "cpu"), "--venvs", str(tmp_path),
+    ])  # fmt: skip
+
+    code = program.run(options)
+
+    data = json.loads((tmp_path / "r" / "cpu.json").read_text())
+    assert code == 0
+    assert [(row["peer"], row["failure"]) for row in data["rows"]] == [
+        ("gpucomp", ""), ("mnn", "not installed: python -m bench.cpu setup mnn")]  # fmt: skip
+    assert all(len(one) >= 3 for one in data["rows"][0]["rounds_ms"])
+    assert data["rows"][0]["peak_mb"] >= data["rows"][0]["resident_mb"] > 5
+    assert "| squeezenet1_1 | 1 |" in (tmp_path / "r" / "cpu.md").read_text()
+    assert (tmp_path / "r" / "cpu.html").stat().st_size > 1000
+
+    both = ["merge", *[str(tmp_path / "r" / "cpu.json")] * 2, "--out", str(tmp_path / "both")]
+    assert program.merge(program.parser().parse_args(both)) == 0
+
+    merged = json.loads((tmp_path / "both.json").read_text())
+    assert merged["rows"] == data["rows"] * 2
+    assert (tmp_path / "both.md").read_text().count("2 rounds of 1 ms") == 2
+
+
+def test_a_converter_that_fails_says_why(tmp_path):
+    (tmp_path / MODEL).write_bytes(b"no model")
+    write_inputs(tmp_path, {})
+
+    with pytest.raises(PeerError, match=r"its converter failed: .*GPC3"):
+        peers.convert("gpucomp", Path(sys.executable), tmp_path, 60)
+
+
+def test_a_converter_that_hangs_is_ended(tmp_path):
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+
+    with pytest.raises(PeerError, match=r"its converter did not finish in 0\.1 s"):
+        peers.convert("mnn", slow, tmp_path, 0.1)
+
+
+def test_setup_makes_one_environment_for_peers_that_share_it(monkeypatch, tmp_path):
+    made, commands = [], []
+    monkeypatch.setattr(peers.venv, "create", lambda folder, with_pip: made.append(folder.name))
+    monkeypatch.setattr(peers.subprocess, "run", lambda command, check: commands.append(command[3:]))
+
+    peers.setup(["torch", "inductor", "ncnn"], tmp_path)
+
+    assert made == ["torch", "ncnn"]
+    assert ["install", "--quiet", "--no-deps", "pnnx==20261020"] in commands
+    assert len(commands) == 4
+
+
+def test_unknown_models_and_engines_are_named(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bench.cpu", "run", "resnet19", "--peers", "gpucomp,tensorflow"])
+
+    assert program.main() == 2
+    assert "unknown: tensorflow, resnet19" in capsys.readouterr().err
+
+
+def test_inputs_come_back_in_the_model_s_order(tmp_path):
+    graph = build("bert_base", reduced=True)
+    given = inputs(graph)
+    write_inputs(tmp_path, given)
+
+    found = read_inputs(tmp_path)
+
+    assert list(found) == list(given) == [i.name for i in graph.graph.input]
+    assert all(np.array_equal(found[name], given[name]) for name in given)

@@ -1,0 +1,142 @@
+"""``bench --profile``: every figure by hand from made-up times, and the command over the sample model."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from gpucomp.cli import profile
+from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.executable import KernelInfo
+from tests.runtime.samples import CEILINGS
+
+
+def info(operations=0, traffic=0, arithmetic="f32", family="loops"):
+    return KernelInfo("k", family, ("Mul", "Mul"), (), label="two", operations=operations, traffic=traffic,
+                      arithmetic=arithmetic)  # fmt: skip
+
+
+def one(kernel, seconds, spans=(), ceilings=CEILINGS):
+    (row,) = profile.rows([kernel], [([seconds], list(spans))], ceilings)
+    return row
+
+
+def test_a_row_has_rates_and_their_share_of_the_ceilings():
+    row = one(info(3 * 10**11, 1 << 30), 0.5, [Span(0, 0, 0.0, 0.5), Span(0, 1, 0.1, 0.4)])
+
+    assert (row.gflops, row.gbs) == pytest.approx((600, 2 * 1.073741824))
+    assert row.of_peak == pytest.approx(0.6)
+    assert row.of_copy == pytest.approx((1 << 30) / 16e9 / 0.5)
+    assert row.idle == pytest.approx(1 - 0.8 / 1.0)
+    assert row.limit == "compute"
+    assert row.floor_ms == pytest.approx(300)
+
+
+def test_the_limit_is_what_has_the_largest_share():
+    busy = [Span(0, 0, 0.0, 0.5), Span(0, 1, 0.0, 0.5)]
+
+    assert one(info(10**9, 7 << 30), 0.5, busy).limit == "bandwidth"
+    assert one(info(10**9, 1 << 30), 0.5, busy[:1]).limit == "waiting"
+
+
+@pytest.mark.parametrize("arithmetic", ["f64", "i32", ""])
+def test_the_peak_of_other_numbers_than_f32_is_not_told(arithmetic):
+    row = one(info(10**9, 1 << 20, arithmetic), 0.5)
+
+    assert row.of_peak is None
+    assert (row.gflops is None) == (arithmetic != "f64")
+
+
+def test_nothing_is_told_of_a_host_operator_but_its_time():
+    row = one(KernelInfo("Unique", "host", ("Unique",), ()), 0.25)
+
+    assert row.ms == 250
+    assert [row.operations, row.bytes, row.gflops, row.of_peak, row.gbs, row.of_copy, row.idle, row.limit,
+            row.floor_ms] == [None] * 9  # fmt: skip
+
+
+def test_without_ceilings_only_rates_are_told():
+    row = one(info(10**9, 1 << 30), 0.5, ceilings=None)
+
+    assert row.gflops == 2
+    assert (row.of_peak, row.of_copy, row.idle, row.limit) == (None,) * 4
+    assert profile.summary([row], None)[-1].startswith("Ceilings: not measured")
+
+
+def test_a_launch_that_took_no_time_has_no_rates():
+    row = one(info(10**9, 1 << 30), 0.0)
+
+    assert (row.gflops, row.gbs, row.of_copy) == (None,) * 3
+
+
+def test_times_are_medians_and_all_samples_are_kept():
+    runs = [([s, 0.25], []) for s in (0.5, 0.25, 4.0)]
+
+    first, second = profile.rows([info(), info()], runs, CEILINGS)
+
+    assert (first.ms, second.ms) == (500, 250)
+    assert first.samples_ms == (500, 250, 4000)
+    assert first.share == pytest.approx(2 / 3)
+
+
+def test_bandwidth_lies_between_the_copies_beside_it():
+    ceilings = Ceilings(1, 1.0, ((1 << 10, 8.0), (1 << 14, 4.0), (1 << 16, 1.0)), 0.0)
+
+    assert [ceilings.bandwidth(n) for n in (0, 1 << 10, 1 << 12, 1 << 14, 1 << 15, 1 << 16, 1 << 30)] == pytest.approx(
+        [8, 8, 6, 4, 2.5, 1, 1]
+    )
+
+
+def test_the_tables_show_dashes_for_what_is_not_known():
+    found = profile.rows(
+        [info(10**9, 1 << 30), KernelInfo("Unique", "host", ("Unique",), ())], [([0.5, 0.5], [])], CEILINGS
+    )
+    text = StringIO()
+    console = Console(file=text, width=200)
+
+    console.print(profile.table(found))
+    console.print(profile.by_family(found))
+
+    lines = [line.split() for line in text.getvalue().splitlines()]
+    assert lines[1][:5] == ["1", "two", "Mul*2", "loops", "500.0000"]
+    assert lines[2][-6:] == ["-"] * 6
+    assert [line[0] for line in lines[4:]] == ["loops", "host"]
+
+
+def test_a_trace_has_the_spans_of_the_median_run():
+    runs = [([s], [Span(0, t, 0.0, s) for t in range(2)]) for s in (3.0, 1.0, 2.0)]
+
+    found = profile.trace(profile.rows([info(7, 9)], runs, CEILINGS), runs, "m.onnx")
+
+    spans = [e for e in found["traceEvents"] if e["ph"] == "X"]
+    assert [(e["tid"], e["ts"], e["dur"], e["name"]) for e in spans] == [(0, 0, 2e6, "two"), (1, 0, 2e6, "two")]
+    assert {e["args"]["name"] for e in found["traceEvents"] if e["ph"] == "M"} == {"m.onnx", "thread 0", "thread 1"}
+
+
+def test_the_command_prints_and_writes_it(command, compiled, tmp_path):
+    outcome = command(
+        "bench", "model.onnx", "--trace", "t.json", "--json", "r.json", "--duration", "0", "--warmup", "0"
+    )
+
+    assert outcome.code == 0, outcome.err
+    assert "=== Profile ===" in outcome.out
+    assert "Ceilings: 2 threads, 1000.0 GFLOP/s" in outcome.out
+    report = json.loads((tmp_path / "r.json").read_text())["profile"]
+    assert [k["ms"] for k in report["kernels"]] == [250, 500]
+    assert [k["of_peak"] for k in report["kernels"]] == pytest.approx([0.4, None])
+    assert report["ceilings"]["launch_s"] == 1e-6
+    assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) == 6
+
+
+def test_a_plain_bench_has_no_profile(command, compiled):
+    outcome = command("bench", "model.onnx", "--duration", "0", "--warmup", "0")
+
+    assert "Profile" not in outcome.out
+
+
+def test_a_static_report_has_no_profile(command, compiled):
+    outcome = command("bench", "model.onnx", "--static", "--profile")
+
+    assert outcome.code == 2
+    assert "--static measures nothing" in outcome.error

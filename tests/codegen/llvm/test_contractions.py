@@ -1,0 +1,309 @@
+"""Contractions on the CPU: operands read in place, laid out at compile time or copied, beside the numpy oracle."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kernel_oracle import expected
+from kernels import conv, grouped_conv, matmul, random_inputs
+from native import Library
+from onnx_builders import model, node, value
+from tolerance import assert_matches
+
+import gpucomp
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.contraction_space import COPIED, FAMILY, PARAMS, POINTERS, STRAIGHT, contraction_form
+from gpucomp.codegen.llvm.image_lines import windows_of
+from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
+from gpucomp.errors import ScheduleError
+from gpucomp.expr.core import hole, load, select, var
+from gpucomp.ir.types import F32, I64, TensorType
+from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule.choose import choose
+from gpucomp.schedule.space import Schedule
+from gpucomp.targets import cpu
+
+V3 = cpu.named("cpu:x86-64-v3")
+
+
+def constant_weights(kernel: Kernel) -> Kernel:
+    return dataclasses.replace(kernel, constants=frozenset({1}))
+
+
+def problem_of(kernel: Kernel) -> SimpleNamespace:
+    return SimpleNamespace(**FAMILY.problem(kernel))
+
+
+def depth(kernel: Kernel) -> int:
+    assert isinstance(kernel.body, Contraction)
+    return int(np.prod([v.extent for v in kernel.body.k]))
+
+
+def check_packed(kernel: Kernel, schedules: list[Schedule], target=None) -> None:
+    """The kernel with its weights as each schedule wants them computes what it computed before."""
+    inputs = random_inputs(kernel)
+    wanted = expected(kernel, inputs)
+    kernels, arrays = {}, {}
+    for i, schedule in enumerate(schedules):
+        packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+        kernels[f"k{i}"], arrays[f"k{i}"] = kernel, inputs
+        if packing is not None:
+            packed = pack(kernel, packing)
+            kernels[f"k{i}"] = packed.kernel
+            arrays[f"k{i}"] = [*(inputs[j] for j in packed.kept), packed_constant(packed, inputs)]
+    library = Library(kernels, {f"k{i}": s for i, s in enumerate(schedules)}, target)
+    for i, schedule in enumerate(schedules):
+        for actual, want in zip(library.run(f"k{i}", arrays[f"k{i}"]), wanted, strict=True):
+            try:
+                assert_matches(actual, want, terms=depth(kernel))
+            except AssertionError as error:
+                raise AssertionError(f"{schedule}: {error}") from error
+
+
+def some_schedules(kernel: Kernel, count: int, target, **fixed: int) -> list[Schedule]:
+    """The default and ``count`` random schedules that are legal."""
+    problem = FAMILY.problem(kernel)
+    found = [FAMILY.default(SimpleNamespace(**problem), target.limits)]
+    chooser = random.Random(kernel.digest)
+    while len(found) < count + 1:
+        trial = {p.name: chooser.choice(p.choices) for p in PARAMS} | {"lanes": target.limits.vector_bytes // 4} | fixed
+        if not FAMILY.reasons(trial, problem, target.limits):
+            found.append(trial)
+    return found
+
+
+CONVOLUTIONS = {
+    "3x3 padded": conv((2, 7, 6, 19), 40, (3, 3), pad=1),
+    "3x3 strided": conv((1, 9, 11, 8), 24, (3, 3), stride=2, pad=1),
+    "5x3 dilated": conv((1, 11, 9, 7), 17, (5, 3), pad=2, dilation=2),
+    "1x1 strided": conv((1, 9, 7, 21), 35, (1, 1), stride=2),
+    "3x3 deep": conv((1, 5, 4, 150), 50, (3, 3), pad=1),
+    "grouped": grouped_conv((1, 6, 5, 27), 3, 10, (3, 3), pad=1),
+    "stem of planes": conv((2, 13, 19, 3), 21, (7, 7), stride=2, pad=3, nchw=True),
+    "stem of one plane": conv((1, 9, 37, 1), 5, (3, 5), pad=1, nchw=True),
+    "stem of pixels": conv((1, 12, 11, 4), 33, (3, 3), stride=2, pad=1),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_with_weights_laid_out_at_compile_time(name: str) -> None:
+    kernel = constant_weights(CONVOLUTIONS[name])
+
+    check_packed(kernel, some_schedules(kernel, 3, cpu.host(), pack_b=2))
+
+
+@pytest.mark.parametrize("name", ["3x3 padded", "stem of planes"])
+def test_convolutions_on_a_smaller_processor(name: str) -> None:
+    kernel = constant_weights(CONVOLUTIONS[name])
+
+    check_packed(kernel, some_schedules(kernel, 2, V3, pack_b=2), V3)
+
+
+@pytest.mark.parametrize(
+    "sizes", [((), 1, 131, 37), ((), 23, 40, 19), ((), 37, 96, 403), ((3,), 13, 24, 21), ((), 5, 3, 11)]
+)
+def test_matrix_products_with_weights_laid_out_at_compile_time(sizes: tuple[tuple[int, ...], int, int, int]) -> None:
+    batch, m, n, k = sizes
+    kernel = constant_weights(matmul(m, n, k, batch=batch))
+
+    check_packed(kernel, some_schedules(kernel, 4, cpu.host(), pack_b=2))
+
+
+@pytest.mark.parametrize("kc", [64, 96])
+def test_blocks_of_k_inside_and_across_the_taps_of_a_convolution(kc: int) -> None:
+    kernel = constant_weights(conv((1, 6, 5, 41 if kc == 96 else 150), 33, (3, 3), pad=1))
+    schedule = some_schedules(kernel, 0, cpu.host())[0] | {"kc": kc, "mr": 4, "tile_m": 8}
+
+    check_packed(kernel, [schedule, schedule | {"panels": 4, "nv": 1}, schedule | {"pack_a": 1}])
+
+
+# how operands are found
+
+
+def rows_of(kernel: Kernel) -> int:
+    return problem_of(kernel).rows
+
+
+def test_images_are_read_in_place_by_pointers_and_matrices_straight() -> None:
+    assert rows_of(CONVOLUTIONS["3x3 padded"]) == POINTERS
+    assert rows_of(CONVOLUTIONS["1x1 strided"]) == POINTERS
+    assert rows_of(conv((1, 5, 7, 9), 11, (1, 1))) == STRAIGHT
+    assert rows_of(matmul(5, 7, 9)) == STRAIGHT
+
+
+def test_images_of_few_channels_are_copied_line_by_line() -> None:
+    kernel = CONVOLUTIONS["stem of planes"]
+    windows = windows_of(kernel)
+
+    assert rows_of(kernel) == COPIED
+    assert windows is not None
+    assert (windows.stride, windows.span, windows.planes) == (2, 10, True)
+    assert windows.pixel.extent == 2 * 9 + 7
+    assert problem_of(kernel).lines == 7 * (2 * 9 + 7) * 3
+
+
+def test_no_windows_where_none_slide() -> None:
+    assert windows_of(conv((1, 5, 7, 3), 11, (1, 1))) is None  # one tap
+    assert windows_of(conv((1, 9, 9, 3), 11, (3, 3), pad=2, dilation=2)) is None  # taps apart
+    assert windows_of(matmul(5, 7, 9)) is None
+    assert windows_of(conv((1, 9, 9, 23), 11, (3, 3), nchw=True)) is None  # too many planes to interleave
+
+
+def test_computed_rows_are_no_rows_in_place() -> None:
+    kernel = matmul(5, 7, 9)
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    doubled = dataclasses.replace(kernel, body=dataclasses.replace(body, a=body.a * 2.0))
+
+    assert rows_in_place(operands_of(kernel, 1), F32) is not None
+    assert rows_in_place(operands_of(doubled, 1), F32) is None
+
+
+def test_a_guard_that_looks_at_k_inside_a_tap_copies_the_rows() -> None:
+    kernel = conv((1, 7, 6, 19), 40, (3, 3), pad=1)
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    a = select(body.k[2] < 11, body.a, 0.0)
+
+    assert rows_in_place(operands_of(dataclasses.replace(kernel, body=dataclasses.replace(body, a=a)), 1), F32) is None
+
+
+def test_columns_are_padded_only_where_memory_says_so() -> None:
+    kernel = constant_weights(matmul(5, 23, 9))
+    schedule = some_schedules(kernel, 0, cpu.host())[0] | {"nv": 1, "pack_b": 2}
+    packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+    assert packing is not None
+    packed = pack(kernel, packing).kernel
+    lanes = schedule["lanes"]
+
+    def found(of: Kernel):
+        return columns_in_place(operands_of(of, 1), F32, lanes, [t.size for t in of.params])
+
+    plain, laid_out = found(kernel), found(packed)
+
+    assert plain is not None
+    assert (plain.step, plain.padded) == (23, False)
+    assert laid_out is not None
+    assert (laid_out.step, laid_out.padded) == (lanes, True)
+
+
+def test_columns_that_lie_along_k_are_not_read_in_place() -> None:
+    assert columns_in_place(operands_of(matmul(5, 23, 9, b_transposed=True), 1), F32, 4, [999] * 4) is None
+
+
+@pytest.mark.parametrize(("ko", "ki", "kc"), [(9, 64, 384), (9, 41, 96), (1, 3072, 384), (7, 21, 8192), (9, 150, 64)])
+def test_blocks_cover_k_once(ko: int, ki: int, kc: int) -> None:
+    blocks = block_k(ko, ki, kc, 16)
+
+    assert blocks.count * blocks.length >= ko * ki
+    if blocks.chunks > 1:
+        assert blocks.count == ko * blocks.chunks
+        assert (blocks.chunks - 1) * blocks.chunk < ki <= blocks.chunks * blocks.chunk
+    else:
+        assert (blocks.count - 1) * blocks.group < ko <= blocks.count * blocks.group
+        assert blocks.length <= max(kc, ki)
+
+
+# what is refused, and what is chosen
+
+
+def test_columns_that_are_no_constant_cannot_be_laid_out() -> None:
+    kernel = matmul(5, 23, 9)
+    schedule = some_schedules(kernel, 0, cpu.host())[0] | {"pack_b": 2}
+
+    with pytest.raises(ScheduleError, match="pack_b=2: the columns are no constant"):
+        emit(kernel, schedule, cpu.host(), "k")
+
+
+def test_lines_are_refused_where_no_windows_slide() -> None:
+    kernel = matmul(5, 23, 9)
+    schedule = some_schedules(kernel, 0, cpu.host())[0] | {"pack_a": 2}
+
+    with pytest.raises(ScheduleError, match="pack_a=2: no windows slide along the rows"):
+        emit(kernel, schedule, cpu.host(), "k")
+
+
+@pytest.mark.parametrize("target", [cpu.host(), V3, cpu.named("cpu:x86-64-v2")], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *CONVOLUTIONS.values(),
+        matmul(128, 3072, 768),
+        matmul(1, 1000, 2048),
+        conv((1, 224, 224, 3), 64, (7, 7), nchw=True),
+    ],
+    ids=lambda k: k.label,
+)
+def test_defaults_are_legal_for_constants_and_for_others(kernel: Kernel, target) -> None:
+    for each in (kernel, constant_weights(kernel)):
+        problem = FAMILY.problem(each)
+
+        assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**problem), target.limits), problem, target.limits) == []
+
+
+def test_a_packed_kernel_is_computed_by_the_form_it_was_packed_for() -> None:
+    for kernel in (constant_weights(matmul(1, 131, 37)), constant_weights(conv((1, 5, 7, 9), 3, (1, 1)))):
+        choice = choose(kernel, (FAMILY,), cpu.host().limits)
+        assert choice.packing is not None
+
+        assert contraction_form(pack(kernel, choice.packing).kernel) == contraction_form(kernel) == "gemm"
+
+
+@pytest.mark.parametrize(
+    "kernel", [conv((1, 28, 28, 128), 128, (3, 3), pad=1), matmul(128, 768, 768), conv((1, 14, 14, 256), 1024, (1, 1))],
+    ids=lambda k: k.label,
+)  # fmt: skip
+@pytest.mark.parametrize("target", [V3, cpu.named("cpu:x86-64-v4")], ids=lambda t: t.name)
+def test_sums_stay_in_registers(kernel: Kernel, target) -> None:
+    kernel = constant_weights(kernel)
+    choice = choose(kernel, (FAMILY,), target.limits)
+    assert choice.packing is not None
+    text = cpu.assembly([emit(pack(kernel, choice.packing).kernel, choice.schedule, target, "k")], target)
+
+    loops = innermost_loops(text)
+    sums = choice.schedule["mr"] * choice.schedule["nv"]
+    whole = [loop for loop in loops if loop.count("vfmadd") >= sums]
+
+    assert whole, "no loop has a multiply-add for each sum"
+    for loop in whole:
+        assert not re.search(r"%[yz]mm\d+, -?\d*\(%rsp\)", loop), "a sum is written to the stack"
+
+
+def innermost_loops(assembly: str) -> list[str]:
+    """The text of every block that ends with a jump to its own label."""
+    found = []
+    for block in re.split(r"^(?=\.L\w+:)", assembly, flags=re.MULTILINE):
+        label = block.partition(":")[0]
+        if re.search(rf"\tj\w+\t{re.escape(label)}$", block, re.MULTILINE):
+            found.append(block)
+    return found
+
+
+def test_weights_are_kept_once() -> None:
+    w = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+    both = model(
+        [node("MatMul", ["x", "w"], ["h"]), node("Relu", ["h"], ["r"])],
+        [value("x", (7, 64))], [value("r", (7, 96))], {"w": w},
+    )  # fmt: skip
+    x = np.random.default_rng(1).standard_normal((7, 64)).astype(np.float32)
+
+    exe = gpucomp.compile(both, target="cpu")
+
+    assert sum(array.nbytes for array in exe.weights.values()) == w.nbytes
+    assert_matches(exe.run({"x": x})["r"], np.maximum(x.astype(np.float64) @ w, 0).astype(np.float32), terms=64)
+
+
+def test_an_index_that_is_loaded_is_no_place_to_read_rows_from() -> None:
+    i, j, k = var("i", 5), var("j", 7), var("k", 9)
+    gathered = load(0, (load(2, (i,), I64), k), F32)
+    body = Contraction((), (i,), (j,), (k,), gathered, load(1, (k, j), F32), hole("acc", F32))
+    params = (TensorType(F32, (11, 9)), TensorType(F32, (9, 7)), TensorType(I64, (5,)), TensorType(F32, (5, 7)))
+    kernel = Kernel("contraction", params, 1, body, (Store(3, (i, j), body.acc),))
+
+    assert rows_in_place(operands_of(kernel, 1), F32) is None

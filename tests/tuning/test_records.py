@@ -1,0 +1,292 @@
+"""The store of measurements: nothing that was written is lost, nothing that is broken is believed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpucomp.errors import RecordError
+from gpucomp.schedule import records as reading
+from gpucomp.tuning import records
+
+DEVICE = {"kind": "cpu", "arch": "test-lake", "name": "a processor, 3 cores"}
+
+
+def identity(n=0, **changes):
+    return {"kernel": "k" * 8, "device": DEVICE, "engine": "contraction", "configuration": {"mr": n}} | changes
+
+
+def trial(n=0, **changes):
+    fields = {"invalidity": "correct", "samples": [2e-3, 1e-3, 3e-3], "ratio": 0.5, "template": "t", "source": "s",
+              "rendered": "r", "label": "matmul", "problem": {"m": 5}}  # fmt: skip
+    return identity(n) | fields | changes
+
+
+def pick(n=0, **changes):
+    return identity(n) | {"problem": {"m": 5}, "ratio": 0.8, "template": "t", "source": "s"} | changes
+
+
+def numbers(found):
+    return [record["configuration"]["mr"] for record in found]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "records.jsonl"
+
+
+def test_what_is_written_is_read(path):
+    with records.Store(path) as store:
+        written = [store.append("trial", trial(n)) for n in range(3)]
+
+        assert store.read() == [{"schema": 1, **w} for w in written]
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+@pytest.mark.parametrize("cut", [1, 2, 9, 20, 200])
+def test_a_line_that_was_cut_off_spoils_nothing(path, cut):
+    with records.Store(path) as store:
+        for n in range(2):
+            store.append("trial", trial(n))
+    os.truncate(path, path.stat().st_size - cut)
+
+    with records.Store(path) as store:
+        store.append("trial", trial(7))
+        found = store.read()
+
+    assert numbers(found) == ([0, 1, 7] if cut == 1 else [0, 7])
+    assert len(store.damage) == (0 if cut == 1 else 1)
+
+
+def test_a_hole_of_zeros_after_a_power_failure_spoils_nothing(path):
+    with records.Store(path) as store:
+        store.append("trial", trial(0))
+    with path.open("ab") as file:
+        file.write(b"\0" * 5000)
+
+    with records.Store(path) as store:
+        store.append("trial", trial(1))
+
+        assert numbers(store.read()) == [0, 1]
+
+
+def test_no_altered_byte_is_believed(path):
+    with records.Store(path) as store:
+        store.append("trial", trial(0))
+    good = path.read_bytes()
+
+    for place in range(0, len(good) - 1, 3):
+        bad = bytearray(good)
+        bad[place] ^= 1
+        path.write_bytes(bytes(bad))
+
+        assert not [r for _, r in reading.read(path) if not isinstance(r, str)], good[place : place + 1]
+
+
+@pytest.mark.parametrize(
+    "value", [None, -1, 0, True, [], {}, "x", 1e400, [0], ["1"], [-1e-3], {"mr": 1.5}, {"mr": "2"}]
+)
+@pytest.mark.parametrize("name", ["samples", "configuration", "ratio", "device", "kernel", "kind"])
+def test_a_field_of_another_type_makes_no_record(name, value):
+    poison = {"schema": 1, "kind": "trial", "timestamp": "", **trial(0)} | {name: value}
+    text = json.dumps(poison, separators=(",", ":"))
+    line = f'{text[:-1]}{reading.SEAL}{reading.zlib.crc32(text.encode()):08x}"}}'  # the checksum is right
+
+    if name == "configuration" and value == {}:
+        return  # an engine without parameters
+    if name == "kernel" and value == "x":
+        return
+    assert isinstance(reading.unsealed(line), str)
+
+
+def test_a_writer_refuses_what_no_reader_would_take(path):
+    with records.Store(path) as store:
+        with pytest.raises(ValueError, match="samples"):
+            store.append("trial", trial(0, samples=[-1.0]))
+        with pytest.raises(ValueError, match="JSON"):
+            store.append("trial", trial(0, error=float("nan")))
+
+        assert store.read() == []
+
+
+def test_lines_of_endless_length_and_depth_are_no_records(path):
+    path.parent.mkdir()
+    deep = '{"a":' * 100_000 + "1" + "}" * 100_000
+    with path.open("w") as file:
+        file.write("x" * (3 << 20) + "\n" + deep + "\n[1]\n\n")
+    with records.Store(path) as store:
+        store.append("trial", trial(4))
+
+        assert numbers(store.read()) == [4]
+    assert len(store.damage) == 3
+
+
+def _write_many(path, worker, count):
+    with records.Store(path) as store:
+        for n in range(count):
+            store.append("trial", trial(1000 * worker + n))
+
+
+def test_writers_do_not_disturb_each_other(path):
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=_write_many, args=(path, worker, 60)) for worker in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+
+    with records.Store(path) as store:
+        found = numbers(store.read())
+
+    assert sorted(found) == sorted(1000 * worker + n for worker in range(4) for n in range(60))
+    assert store.damage == []
+
+
+def _hold(path, held):
+    file = os.open(path, os.O_RDWR)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    held.set()
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_who_holds_the_lock_and_dies_or_stops_stalls_nobody(path, how, monkeypatch):
+    monkeypatch.setattr(records, "LOCK_S", 0.2)
+    with records.Store(path) as store:
+        fork = multiprocessing.get_context("fork")
+        held = fork.Event()
+        holder = fork.Process(target=_hold, args=(path, held))
+        holder.start()
+        held.wait(10)
+        os.kill(holder.pid, how)
+        store.append("trial", trial(3))
+
+        assert numbers(store.read()) == [3]
+        holder.kill()
+        holder.join()
+
+
+def test_a_full_device_is_a_clear_error():
+    store = records.Store.__new__(records.Store)
+    store.path, store._synced, store._file = Path("/dev/full"), 0.0, os.open("/dev/full", os.O_RDWR)
+
+    with pytest.raises(RecordError, match="No space left on device; make room and go on with --resume"):
+        store.append("trial", trial(0))
+    os.close(store._file)
+
+
+FULL = """
+import resource, signal
+from pathlib import Path
+from tests.tuning.test_records import trial
+from gpucomp.errors import RecordError
+from gpucomp.tuning import records
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))
+with records.Store(Path({path!r})) as store:
+    try:
+        for n in range(100):
+            store.append("trial", trial(n))
+    except RecordError as error:
+        print(n, error)
+"""
+
+
+def test_a_file_that_may_not_grow_keeps_what_it_has(path):
+    root = Path(__file__).parents[2]
+    code = FULL.format(path=str(path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    count, message = done.stdout.split(" ", 1)
+
+    with records.Store(path) as store:
+        found = numbers(store.read())
+
+    assert found == list(range(int(count)))
+    assert len(found) > 3
+    assert store.damage == []  # the part of a line that fitted was taken back
+    assert "GPC7101" in message
+    assert "File too large" in message
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(RecordError, match="cannot be opened: Not a directory"):
+        records.Store(tmp_path / "file" / "deep" / "records.jsonl")
+
+
+# what the records say
+
+
+def test_trials_of_another_template_or_device_are_not_known():
+    found = [
+        {"kind": "trial", **trial(0)},
+        {"kind": "trial", **trial(1, template="older")},
+        {"kind": "trial", **trial(2, device=DEVICE | {"arch": "other"})},
+    ]
+
+    known = records.known(found, DEVICE | {"driver": "7"}, {"contraction": "t"})
+
+    assert [key[2] for key in known["k" * 8].trials] == [(("mr", 0),)]
+
+
+def test_what_was_launched_and_never_ended_is_a_killer():
+    found = [
+        {"kind": "launch", **identity(0)},
+        {"kind": "trial", **trial(0)},
+        {"kind": "launch", **identity(1)},
+        {"kind": "launch", **identity(2)},
+        {"kind": "release", **identity(2)},
+        {"kind": "launch", **identity(3)},
+        {"kind": "trial", **trial(3, invalidity="timeout", samples=[])},
+    ]
+
+    known = records.known(found, DEVICE, {"contraction": "t"})
+
+    assert sorted(key[2][0][1] for key in known["k" * 8].killers) == [1, 3]
+    assert sorted(key[2][0][1] for key in known["k" * 8].trials) == [0, 3]
+
+
+def test_a_merge_has_each_record_once_by_time(path, tmp_path):
+    with records.Store(path) as a, records.Store(tmp_path / "b.jsonl") as b:
+        first = a.append("trial", trial(0))
+        time.sleep(0.002)
+        second = b.append("trial", trial(1))
+        records.write(tmp_path / "c.jsonl", [second, first])
+
+    found, damage = records.everything([path, tmp_path])
+
+    assert len(found) == 4
+    assert numbers(records.merged(found)) == [0, 1]
+    assert damage == []
+
+
+def test_pruning_leaves_what_still_says_something():
+    found = [
+        {"kind": "launch", **identity(0)},
+        {"kind": "trial", **trial(0)},
+        {"kind": "launch", **identity(1)},
+        {"kind": "launch", **identity(2)},
+        {"kind": "release", **identity(2)},
+        {"kind": "trial", **trial(3, template="older")},
+        {"kind": "pick", **pick(0)},
+        {"kind": "pick", **pick(3)},
+    ]
+
+    kept = records.pruned(found, {"cpu": {"contraction": "t"}})
+
+    assert [(r["kind"], r["configuration"]["mr"]) for r in kept] == [("trial", 0), ("launch", 1), ("pick", 3)]
+
+
+def test_nothing_at_all_is_an_error_of_its_own(tmp_path):
+    with pytest.raises(RecordError, match=r"no such file, or no \.jsonl file in it"):
+        records.everything([tmp_path])

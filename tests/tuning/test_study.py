@@ -1,0 +1,330 @@
+"""The search of one kernel, by a device that is made up: nothing twice, no killer again, nothing wrong chosen."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kernel_oracle import expected
+from kernels import add_relu, matmul
+
+from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.errors import ScheduleError
+from gpucomp.kernel import Step
+from gpucomp.schedule.choose import choose
+from gpucomp.tuning import choice, records, worker
+from gpucomp.tuning.records import Known
+from gpucomp.tuning.study import Rules, Study, Tools
+from gpucomp.tuning.tasks import Candidate, Progress, Task
+from tests.tuning.fakes import TARGET, Builders, Device, Runner
+
+M, N, K = 13, 53, 11
+RULES = Rules(least=3, most=3)
+
+
+class Value:
+    """Stands for a graph value that is no constant."""
+
+    op, attrs = None, {}
+
+
+def task(kernel=None):
+    kernel = kernel or matmul(M, N, K)
+    inputs = tuple(SimpleNamespace(op=None, attrs={}) for _ in range(kernel.inputs))
+    step = Step("k", kernel, inputs, (), ())
+    found = choose(kernel, engines_of(kernel), TARGET.limits)
+    return Task(kernel, step, TARGET, engines_of(kernel), Candidate(found.family, found.schedule), found.tier, 1, 1e-3)
+
+
+def right(kernel):
+    """What every program does that does as it should."""
+
+    def compute(text, arguments, place):
+        results = expected(kernel, arguments[: kernel.inputs])
+        for array, result in zip(arguments[kernel.inputs :], results, strict=True):
+            array[...] = result
+
+    return compute
+
+
+class Table:
+    """Some legal candidates of a task; the default is the first."""
+
+    def __init__(self, task, count=40):
+        family = task.default.family
+        base = task.default.schedule
+        limits = task.target.limits
+        more = [
+            {**base, "mr": mr, "nv": nv, "panels": p} for mr in (1, 2, 3, 4) for nv in (1, 2, 3) for p in (1, 2, 3, 4)
+        ]
+        found = {task.default.key: task.default}
+        for schedule in more:
+            if not family.reasons(schedule, task.problem(family), limits):
+                found.setdefault(Candidate(family, schedule).key, Candidate(family, schedule))
+        self.rows = list(found.values())[:count]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def candidate(self, row):
+        return self.rows[row]
+
+    def row(self, key):
+        return next((n for n, c in enumerate(self.rows) if c.key == key), None)
+
+
+class InOrder:
+    """Proposes every row once; remembers what it is told."""
+
+    def __init__(self, table):
+        self.table, self.told, self.asked = table, {}, set()
+
+    def ask(self, count):
+        left = [row for row in range(len(self.table)) if row not in self.told and row not in self.asked][:count]
+        self.asked |= set(left)
+        return left
+
+    def tell(self, point, seconds):
+        assert point not in self.told, f"row {point} is told twice"
+        self.told[point] = seconds
+
+
+def study(tmp_path, device, *, subject=None, builders=None, die=lambda text: "", count=12):
+    subject = subject or task()
+    runner = Runner(worker.Runner(TARGET, device), die)
+    store = records.Store(tmp_path / "records.jsonl")
+    facts = runner.facts()
+    tools = Tools(builders or Builders(), runner, store, facts, "test", 0, RULES)
+    hashes = records.current_hashes(subject.engines)
+    known = records.known(store.read(), facts["facts"], hashes).get(subject.kernel.digest, Known())
+    table = Table(subject, count)
+    return Study(subject, table, InOrder(table), tools, known, Progress(subject))
+
+
+def texts(made, rows=None):
+    """The sources of a study's candidates, by row."""
+    return [made.render(c)[0].text for c in made.table.rows]
+
+
+def speeds(made, default=1e-3):
+    """Every source has a time of its own, the default's a millisecond."""
+    unique = sorted(set(texts(made)))
+    times = {text: 1e-3 * (0.6 + 0.05 * n) for n, text in enumerate(unique)}
+    times[texts(made)[0]] = default
+    return times
+
+
+def test_every_candidate_is_measured_once_and_told_once(tmp_path):
+    device = Device(right(matmul(M, N, K)))
+    made = study(tmp_path, device)
+    times = speeds(made)
+    device.seconds = times.__getitem__
+
+    while not made.progress.exhausted:
+        made.batch(5, math.inf)
+
+    assert len(made.tools.runner.trials) == len(set(made.tools.runner.trials)) == len(set(texts(made)))
+    assert set(made.sampler.told) == set(range(len(made.table)))
+    for row, seconds in made.sampler.told.items():
+        assert seconds == pytest.approx(times[texts(made)[row]])
+    assert made.best == pytest.approx(min(times.values()) / 1e-3)
+
+
+def test_a_second_run_measures_nothing_again(tmp_path):
+    device = Device(right(matmul(M, N, K)))
+    first = study(tmp_path, device)
+    device.seconds = speeds(first).__getitem__
+    first.batch(5, math.inf)
+
+    second = study(tmp_path, device)
+    while not second.progress.exhausted:
+        second.batch(4, math.inf)
+
+    assert not set(first.tools.runner.trials) & set(second.tools.runner.trials)
+    assert set(first.tools.runner.trials) | set(second.tools.runner.trials) == set(texts(second))
+    assert second.best == pytest.approx(min(speeds(first).values()) / 1e-3)
+    assert set(second.sampler.told) == set(range(len(second.table)))
+
+
+@pytest.mark.parametrize("how", ["killed", "timeout"])
+def test_a_candidate_that_kills_the_runner_is_never_tried_again(tmp_path, how):
+    device = Device(right(matmul(M, N, K)))
+    bad = texts(study(tmp_path, device))[4]
+    first = study(tmp_path, device, die=lambda text: how if text == bad else "")
+    first.batch(20, math.inf)
+    second = study(tmp_path, device)
+    second.batch(20, math.inf)
+
+    assert first.tools.runner.trials.count(bad) == 1
+    assert first.progress.invalid == {how: 1}
+    assert second.tools.runner.trials == []
+    assert second.sampler.told[4] is None
+
+
+def test_an_interruption_loses_no_trial_and_blames_nobody(tmp_path):
+    device = Device(right(matmul(M, N, K)))
+    stop = texts(study(tmp_path, device))[4]
+    first = study(tmp_path, device, die=lambda text: "interrupt" if text == stop else "")
+    with pytest.raises(KeyboardInterrupt):
+        first.batch(20, math.inf)
+    second = study(tmp_path, device)
+    second.batch(20, math.inf)
+
+    done = first.tools.runner.trials[:-1]
+    assert len(done) >= 3
+    assert not set(done) & set(second.tools.runner.trials)
+    assert stop in second.tools.runner.trials
+
+
+def test_one_that_was_under_way_when_everything_died_is_not_tried_again(tmp_path):
+    device = Device(right(matmul(M, N, K)))
+    first = study(tmp_path, device)
+    first.batch(3, math.inf)
+    suspect = first.table.candidate(5)
+    first.tools.store.append("launch", first._identity(suspect))  # and then the machine went down
+    second = study(tmp_path, device)
+    second.batch(20, math.inf)
+
+    assert second.render(suspect)[0].text not in second.tools.runner.trials
+    assert second.sampler.told[5] is None
+
+
+def test_what_a_compiler_refuses_is_a_record_and_no_time(tmp_path):
+    device = Device(right(matmul(M, N, K)))
+    bad = texts(study(tmp_path, device))[3]
+    made = study(tmp_path, device, builders=Builders(lambda text: "no register is left" if text == bad else ""))
+    made.batch(20, math.inf)
+
+    assert made.progress.invalid == {"compile": 1}
+    (record,) = [t for t in made.trials if t["invalidity"] == "compile"]
+    assert record["fault"] == "no register is left"
+    assert made.sampler.told[3] is None
+
+
+def test_a_schedule_that_cannot_be_rendered_is_a_record_and_no_time(tmp_path, monkeypatch):
+    device = Device(right(matmul(M, N, K)))
+    made = study(tmp_path, device)
+    rendered, bad = Task.rendered, made.table.candidate(2)
+
+    def refusing(self, candidate):
+        if candidate.key == bad.key:
+            raise ScheduleError("an odd number of rows")
+        return rendered(self, candidate)
+
+    monkeypatch.setattr(Task, "rendered", refusing)
+    made.batch(20, math.inf)
+
+    assert made.sampler.told[2] is None
+    assert made.progress.invalid == {"compile": 1}
+
+
+def test_a_default_that_is_wrong_ends_the_search_and_says_so(tmp_path):
+    made = study(tmp_path, Device(lambda text, arguments, place: None))
+
+    assert made.batch(5, math.inf) == 0
+    assert made.progress.exhausted
+    assert "the default does not pass the check" in made.fault
+    assert choice.final(made).is_default
+
+
+def test_a_deadline_ends_a_batch(tmp_path):
+    made = study(tmp_path, Device(right(matmul(M, N, K))))
+
+    made.batch(10, -math.inf)
+
+    assert len(made.tools.runner.trials) == 1  # the default, without which nothing can be judged
+
+
+def test_a_final_picks_the_fastest_and_records_how_sure_it_is(tmp_path):
+    device = Device(right(matmul(M, N, K)))
+    made = study(tmp_path, device)
+    device.seconds = speeds(made).__getitem__
+    made.batch(20, math.inf)
+
+    verdict = choice.final(made, processes=2, rounds=5)
+    fields = made.pick(verdict.candidate, verdict.fields)
+
+    assert not verdict.is_default
+    assert verdict.ratio == pytest.approx(made.best)
+    assert verdict.interval == pytest.approx((made.best, made.best))
+    assert made.tools.store.append("pick", fields)["interval"] == list(verdict.interval)
+
+
+def test_a_leader_that_is_wrong_on_other_data_does_not_win(tmp_path):
+    kernel, calls = matmul(M, N, K), []
+    device = Device(None)
+    made = study(tmp_path, device)
+    device.seconds = speeds(made).__getitem__
+    fastest = min(set(texts(made)), key=lambda text: speeds(made)[text])
+    known_input = made.data()[0][0]
+
+    def compute(text, arguments, place):
+        right(kernel)(text, arguments, place)
+        if text == fastest and not np.array_equal(arguments[0], known_input):
+            calls.append(text)
+            arguments[-1][0, 0] += 1
+
+    device.compute = compute
+    made.batch(20, math.inf)
+    assert made.render(made.leaders(1)[0])[0].text == fastest
+
+    verdict = choice.final(made, processes=2, rounds=5)
+
+    assert calls
+    assert not verdict.is_default
+    assert made.render(verdict.candidate)[0].text != fastest
+
+
+def test_kernels_without_products_are_searched_too(tmp_path):
+    kernel = add_relu(5, 37)
+    subject = task(kernel)
+    made = study(tmp_path, Device(right(kernel)), subject=subject, count=1)
+
+    made.batch(5, math.inf)
+
+    assert made.trials[0]["invalidity"] == "correct"
+
+
+# wrong kernels: each writes what it should, and then does one thing that it should not
+
+WRONG = {
+    "nothing is written": lambda k, a, p: [x.fill(np.nan) for x in a[k.inputs :]],
+    "the last row is left out": lambda k, a, p: a[-1][-1:].fill(np.nan),
+    "the last row is another's": lambda k, a, p: a[-1].__setitem__(-1, a[-1][-2]),
+    "the last column is off by one": lambda k, a, p: a[-1].__setitem__((..., -1), a[-1][..., -2]),
+    "the depth's tail is left out": lambda k, a, p: a[-1].__isub__(2 * np.outer(a[0][:, -1], a[1][-1])),
+    "one element of all is off": lambda k, a, p: a[-1].reshape(-1).__setitem__(17, a[-1].reshape(-1)[17] + 0.01),
+    "sums are f16": lambda k, a, p: a[-1].__setitem__(..., a[-1].astype(np.float16)),
+    "the relu is missing": lambda k, a, p: a[-1].__isub__(0.5),
+    "it writes behind its result": lambda k, a, p: p.arena.__setitem__(p.offset + a[-1].nbytes + 5, 0),
+    "it writes before its result": lambda k, a, p: p.arena.__setitem__(p.offset - 3, 0),
+    "it changes an input": lambda k, a, p: a[0].__setitem__((0, 0), 0.25),
+    "it reads outside of an input": lambda k, a, p: a[-1].__setitem__((0, 0), p.arena[:4].view(np.float32)[0] * 1e12),
+    "another result every time": lambda k, a, p: a[-1].__setitem__((0, 0), a[-1][0, 0] + 1e-6 * p.run),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_wrong_kernel_is_never_selected_however_fast(tmp_path, fault):
+    kernel = matmul(M, N, K)
+    device = Device(None)
+    made = study(tmp_path, device, count=6)
+    wrong = texts(made)[1]
+
+    def compute(text, arguments, place):
+        right(kernel)(text, arguments, place)
+        if text == wrong:
+            WRONG[fault](kernel, arguments, place)
+
+    device.compute = compute
+    device.seconds = lambda text: 1e-6 if text == wrong else 1e-3
+    made.batch(20, math.inf)
+
+    (record,) = [t for t in made.trials if t["invalidity"] != "correct"]
+    assert record["invalidity"] == "correctness"
+    assert record["samples"] == []
+    assert device.launched[wrong] == 0  # it was never timed
+    assert made.best == pytest.approx(1.0)
+    assert choice.final(made, processes=1, rounds=3).is_default

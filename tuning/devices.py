@@ -1,0 +1,210 @@
+"""Where candidates run: a device of each kind behind three methods. Drivers are imported when a device is opened.
+
+What is timed are the runtime's own programs. Only the process that measures opens a device.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpucomp.runtime.plan import Plan
+from gpucomp.targets.target import Target
+
+Arrays = Mapping[str, np.ndarray]
+REASONS = {  # nvmlClocksEventReasons that make a sample worthless
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+CPU_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+
+
+class Program(Protocol):
+    """A plan on an open device."""
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]: ...
+
+    def time_launches(self, inputs: Arrays, count: int) -> list[float]:
+        """Seconds of each of ``count`` executions of all launches, without transfers; one before them warms up."""
+        ...
+
+
+class Device(Protocol):
+    """``cache_bytes`` is the last cache that buffers have to leave to be cold; ``noisy`` says that its cores compile too."""
+
+    target: Target
+    cache_bytes: int
+    noisy: bool
+
+    def facts(self) -> dict[str, Any]:
+        """What results belong to: device, driver, compiler, versions."""
+        ...
+
+    def clocks(self) -> dict[str, Any]:
+        """Clocks in MHz, temperature, power and under ``held_by`` what holds the clocks back; empty where nothing tells."""
+        ...
+
+    def open(
+        self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays
+    ) -> Program: ...
+
+
+def _names(target: Target, name: str) -> dict[str, Any]:
+    return {"kind": target.kind, "arch": target.arch, "name": target.identity, "device": name}
+
+
+class Cpu:
+    """This machine's processor."""
+
+    noisy = True
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.cache_bytes = _cache_bytes()
+
+    def facts(self) -> dict[str, Any]:
+        binding = importlib.import_module("llvmlite.binding")
+        return _names(self.target, self.target.identity) | {
+            "driver": platform.release(),
+            "compiler": "llvm " + ".".join(map(str, binding.llvm_version_info)),
+            "threads": _cpu_threads(),
+        }
+
+    def clocks(self) -> dict[str, Any]:
+        return {}
+
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
+        from gpucomp.runtime.cpu import CpuProgram
+
+        return CpuProgram(plan, sources, binaries, weights)
+
+
+def _cpu_threads() -> int:
+    from gpucomp.runtime.cpu import available_threads
+
+    return available_threads()
+
+
+def _cache_bytes() -> int:
+    try:
+        text = CPU_CACHE.read_text().strip()
+    except OSError:
+        return 1 << 20
+    unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+    return int(text.rstrip("KM")) * unit
+
+
+class OpenCL:
+    """The OpenCL device of a target."""
+
+    def __init__(self, target: Target) -> None:
+        from gpucomp.targets import opencl
+
+        self._opencl = opencl
+        self._device = opencl.device_of(target)
+        self.target = target
+        self.cache_bytes = int(self._device.global_mem_cache_size) or 1 << 20
+        self.noisy = bool(self._device.type & opencl.pyopencl().device_type.CPU)
+
+    def facts(self) -> dict[str, Any]:
+        return _names(self.target, self._device.name.strip()) | {
+            "driver": self._device.driver_version,
+            "compiler": self._opencl.compiler_version(self._device),
+            "flags": list(self._opencl.FLAGS),
+        }
+
+    def clocks(self) -> dict[str, Any]:
+        return {"max_mhz": int(self._device.max_clock_frequency)}
+
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
+        from gpucomp.runtime.opencl import OpenCLProgram
+
+        return OpenCLProgram(plan, sources, binaries, weights)
+
+
+class Cuda:
+    """The current CUDA device, through cupy; ``cupy`` and ``nvml`` are the modules, for tests that have no GPU."""
+
+    noisy = False
+
+    def __init__(self, target: Target, *, cupy: Any = None, nvml: Any = None) -> None:
+        from gpucomp.runtime.cuda import import_cupy
+        from gpucomp.targets import cuda
+
+        self._cupy = cupy if cupy is not None else import_cupy()
+        self._nvml = nvml if nvml is not None else _import_nvml()
+        self._flags = list(cuda.OPTIONS)
+        self._compiler = cuda.compiler_version
+        self._facts = self._cupy.cuda.runtime.getDeviceProperties(0)
+        self.target = target
+        self.cache_bytes = int(self._facts["l2CacheSize"])
+
+    def facts(self) -> dict[str, Any]:
+        return _names(self.target, self._facts["name"].decode()) | {
+            "driver": str(self._cupy.cuda.runtime.driverGetVersion()),
+            "compiler": str(self._compiler()),
+            "flags": self._flags,
+        }
+
+    def clocks(self) -> dict[str, Any]:
+        nvml = self._nvml
+        if nvml is None:
+            return {}
+        try:
+            nvml.nvmlInit()
+            handle = nvml.nvmlDeviceGetHandleByIndex(0)
+            ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+            reasons = (ask or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+            return {
+                "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+                "memory_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+                "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+                "watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+                "held_by": [name for bit, name in REASONS.items() if reasons & bit],
+            }
+        except nvml.NVMLError:
+            return {}
+
+    def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
+        from gpucomp.runtime.cuda import CudaProgram
+
+        return _Replayed(CudaProgram(plan, sources, binaries, weights, cupy=self._cupy))
+
+
+class _Replayed:
+    """A CUDA program, timed by replays of the graph that its second run captures."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+        self._runs = 0
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        self._runs += 1
+        return dict(self._program.run(inputs))
+
+    def time_launches(self, inputs: Arrays, count: int) -> list[float]:
+        while self._runs < 2:
+            self.run(inputs)
+        return list(self._program.time_replays(count + 1)[1:])
+
+
+def _import_nvml() -> Any:
+    """The module, or ``None``: without it nobody tells of clocks."""
+    return importlib.import_module("pynvml") if importlib.util.find_spec("pynvml") is not None else None
+
+
+KINDS: Mapping[str, Callable[[Target], Device]] = {"cpu": Cpu, "opencl": OpenCL, "cuda": Cuda}
+
+
+def open_device(target: Target) -> Device:
+    """The device that runs ``target``'s kernels. Raises ``DeviceError`` when there is none."""
+    return KINDS[target.kind](target)

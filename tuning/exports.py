@@ -1,0 +1,203 @@
+"""Trials in other tools' formats: what they call fields is theirs, what stands in them is ours.
+
+t4            auto-tuning results schema T4, version 1.0.0, JSON
+kernel-tuner  Kernel Tuner's cache file, which its simulation mode replays
+optuna        an optuna journal, which its dashboard opens: needs optuna
+autotvm       AutoTVM's log, version 0.2: JSON lines
+
+Times are milliseconds in the first three and seconds in the last.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.schedule.records import Record
+
+T4_VERSION = "1.0.0"
+T4_INVALIDITY = {"killed": "runtime"}  # everything else is called as there
+KERNEL_TUNER_ERRORS = {
+    "compile": "CompilationFailedConfig",
+    "constraints": "InvalidConfig",
+    "correctness": "RuntimeFailedConfig",
+    "runtime": "RuntimeFailedConfig",
+    "timeout": "RuntimeFailedConfig",
+    "killed": "RuntimeFailedConfig",
+}
+AUTOTVM_ERRORS = {
+    "correct": 0,
+    "constraints": 1,
+    "compile": 3,
+    "runtime": 4,
+    "killed": 4,
+    "correctness": 5,
+    "timeout": 7,
+}
+AUTOTVM_FAILED_S = 1e10  # the cost of what has none
+Group = tuple[str, str, str]  # kernel, device, engine
+
+
+def groups(found: Sequence[Record]) -> dict[Group, list[Record]]:
+    """Trials by kernel, device and engine: each has one set of parameters. The last trial of a candidate counts."""
+    result: dict[Group, dict[str, Record]] = {}
+    for record in found:
+        if record["kind"] == "trial":
+            key = record["kernel"], record["device"]["name"], record["engine"]
+            result.setdefault(key, {})[json.dumps(record["configuration"], sort_keys=True)] = record
+    return {key: list(trials.values()) for key, trials in result.items()}
+
+
+def parameters(trials: Sequence[Record]) -> dict[str, list[int]]:
+    """The values that each parameter takes among ``trials``, in the order of the first one's parameters."""
+    return {name: sorted({t["configuration"][name] for t in trials}) for name in trials[0]["configuration"]}
+
+
+def milliseconds(trial: Record) -> float | None:
+    """The median of a trial's samples; ``None`` where it has no time."""
+    return 1e3 * statistics.median(trial["samples"]) if trial["invalidity"] == "correct" else None
+
+
+def t4(trials: Sequence[Record]) -> dict[str, Any]:
+    """A T4 document."""
+    names = ("timestamp", "configuration", "objectives", "times", "correctness", "measurements")
+    defaults: Mapping[str, Any] = {
+        "objectives": ["time"],
+        "times": {"runtimes": []},
+        "correctness": 0,
+        "measurements": [],
+    }
+    results = [
+        {name: trial.get(name, defaults.get(name)) for name in names}
+        | {"invalidity": T4_INVALIDITY.get(trial["invalidity"], trial["invalidity"])}
+        for trial in trials
+    ]
+    return {"schema_version": T4_VERSION, "metadata": {"environment": {"device_query": trials[0]["device"]}},
+            "results": results}  # fmt: skip
+
+
+def kernel_tuner(trials: Sequence[Record]) -> dict[str, Any]:
+    """A cache file of Kernel Tuner; ``cache`` has to be its last member."""
+    values = parameters(trials)
+    cache = {}
+    for trial in trials:
+        configuration, times = trial["configuration"], trial.get("times", {})
+        value = milliseconds(trial)
+        entry: dict[str, Any] = dict(configuration)
+        entry["time"] = KERNEL_TUNER_ERRORS.get(trial["invalidity"], "RuntimeFailedConfig") if value is None else value
+        if value is not None:
+            entry["times"] = [1e3 * s for s in trial["samples"]]
+        entry |= {
+            "compile_time": times.get("compilation_time", 0),
+            "verification_time": times.get("validation", 0),
+            "benchmark_time": times.get("benchmark", 0),
+            "strategy_time": 0,
+            "framework_time": 0,
+            "timestamp": trial["timestamp"],
+        }
+        cache[",".join(str(configuration[name]) for name in values)] = entry
+    device = trials[0]["device"]
+    return {
+        "device_name": device["name"] or device["arch"],
+        "kernel_name": trials[0]["engine"],
+        "problem_size": list(trials[0].get("problem", {}).values()),
+        "tune_params_keys": list(values),
+        "tune_params": values,
+        "objective": "time",
+        "cache": cache,
+    }
+
+
+def autotvm(trials: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """Lines of AutoTVM's log."""
+    for number, trial in enumerate(trials):
+        right = trial["invalidity"] == "correct"
+        entity = [[name, "ot", value] for name, value in trial["configuration"].items()]
+        took = 1e-3 * sum(v for v in trial.get("times", {}).values() if isinstance(v, int | float))
+        when = datetime.fromisoformat(trial["timestamp"]).timestamp()
+        costs = trial["samples"] if right else [AUTOTVM_FAILED_S]
+        yield {
+            "input": [f"{trial['device']['kind']} -model={trial['device']['arch']}", trial["engine"],
+                      list(trial.get("problem", {}).values()), {"kernel": trial["kernel"]}],
+            "config": {"index": number, "code_hash": trial["source"] or None, "entity": entity},
+            "result": [costs, AUTOTVM_ERRORS.get(trial["invalidity"], 8), took, when],
+            "version": 0.2,
+            "tvm_version": "",
+        }  # fmt: skip
+
+
+def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:
+    """One study a kernel, device and engine in a journal file; how many trials they have."""
+    try:
+        import optuna
+        from optuna.distributions import BaseDistribution, CategoricalDistribution
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError as error:
+        raise UsageError("optuna is not installed: pip install gpucomp[tune]", code="GPC2024") from error
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    count = 0
+    try:
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        for key, trials in groups.items():
+            study = optuna.create_study(storage=storage, study_name=" ".join(key), direction="minimize")
+            study.set_user_attr("device", trials[0]["device"])
+            study.set_user_attr("label", trials[0].get("label", ""))
+            space: dict[str, BaseDistribution] = {k: CategoricalDistribution(v) for k, v in parameters(trials).items()}
+            for trial in trials:
+                value = milliseconds(trial)
+                state = optuna.trial.TrialState.PRUNED if value is None else optuna.trial.TrialState.COMPLETE
+                facts: dict[str, Any] = {name: trial[name] for name in ("invalidity", "error", "ratio", "noise") if name in trial}
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        params=trial["configuration"], distributions=space, value=value, state=state, user_attrs=facts
+                    )
+                )
+                count += 1
+    finally:
+        optuna.logging.set_verbosity(before)
+    return count
+
+
+DOCUMENTS: Mapping[str, Callable[[Sequence[Record]], dict[str, Any]]] = {"t4": t4, "kernel-tuner": kernel_tuner}
+
+
+def export(found: Sequence[Record], form: str, output: Path) -> list[tuple[Path, int]]:
+    """Write ``found`` as ``form``; the files and how many trials each has.
+
+    A document has one kernel on one device by one engine: for several of them ``output`` is a folder. Raises
+    ``RecordError`` where there is no trial, or a file cannot be written.
+    """
+    split = groups(found)
+    if not split:
+        raise RecordError("no trials to export", code="GPC7104")
+    try:
+        if form == "autotvm":
+            lines = [json.dumps(line) for trials in split.values() for line in autotvm(trials)]
+            output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            return [(output, len(lines))]
+        if form == "optuna":
+            if output.exists():
+                raise RecordError(f"{quote(output)} exists: a journal would be added to", code="GPC7104")
+            return [(output, optuna_journal(split, output))]
+        written = []
+        for key, trials in split.items():
+            path = output if len(split) == 1 and output.suffix == ".json" else output / f"{_file_name(key)}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(DOCUMENTS[form](trials), separators=(",", ":")), encoding="utf-8")
+            written.append((path, len(trials)))
+    except OSError as error:
+        raise RecordError(f"{quote(output)} cannot be written: {error.strerror or error}", code="GPC7101") from None
+    return written
+
+
+def _file_name(key: Group) -> str:
+    kernel, device, engine = (re.sub(r"[^A-Za-z0-9.]+", "_", part).strip("_")[:48] for part in key)
+    return f"{engine}-{kernel[:12]}-{device or 'device'}"

@@ -1,0 +1,110 @@
+"""Messages between the coordinator and its processes: JSON with arrays beside it, and the candidates that they carry.
+
+A frame is two lengths, the JSON, then the arrays' bytes one after the other. Nothing in it names a Python object, so it
+may come from another machine. Arrays that the other side has already are sent by their digest alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import ArtifactError
+from gpucomp.ir.types import DTYPES, TensorType, dtype_of
+from gpucomp.runtime.plan import CompiledKernel
+from gpucomp.runtime.tensor_map import TensorMap
+from gpucomp.schedule.space import Geometry
+from gpucomp.tuning.setups import Subject
+
+HEAD = struct.Struct("<QQ")
+MOST = 1 << 34  # bytes of a frame
+Message = dict[str, Any]
+Arrays = Mapping[str, np.ndarray]
+
+
+def digest(array: np.ndarray) -> str:
+    """Names an array by what it holds."""
+    found = hashlib.blake2b(f"{array.dtype}{array.shape}".encode(), digest_size=16)
+    found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def packed(message: Message, arrays: Arrays) -> list[bytes | memoryview]:
+    """The parts of a frame, to be written one after the other."""
+    listed, parts = [], []
+    for name, array in arrays.items():
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        listed.append([name, dtype_of(array.dtype).name, list(array.shape), raw.nbytes])
+        parts.append(raw)
+    text = json.dumps({**message, "arrays": listed}).encode()
+    return [HEAD.pack(len(text), sum(p.nbytes for p in parts)), text, *parts]
+
+
+def unpacked(read: Callable[[int], bytes]) -> tuple[Message, dict[str, np.ndarray]]:
+    """The frame that ``read(count)`` gives. Raises ``EOFError`` at the end, ``ArtifactError`` for what is no frame."""
+    text_bytes, array_bytes = HEAD.unpack(read(HEAD.size))
+    if text_bytes + array_bytes > MOST:
+        raise ArtifactError("a message is longer than any that is sent", code="GPC7110")
+    message = json.loads(read(text_bytes))
+    arrays = {}
+    for name, dtype, shape, nbytes in message.pop("arrays"):
+        raw = np.frombuffer(bytearray(read(nbytes)), np.uint8)
+        arrays[name] = raw.view(DTYPES[dtype].numpy).reshape(shape)
+    return message, arrays
+
+
+def source_message(source: KernelSource) -> Message:
+    """What a builder needs."""
+    return {
+        "name": source.name,
+        "language": source.language,
+        "text": source.text,
+        "geometry": asdict(source.geometry),
+        "schedule": dict(source.schedule),
+        "template": source.template,
+        "programmatic": source.programmatic,
+    }
+
+
+def source_of(message: Message) -> KernelSource:
+    g = message["geometry"]
+    geometry = Geometry(**{**g, "groups": tuple(g["groups"]), "items": tuple(g["items"])})
+    return KernelSource(message["name"], message["language"], message["text"], geometry, message["schedule"],
+                        message["template"], (), message["programmatic"])  # fmt: skip
+
+
+def subject_message(subject: Subject) -> tuple[Message, dict[str, np.ndarray]]:
+    """A candidate and its arrays, by digest."""
+    named = {digest(array): array for array in subject.arrays}
+    message = {
+        "compiled": asdict(subject.compiled),
+        "text": subject.text,
+        "types": [[t.dtype.name, list(t.shape)] for t in subject.types],
+        "operands": [digest(array) for array in subject.arrays],
+        "constants": sorted(subject.constants),
+        "workspace": subject.workspace_bytes,
+        "counters": subject.counter_bytes,
+    }
+    return message, named
+
+
+def _with_tuples(message: Message) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
+
+
+def subject_of(message: Message, arrays: Arrays) -> Subject:
+    """Raises ``KeyError`` for an array that was not sent."""
+    c = message["compiled"]
+    maps = tuple(TensorMap(**_with_tuples(m)) for m in c["tensor_maps"])
+    compiled = CompiledKernel(**{**c, "groups": tuple(c["groups"]), "items": tuple(c["items"]), "tensor_maps": maps})
+    types = tuple(TensorType(DTYPES[dtype], tuple(shape)) for dtype, shape in message["types"])
+    operands = tuple(arrays[name] for name in message["operands"])
+    return Subject(compiled, message["text"], types, operands, frozenset(message["constants"]),
+                   message["workspace"], message["counters"])  # fmt: skip

@@ -1,0 +1,263 @@
+"""The store of what was measured: an append-only file of JSON lines that survives kills, full disks and other writers.
+
+Every line is written by one ``write`` at the file's end under an advisory lock, which dies with its holder; who cannot
+have it in time writes all the same. A line that was cut off stays where it is: the next one starts on a line of its
+own, and readers pass over what is no record (``gpucomp.schedule.records`` says what a line looks like).
+
+    task      a kernel and the device it is tuned on; what a model has of it
+    launch    a candidate is about to run: when nothing follows, it has killed its process
+    release   it was not run after all, or not its fault
+    trial     a candidate's samples beside the default's, or why there are none
+    pick      the candidate that the final chose for a kernel on a device
+    drop      there is none: the default stays
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpucomp.errors import RecordError, quote
+from gpucomp.schedule import records
+from gpucomp.schedule.records import Record
+
+LOCK_S = 2.0  # a stopped process may hold the lock for ever
+SYNC_S = 1.0  # between two times that the disk has everything
+NAME = "tuning.jsonl"
+
+Key = tuple[str, str, tuple[tuple[str, int], ...]]  # kernel, engine, schedule
+
+
+def key_of(record: Record) -> Key:
+    """Names a candidate of a kernel."""
+    return record["kernel"], record["engine"], tuple(sorted(record["configuration"].items()))
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Store:
+    """One file of records, open for appending. Raises ``RecordError`` where it cannot be read or written.
+
+    ``damage`` are the lines that are no records, with their numbers.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: list[str] = []
+        self._synced = time.monotonic()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._failed("cannot be opened", error) from None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _failed(self, what: str, error: OSError) -> RecordError:
+        advice = "; make room and go on with --resume" if error.errno == errno.ENOSPC else ""
+        return RecordError(f"records {quote(self.path)} {what}: {error.strerror or error}{advice}", code="GPC7101")
+
+    def read(self) -> list[Record]:
+        """All records of the file, in order."""
+        self.damage, found = [], []
+        for number, record in records.read(self.path):
+            if isinstance(record, str):
+                self.damage.append(f"line {number}: {record}")
+            else:
+                found.append(record)
+        return found
+
+    def append(self, kind: str, fields: Mapping[str, Any]) -> Record:
+        """Add a record with the time; it is in the file when this returns, whatever ends the process then."""
+        record = {"kind": kind, "timestamp": now(), **fields}
+        if fault := records.fault(record):
+            raise ValueError(f"a record of kind {kind!r}: {fault}")
+        line = records.sealed(record).encode() + b"\n"
+        try:
+            with self._locked() as mine:
+                end = os.lseek(self._file, 0, os.SEEK_END)
+                if end and os.pread(self._file, 1, end - 1) != b"\n":
+                    line = b"\n" + line  # what is there was cut off
+                self._write(line, end if mine else None)
+            if time.monotonic() - self._synced > SYNC_S:
+                self.sync()
+        except OSError as error:
+            raise self._failed("cannot be written", error) from None
+        return record
+
+    def _write(self, line: bytes, end: int | None) -> None:
+        """The whole line or, where the disk is full, nothing: a part of it is taken back if nobody else can be behind."""
+        try:
+            written = os.write(self._file, line)
+            if written < len(line):
+                os.write(self._file, line[written:])  # says why it cannot
+        except OSError:
+            if end is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, end)
+            raise
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Whether the lock could be had."""
+        deadline, mine = time.monotonic() + LOCK_S, False
+        while not mine:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                mine = True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.005)
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
+                    raise
+                break  # a file system without locks
+        try:
+            yield mine
+        finally:
+            if mine:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def sync(self) -> None:
+        with contextlib.suppress(OSError):  # a pipe or /dev/full has nothing to sync
+            os.fdatasync(self._file)
+        self._synced = time.monotonic()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            self.sync()
+            os.close(self._file)
+            self._file = -1
+
+
+def in_folder(place: Path) -> Path:
+    """The file to append to: ``place`` itself, or a file in it where it is a folder."""
+    return place if place.suffix == records.SUFFIX else place / NAME
+
+
+@dataclass
+class Known:
+    """What a file says of one kernel on one device with templates that are as they were."""
+
+    trials: dict[Key, Record] = field(default_factory=dict)
+    killers: set[Key] = field(default_factory=set)
+    pick: Record | None = None
+    dropped: bool = False
+
+
+def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[str, str]) -> dict[str, Known]:
+    """By kernel. ``hashes`` are those of the engines' templates: trials with others are stale and left out.
+
+    A killer stays one with any template: what it did once to a machine is not tried again.
+    """
+    same = {name: device[name] for name in ("kind", "arch", "name")}
+    result: dict[str, Known] = {}
+    for record in found:
+        if {name: record["device"][name] for name in same} != same:
+            continue
+        here = result.setdefault(record["kernel"], Known())
+        match record["kind"]:
+            case "launch":
+                here.killers.add(key_of(record))
+            case "release":
+                here.killers.discard(key_of(record))
+            case "trial":
+                if record["invalidity"] not in ("killed", "timeout"):
+                    here.killers.discard(key_of(record))
+                if hashes.get(record["engine"]) == record["template"]:
+                    here.trials[key_of(record)] = record
+            case "pick" | "drop":
+                here.pick = record if record["kind"] == "pick" else None
+                here.dropped = record["kind"] == "drop"
+    return result
+
+
+def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
+    """The records of files and folders, and the lines that are none. Raises ``RecordError`` where there is nothing."""
+    found: list[Record] = []
+    damage: list[str] = []
+    for place in places:
+        if not (paths := records.files(place)):
+            raise RecordError(
+                f"records {quote(place)}: no such file, or no {records.SUFFIX} file in it", code="GPC7102"
+            )
+        for path in paths:
+            for number, record in records.read(path):
+                if isinstance(record, str):
+                    damage.append(f"{path}:{number}: {record}")
+                else:
+                    found.append(record)
+    return found, damage
+
+
+def merged(found: Iterable[Record]) -> list[Record]:
+    """Each record once, by time."""
+    lines = {records.sealed(record): record for record in found}
+    return sorted(lines.values(), key=lambda r: str(r["timestamp"]))
+
+
+def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> list[Record]:
+    """Without what is superseded: releases and what they release, trials of other templates, picks replaced by later ones.
+
+    ``hashes`` are those of the engines' templates as they are, by kind of device; an engine that is not there is gone.
+    """
+    kept: dict[tuple[Any, ...], Record] = {}
+    for record in found:
+        device = tuple(record["device"][name] for name in ("kind", "arch", "name"))
+        place: tuple[Any, ...] = (device, record["kernel"])
+        current = hashes.get(record["device"]["kind"], {})
+        match record["kind"]:
+            case "task":
+                kept[*place, "task"] = record
+            case "launch":
+                kept[*place, "launch", key_of(record)] = record
+            case "release":
+                kept.pop((*place, "launch", key_of(record)), None)
+            case "trial":
+                if record["invalidity"] not in ("killed", "timeout"):
+                    kept.pop((*place, "launch", key_of(record)), None)
+                if current.get(record["engine"]) == record["template"]:
+                    kept[*place, "trial", key_of(record)] = record
+            case "pick" | "drop":
+                kept.pop((*place, "pick"), None)
+                if record["kind"] == "pick" and current.get(record["engine"]) == record["template"]:
+                    kept[*place, "pick"] = record
+    return list(kept.values())
+
+
+def write(path: Path, found: Iterable[Record]) -> None:
+    """A file of exactly these records, whole or not at all. Raises ``RecordError``."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            for record in found:
+                file.write(records.sealed(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RecordError(
+            f"records {quote(path)} cannot be written: {error.strerror or error}", code="GPC7101"
+        ) from None
+
+
+def current_hashes(engines: Iterable[Any]) -> dict[str, str]:
+    """The hash of each engine's template, by the engine's title."""
+    return {family.title: records.template_hash(family.template) for family in engines}

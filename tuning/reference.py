@@ -1,0 +1,149 @@
+"""What a kernel has to compute, in numpy: the judge of every candidate. Matrix products are summed in f64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gpucomp.expr.core import Expr, Reduce, Var, reduce, walk
+from gpucomp.expr.evaluate import REDUCE, convert, evaluate, grid_of
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Store, Window
+
+CHUNK = 1 << 22  # elements of an operand held in memory at a time
+EXACT_BYTES = 4  # of an integer whose products' sums f64 holds exactly
+
+
+def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs; elements that no store writes are those of ``before``."""
+    outputs = [array.copy() for array in before]
+    bound: dict[Expr, np.ndarray]
+    match kernel.body:
+        case Loops(domain=domain):
+            bound = dict(grid_of(domain))
+        case Contraction() as c:
+            bound = dict(grid_of(c.domain))
+            bound[c.acc] = _product(c, inputs)
+        case Window() as w:
+            bound = dict(grid_of(w.domain))
+            found = evaluate(reduce(w.op, w.window, w.value), inputs, bound)
+            bound[w.acc] = np.broadcast_to(found, tuple(v.extent for v in w.domain))
+        case Rowwise() as r:
+            bound = _statistics(r, inputs)
+        case Attention() as t:
+            bound = dict(grid_of(t.domain))
+            bound[t.acc] = _attention(t, inputs)
+    for position, store in enumerate(kernel.stores):
+        scope = bound
+        if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores:
+            rank = len(kernel.body.domain)
+            scope = {**bound, **{v: np.zeros((1,) * rank, np.int64) for v in kernel.body.cols}}
+        _scatter(store, scope, inputs, outputs[store.target - kernel.inputs])
+    return outputs
+
+
+def terms(kernel: Kernel) -> int:
+    """Numbers that are added up for an element, at most."""
+    written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
+    axes: list[Sequence[Var]] = [max(written_out, key=_points, default=())]
+    match kernel.body:
+        case Contraction(k=k):
+            axes.append(k)
+        case Rowwise(cols=cols):
+            axes.append(cols)
+        case Window(window=window):
+            axes.append(window)
+        case Attention(cols=cols, depth=depth):
+            axes += [cols, depth]
+    return math.prod(map(_points, axes))
+
+
+def _points(axes: Sequence[Var]) -> int:
+    return max(1, math.prod(v.extent for v in axes))
+
+
+def _rows(expr: Expr, axes: Sequence[Sequence[Var]], inputs: Sequence[np.ndarray], first: int, last: int) -> np.ndarray:
+    """``expr`` in f64, or i64 where f64 is not exact, one dimension a group of axes, rows ``first .. last`` of the first."""
+    bound: dict[Expr, np.ndarray] = {}
+    for position, group in enumerate(axes):
+        extents = tuple(v.extent for v in group)
+        flat = np.arange(first, last) if position == 0 else np.arange(math.prod(extents))
+        shape = [-1 if k == position else 1 for k in range(len(axes))]
+        for axis, values in zip(group, np.unravel_index(flat, extents) if extents else (), strict=True):
+            bound[axis] = values.reshape(shape)
+    sizes = (last - first, *(math.prod(v.extent for v in group) for group in axes[1:]))
+    return np.broadcast_to(evaluate(expr, inputs, bound), sizes)
+
+
+def _product(c: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """The accumulator at every point of the domain."""
+    batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (c.batch, c.m, c.n, c.k))
+    exact = c.acc.dtype.is_float or c.acc.dtype.nbytes <= EXACT_BYTES
+    wide = np.dtype(np.float64 if exact else np.int64)
+    result = np.zeros((batch, m, n), wide)
+
+    def operand(expr: Expr, span: Sequence[Var], position: int, first: int, last: int) -> np.ndarray:
+        """Rows of ``span`` by k, of batch number ``position``."""
+        here = dict(
+            zip(c.batch, np.unravel_index(position, [v.extent for v in c.batch]) if c.batch else (), strict=True)
+        )
+        bound: dict[Expr, np.ndarray] = {v: np.asarray(value).reshape(1, 1) for v, value in here.items()}
+        for number, (group, flat) in enumerate(((span, np.arange(first, last)), (c.k, np.arange(k)))):
+            values = np.unravel_index(flat, [v.extent for v in group]) if group else ()
+            for axis, place in zip(group, values, strict=True):
+                bound[axis] = place.reshape((-1, 1) if number == 0 else (1, -1))
+        found = convert(evaluate(expr, inputs, bound), c.acc.dtype)
+        return np.broadcast_to(found, (last - first, k)).astype(wide)
+
+    step = max(1, CHUNK // max(1, k))
+    if min(batch, m, n, k):
+        for number in range(batch):
+            for column in range(0, n, step):
+                right = operand(c.b, c.n, number, column, min(n, column + step)).T
+                for row in range(0, m, step):
+                    left = operand(c.a, c.m, number, row, min(m, row + step))
+                    result[number, row : row + step, column : column + step] = left @ right
+    shape = tuple(v.extent for v in c.domain)
+    return result.astype(c.acc.dtype.numpy).reshape(shape)
+
+
+def _statistics(body: Rowwise, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarray]:
+    bound: dict[Expr, np.ndarray] = dict(grid_of(body.domain))
+    columns, shape = tuple(range(len(body.rows), len(body.domain))), tuple(v.extent for v in body.domain)
+    for statistic in body.statistics:
+        values = np.broadcast_to(evaluate(statistic.value, inputs, bound), shape)
+        wide = values.astype(np.float64) if statistic.hole.dtype.is_float else values
+        total = REDUCE[statistic.op].reduce(wide, axis=columns, keepdims=True)
+        bound[statistic.hole] = total.astype(statistic.hole.dtype.numpy)
+    return bound
+
+
+def _attention(body: Attention, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    def matrix(value: Expr, *groups: Sequence[Var]) -> np.ndarray:
+        batch = math.prod(v.extent for v in body.batch)
+        return _rows(value, (body.batch, *groups), inputs, 0, batch).astype(np.float64)
+
+    dots = np.matmul(matrix(body.q, body.rows, body.depth), matrix(body.k, body.cols, body.depth).swapaxes(1, 2))
+    over = (*body.batch, *body.rows, *body.cols)
+    bound: dict[Expr, np.ndarray] = dict(grid_of(over))
+    bound[body.dot] = dots.reshape([v.extent for v in over])
+    scores = np.broadcast_to(evaluate(body.score, inputs, bound), bound[body.dot].shape)
+    scores = scores.astype(np.float64).reshape(dots.shape)
+    with np.errstate(all="ignore"):
+        power = np.exp(scores - scores.max(axis=2, keepdims=True))
+        means = np.matmul(power, matrix(body.v, body.cols, body.values)) / power.sum(axis=2, keepdims=True)
+    return means.astype(body.acc.dtype.numpy).reshape([v.extent for v in body.domain])
+
+
+def _scatter(store: Store, bound: Mapping[Expr, np.ndarray], inputs: Sequence[np.ndarray], output: np.ndarray) -> None:
+    if output.size == 0:
+        return
+    value = evaluate(store.value, inputs, bound)
+    at = [evaluate(place, inputs, bound) for place in store.index]
+    variables = [array for expr, array in bound.items() if isinstance(expr, Var)]
+    shape = np.broadcast_shapes(value.shape, *(a.shape for a in (*at, *variables)))
+    if at:
+        output[tuple(np.broadcast_to(a, shape) for a in at)] = np.broadcast_to(value, shape)
+    else:
+        output[()] = value.reshape(-1)[0] if value.size else value

@@ -1,0 +1,375 @@
+"""The search of one kernel: candidates asked for, rendered, built, checked and timed, and every one of them a record."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import GpucompError
+from gpucomp.packing import Packed, packed_constant
+from gpucomp.schedule.records import Record, source_hash, template_hash
+from gpucomp.tuning import messages
+from gpucomp.tuning.crew import Crew, Runner
+from gpucomp.tuning.measure import Rules
+from gpucomp.tuning.messages import Message
+from gpucomp.tuning.records import Known, Store
+from gpucomp.tuning.setups import subject
+from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task
+
+SAMPLE_S = 2e-3  # that a sample takes at least: as many launches as that needs
+MOST_LAUNCHES, MOST_SETS, MOST_BYTES = 64, 8, 256 << 20
+SEED = 11  # of the data that candidates are checked and timed on
+BUILD_S = 30.0  # between two looks at the builders
+RULES = Rules()
+
+
+class Sampler(Protocol):
+    """Proposes rows of a table of candidates."""
+
+    def ask(self, count: int) -> list[int]:
+        """At most ``count`` rows that were not asked for or told before; none when there are no more."""
+        ...
+
+    def tell(self, point: int, seconds: float | None) -> None:
+        """What a row takes; ``None`` for one that gives no time."""
+        ...
+
+
+class Table(Protocol):
+    """The candidates of a kernel."""
+
+    def __len__(self) -> int: ...
+
+    def candidate(self, row: int) -> Candidate: ...
+
+    def row(self, key: tuple[str, tuple[tuple[str, int], ...]]) -> int | None:
+        """The row of a candidate, by its key; ``None`` where the table has not got it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Built:
+    """A candidate as the runner takes it. ``rendered`` names its source and packing: candidates that share it are one."""
+
+    candidate: Candidate
+    source: KernelSource
+    rendered: str
+    message: Message
+    arrays: Mapping[str, np.ndarray]
+    build_s: float
+
+
+@dataclass
+class Tools:
+    """What all studies of a run share. ``facts`` is what the runner's device says of itself."""
+
+    builders: Crew
+    runner: Runner
+    store: Store
+    facts: Message
+    sampler: str
+    seed: int
+    rules: Rules = RULES
+    current: Study | None = None  # whose arrays the runner has
+
+    @property
+    def device(self) -> dict[str, Any]:
+        return dict(self.facts["facts"])
+
+
+@dataclass(eq=False)
+class Study:
+    """One task's search. ``fault`` says why there is none: the default itself does not pass the check."""
+
+    task: Task
+    table: Table
+    sampler: Sampler
+    tools: Tools
+    known: Known
+    progress: Progress
+    fault: str = ""
+    trials: list[Record] = field(default_factory=list)
+    _data: dict[int, tuple[list[np.ndarray], list[np.ndarray]]] = field(default_factory=dict)
+    _packed: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
+    _times: dict[str, float | None] = field(default_factory=dict)  # what was measured, by what was rendered
+    _waiting: dict[str, list[Candidate]] = field(
+        default_factory=dict
+    )  # what is being measured, and who else asks for it
+    _anchor: Built | None = None
+    anchor_s: float = 0.0
+
+    # data and candidates
+
+    def data(self, seed: int = SEED) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Inputs, and what the kernel has to make of them."""
+        if seed not in self._data:
+            self._data[seed] = self.task.data(seed)
+        return self._data[seed]
+
+    def close(self) -> None:
+        """Let go of the data."""
+        self._data.clear()
+        self._packed.clear()
+
+    def render(self, candidate: Candidate) -> tuple[KernelSource, Packed | None, str]:
+        """Source, packing, and a name of both. Raises ``GpucompError``."""
+        source, packed = self.task.rendered(candidate)
+        parts = source.text, repr(packed.packing if packed else None), repr(source.geometry)
+        return source, packed, hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    def assembled(
+        self, candidate: Candidate, source: KernelSource, packed: Packed | None, binary: np.ndarray, seed: int = SEED
+    ) -> tuple[Message, dict[str, np.ndarray]]:
+        """A candidate on the data of ``seed``, as a message and its arrays."""
+        inputs, _ = self.data(seed)
+        operand = None
+        if packed is not None:
+            key = seed, repr(packed.packing)
+            if key not in self._packed:
+                self._packed[key] = packed_constant(packed, inputs)
+            operand = self._packed[key]
+        found = subject(self.task.kernel, candidate.family, source, packed, inputs,
+                        constants=self.task.kernel.constants, operand=operand)  # fmt: skip
+        message, arrays = messages.subject_message(found)
+        name = messages.digest(binary)
+        return {**message, "binary": name}, {**arrays, name: binary}
+
+    def job(self, seed: int = SEED) -> tuple[Message, dict[str, np.ndarray]]:
+        """What is the same for all candidates: how often they are launched, and what is expected of them."""
+        _, wanted = self.data(seed)
+        expected = {messages.digest(array): array for array in wanted}
+        nbytes = max(1, sum(t.nbytes for t in self.task.kernel.params))
+        seconds = self.task.seconds or SAMPLE_S
+        launches = max(1, min(MOST_LAUNCHES, math.ceil(SAMPLE_S / seconds)))
+        cold = math.ceil(2 * self.tools.facts["cache_bytes"] / nbytes)
+        sets = max(1, min(launches, cold, MOST_SETS, MOST_BYTES // nbytes))
+        job = {
+            "expected": [messages.digest(array) for array in wanted],
+            "terms": self.task.terms,
+            "math": self.task.math,
+            "sets": sets,
+            "launches": launches,
+        }
+        return job, expected
+
+    # measuring
+
+    def prepare(self) -> None:
+        """The default first: it is what everything is measured by. Sets ``fault`` when it cannot be."""
+        if self.tools.current is not self:
+            self.tools.runner.forget()
+            self.tools.current = self
+        if self._anchor is not None or self.fault:
+            return
+        for built in self._build([self.task.default]):
+            self._anchor = built
+        if self._anchor is None:
+            self.fault = f"the default cannot be built: {self.trials[-1]['fault']}"
+            return
+        past = self.known.trials.get((self.task.kernel.digest, *self.task.default.key))
+        record = past if past is not None and past["samples"] else self._measure(self._anchor, default=True)
+        if record["invalidity"] != "correct":
+            self.fault = f"the default does not pass the check: {record.get('fault', record['invalidity'])}"
+            return
+        self.anchor_s = statistics.median(record["samples"])
+        self.task.seconds = self.task.seconds or self.anchor_s
+        self._tell(self.task.default, record)
+        for key, trial in self.known.trials.items():
+            row = self.table.row(key[1:])
+            if trial is not record and row is not None:
+                self._tell(self.table.candidate(row), trial)
+        for key in self.known.killers:
+            if key not in self.known.trials and (row := self.table.row(key[1:])) is not None:
+                self.sampler.tell(row, None)
+
+    def _seconds(self, record: Record) -> float | None:
+        """What a trial took, had the default been as fast as it was in its own."""
+        return record["ratio"] * self.anchor_s if record["invalidity"] == "correct" else None
+
+    def _seen(self, record: Record) -> None:
+        self.trials.append(record)
+        self.progress.trials += 1
+        if record["invalidity"] != "correct":
+            kind = record["invalidity"]
+            self.progress.invalid[kind] = self.progress.invalid.get(kind, 0) + 1
+
+    def _inform(self, candidate: Candidate, seconds: float | None) -> None:
+        row = self.table.row(candidate.key)
+        if row is not None:
+            self.sampler.tell(row, seconds)
+
+    def _tell(self, candidate: Candidate, record: Record) -> None:
+        """The sampler and everybody who asked for the same source."""
+        seconds = self._seconds(record)
+        for asked in (candidate, *self._waiting.pop(record["rendered"], ())):
+            self._inform(asked, seconds)
+        self._times[record["rendered"]] = seconds
+        self._seen(record)
+
+    def batch(self, count: int, deadline: float) -> int:
+        """Measure ``count`` candidates that nobody has; how many there were. ``deadline`` is monotonic."""
+        begin = time.monotonic()
+        self.prepare()
+        if self.fault:
+            self.progress.exhausted = True
+            return 0
+        fresh: list[Candidate] = []
+        while len(fresh) < count:
+            rows = self.sampler.ask(count - len(fresh))
+            if not rows:
+                self.progress.exhausted = True
+                break
+            for row in rows:
+                candidate = self.table.candidate(row)
+                key = (self.task.kernel.digest, *candidate.key)
+                if key in self.known.killers or candidate.key == self.task.default.key:
+                    self.sampler.tell(row, None if key in self.known.killers else self.anchor_s)
+                else:
+                    fresh.append(candidate)
+        measured = 0
+        for built in self._build(fresh):
+            if time.monotonic() > deadline:
+                break
+            self._tell(built.candidate, self._measure(built))
+            measured += 1
+        self.progress.after(self.best, time.monotonic() - begin)
+        return measured
+
+    @property
+    def best(self) -> float:
+        """The least ratio that a right candidate had."""
+        return min((t["ratio"] for t in self.trials if t["invalidity"] == "correct"), default=1.0)
+
+    def leaders(self, count: int) -> list[Candidate]:
+        """The right candidates that were fastest, the default not among them."""
+        families = {family.title: family for family in self.task.engines}
+        right = sorted((t for t in self.trials if t["invalidity"] == "correct"), key=lambda t: t["ratio"])
+        found = [Candidate(families[t["engine"]], t["configuration"]) for t in right if t["engine"] in families]
+        return [c for c in found if c.key != self.task.default.key][:count]
+
+    def built(self, candidates: Sequence[Candidate]) -> list[Built]:
+        """Those of ``candidates`` that can be built, in their order."""
+        found = {built.candidate.key: built for built in self._build(candidates, again=True)}
+        return [found[c.key] for c in candidates if c.key in found]
+
+    def _build(self, candidates: Sequence[Candidate], *, again: bool = False) -> list[Built]:
+        """Render and build. What fails is recorded; what was rendered before is told as it was, and left out."""
+        tools = self.tools
+        waiting: dict[int, tuple[Candidate, KernelSource, Packed | None, str]] = {}
+        for candidate in candidates:
+            try:
+                source, packed, name = self.render(candidate)
+            except GpucompError as error:
+                self._failed(candidate, "compile", error.message, "", "")
+                continue
+            if not again and name in self._times:
+                self._inform(candidate, self._times[name])
+                continue
+            if not again and name in self._waiting:
+                self._waiting[name].append(candidate)
+                continue
+            self._waiting.setdefault(name, [])
+            job = {"do": "build", "source": messages.source_message(source)}
+            waiting[tools.builders.submit(job, {})] = candidate, source, packed, name
+        found: list[Built] = []
+        while waiting:
+            for number, (answer, arrays) in tools.builders.gather(BUILD_S):
+                if number not in waiting:
+                    continue  # of a batch that was given up
+                candidate, source, packed, name = waiting.pop(number)
+                if "invalidity" in answer:
+                    kind = "compile" if answer["invalidity"] == "killed" else answer["invalidity"]
+                    self._failed(candidate, kind, answer["fault"], source_hash(source.text, NAME), name)
+                    continue
+                message, all_arrays = self.assembled(candidate, source, packed, arrays["binary"])
+                found.append(Built(candidate, source, name, message, all_arrays, answer["seconds"]))
+        order = {c.key: k for k, c in enumerate(candidates)}
+        return sorted(found, key=lambda b: order[b.candidate.key])
+
+    def _failed(self, candidate: Candidate, kind: str, fault: str, source: str, name: str) -> None:
+        fields = self._fields(candidate, source) | {"invalidity": kind, "fault": fault[:500], "samples": []}
+        self._tell(candidate, self.tools.store.append("trial", fields | {"rendered": name}))
+
+    def _measure(self, built: Built, *, default: bool = False) -> Record:
+        """One candidate on the device. It is in the records before it runs: should it end everything, it is known."""
+        tools = self.tools
+        identity = self._identity(built.candidate)
+        common, expected = self.job()
+        assert self._anchor is not None
+        anchor = None if default else self._anchor
+        best = self.best if self.trials else math.inf
+        job = {**common, "do": "trial", "candidate": built.message, "anchor": anchor.message if anchor else None}
+        job |= {"best": min(best, 1e9), "rules": asdict(tools.rules)}
+        arrays = {**(anchor.arrays if anchor else {}), **expected, **built.arrays}
+        tools.store.append("launch", identity)
+        begin = time.monotonic()
+        try:
+            answer, _ = tools.runner.ask(job, arrays)
+        except BaseException:  # Ctrl-C: it is not to blame
+            tools.store.append("release", identity)
+            raise
+        took = time.monotonic() - begin
+        fields = self._fields(built.candidate, source_hash(built.source.text, NAME))
+        fields |= _outcome(answer, built.build_s, took) | {"rendered": built.rendered}
+        return tools.store.append("trial", fields)
+
+    def _identity(self, candidate: Candidate) -> dict[str, Any]:
+        return {
+            "kernel": self.task.kernel.digest,
+            "device": self.tools.device,
+            "engine": candidate.family.title,
+            "configuration": dict(candidate.schedule),
+        }
+
+    def _fields(self, candidate: Candidate, source: str) -> dict[str, Any]:
+        return {
+            **self._identity(candidate),
+            "label": self.task.label,
+            "problem": dict(self.task.problem(candidate.family)),
+            "template": template_hash(candidate.family.template),
+            "source": source,
+            "tuner": self.tools.sampler,
+            "seed": self.tools.seed,
+        }
+
+    def pick(self, candidate: Candidate, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a record that says: this one. ``facts`` are how that was found."""
+        source, _, _ = self.render(candidate)
+        return self._fields(candidate, source_hash(source.text, NAME)) | dict(facts)
+
+
+def _outcome(answer: Message, build_s: float, took: float) -> dict[str, Any]:
+    """An answer as fields of a trial: those of Kernel Tuner's T4, and everything else that is known."""
+    invalidity = answer.get("invalidity", "runtime")
+    samples = answer.get("samples", [])
+    validation = answer.get("validation_s", 0.0)
+    right = invalidity == "correct"
+    found: dict[str, Any] = {
+        "invalidity": invalidity,
+        "correctness": int(right),
+        "samples": samples,
+        "anchors": answer.get("anchors", []),
+        "objectives": ["time"],
+        "times": {
+            "compilation_time": 1e3 * build_s,
+            "validation": 1e3 * validation,
+            "benchmark": 1e3 * max(0.0, took - validation),
+            "framework": 0.0,
+            "search_algorithm": 0.0,
+            "runtimes": [1e3 * s for s in samples],
+        },
+        "measurements": [{"name": "time", "value": 1e3 * statistics.median(samples), "unit": "ms"}] if right else [],
+    }
+    names = ("fault", "error", "check", "ratio", "throttled", "ended", "clocks", "noise")
+    found |= {name: answer[name] for name in names if answer.get(name) is not None}
+    if not math.isfinite(found.get("noise", 0.0)):
+        del found["noise"]
+    return found

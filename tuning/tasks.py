@@ -1,0 +1,241 @@
+"""What there is to tune in a model: its distinct kernels, what each has of the latency, and which one to go on with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace
+
+import numpy as np
+
+from gpucomp.codegen import back_end
+from gpucomp.codegen.source import KernelSource
+from gpucomp.compiler import Lowered
+from gpucomp.ir.graph import constant_value
+from gpucomp.ir.types import BOOL, I8, U8
+from gpucomp.kernel import Contraction, Kernel, Step
+from gpucomp.packing import Packed, pack
+from gpucomp.schedule.analytic import operations
+from gpucomp.schedule.choose import Choice, choose
+from gpucomp.schedule.space import Family, Problem, Schedule
+from gpucomp.targets.target import Target
+from gpucomp.tuning import reference
+from gpucomp.tuning.setups import poisoned
+
+NAME = "k0"  # of a kernel that is measured: its source is then the same whatever the model calls it
+SMALL_BYTES = 100  # quantized values are drawn from 0 .. 99
+USELESS = 0.5  # of what is expected: more of it not finite, and the check would see nothing
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute a kernel: an engine and its schedule."""
+
+    family: Family
+    schedule: Schedule
+
+    @property
+    def key(self) -> tuple[str, tuple[tuple[str, int], ...]]:
+        return self.family.title, tuple(sorted(self.schedule.items()))
+
+
+@dataclass(eq=False)
+class Task:
+    """A distinct kernel of a model on a target: family, sizes, element types and epilogue are all in its digest.
+
+    launches   how often a run of the model launches it
+    seconds    that one launch takes in the untuned model
+    """
+
+    kernel: Kernel
+    step: Step
+    target: Target
+    engines: tuple[Family, ...]
+    default: Candidate
+    tier: str
+    launches: int = 1
+    seconds: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return self.kernel.label or self.kernel.family
+
+    @property
+    def weight(self) -> float:
+        """Seconds of a run of the untuned model."""
+        return self.launches * self.seconds
+
+    @property
+    def flops(self) -> float:
+        return operations(self.kernel)
+
+    @property
+    def math(self) -> str:
+        return self.kernel.body.math if isinstance(self.kernel.body, Contraction) else "strict"
+
+    @cached_property
+    def terms(self) -> int:
+        return reference.terms(self.kernel)
+
+    def problem(self, family: Family) -> Problem:
+        return family.problem(self.kernel)
+
+    def rendered(self, candidate: Candidate) -> tuple[KernelSource, Packed | None]:
+        """The candidate's source, as the compiler would render it. Raises ``ScheduleError`` for one that cannot run."""
+        family = candidate.family
+        s, p = SimpleNamespace(**candidate.schedule), SimpleNamespace(**self.problem(family))
+        packing = family.packing(self.kernel, s, p)
+        packed = pack(self.kernel, packing) if packing else None
+        kernel = packed.kernel if packed else self.kernel
+        render = back_end(self.target.language)[1]
+        return render(kernel, candidate.schedule, self.target, NAME, family), packed
+
+    def data(self, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Inputs and what the kernel makes of them: the model's constants, normal numbers.
+
+        Where most of the results would be no numbers (logarithms of what is below zero, say), their magnitudes.
+        """
+        found, wanted = self._data(seed, positive=False)
+        if _useless(wanted):
+            found, wanted = self._data(seed, positive=True)
+        return found, wanted
+
+    def _data(self, seed: int, *, positive: bool) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        rng = np.random.default_rng(seed)
+        found = []
+        for value, type in zip(self.step.inputs, self.kernel.params, strict=False):
+            array = constant_value(value)
+            if array is None and type.dtype.is_float:
+                drawn = rng.standard_normal(type.shape, np.float32)
+                array = (np.abs(drawn) + 0.1 if positive else drawn).astype(type.dtype.numpy)
+            elif array is None and type.dtype in (I8, U8):
+                array = rng.integers(0, SMALL_BYTES, type.shape).astype(type.dtype.numpy)
+            elif array is None:  # to index by, perhaps
+                array = rng.integers(0, 2, type.shape).astype(np.bool_ if type.dtype is BOOL else type.dtype.numpy)
+            found.append(np.ascontiguousarray(array))
+        return found, reference.expected(self.kernel, found, poisoned(self.kernel))
+
+
+def _useless(wanted: Sequence[np.ndarray]) -> bool:
+    floats = [array.astype(np.float64) for array in wanted if array.dtype.kind not in "iub"]
+    total = sum(array.size for array in floats)
+    return total > 0 and sum(int(np.count_nonzero(~np.isfinite(a))) for a in floats) > USELESS * total
+
+
+def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
+    """The distinct kernels of a model, in order of first appearance, with the schedules they have untuned."""
+    engines_of = back_end(target.language)[0]
+    found: dict[str, Task] = {}
+    for step in lowered.unpacked:
+        kernel = step.kernel
+        if kernel is None or 0 in [t.size for t in kernel.params[kernel.inputs :]]:
+            continue
+        if kernel.digest in found:
+            found[kernel.digest].launches += 1
+            continue
+        engines = engines_of(kernel, target.features)
+        choice: Choice = choose(kernel, engines, target.limits)
+        default = Candidate(choice.family, choice.schedule)
+        found[kernel.digest] = Task(kernel, step, target, engines, default, choice.tier)
+    return list(found.values())
+
+
+# which task to go on with
+
+HOPE = 0.15  # part of a kernel's time that a first batch is expected to save
+MEMORY = 0.5  # of that expectation, after a batch that saved nothing
+ENOUGH = 0.001  # part of the model's time: a batch that promises less is not worth its while
+
+
+@dataclass(eq=False)
+class Progress:
+    """How the search of one task goes.
+
+    best     its least ratio to the default
+    hope     part of its time that the next batch is expected to save: halved by batches that save nothing
+    """
+
+    task: Task
+    best: float = 1.0
+    hope: float = HOPE
+    trials: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    exhausted: bool = False
+    invalid: dict[str, int] = field(default_factory=dict)
+
+    def after(self, best: float, seconds: float) -> None:
+        """A batch has come to an end."""
+        saved = max(0.0, 1 - best / self.best)
+        self.hope = MEMORY * self.hope + (1 - MEMORY) * saved
+        self.best = min(self.best, best)
+        self.batches += 1
+        self.seconds += seconds
+
+    @property
+    def gain(self) -> float:
+        """Seconds of a run of the model that the next batch is expected to save."""
+        return 0.0 if self.exhausted else self.task.weight * self.best * self.hope
+
+    @property
+    def cost(self) -> float:
+        """Seconds that a batch takes."""
+        return self.seconds / self.batches if self.batches else 1.0
+
+
+def following(progress: Sequence[Progress], *, enough: float = ENOUGH) -> Progress | None:
+    """The task whose next batch promises the most for its time; ``None`` when none is worth it.
+
+    A task that nothing is known of goes first, the heaviest of them before the others. The idea of spending by the
+    expected gain of the whole is Ansor's task scheduler (Zheng et al., OSDI 2020); expectation by halving is ours.
+    """
+    total = sum(p.task.weight for p in progress)
+    worth = [p for p in progress if p.gain > enough * total]
+    fresh = [p for p in worth if not p.batches]
+    if fresh:
+        return max(fresh, key=lambda p: p.gain)
+    return max(worth, key=lambda p: p.gain / p.cost, default=None)
+
+
+def forecast(progress: Sequence[Progress], seconds: float) -> float:
+    """Seconds of a run that a search of ``seconds`` more would save, if every hope came true in the mean."""
+    ahead = [_Ahead(p.gain, p.cost) for p in progress if p.gain > 0]
+    saved = 0.0
+    while ahead and seconds > 0:
+        chosen = max(ahead, key=lambda a: a.gain / a.cost)
+        saved, seconds = saved + chosen.gain, seconds - chosen.cost
+        chosen.gain *= MEMORY
+        if chosen.gain < 1e-12:
+            return saved
+    return saved
+
+
+@dataclass(eq=False)
+class _Ahead:
+    gain: float
+    cost: float
+
+
+def latency(progress: Sequence[Progress]) -> float:
+    """Seconds of the kernels of a run, with the best of each."""
+    return sum(p.task.weight * p.best for p in progress)
+
+
+def shares(tasks: Sequence[Task]) -> Iterator[tuple[Task, float]]:
+    """Each task and its part of the untuned model's kernels, the heaviest first."""
+    total = sum(task.weight for task in tasks) or 1.0
+    for task in sorted(tasks, key=lambda t: -t.weight):
+        yield task, task.weight / total
+
+
+def weigh(tasks: Sequence[Task], names: Mapping[str, str], launches: Sequence[tuple[str, float]]) -> None:
+    """Give every task its seconds, from a profile: (name of the launch, seconds) of each; ``names`` are digests by launch."""
+    found: dict[str, list[float]] = {}
+    for name, seconds in launches:
+        if name in names:
+            found.setdefault(names[name], []).append(seconds)
+    for task in tasks:
+        times = found.get(task.kernel.digest, [])
+        task.seconds = math.fsum(times) / len(times) if times else 0.0

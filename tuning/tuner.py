@@ -1,0 +1,371 @@
+"""Tuning a model: its tasks, the search where it pays, the finals, and the model with and without what they chose."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpucomp import compiler, targets
+from gpucomp.compiler import Lowered
+from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.runtime.executable import Executable
+from gpucomp.runtime.inputs import random_inputs
+from gpucomp.schedule.records import Pick, Picks
+from gpucomp.targets.target import Target
+from gpucomp.tuning import choice, draw, records
+from gpucomp.tuning.choice import Comparison, Verdict
+from gpucomp.tuning.crew import Builders, Runner, required
+from gpucomp.tuning.records import Known, Store
+from gpucomp.tuning.study import RULES, Sampler, Study, Table, Tools
+from gpucomp.tuning.tasks import ENOUGH, Progress, Task, following, forecast, tasks_of, weigh
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+BATCH = 8
+PROFILES = 7
+MODEL_S = 3.0  # of whole models in turn
+MODEL_ROUNDS = 40
+MODEL_LIMIT_S = 300.0
+RESERVED = 0.3  # of a budget at most, for finals and whole models
+FINAL_S = 8.0  # that a task's final takes, about
+TEN_MINUTES = 600.0
+FOREVER = 1e9
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may ask for.
+
+    budget     seconds, for everything; ``None`` for no end but that nothing is worth it any more
+    trials     of all tasks together; ``None`` for no end but that
+    sampler    who proposes
+    builders   processes that build
+    lock       a file that is locked while anything is timed
+    whole      whether the model is run with and without the picks: off for a kernel on its own
+    """
+
+    budget: float | None = None
+    trials: int | None = None
+    sampler: str = "random"
+    seed: int = 0
+    builders: int = 0
+    resume: bool = False
+    lock: Path | None = None
+    whole: bool = True
+
+
+@dataclass(eq=False)
+class State:
+    """How far a run is: what a console shows. ``phase`` is ``search``, ``final``, ``model`` or ``done``."""
+
+    studies: Sequence[Study]
+    phase: str = "search"
+    current: Study | None = None
+    trials: int = 0
+    started: float = field(default_factory=time.monotonic)
+    deadline: float = FOREVER
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def progress(self) -> list[Progress]:
+        return [study.progress for study in self.studies]
+
+    @property
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return self.deadline - time.monotonic()
+
+
+Watch = Callable[[State], None]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of it.
+
+    untuned_s   seconds of a run of the untuned model, in turn with the tuned one
+    comparison  the tuned model's time over the untuned one's
+    forecast_s  seconds of a run that ten more minutes are expected to save
+    """
+
+    executable: Executable
+    picks: Picks
+    state: State
+    untuned_s: float
+    comparison: Comparison
+    forecast_s: float
+    records: Path
+
+
+@dataclass(eq=False)
+class _Model:
+    """The model in all its builds."""
+
+    lowered: Lowered
+    target: Target
+    precision: str
+    folder: Path
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    _paths: dict[frozenset[str], Path] = field(default_factory=dict)
+
+    def path(self, names: frozenset[str], picks: Picks | None) -> Path:
+        """The file of the model with ``picks``, which ``names`` names."""
+        if names not in self._paths:
+            path = self.folder / f"model{len(self._paths)}.gpuc"
+            exe = self.executable(picks)
+            exe.save(path)
+            self.inputs = self.inputs or random_inputs(exe.inputs)
+            self._paths[names] = path
+        return self._paths[names]
+
+    def executable(self, picks: Picks | None) -> Executable:
+        lowered = compiler.again(self.lowered, self.target, picks)
+        return compiler.finish(lowered, self.target, self.precision, lambda stage, done, total: None)
+
+
+def tasks_in(
+    model: str | Path | bytes | ModelProto,
+    target: Target,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+) -> tuple[Lowered, list[Task]]:
+    """A model lowered for a target, untuned, and its tasks. Raises as ``gpucomp.compile``."""
+    lowered = compiler.lower(model, target, shapes, None, precision, keep_fp32)
+    return lowered, tasks_of(lowered, target)
+
+
+def tune(
+    model: str | Path | bytes | ModelProto,
+    *,
+    target: str = "auto",
+    budget: float | None = None,
+    trials: int | None = None,
+    records: str | Path = "tuning-records",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    options: Options | None = None,
+    watch: Watch | None = None,
+) -> Tuned:
+    """Search schedules for a model's kernels on the device that is here.
+
+    budget   seconds for everything; without it and without ``trials`` the search ends when nothing promises 0.1 % more
+    trials   measurements of all kernels together
+    records  a folder, or a .jsonl file: all measurements go there, and what is there is not measured again; give it to
+             ``gpucomp.compile``
+    options  everything else that ``Options`` has
+    watch    called with the ``State`` as the search goes on
+
+    Raises as ``gpucomp.compile``; ``RecordError`` where records cannot be read or written.
+    """
+    device = targets.resolve(target)
+    chosen = replace(options or Options(), budget=budget, trials=trials)
+    place = Path(records)
+    lowered, tasks = tasks_in(model, device, shapes=shapes, precision=precision, keep_fp32=keep_fp32)
+    return search(lowered, tasks, device, place, chosen, precision=precision, watch=watch or (lambda state: None))
+
+
+def search(
+    lowered: Lowered,
+    tasks: Sequence[Task],
+    target: Target,
+    place: Path,
+    options: Options,
+    *,
+    precision: str = "fp32",
+    watch: Watch = lambda state: None,
+) -> Tuned:
+    """``tune`` from a lowered model on."""
+    path = records.in_folder(place)
+    if options.resume and not path.exists():
+        raise RecordError(f"--resume: there are no records {quote(path)}", code="GPC7103")
+    if not tasks:
+        raise UsageError("the model has no kernel to tune", code="GPC2020")
+    begin = time.monotonic()
+    with (
+        Store(path) as store,
+        tempfile.TemporaryDirectory(prefix="gpucomp-tune-") as folder,
+        _crew(target, options, store) as tools,
+    ):
+        model = _Model(lowered, target, precision, Path(folder))
+        _weigh(model, tasks, tools)
+        studies = _studies(tasks, tools, options)
+        deadline = FOREVER if options.budget is None else begin + options.budget
+        state = State(studies, deadline=deadline, started=begin)
+        _search(state, options, watch)
+        _finals(state, watch)
+        untuned_s, comparison = _whole(state, model, tools, options, watch)
+        picks = _record(state, tools)
+        state.phase = "done"
+        watch(state)
+        more = forecast(state.progress, TEN_MINUTES)
+        return Tuned(model.executable(picks), picks, state, untuned_s, comparison, more, path)
+
+
+@contextmanager
+def _crew(target: Target, options: Options, store: Store) -> Iterator[Tools]:
+    count = options.builders or min(16, len(os.sched_getaffinity(0)))
+    builders, runner = Builders(target.name, count), Runner(target.name, lock=options.lock)
+    try:
+        yield Tools(builders, runner, store, runner.facts(), options.sampler, options.seed, RULES)
+    finally:
+        builders.close()
+        runner.close()
+
+
+def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
+    """Seconds of each task's launches in the untuned model."""
+    path = model.path(frozenset(), None)
+    job = {"do": "profile", "path": str(path), "runs": PROFILES}
+    answer, _ = tools.runner.ask(job, model.inputs, limit=MODEL_LIMIT_S)
+    required(answer)
+    steps = model.lowered.unpacked
+    names = {step.name: step.kernel.digest for step in steps if step.kernel is not None}
+    launches = _launch_names(model)
+    weigh(tasks, names, list(zip(launches, answer["seconds"], strict=True)))
+
+
+def _launch_names(model: _Model) -> list[str]:
+    """Of the untuned plan, in order."""
+    exe = model.executable(None)
+    return [launch.name for launch in exe.plan.launches]
+
+
+def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Study]:
+    hashes: dict[str, str] = {}
+    for task in tasks:
+        hashes |= records.current_hashes(task.engines)
+    known = records.known(tools.store.read(), tools.device, hashes)
+    found = []
+    for number, task in enumerate(tasks):
+        digest = task.kernel.digest
+        here = known.get(digest, Known())
+        if digest not in known:
+            fields = {"kernel": digest, "device": tools.device, "label": task.label, "text": task.kernel.text}
+            problem = dict(task.problem(task.default.family))
+            tools.store.append("task", {**fields, "problem": problem, "launches": task.launches})
+        table, sampler = _sampler(task, options, number)
+        found.append(Study(task, table, sampler, tools, here, Progress(task)))
+    return found
+
+
+def _sampler(task: Task, options: Options, number: int) -> tuple[Table, Sampler]:
+    table = draw.Table(task, options.seed)
+    return table, draw.Random(table, options.seed + number)
+
+
+def space_size(task: Task, options: Options) -> int:
+    """Candidates of a task that a search proposes from."""
+    return len(_sampler(task, options, 0)[0])
+
+
+def _search(state: State, options: Options, watch: Watch) -> None:
+    """Batches, each for the task that promises the most, until budget, trials or hope come to an end."""
+    reserve = 0.0
+    if options.budget is not None:
+        reserve = min(RESERVED * options.budget, FINAL_S * len(state.studies) + 4 * MODEL_S)
+    enough = ENOUGH if options.trials is None else 0.0
+    studies = {id(study.progress): study for study in state.studies}
+    while state.left > reserve:
+        wanted = BATCH if options.trials is None else min(BATCH, options.trials - state.trials)
+        chosen = following(state.progress, enough=enough) if wanted > 0 else None
+        if chosen is None:
+            return
+        study = state.current = studies[id(chosen)]
+        watch(state)
+        state.trials += study.batch(wanted, state.deadline - reserve)
+        watch(state)
+
+
+def _finals(state: State, watch: Watch) -> None:
+    """The heaviest tasks first: for those that the budget does not reach, everything stays as it is."""
+    state.phase = "final"
+    total = sum(s.task.weight * (1 - s.best) for s in state.studies)
+    for study in sorted(state.studies, key=lambda s: -s.task.weight * (1 - s.best)):
+        state.current = study
+        watch(state)
+        digest = study.task.kernel.digest
+        if state.left < FINAL_S / 2 or not total:
+            state.verdicts[digest] = choice.default_of(study)
+        else:
+            state.verdicts[digest] = choice.final(study)
+        study.close()
+        watch(state)
+
+
+def _picks(state: State, names: frozenset[str], tools: Tools) -> Picks:
+    """The final's picks for the kernels ``names``; defaults are not among them."""
+    found = []
+    for study in state.studies:
+        digest = study.task.kernel.digest
+        verdict = state.verdicts.get(digest)
+        if digest in names and verdict is not None and not verdict.is_default:
+            fields = study.pick(verdict.candidate, verdict.fields)
+            here = {name: fields["device"][name] for name in ("kind", "arch", "name")}
+            found.append(Pick.of({**fields, "device": here}))
+    return Picks.of(found)
+
+
+def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: Watch) -> tuple[float, Comparison]:
+    """Drop what does not help the model; its untuned seconds, and the tuned model over it."""
+    state.phase, state.current = "model", None
+    watch(state)
+    total = sum(study.task.weight for study in state.studies) or 1.0
+    gains = {
+        study.task.kernel.digest: study.task.weight * (1 - verdict.ratio) / total
+        for study in state.studies
+        if not (verdict := state.verdicts[study.task.kernel.digest]).is_default
+    }
+    anchors: list[float] = []
+    if not options.whole:
+        state.kept = frozenset(gains)
+        return 0.0, Comparison([])
+
+    def compare(anchor: frozenset[str], others: frozenset[str]) -> Comparison:
+        paths = [str(model.path(names, _picks(state, names, tools) if names else None)) for names in (anchor, others)]
+        tools.runner.fresh()
+        tools.current = None
+        job = {"do": "models", "paths": paths, "rounds": MODEL_ROUNDS, "seconds": MODEL_S}
+        answer, _ = tools.runner.ask(job, model.inputs, limit=MODEL_LIMIT_S)
+        if not anchor:
+            anchors.extend(answer.get("anchors", []))
+        watch(state)
+        return Comparison([row[1] for row in answer.get("rows", [])])
+
+    state.kept, comparison = choice.kept(gains, compare)
+    for study in state.studies:
+        digest = study.task.kernel.digest
+        if digest in gains and digest not in state.kept:
+            state.verdicts[digest] = choice.default_of(study, state.verdicts[digest].finalists)
+    return float(np.median(anchors)) if anchors else 0.0, comparison
+
+
+def _record(state: State, tools: Tools) -> Picks:
+    """A pick for every kernel that was searched, the default's too: no other kernel's record is to answer for it."""
+    for study in state.studies:
+        if study.trials and not study.fault:
+            verdict = state.verdicts[study.task.kernel.digest]
+            tools.store.append("pick", study.pick(verdict.candidate, verdict.fields))
+    return _picks(state, state.kept, tools)
+
+
+def summary(state: State) -> dict[str, Any]:
+    """Counts for messages: trials, valid ones, tasks."""
+    trials = [t for s in state.studies for t in s.trials]
+    return {
+        "trials": len(trials),
+        "valid": sum(t["invalidity"] == "correct" for t in trials),
+        "tasks": len(state.studies),
+    }

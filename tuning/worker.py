@@ -1,0 +1,248 @@
+"""The process that builds, or that has the device and measures: ``python -m gpucomp.tuning.worker ROLE TARGET``.
+
+It answers one message after another until its input ends, and it dies with the process that started it. It knows no
+models and no searches: what it is sent is data. A job that fails says so; one that kills the process says nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gpucomp import targets
+from gpucomp.errors import DeviceLostError, GpucompError
+from gpucomp.targets.target import Target
+from gpucomp.tuning import devices, measure, messages
+from gpucomp.tuning.checks import RUNS, VERSION, error_of, run_checked
+from gpucomp.tuning.messages import Arrays, Message
+from gpucomp.tuning.setups import Setup, arrange
+
+PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
+BUILDERS_NICE = 10
+WARM_RUNS = 3
+MODEL_SAMPLE_S = 5e-3  # that a sample of a whole model takes at least
+Answer = tuple[Message, Arrays]
+
+
+class Builder:
+    """Sources to machine code."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        os.nice(BUILDERS_NICE)
+
+    def build(self, job: Message, arrays: Arrays) -> Answer:
+        source = messages.source_of(job["source"])
+        begin = time.perf_counter()
+        binary = build(source, self._target)
+        seconds = time.perf_counter() - begin
+        return {"seconds": seconds}, {"binary": np.frombuffer(binary, np.uint8)}
+
+
+def build(source: Any, target: Target) -> bytes:
+    """Not by the cache: thousands of candidates are built once each, and that a compiler hangs on one is to be seen."""
+    from gpucomp.targets import cpu, cuda, opencl
+
+    match target.kind:
+        case "cpu":
+            return cpu.build([source], target)
+        case "opencl":
+            return opencl.build(source, target)
+    return cuda.build(source, target)
+
+
+class Runner:
+    """The device. Arrays that were sent once stay until ``forget``; the anchor's program stays open."""
+
+    def __init__(self, target: Target, device: devices.Device | None = None) -> None:
+        self._device = device or devices.open_device(target)
+        self._arrays: dict[str, np.ndarray] = {}
+        self._anchor: tuple[str, Any, Setup] | None = None
+
+    def facts(self, job: Message, arrays: Arrays) -> Answer:
+        device = self._device
+        facts = {"facts": device.facts(), "clocks": device.clocks()}
+        return {**facts, "cache_bytes": device.cache_bytes, "noisy": device.noisy}, {}
+
+    def forget(self, job: Message, arrays: Arrays) -> Answer:
+        self._arrays.clear()
+        self._anchor = None
+        return {}, {}
+
+    def trial(self, job: Message, arrays: Arrays) -> Answer:
+        """Check a candidate, then time it beside the anchor. ``invalidity`` says why there is no time."""
+        self._arrays.update(arrays)
+        begin = time.perf_counter()
+        program, made = self._opened(job["candidate"], job)
+        error, fault = self._check(program, made, job)
+        checked = time.perf_counter() - begin
+        answer: Message = {"error": error if np.isfinite(error) else None, "check": VERSION, "validation_s": checked}
+        if fault:
+            return {**answer, "invalidity": "correctness", "fault": fault}, {}
+        anchor = self._anchored(job, program, made)
+        found = measure.measure(
+            self._sampler(program, made), self._sampler(*anchor), best=job["best"], rules=measure.Rules(**job["rules"]),
+            held_back=self._held_back,
+        )  # fmt: skip
+        answer |= {"samples": found.samples, "anchors": found.anchors, "throttled": found.throttled}
+        answer |= {"ended": found.ended, "clocks": self._device.clocks()}
+        if not found.samples:
+            return {**answer, "invalidity": "runtime", "fault": "the device holds its clocks back"}, {}
+        return {**answer, "invalidity": "correct", "ratio": found.ratio, "noise": found.noise}, {}
+
+    def compare(self, job: Message, arrays: Arrays) -> Answer:
+        """Candidates in turn, the first of which is the anchor: rows of ratios. Each is checked again, on its own data."""
+        self._arrays.update(arrays)
+        runs, faults = [], []
+        for candidate in job["candidates"]:
+            program, made = self._opened(candidate, job)
+            faults.append(self._check(program, made, job)[1])
+            runs.append(self._sampler(program, made))
+        if any(faults):
+            return {"rows": [], "faults": faults}, {}
+        rows = measure.in_turn(runs, job["rounds"], job["seconds"], held_back=self._held_back)
+        return {"rows": rows, "faults": faults, "clocks": self._device.clocks()}, {}
+
+    def models(self, job: Message, arrays: Arrays) -> Answer:
+        """Whole models from files in turn, the first of which is the anchor: rows of ratios, and the anchor's seconds."""
+        from gpucomp.runtime.executable import load
+
+        runs: list[Callable[[], float]] = []
+        anchors: list[float] = []
+        repeats = 0
+        for path in job["paths"]:
+            exe = load(path)
+            inputs = {spec.name: arrays[spec.name] for spec in exe.inputs}
+
+            begin = time.perf_counter()
+            for _ in range(WARM_RUNS):
+                exe.run(inputs)
+            repeats = repeats or max(1, round(MODEL_SAMPLE_S * WARM_RUNS / (time.perf_counter() - begin)))
+
+            def run(exe: Any = exe, inputs: Arrays = inputs, first: bool = not runs, repeats: int = repeats) -> float:
+                begin = time.perf_counter()
+                for _ in range(repeats):
+                    exe.run(inputs)
+                seconds = (time.perf_counter() - begin) / repeats
+                if first:
+                    anchors.append(seconds)
+                return seconds
+
+            runs.append(run)
+        rows = measure.in_turn(runs, job["rounds"], job["seconds"], held_back=self._held_back)
+        return {"rows": rows, "anchors": anchors, "clocks": self._device.clocks()}, {}
+
+    def profile(self, job: Message, arrays: Arrays) -> Answer:
+        """Seconds of each launch of a model: medians of ``runs`` runs."""
+        from gpucomp.runtime.executable import load
+
+        exe = load(job["path"])
+        inputs = {spec.name: arrays[spec.name] for spec in exe.inputs}
+        found = [[seconds for _, seconds in exe.profile(inputs)] for _ in range(job["runs"])]
+        begin = time.perf_counter()
+        exe.run(inputs)
+        return {"seconds": np.median(found, axis=0).tolist(), "latency": time.perf_counter() - begin}, {}
+
+    def _held_back(self) -> bool:
+        return bool(self._device.clocks().get("held_by"))
+
+    def _opened(self, candidate: Message, job: Message) -> tuple[Any, Setup]:
+        subject = messages.subject_of(candidate, self._arrays)
+        made = arrange(subject, self._device.target, sets=job["sets"], launches=job["launches"])
+        binary = self._arrays[candidate["binary"]].tobytes()
+        binaries = {subject.compiled.binary: binary}
+        return self._device.open(made.plan, made.sources, binaries, made.weights), made
+
+    def _check(self, program: Any, made: Setup, job: Message) -> tuple[float, str]:
+        outputs, fault = run_checked(program, made, RUNS)
+        worst = 0.0
+        for output, name in zip(outputs, job["expected"], strict=True):
+            error, wrong = error_of(output, self._arrays[name], job["terms"], job["math"])
+            worst, fault = max(worst, error), fault or wrong
+        return worst, fault
+
+    def _anchored(self, job: Message, program: Any, made: Setup) -> tuple[Any, Setup]:
+        """The default's program; the candidate itself, where it is the default."""
+        wanted = job["anchor"]
+        if wanted is None:
+            return program, made
+        name = wanted["binary"]
+        if self._anchor is None or self._anchor[0] != name:
+            self._anchor = (name, *self._opened(wanted, job))
+        return self._anchor[1:]
+
+    @staticmethod
+    def _sampler(program: Any, made: Setup) -> Callable[[], float]:
+        count = len(made.plan.launches)
+        return lambda: program.time_launches(made.inputs, 1)[0] / count
+
+
+ROLES: Mapping[str, type[Builder] | type[Runner]] = {"build": Builder, "run": Runner}
+JOBS = {"build": ("build",), "run": ("facts", "forget", "trial", "compare", "models", "profile")}
+INVALIDITY = {"build": "compile", "run": "runtime"}
+
+
+def answered(role: str, server: Any, job: Message, arrays: Arrays) -> Answer:
+    """What a job gives; its error as data where it raises one that is meant for people."""
+    if job["do"] not in JOBS[role]:
+        return {"error": f"no such job: {job['do']!r}", "code": "GPC1000"}, {}
+    try:
+        return getattr(server, job["do"])(job, arrays)
+    except DeviceLostError as error:
+        return {"invalidity": INVALIDITY[role], "fault": error.message[:500], "code": error.code, "lost": True}, {}
+    except GpucompError as error:
+        return {"invalidity": INVALIDITY[role], "fault": error.message[:500], "code": error.code}, {}
+    except MemoryError as error:
+        return {"invalidity": INVALIDITY[role], "fault": f"out of memory: {error}"[:500], "lost": True}, {}
+
+
+def serve(role: str, target: str, source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer what comes from ``source`` until it ends."""
+
+    def read(count: int) -> bytes:
+        parts: list[bytes] = []
+        while count:
+            part = source.read(count)
+            if not part:
+                raise EOFError
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    server: Any = None
+    while True:
+        try:
+            job, arrays = messages.unpacked(read)
+        except EOFError:
+            return
+        try:
+            server = server or ROLES[role](targets.resolve(target))
+            answer, results = answered(role, server, job, arrays)
+        except GpucompError as error:
+            answer, results = {"invalidity": "runtime", "fault": error.message, "code": error.code, "dead": True}, {}
+        for part in messages.packed(answer, results):
+            sink.write(part)
+        sink.flush()
+
+
+def main(role: str, target: str, parent: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator ends its processes itself
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != int(parent):
+        return  # it died before it could be heard of
+    faulthandler.enable()
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    serve(role, target, sys.stdin.buffer, sink)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
