@@ -26,6 +26,7 @@ from gpucomp.tuning.samplers import SAMPLERS
 HERE = Path(__file__).parent
 KERNEL_TUNER = "kernel_tuner>=1.5"
 SHOWN = ("model", "tpe", "genetic", "random")  # lines of the plot, with the best strategy of Kernel Tuner
+TRANSFER = BUDGETS[:3]  # trials of a search that has records to start from
 COLOURS = ("#1b6ac9", "#d1495b", "#3f9b4b", "#888888", "#b07d12")
 
 Curves = dict[str, dict[str, np.ndarray]]  # engine -> file -> fraction of the optimum [seeds, trials]
@@ -60,7 +61,7 @@ def transfer(spaces: Sequence[Recorded], seeds: int) -> list[dict[str, object]]:
     for space in spaces:
         for other in spaces:
             if other is not space and other.candidates.names == space.candidates.names:
-                found = replay(space, trials=BUDGETS[-1], seeds=seeds, others=[other])
+                found = replay(space, trials=TRANSFER[-1], seeds=seeds, others=[other])
                 rows.append({"file": space.name, "prior": other.name, **found.fraction_of_optimum})
                 print(f"{space.name} after {other.name}: {found.fraction_of_optimum}", file=sys.stderr, flush=True)
     return rows
@@ -169,7 +170,6 @@ def write(
     cost: Mapping[str, Sequence[float]],
     seeds: int,
 ) -> None:
-    budgets = [str(b) for b in BUDGETS]
     text = [
         "# Searches of recorded spaces under equal budgets",
         "",
@@ -185,11 +185,11 @@ def write(
         "",
         "## With the records of one other device",
         "",
-        f"| file | records of | {' | '.join(budgets)} |",
-        f"|---|---|{'---|' * len(budgets)}",
+        f"| file | records of | {' | '.join(map(str, TRANSFER))} |",
+        f"|---|---|{'---|' * len(TRANSFER)}",
     ]
     for row in pairs:
-        cells = " | ".join(f"{row[b]:.3f}" for b in budgets)
+        cells = " | ".join(f"{row[str(b)]:.3f}" for b in TRANSFER)
         text.append(f"| {name(str(row['file']))} | {name(str(row['prior']))} | {cells} |")
     (output / "tuning_lab.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     summary = {

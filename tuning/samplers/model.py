@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -27,15 +26,14 @@ from gpucomp.tuning.space import Candidates
 
 FIRST = 16  # points of the first spread
 SPREAD_AMONG = 1000  # points it is chosen from
-NAMED = 6  # points taken from records of others first: their two fastest, and what is spread among
-FASTEST = 1 / 40  # this share of all that they found fastest
+NAMED = 6  # points taken from records of others first: their fastest
 FIRST_BESIDES = 6  # points of the spread that follows them
 POOL = 4096  # points that are compared with each other; of a larger space these many are drawn, anew at every fit
 ELITE = 6  # whose neighbours are always among them
 REFIT = 8  # measurements between two fits, at first
 MEMBERS = 512  # measurements a process is conditioned on: the fastest half, and a sample of the others
 FITTED = 128  # measurements its scales are fitted to: the fastest
-LENGTH = 0.7  # median of the prior of a feature's length scale
+LENGTH = 0.5  # median of the prior of a feature's length scale
 UNDER_WAY = 256  # points asked for since the last fit that the processes are conditioned on besides
 JUDGED = 128  # measurements that the chance of running is learned from: the latest, half of them failures at most
 DOUBT = 4.0  # measurements' worth of belief that points run
@@ -124,10 +122,8 @@ class ModelSampler:
         default = [] if self.candidates.default is None else [self.candidates.default]
         if self.prior is None:
             return default + spread(self.x, FIRST, self.rng)
-        fastest = np.array(self.prior.fastest(max(NAMED, int(FASTEST * len(self.x)))))
-        named = fastest[spread(self.x[fastest], NAMED, self.rng, start=[0, 1])].tolist()
-        # and a few others, without which nobody would know that it is wrong
-        return default + named + spread(self.x, FIRST_BESIDES, self.rng)
+        # a few others besides, without which nobody would know that the prior is wrong
+        return default + self.prior.fastest(NAMED) + spread(self.x, FIRST_BESIDES, self.rng)
 
     def _one(self) -> int:
         while self._first:
@@ -228,13 +224,13 @@ class ModelSampler:
         return self._chances
 
 
-def spread(x: np.ndarray, count: int, rng: np.random.Generator, *, start: Sequence[int] = ()) -> list[int]:
-    """Rows of ``x`` far from each other: ``start``, or a random row, then always the farthest of a random sample."""
+def spread(x: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
+    """Rows of ``x`` far from each other: a random one, then always the farthest from those before, of a random sample."""
     among = rng.permutation(len(x))[:SPREAD_AMONG]
     if not len(among):
         return []
-    chosen = [row for row in start if row < len(x)] or [int(among[0])]
-    distance = np.min([((x[among] - x[row]) ** 2).sum(1) for row in chosen], axis=0)
+    chosen = [int(among[0])]
+    distance = ((x[among] - x[among[0]]) ** 2).sum(1)
     while len(chosen) < count and distance.max() > 0:
         chosen.append(int(among[np.argmax(distance)]))
         distance = np.minimum(distance, ((x[among] - x[chosen[-1]]) ** 2).sum(1))
