@@ -129,7 +129,9 @@ def test_builders_build_and_survive_their_own_death():
     builders = Builders("cpu", 2, patience=Patience(first=90))
     try:
         numbers = [builders.submit({"do": "build", "source": source}, {}) for _ in range(2)]
-        broken = builders.submit({"do": "build", "source": source | {"text": source["text"].replace("ret void", "ret nonsense")}}, {})
+        broken = builders.submit(
+            {"do": "build", "source": source | {"text": source["text"].replace("ret void", "ret nonsense")}}, {}
+        )
         found = {}
         while len(found) < 3:
             found |= dict(builders.gather(60))
