@@ -6,7 +6,7 @@ import hashlib
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -214,8 +214,8 @@ class Study:
         self._times[record["rendered"]] = seconds
         self._seen(record)
 
-    def batch(self, count: int, deadline: float) -> int:
-        """Measure ``count`` candidates that nobody has; how many there were. ``deadline`` is monotonic."""
+    def batch(self, count: int, in_time: Callable[[], bool] = lambda: True) -> int:
+        """Measure ``count`` candidates that nobody has, as long as it is ``in_time``; how many there were."""
         begin = time.monotonic()
         self.prepare()
         if self.fault:
@@ -236,7 +236,7 @@ class Study:
                     fresh.append(candidate)
         measured = 0
         for built in self._build(fresh):
-            if time.monotonic() > deadline:
+            if not in_time():
                 break
             self._tell(built.candidate, self._measure(built))
             measured += 1

@@ -75,6 +75,7 @@ class State:
     deadline: float = FOREVER
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
+    waited: Callable[[], float] = lambda: 0.0
 
     @property
     def progress(self) -> list[Progress]:
@@ -82,8 +83,8 @@ class State:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left."""
-        return self.deadline - time.monotonic()
+        """Seconds of the budget that are left; what was spent waiting for others to measure does not count."""
+        return self.deadline + self.waited() - time.monotonic()
 
 
 Watch = Callable[[State], None]
@@ -203,7 +204,7 @@ def search(
         _weigh(model, tasks, tools)
         studies = _studies(tasks, tools, options)
         deadline = FOREVER if options.budget is None else begin + options.budget
-        state = State(studies, deadline=deadline, started=begin)
+        state = State(studies, deadline=deadline, started=begin, waited=lambda: tools.runner.waited)
         _search(state, options, watch)
         _finals(state, watch)
         untuned_s, comparison = _whole(state, model, tools, options, watch)
@@ -283,7 +284,7 @@ def _search(state: State, options: Options, watch: Watch) -> None:
             return
         study = state.current = studies[id(chosen)]
         watch(state)
-        state.trials += study.batch(wanted, state.deadline - reserve)
+        state.trials += study.batch(wanted, lambda: state.left > reserve)
         watch(state)
 
 

@@ -177,7 +177,7 @@ def test_a_kernel_is_measured_by_real_processes(tmp_path, monkeypatch):
                 return source, packed
 
             monkeypatch.setattr(subject, "rendered", rendered)
-            made.batch(10, float("inf"))
+            made.batch(10)
             verdict = choice.final(made, processes=1, rounds=3, seconds=0.1)
     finally:
         builders.close()
