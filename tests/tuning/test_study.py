@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,11 +30,18 @@ class Value:
     op, attrs = None, {}
 
 
-def task(kernel=None):
-    kernel = kernel or matmul(M, N, K)
+KERNEL = matmul(M, N, K)
+
+
+@cache
+def chosen(kernel):
+    return choose(kernel, engines_of(kernel), TARGET.limits)
+
+
+def task(kernel=KERNEL):
     inputs = tuple(SimpleNamespace(op=None, attrs={}) for _ in range(kernel.inputs))
     step = Step("k", kernel, inputs, (), ())
-    found = choose(kernel, engines_of(kernel), TARGET.limits)
+    found = chosen(kernel)
     return Task(kernel, step, TARGET, engines_of(kernel), Candidate(found.family, found.schedule), found.tier, 1, 1e-3)
 
 
@@ -102,9 +110,15 @@ def study(tmp_path, device, *, subject=None, builders=None, die=lambda text: "",
     return Study(subject, table, InOrder(table), tools, known, Progress(subject))
 
 
-def texts(made, rows=None):
+_texts: dict = {}
+
+
+def texts(made):
     """The sources of a study's candidates, by row."""
-    return [made.render(c)[0].text for c in made.table.rows]
+    key = made.task.kernel.digest, len(made.table)
+    if key not in _texts:
+        _texts[key] = [made.render(c)[0].text for c in made.table.rows]
+    return _texts[key]
 
 
 def speeds(made, default=1e-3):
