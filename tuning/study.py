@@ -26,6 +26,7 @@ from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task
 
 SAMPLE_S = 2e-3  # that a sample takes at least: as many launches as that needs
 MOST_LAUNCHES, MOST_SETS, MOST_BYTES = 64, 8, 256 << 20
+TRIES = 2  # of the default, without which nothing can be judged; of anything else one
 SEED = 11  # of the data that candidates are checked and timed on
 BUILD_S = 30.0  # between two looks at the builders
 RULES = Rules()
@@ -169,13 +170,17 @@ class Study:
             self.tools.current = self
         if self._anchor is not None or self.fault:
             return
+        name = self.task.kernel.digest, *self.task.default.key
+        if name not in self.known.trials and self.known.killers.get(name, 0) >= TRIES:
+            self.fault = f"the default was launched {TRIES} times without an end"
+            return
         for built in self._build([self.task.default]):
             self._anchor = built
         if self._anchor is None:
             self.fault = f"the default cannot be built: {self.trials[-1]['fault']}"
             return
-        past = self.known.trials.get((self.task.kernel.digest, *self.task.default.key))
-        record = past if past is not None and past["samples"] else self._measure(self._anchor, default=True)
+        past = self.known.trials.get(name)
+        record = past if past is not None else self._measure(self._anchor, default=True)
         if record["invalidity"] != "correct":
             self.fault = f"the default does not pass the check: {record.get('fault', record['invalidity'])}"
             return
@@ -187,7 +192,7 @@ class Study:
             if trial is not record and row is not None:
                 self._tell(self.table.candidate(row), trial)
         for key in self.known.killers:
-            if key not in self.known.trials and (row := self.table.row(key[1:])) is not None:
+            if key not in self.known.trials and key != name and (row := self.table.row(key[1:])) is not None:
                 self.sampler.tell(row, None)
 
     def _seconds(self, record: Record) -> float | None:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import time
 from collections import Counter
 
 from gpucomp.tuning import records
@@ -15,7 +16,7 @@ from tests.tuning.test_study import KERNEL, Table, right, study, task, texts
 KILLS = 12
 
 
-def _search(folder, killers, pause):
+def _search(folder, killers):
     """One coordinator: it searches to the end, says what it has, and dies of a killer."""
     said = os.open(folder / "said", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     append = records.Store.append
@@ -29,7 +30,7 @@ def _search(folder, killers, pause):
     def die(text):
         if text in killers:
             os.kill(os.getpid(), signal.SIGKILL)
-        pause()
+        time.sleep(0.003)
         return ""
 
     records.Store.append = telling
@@ -47,8 +48,7 @@ def test_a_coordinator_that_is_killed_again_and_again_loses_nothing(tmp_path):
         folder.mkdir()
         killers = set(draw.sample(sources[1:], 2))
         while True:
-            event = fork.Event()
-            child = fork.Process(target=_search, args=(folder, killers, lambda: event.wait(0.003)))
+            child = fork.Process(target=_search, args=(folder, killers))
             child.start()
             child.join(draw.uniform(0.01, 0.25))
             if child.is_alive():
@@ -79,8 +79,7 @@ def _check(folder, killers):
             assert not trials[name]
         elif launches[name] == 0:
             assert name in trials or _shares_its_source(subject, text, found)
-        if name != str(sorted(subject.default.schedule.items())):
-            assert launches[name] <= 1
+        assert launches[name] <= 1 or candidate.key == subject.default.key
 
 
 def _shares_its_source(subject, text, found):

@@ -204,6 +204,26 @@ def test_one_that_was_under_way_when_everything_died_is_not_tried_again(tmp_path
     assert second.sampler.told[5] is None
 
 
+def test_a_default_that_was_under_way_is_tried_once_more_and_then_no_more(tmp_path):
+    device = Device(right(KERNEL))
+    for tries in range(3):
+        made = study(tmp_path, device, die=lambda text: "killed")
+        made.batch(3)
+        assert made.progress.exhausted
+        assert len(made.tools.runner.trials) == (1 if tries < 1 else 0)
+
+    with records.Store(tmp_path / "other" / "records.jsonl") as store:
+        fields = made._identity(made.task.default)
+        store.append("launch", fields)
+    assert study(tmp_path / "other", device).batch(3) == 3
+    with records.Store(tmp_path / "more" / "records.jsonl") as store:
+        for _ in range(2):
+            store.append("launch", fields)
+    made = study(tmp_path / "more", device)
+    assert made.batch(3) == 0
+    assert "launched 2 times without an end" in made.fault
+
+
 def test_what_a_compiler_refuses_is_a_record_and_no_time(tmp_path):
     device = Device(right(matmul(M, N, K)))
     bad = texts(study(tmp_path, device))[3]
