@@ -181,8 +181,9 @@ class ModelSampler:
         if len(told) > MEMBERS:
             slower = np.array(told[MEMBERS // 2 :])
             told = told[: MEMBERS // 2] + self.rng.choice(slower, MEMBERS // 2, replace=False).tolist()
-        under_way = [p for p in np.flatnonzero(self.ledger.taken).tolist() if p not in self.ledger.seconds]
-        members = told + under_way[-UNDER_WAY:]
+        known = {*self.ledger.seconds, *self.ledger.failed}
+        under_way = [p for p in np.flatnonzero(self.ledger.taken).tolist() if p not in known]
+        members = told + under_way[-UNDER_WAY // 2 :]  # half is room for those that follow
         rows = self._rows(told)
         fitted = told[:FITTED]
         logs = np.log([self.ledger.seconds[p] for p in fitted])
