@@ -111,6 +111,13 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return p.acc_words * s.vector * (s.tile_y * s.tile_x + p.weighted * weights + line) + OTHER_REGISTERS
 
 
+def registers_ahead(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """``registers`` with the next row of the image, which ptxas asks for early where rows are written out, come what may."""
+    d = SimpleNamespace(**window(s, p))
+    ahead = p.acc_words * s.vector * d.columns if s.unroll and d.rows > 1 else 0
+    return registers(s, p) + ahead
+
+
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while registers are plenty: it reads all rows of the image and all weights ahead."""
     d = SimpleNamespace(**window(s, p))
@@ -129,7 +136,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     written = s.tile_y * s.tile_x * p.taps_x * (p.taps_y if s.unroll else 1)
     if written > MAX_WRITTEN:
         yield f"{written} multiply-adds written out, the source would be too long for a compiler to end in seconds"
-    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
+    if limits.warp > 1 and (used := registers_ahead(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
@@ -207,5 +214,5 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 FAMILY = Family(
     "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
-    registers=registers
+    registers=registers_ahead
 )  # fmt: skip

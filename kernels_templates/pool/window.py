@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 from gpucomp.codegen.depthwise import Sliding, pooling_of
 from gpucomp.kernel import Kernel
-from gpucomp.kernels_templates.depthwise.space import PARAMS, default, derive, geometry, objections, registers, sizes_of
+from gpucomp.kernels_templates.depthwise.space import (
+    PARAMS,
+    default,
+    derive,
+    geometry,
+    objections,
+    registers_ahead,
+    sizes_of,
+)
 from gpucomp.schedule.space import Family
 
 
@@ -23,5 +31,5 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 FAMILY = Family(
     "pool", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
-    registers=registers
+    registers=registers_ahead
 )  # fmt: skip
