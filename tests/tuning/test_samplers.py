@@ -174,7 +174,7 @@ def test_more_measurements_than_a_process_takes(monkeypatch):
 
 
 def test_fits_stay_rare_however_many_points_failed(monkeypatch):
-    """Failures are no members: a search among hundreds of them is as fast as any."""
+    """Hundreds of failures do not fill the room of the processes: a search among them is as fast as any."""
     monkeypatch.setattr(model, "UNDER_WAY", 16)
     space = table(*[[a, b] for a in range(30) for b in range(20)])
     seconds = np.where(space.values[:, 1] % 4 > 0, np.nan, 1.0 + space.values[:, 0])

@@ -22,7 +22,10 @@ FREE = 4096  # free points that a proposal is compared with, of a larger space a
 
 
 class TpeSampler:
-    """Multivariate TPE over the levels of the parameters, as categories: as integers it found less. Raises ``UsageError`` without optuna (``gpucomp[tune]``)."""
+    """Multivariate TPE over the levels of the parameters, as categories: as integers it found less.
+
+    Raises ``UsageError`` without optuna (``gpucomp[tune]``).
+    """
 
     def __init__(self, candidates: Candidates, seed: int = 0, prior: Prior | None = None) -> None:
         try:
