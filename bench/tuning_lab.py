@@ -18,6 +18,7 @@ import sys
 import tempfile
 import venv
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -208,7 +209,10 @@ def write(
         "",
         "Fraction of the optimum (best time of the file over best time found) after so many different measurements,",
         f"mean of {seeds} seeds and {len(files)} files; in brackets 95% bootstrap intervals. `python -m bench.tuning_lab`",
-        "makes this page; the curves are in tuning_lab.svg.",
+        "makes this page; the curves are in tuning_lab.svg. Times are as recorded, without noise; a configuration that",
+        "failed on the device costs a trial. Kernel Tuner runs in its simulation mode, with its strategies' own settings;",
+        "left out are brute force, the two for several objectives, and skopt and pyatf, which need packages of their own.",
+        f"The files are of the Auto-Tuning Association's benchmark hub (MIT). {KERNEL_TUNER}, optuna {version('optuna')}.",
         "",
         *table(curves, files),
         "",

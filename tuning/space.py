@@ -78,32 +78,6 @@ class Candidates:
         derived = _derived(family, points, problem, limits)
         return cls(names, values, extents=tuple(problem.values()), derived=derived, default=row)
 
-    @classmethod
-    def union(cls, parts: Sequence[Candidates], *, name: str = "engine") -> Candidates:
-        """One space of several: parameter ``name`` says whose a point is, parameters that a part lacks are 0.
-
-        Rows keep their order, part by part. The default is that of the first part that has one.
-        """
-        names = [name, *dict.fromkeys(n for part in parts for n in part.names)]
-        columns = dict.fromkeys(c for part in parts for c in part.derived)
-        start, default, blocks = 0, None, []
-        for number, part in enumerate(parts):
-            block = np.zeros((len(part), len(names)), np.int64)
-            block[:, 0] = number
-            for j, own in enumerate(part.names):
-                block[:, names.index(own)] = part.values[:, j]
-            blocks.append(block)
-            if default is None and part.default is not None:
-                default = start + part.default
-            start += len(part)
-        derived = {
-            c: np.concatenate([part.derived.get(c, np.full(len(part), np.nan)) for part in parts]) for c in columns
-        }
-        values = np.concatenate(blocks) if blocks else np.zeros((0, len(names)), np.int64)
-        extents = {e: None for part in parts for e in part.extents}
-        categories = {name, *(c for part in parts for c in part.categories)}
-        return cls(names, values, extents=tuple(extents), derived=derived, categories=categories, default=default)
-
     def __len__(self) -> int:
         return len(self.values)
 

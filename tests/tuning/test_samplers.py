@@ -171,3 +171,19 @@ def test_more_measurements_than_a_process_takes(monkeypatch):
     points = walk(samplers.create("model", space.candidates, 0), space.seconds, 90, 6)
 
     assert len(set(points)) == len(points) >= 90
+
+
+def test_fits_stay_rare_however_many_points_failed(monkeypatch):
+    """Hundreds of failures do not fill the room of the processes: a search among them is as fast as any."""
+    monkeypatch.setattr(model, "UNDER_WAY", 16)
+    space = table(*[[a, b] for a in range(30) for b in range(20)])
+    seconds = np.where(space.values[:, 1] % 4 > 0, np.nan, 1.0 + space.values[:, 0])
+    sampler = samplers.create("model", space, 0)
+    fits = []
+    fitting = sampler._fit
+    monkeypatch.setattr(sampler, "_fit", lambda: fits.append(1) or fitting())
+
+    points = walk(sampler, seconds, 240)
+
+    assert np.isnan(seconds[points]).sum() > 40
+    assert len(fits) < 40

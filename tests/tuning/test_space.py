@@ -104,16 +104,15 @@ def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():
     assert space.schedule(space.default) == {"tile": 8, "depth": 1, "fast": 0}
 
 
-def test_a_union_keeps_the_parts_rows_in_order():
-    first = table([8, 0], [16, 1], names=("tile", "flag"))
-    second = Candidates(("tile", "depth"), np.array([[8, 3], [32, 5]]), default=1)
+def test_categories_are_told_apart_and_absent_sizes_are_marked():
+    values = np.array([[0, 8], [0, 16], [1, 0], [2, 0], [2, 32]])
 
-    both = Candidates.union([first, second])
+    found = encode(("engine", "tile"), values, categories={"engine"})
 
-    assert both.names == ("engine", "tile", "flag", "depth")
-    assert both.values.tolist() == [[0, 8, 0, 0], [0, 16, 1, 0], [1, 8, 0, 3], [1, 32, 0, 5]]
-    assert both.default == 3
-    assert {"engine is 0", "log2(tile)"} <= set(both.encoding.names)
+    column = dict(zip(found.names, found.matrix.T.tolist(), strict=True))
+    assert column["engine is 1"] == [0, 0, 1, 0, 0]
+    assert column["tile is none"] == [0, 0, 1, 1, 0]
+    assert column["log2(tile)"] == [0, 0.5, 0.5, 0.5, 1]
 
 
 def test_a_million_points_are_found_and_have_neighbours():

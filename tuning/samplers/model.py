@@ -37,7 +37,7 @@ LENGTH = 0.5  # median of the prior of a feature's length scale
 UNDER_WAY = 256  # points asked for since the last fit that the processes are conditioned on besides
 JUDGED = 128  # measurements that the chance of running is learned from: the latest, half of them failures at most
 DOUBT = 4.0  # measurements' worth of belief that points run
-SURENESS = 0.1  # variance that a certain answer keeps: 1 is a chance of 99.9%
+SURENESS = 0.03  # variance that a certain answer keeps, beside labels of 1 and -1
 
 
 class View:
@@ -181,8 +181,10 @@ class ModelSampler:
         if len(told) > MEMBERS:
             slower = np.array(told[MEMBERS // 2 :])
             told = told[: MEMBERS // 2] + self.rng.choice(slower, MEMBERS // 2, replace=False).tolist()
-        under_way = [p for p in np.flatnonzero(self.ledger.taken).tolist() if p not in self.ledger.seconds]
-        members = told + under_way[-UNDER_WAY:]
+        known = {*self.ledger.seconds, *self.ledger.failed}
+        under_way = [p for p in np.flatnonzero(self.ledger.taken).tolist() if p not in known]
+        # a failure's time stays unknown, but there is nothing to find next to it; half is room for those that follow
+        members = told + self.ledger.failed[-UNDER_WAY // 4 :] + under_way[-UNDER_WAY // 4 :]
         rows = self._rows(told)
         fitted = told[:FITTED]
         logs = np.log([self.ledger.seconds[p] for p in fitted])
