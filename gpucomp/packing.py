@@ -22,6 +22,7 @@ from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Step, Store
 from gpucomp.schedule.space import Digit, Packing
+from gpucomp.winograd import ALGORITHMS, floats
 
 AXES = ("batch", "k", "span")
 CHUNK = 1 << 22  # elements of an operand evaluated at a time
@@ -55,11 +56,7 @@ class Transform:
 
 
 TRANSFORMS: Mapping[str, Transform] = {
-    # Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (2016), F(2, 3): interpolation at 0, 1, -1
-    "winograd23": Transform(
-        ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
-        ((1, 0, 0, 0), (0, 1, -1, 0), (0, 0, 0, 1)),
-    ),
+    name: Transform(floats(algorithm.filter), floats(algorithm.back)) for name, algorithm in ALGORITHMS.items()
 }
 
 
@@ -193,10 +190,16 @@ def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.n
 def _transformed(change: Transform, elements: np.ndarray) -> np.ndarray:
     """``elements`` [batch, depth, span] with the depth transformed: computed in f64, rounded once."""
     batch, depth, span = elements.shape
-    forward, taps = np.array(change.forward, np.float64), change.taps
-    windows = elements.astype(np.float64).reshape(batch, taps, taps, depth // taps**2, span)
-    found = np.einsum("ir,js,brscn->bijcn", forward, forward, windows, optimize=True)
-    return found.reshape(batch, change.depth(depth), span).astype(elements.dtype)
+    forward = np.array(change.forward, np.float64)
+    matrix = np.kron(forward, forward)
+    windows = elements.reshape(batch, change.taps**2, -1)
+    found = np.empty((batch, len(matrix), windows.shape[2]), elements.dtype)
+    step = CHUNK // len(matrix) // 16  # little enough to stay in a cache
+    for image in range(batch):
+        for begin in range(0, windows.shape[2], step):
+            part = slice(begin, begin + step)
+            found[image, :, part] = matrix @ windows[image, :, part].astype(np.float64)
+    return found.reshape(batch, change.depth(depth), span)
 
 
 def operand_elements(element: Expr, axes: Sequence[Var], inputs: Sequence[np.ndarray | None]) -> np.ndarray:

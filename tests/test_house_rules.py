@@ -25,6 +25,7 @@ LAYERS = (
     ("gpucomp.rewrite",),
     ("gpucomp.passes",),
     ("gpucomp.recognise",),
+    ("gpucomp.winograd",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
     ("gpucomp.integers",),
     ("gpucomp.schedule",),

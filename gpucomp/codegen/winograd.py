@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.convolution import Pixels, packed_filters
 from gpucomp.codegen.emit import LANE
 from gpucomp.codegen.epilogue import epilogue, split_scratch
-from gpucomp.codegen.tma import Pixels, pixels_of
-from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import loads, var
+from gpucomp.codegen.tma import loadable_pixels
+from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 
@@ -24,13 +24,13 @@ def winograd_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/winograd.j2`` for what each hook is."""
-    body, form = kernel.body, pixels_of(kernel)
+    body, form = kernel.body, loadable_pixels(kernel)
     assert isinstance(body, Contraction)
     assert isinstance(form, Pixels), form
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
     found = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)
     acc_type = printer.dialect.value_type(F32)
-    filters = filters_of(kernel, p, derived)
+    filters = packed_filters(kernel, (POSITIONS, p.depth, derived.padded_n), "contraction/winograd")
     largest = max(t.size for t in kernel.params) + derived.all_blocks + s.blocks + p.depth + s.channels
     return {
         "scratch": split_scratch(printer, acc_type, s.splits),
@@ -43,18 +43,3 @@ def winograd_hooks(
         "copy": lambda to, source, width, guard="": printer.dialect.copy(to, source, F32, width, guard),
         "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
     }
-
-
-def filters_of(kernel: Kernel, p: SimpleNamespace, derived: SimpleNamespace) -> int:
-    """The parameter that holds the transformed filters. Raises ``ScheduleError`` where the kernel is not packed."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
-    sources = {ld.source for ld in loads(body.b)}
-    shape = (POSITIONS, p.depth, derived.padded_n)
-    found = [k for k in sources if kernel.params[k].shape == shape]
-    if len(sources) != 1 or not found:
-        raise ScheduleError(
-            f"contraction/winograd reads filters transformed to {shape}: pack the kernel as its engine asks for",
-            code="GPC8001",
-        )
-    return found[0]

@@ -35,6 +35,7 @@ class Limits:
     vector_bytes: int = 16
     subgroups: bool = True
     async_copy: bool = False
+    cache_bytes: int = 1 << 20  # of the second cache of a processor's core
     image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
 
 

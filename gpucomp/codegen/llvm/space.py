@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm import contraction_space, windows
+from gpucomp.codegen.llvm import contraction_space, windows, winograd_space
 from gpucomp.codegen.llvm.contraction_space import LANES, too_wide
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Problem, Schedule
@@ -108,7 +108,9 @@ def _windows_default(p: SimpleNamespace, limits: Limits) -> Schedule:
     lanes = _lanes(limits)
     best, best_cost = {"lanes": lanes, "tile_x": 1, "vectors": 1, "tasks": 64}, math.inf
     for tile in range(1, windows.WIDEST_TILE + 1):
-        if tile > max(1, p.out_x) or _windows_edges(tile, p) > windows.MOST_EDGE_TILES:
+        if tile > max(1, p.out_x) or (tile > 4 and p.out_x > 14):
+            continue  # wide images come from memory: a tile touches fewer lines of them at a time
+        if _windows_edges(tile, p) > windows.MOST_EDGE_TILES:
             continue
         for vectors in (1, 2, 3, 4):
             used = vectors * (tile + p.weighted * p.taps_x + 1) + 1
@@ -136,7 +138,7 @@ WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows", WINDOWS_PARAMS, _window
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (WINDOWS_OF_LOOPS, LOOPS),
-    Contraction: (contraction_space.FAMILY,),
+    Contraction: (winograd_space.FAMILY, contraction_space.FAMILY),
     Rowwise: (ROWWISE,),
     Window: (WINDOWS_OF_POOL, WINDOW),
     Attention: (WINDOW,),

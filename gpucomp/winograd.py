@@ -1,0 +1,100 @@
+"""Winograd's minimal filtering: the matrices by which F(m, r) gets m outputs of an r-tap filter from m + r - 1 products.
+
+``result @ ((filter @ g) * (data @ d))`` are the ``m`` outputs ``sum over k of g[k] d[i + k]``; nested over rows and
+columns it computes square blocks. The matrices are those of Toom and Cook: multiply polynomials by their values at
+``m + r - 2`` points and at infinity, then transpose. Lavin and Gray, Fast Algorithms for Convolutional Neural Networks
+(2016), brought them to neural networks.
+
+The points decide the error in floating point. It grows with the largest power of a point and its inverse, so they
+should lie about 1, each with its negative: Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the
+Accuracy of Winograd Convolution for Deep Neural Networks (2020). All points here are short binary fractions, which
+makes ``data`` and ``result`` exact in f32; only ``filter`` is rounded, once, with the transformed filters.
+
+Relative error in the L2 norm of strict f32, 256 channels of normal data, beside 3e-7 of a direct sum: F(2, 3) 5e-7;
+F(4, 3) 1.5e-6, where the more common points 0, 1, -1, 2, -2 have 3e-6; F(6, 3) 6e-6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """F(``outputs``, 3) in one dimension, exactly.
+
+    filter   [positions, 3]: what a filter becomes
+    data     [positions, positions]: what as many data become
+    result   [outputs, positions]: what the products become
+    back     [3, positions]: a filter from what it became, ``back @ filter`` is the identity
+    """
+
+    filter: Matrix
+    data: Matrix
+    result: Matrix
+    back: Matrix
+
+    @property
+    def positions(self) -> int:
+        return len(self.data)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.result)
+
+
+def toom_cook(points: Sequence[Fraction | int]) -> Algorithm:
+    """F(len(points) - 1, 3) that interpolates at 0, at each of ``points`` after it with its negative, and at infinity.
+
+    ``points`` are zero, then a, -a, b, -b ... Row ``i`` of ``data`` holds the coefficients of the product of
+    ``x - points[k]`` over the other ``k``, what it lacks of a Lagrange polynomial is in ``filter``; signs are
+    such that the first factor of each row of ``filter`` is positive.
+    """
+    outputs, taps = len(points) - 1, 3
+    exact = [Fraction(p) for p in points]
+    forward, data = [], []
+    for i, point in enumerate(exact):
+        others = [p for k, p in enumerate(exact) if k != i]
+        scale = math.prod((point - p for p in others), start=Fraction(1))
+        sign = 1 if scale > 0 else -1
+        forward.append([sign * point**j / scale for j in range(taps)])
+        data.append([sign * c for c in (*_product(others), Fraction(0))])
+    forward.append([Fraction(0), Fraction(0), Fraction(1)])
+    data.append(_product(exact))
+    last = [Fraction(0)] * len(exact) + [Fraction(1)]
+    result = [[p**k for p in exact] + [Fraction(k == outputs - 1)] for k in range(outputs)]
+    # the values at 0, the difference of those at a and -a, and the value at infinity are multiples of one tap each
+    back = [
+        [1 / forward[0][0], *([Fraction(0)] * outputs), Fraction(0)],
+        [Fraction(0), 1 / (2 * forward[1][1]), -1 / (2 * forward[1][1]), *([Fraction(0)] * (outputs - 1))],
+        last,
+    ]
+    return Algorithm(_matrix(forward), _matrix(data), _matrix(result), _matrix(back))
+
+
+def _product(roots: Sequence[Fraction]) -> list[Fraction]:
+    """Coefficients, lowest power first, of the product of ``x - root``."""
+    found = [Fraction(1)]
+    for root in roots:
+        found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
+    return found
+
+
+def _matrix(rows: Sequence[Sequence[Fraction]]) -> Matrix:
+    return tuple(tuple(row) for row in rows)
+
+
+def floats(matrix: Matrix) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(float(x) for x in row) for row in matrix)
+
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "winograd23": toom_cook((0, 1, -1)),
+    "winograd43": toom_cook((0, Fraction(3, 4), -Fraction(3, 4), Fraction(3, 2), -Fraction(3, 2))),
+    "winograd63": toom_cook((0, 1, -1, Fraction(1, 2), -Fraction(1, 2), 2, -2)),
+}

@@ -1,0 +1,55 @@
+"""The matrices of Winograd's algorithms: exact in rational numbers, and what f32 makes of them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from gpucomp.winograd import ALGORITHMS, floats, toom_cook
+
+EXPECTED = {"winograd23": (2, 4), "winograd43": (4, 6), "winograd63": (6, 8)}
+
+
+def exact(matrix):
+    return np.array([[Fraction(x) for x in row] for row in matrix], dtype=object)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_filters_exactly(name):
+    a = ALGORITHMS[name]
+    g = [Fraction(2), Fraction(-3, 7), Fraction(5)]
+    d = [Fraction(k * k - 11, k + 1) for k in range(a.positions)]
+
+    found = exact(a.result) @ ((exact(a.filter) @ g) * (exact(a.data) @ d))
+
+    assert list(found) == [sum(g[k] * d[i + k] for k in range(3)) for i in range(a.outputs)]
+    assert (a.outputs, a.positions) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_filter_is_read_back_exactly(name):
+    a = ALGORITHMS[name]
+
+    assert (exact(a.back) @ exact(a.filter) == np.eye(3, dtype=int)).all()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_pixels_and_results_are_transformed_by_numbers_that_f32_has(name):
+    for matrix in (ALGORITHMS[name].data, ALGORITHMS[name].result):
+        np.testing.assert_array_equal(np.float32(floats(matrix)), np.float64(floats(matrix)))
+        assert (exact(matrix) == exact(floats(matrix))).all()
+
+
+def test_the_first_algorithm_is_lavin_and_gray_s():
+    assert floats(ALGORITHMS["winograd23"].filter) == ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
+    assert floats(ALGORITHMS["winograd23"].data)[:3] == ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0))
+
+
+def test_other_points_give_another_algorithm_that_filters_too():
+    a = toom_cook((0, Fraction(1, 3), -Fraction(1, 3)))
+    d, g = [Fraction(k) for k in (3, 1, 4, 1)], [Fraction(k) for k in (2, 7, 1)]
+
+    assert list(exact(a.result) @ ((exact(a.filter) @ g) * (exact(a.data) @ d))) == [17, 31]
+    assert a != ALGORITHMS["winograd23"]
