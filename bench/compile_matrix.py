@@ -91,7 +91,7 @@ def cases(graph: Graph, target: Target) -> list[Case]:
         bound = 0
         if family.title == "contraction/simt":
             problem = family.problem(kernel)
-            bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem), kernel.inputs)
+            bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem))
         found.setdefault(code, Case(kernel.label or step.name, source, bound))
     return list(found.values())
 

@@ -10,7 +10,7 @@ from gpucomp.codegen.access import Rewriter, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, lane_loop, lanes_of
 from gpucomp.codegen.epilogue import epilogue, split_scratch
-from gpucomp.codegen.operand import USUAL_INPUTS, places
+from gpucomp.codegen.operand import places
 from gpucomp.codegen.text import plus, times
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
 from gpucomp.kernel import Contraction, Kernel
@@ -33,8 +33,6 @@ def contraction_hooks(
         "a": a,
         "b": b,
         **stored(kernel, printer, batch, derived.out_vector, _sum(s, derived.out_vector)),
-        # Left to itself ptxas saves registers for more work-groups, and the addresses of many inputs go to a stack
-        "groups_per_unit": int(kernel.inputs > USUAL_INPUTS),
         "index": printer.dialect.index_type(_largest_index(s, p)),
         "acc_type": acc_type,
         "copy": lambda to, source, width: printer.dialect.copy(to, source, body.acc.dtype, width),

@@ -68,6 +68,20 @@ class Work:
     extra_us: float = 0.0
 
 
+REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architecture
+MOST_REGISTERS = 255  # that a work-item may have
+
+
+def groups_for_registers(registers: int, threads: int) -> int:
+    """How many work-groups of ``threads`` a multiprocessor holds when each work-item may take so many registers.
+
+    As the second number of ``__launch_bounds__`` it is what lets ptxas take them: left to itself it saves registers
+    for more work-groups than there will be, and spills. Every architecture can hold 1024 work-items.
+    """
+    allotted = -(-registers // 8) * 8  # registers come by eights
+    return max(1, min(REGISTER_FILE // allotted, 1024) // threads)
+
+
 @dataclass(frozen=True, slots=True)
 class Digit:
     """One axis of a packed operand: ``(flat index along axis // step) % extent``.

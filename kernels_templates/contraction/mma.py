@@ -12,7 +12,18 @@ from gpucomp.codegen.operand import fast_axis
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    REGISTER_FILE,
+    Digit,
+    Family,
+    Geometry,
+    Limits,
+    Packing,
+    Param,
+    Schedule,
+    Work,
+)
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -31,8 +42,6 @@ STEP_BYTES = 32  # of one row of an operand that one mma takes
 CHUNK_BYTES = 16  # what shared memory is swizzled by
 STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would meet in four banks
 FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
-REGISTER_FILE = 65536
-MAX_REGISTERS = 255
 MAX_GROUPS = (1 << 31) - 1
 RESERVED = 40  # registers for addresses, predicates and loop counters (kernels.md 1.2)
 
@@ -326,7 +335,7 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
         if (copied and not piecemeal) or width * p.element_bytes < 4 or not packable(kernel, name):
             continue
         after = SimpleNamespace(**{**vars(p), f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
-        available = min(MAX_REGISTERS, REGISTER_FILE // derive(s, p)["threads"])
+        available = min(MOST_REGISTERS, REGISTER_FILE // derive(s, p)["threads"])
         # the schedule was chosen for the operand as it is, and has to run with this one
         if all(registers(s, after, async_copy=is_async) <= available for is_async in (True, False)):
             batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()

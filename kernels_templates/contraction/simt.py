@@ -14,7 +14,7 @@ from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Geometry, Limits, Param, Schedule, groups_for_registers
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -44,7 +44,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
     ``a_by_depth``: the left operand's neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``.
     ``out_wide``: columns that a store may take at once. ``a_copied``, ``b_copied``: nothing is computed on the way.
-    ``exact_f32``: f32 is multiplied as f32, which matrix units do not.
+    ``exact_f32``: f32 is multiplied as f32, which matrix units do not. ``inputs``: parameters that are read.
     """
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -64,6 +64,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "out_wide": store_width(kernel),
         "acc_bytes": max(4, body.acc.dtype.nbytes),
         "exact_f32": int(types == {F32} and body.math == "strict"),
+        "inputs": kernel.inputs,
     }
 
 
@@ -163,9 +164,9 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return words * (s.reg_m * s.reg_n + s.fragments * (s.reg_m + s.reg_n)) + staged + 2 * spans + 26
 
 
-def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while registers are plenty: it reads three fragments ahead and keeps the addresses of
-    ``inputs`` parameters.
+    parameters.
 
     Measured over all kernels of the benchmark models (bench/compile_matrix.py). It does with ``registers`` when it
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
@@ -175,7 +176,17 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace, inputs: int) -> int:
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
     moving = 16 if s.asynchronous else passing
     partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
-    return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, inputs - USUAL_INPUTS)
+    return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, p.inputs - USUAL_INPUTS)
+
+
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
+
+    0, ptxas's own choice, where it would like more registers than there are and has few inputs.
+    """
+    taken = registers_taken(s, p)
+    groups = int(p.inputs > USUAL_INPUTS) if taken >= MOST_REGISTERS else groups_for_registers(taken, threads_of(s))
+    return {**derive(s, p), "groups_per_unit": groups}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -346,7 +357,7 @@ FAMILY = Family(
     PARAMS,
     problem,
     objections,
-    derive,
+    template_sizes,
     geometry,
     default,
     "simt",

@@ -16,12 +16,21 @@ from gpucomp.codegen.wgmma import kind_of, operand_dtypes
 from gpucomp.expr.core import Var
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.schedule.space import (
+    REGISTER_FILE,
+    Digit,
+    Family,
+    Geometry,
+    Limits,
+    Packing,
+    Param,
+    Schedule,
+    Work,
+)
 
 DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
 WARP = 32
-REGISTERS = 65536  # of a multiprocessor
 MAX_GROUPS = (1 << 31) - 1
 PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
 BARRIER_BYTES = 16  # of a stage: full and empty
@@ -143,7 +152,7 @@ def registers_there(s: SimpleNamespace, limits: Limits) -> int:
     Each of the four parts of a multiprocessor has a quarter of the registers, for its share of the warps, by eights.
     """
     warps = GROUP * s.consumers // WARP + 1
-    return min(limits.registers, REGISTERS // 4 // (-(-warps // 4) * WARP) // 8 * 8)
+    return min(limits.registers, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

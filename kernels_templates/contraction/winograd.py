@@ -24,7 +24,17 @@ from gpucomp.kernels_templates.contraction.simt import (
     SPLIT_CYCLES,
     STATIC_SHARED,
 )
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.schedule.space import (
+    REGISTER_FILE,
+    Digit,
+    Family,
+    Geometry,
+    Limits,
+    Packing,
+    Param,
+    Schedule,
+    Work,
+)
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
 PARAMS = (
@@ -41,7 +51,6 @@ BANKS = 32
 FLAG_BYTES = 16
 RESERVED = 44  # registers for addresses, predicates and loop counters
 PLENTY = 48  # more of them that ptxas takes while there are some, to read operands early
-REGISTER_FILE = 65536
 MAX_GROUPS = (1 << 31) - 1
 
 

@@ -9,7 +9,16 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.depthwise import Sliding, access_width, depthwise_of
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    REGISTER_FILE,
+    Family,
+    Geometry,
+    Limits,
+    Param,
+    Schedule,
+    groups_for_registers,
+)
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256), "work-items per work-group"),
@@ -21,7 +30,6 @@ PARAMS = (
 MAX_GROUPS = (1 << 31) - 1
 MAX_WRITTEN = 256  # multiply-adds of a work-item that are written out, vectors counting once
 PASSING = 8  # accesses on their way
-MOST_REGISTERS = 255  # that ptxas gives a work-item
 OTHER_REGISTERS = 30  # addresses, halo tests, indices
 
 
@@ -66,13 +74,11 @@ def sizes_of(kernel: Kernel, found: Sliding) -> Mapping[str, int]:
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """The sizes of ``window``, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
 
-    That tells ptxas how many registers it may take: as many as it likes to read ahead. Left to itself it aims for more
-    groups on sm_100, and spills; asked for as few as ``registers`` it spills on all. At batch 1 there are not so many
-    work-items anyway. Every architecture can hold 1024. 0, its own choice, where it would like more than there are.
+    ptxas may take as many registers as it likes to read ahead: with as few as ``registers`` it spills. At batch 1 there
+    are not so many work-items anyway. 0, its own choice, where it would like more registers than there are.
     """
     taken = registers_taken(s, p)
-    allotted = -(-taken // 8) * 8  # registers come by eights
-    groups = min(REGISTER_FILE // allotted, 1024) // s.threads if taken < MOST_REGISTERS else 0
+    groups = groups_for_registers(taken, s.threads) if taken < MOST_REGISTERS else 0
     return {**window(s, p), "groups_per_unit": groups}
 
 
@@ -153,7 +159,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
 LATENCY = 600  # cycles from asking memory to having it
 ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
-REGISTER_FILE = 65536
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting
 OVERHEAD = 60  # instructions of a work-item around its window
 

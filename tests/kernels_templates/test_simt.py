@@ -234,4 +234,4 @@ def test_shared_memory_and_registers_agree_with_the_formulas(arch):
 
         static = shared_bytes(s, p) - source.geometry.dynamic_shared_bytes
         assert static - 12 <= used.shared_bytes <= static, "the flag of the last to arrive is 4 bytes, perhaps 16"
-        assert s.reg_m * s.reg_n <= used.registers <= min(255, registers_taken(s, p, kernel.inputs)), schedule
+        assert s.reg_m * s.reg_n <= used.registers <= min(255, registers_taken(s, p)), schedule
