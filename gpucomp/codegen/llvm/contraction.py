@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpucomp.codegen.llvm import storage
+from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.image_lines import Lines, windows_of
 from gpucomp.codegen.llvm.nest import Entry, lane_index, lower, operations
@@ -29,6 +29,7 @@ from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of
 from gpucomp.codegen.llvm.panels import Panels, Part
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
 from gpucomp.expr.core import Expr
+from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
@@ -44,12 +45,13 @@ Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
 class Stream:
     """Columns as a register block reads them.
 
-    start      where the first k of them is, ``step`` elements before the next
+    start      where the first k of them is, ``step`` elements of ``dtype`` before the next
     mask       lanes of the last vector that may be read; ``None``: all
     following  where the columns are that come next, to ask for; ``None``: nowhere
     """
 
     start: Value
+    dtype: DType
     step: int
     mask: Value | None
     following: Value | None
@@ -83,7 +85,8 @@ class _Emitter:
             sizes = [type.size for type in kernel.params]
             self.columns = columns_in_place(ops, self.dtype, self.nr, sizes)
         # bytes of the next columns that each row block asks for at each k, so that all have been asked for in the end
-        self.ahead = -(-self.nr * self.dtype.nbytes * self.mr // self.tile_m) if schedule["ahead"] else 0
+        row_bytes = self.nr * (self.columns.dtype if self.columns else self.dtype).nbytes
+        self.ahead = -(-row_bytes * self.mr // self.tile_m) if schedule["ahead"] else 0
         self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
         if self.windows is not None:
             self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
@@ -212,7 +215,8 @@ class _Emitter:
         mask = None
         if self.columns is not None and not self.columns.padded and columns % self.width:
             mask = self.entry.prefix_mask(columns % self.width, self.width)
-        columns_at = Stream(b, b_step, mask, self._next_columns(b, row))
+        b_dtype = self.dtype if self.columns is None else self.columns.dtype
+        columns_at = Stream(b, b_dtype, b_step, mask, self._next_columns(b, b_dtype, row))
         if self.windows is not None:
             self._sum_along_table(part, row, columns_at, sums)
         elif self.rows is None:
@@ -242,14 +246,14 @@ class _Emitter:
         code.jump(f"{name}.end")
         code.label(f"{name}.end")
 
-    def _next_columns(self, b: Value, row: Value) -> Value | None:
+    def _next_columns(self, b: Value, dtype: DType, row: Value) -> Value | None:
         """Where this row block's share of the columns is that will be read after the present ones."""
         if not self.ahead:
             return None
         code = self.code
         distance = (self.ops.k if self.panels > 1 else self.blocks.length) * self.nr
         share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
-        return code.gep(code.gep(b, distance, self.scalar), share, "i8")
+        return code.gep(code.gep(b, distance, storage.memory_scalar(dtype)), share, "i8")
 
     def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]]) -> None:
         code, ki = self.code, self.ops.ki.extent
@@ -270,7 +274,7 @@ class _Emitter:
             following = columns.following
             if following is not None:
                 following = code.gep(following, q * (ki * self.ahead), "i8")
-            start = code.gep(columns.start, q * (ki * columns.step), self.scalar)
+            start = code.gep(columns.start, q * (ki * columns.step), storage.memory_scalar(columns.dtype))
             self._sum(lines, step, replace(columns, start=start, following=following), span, sums)
 
     def _sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]]) -> None:
@@ -279,17 +283,18 @@ class _Emitter:
         The columns of one point are not loaded before the point before it is done: they would take registers of sums.
         """
         code = self.code
-        vectors = len(sums[0])
+        vectors, scalar = len(sums[0]), storage.memory_scalar(columns.dtype)
 
         def step(k: Value, further: int) -> None:
-            b_at = code.gep(columns.start, k * columns.step, self.scalar)
+            b_at = code.gep(columns.start, k * columns.step, scalar)
             loaded = []
             for v in range(vectors):
-                at = code.gep(b_at, further * columns.step + v * self.width, self.scalar)
+                at = code.gep(b_at, further * columns.step + v * self.width, scalar)
                 if columns.mask is not None and v == vectors - 1:
-                    loaded.append(code.masked_load(at, self.vector, columns.mask))
+                    raw = code.masked_load(at, Type(scalar, self.width), columns.mask)
                 else:
-                    loaded.append(code.load(at, self.vector, self.dtype.nbytes))
+                    raw = code.load(at, Type(scalar, self.width), columns.dtype.nbytes)
+                loaded.append(arithmetic.cast(storage.from_memory(raw, columns.dtype), columns.dtype, self.dtype))
             a_at = k * a_step
             for (pointer, offset), line in zip(rows, sums, strict=True):
                 place = code.gep(code.gep(pointer, a_at, self.scalar), offset + further * a_step, self.scalar)
@@ -340,12 +345,14 @@ class _Emitter:
             return self.copies.b_pack, self.nr
         start = self._address(self.columns.offset, self.columns.source, {self.columns.panel: panel})
         k = part.group0 * self.ops.ki.extent + part.start
-        return self.code.gep(start, k * self.columns.step, self.scalar), self.columns.step
+        scalar = storage.memory_scalar(self.columns.dtype)
+        return self.code.gep(start, k * self.columns.step, scalar), self.columns.step
 
     def _address(self, offset: Expr, source: int, at: dict[Expr, LaneValue]) -> Value:
+        scalar = storage.memory_scalar(self.entry.kernel.params[source].dtype)
         program = lower([offset], [self.ops.batch, *at])
         printer = self.entry.printer(program, {**self.bound, **at}, 0, None)
-        return self.code.gep(self.entry.params[source], printer.value(program.results[0]), self.scalar)
+        return self.code.gep(self.entry.params[source], printer.value(program.results[0]), scalar)
 
     # the stores
 

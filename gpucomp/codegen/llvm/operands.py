@@ -133,10 +133,12 @@ class Columns:
     """Columns of ``b`` that the register block reads in place, ``nr`` side by side at
     ``params[source][offset(batch, panel) + k * step]``, where k counts all points of k.
 
-    ``padded``: what lies behind the last column may be read.
+    dtype    as they lie there: they are converted as they are read
+    padded   what lies behind the last column may be read
     """
 
     source: int
+    dtype: DType
     offset: Expr
     panel: Var
     step: int
@@ -145,8 +147,12 @@ class Columns:
 
 def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int]) -> Columns | None:
     """How ``b`` is read in panels of ``nr`` columns; ``sizes`` are the numbers of elements of the parameters."""
-    read = _plain_load(ops.b, dtype)
-    if read is None:
+    read = ops.b
+    while isinstance(read, Cast) and read.value.dtype is dtype:
+        read = read.value
+    if isinstance(read, Cast) and isinstance(read.value, Load):
+        read = read.value
+    if not isinstance(read, Load) or any(isinstance(node, Load) for node in walk(read.index[0])):
         return None
     panel, lane = var("panel", -(-ops.n.extent // nr)), var("lane", nr)
     simplify = Simplifier()
@@ -163,7 +169,7 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int])
     start = simplify(substitute(offset, zero))
     last = simplify(substitute(start, {ops.batch: index(ops.batch.extent - 1), panel: index(panel.extent - 1)}))
     end = last.value + (ops.k - 1) * step + nr if isinstance(last, Const) else math.inf
-    return Columns(read.source, start, panel, step, step >= 0 and end <= sizes[read.source])
+    return Columns(read.source, read.dtype, start, panel, step, step >= 0 and end <= sizes[read.source])
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from gpucomp.codegen.llvm.image_lines import windows_of
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import hole, load, select, var
-from gpucomp.ir.types import F32, I64, TensorType
+from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.choose import choose
@@ -113,6 +113,23 @@ def test_matrix_products_with_weights_laid_out_at_compile_time(sizes: tuple[tupl
     kernel = constant_weights(matmul(m, n, k, batch=batch))
 
     check_packed(kernel, some_schedules(kernel, 4, cpu.host(), pack_b=2))
+
+
+@pytest.mark.parametrize(("dtype", "acc"), [(F16, F32), (BF16, F32), (I8, I32), (F64, F64)], ids=str)
+def test_narrow_weights_are_converted_as_they_are_read(dtype: DType, acc: DType) -> None:
+    kernel = constant_weights(matmul(11, 37, 70, dtype=dtype, acc=acc))
+    schedules = some_schedules(kernel, 3, cpu.host(), pack_b=2)
+    packing = FAMILY.packing(kernel, SimpleNamespace(**schedules[0]), problem_of(kernel))
+    assert packing is not None
+    packed = pack(kernel, packing).kernel
+    lanes = schedules[0]["lanes"] * 4 // acc.nbytes
+    nr = min(schedules[0]["nv"], -(-37 // lanes)) * lanes
+
+    found = columns_in_place(operands_of(packed, 1), acc, nr, [t.size for t in packed.params])
+
+    assert found is not None
+    assert found.dtype is dtype
+    check_packed(kernel, schedules)
 
 
 @pytest.mark.parametrize("kc", [64, 96])
