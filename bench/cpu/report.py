@@ -91,8 +91,8 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _details(rows: Sequence[Row]) -> list[str]:
-    header = ("model", "threads", "engine", "version", "median ms", "noise %", "CPU ms", "CPU s a s", "rel. L2 error", "convert s",
-              "load s", "resident MB", "peak MB")  # fmt: skip
+    header = ("model", "threads", "engine", "version", "median ms", "noise %", "CPU ms", "CPU s a s", "rel. L2 error",
+              "convert s", "load s", "resident MB", "peak MB")  # fmt: skip
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for row in rows:
         if row.median_ms is None:
@@ -100,8 +100,9 @@ def _details(rows: Sequence[Row]) -> list[str]:
         assert row.noise is not None
         assert row.busy is not None
         memory = [f"{mb:.0f}" if mb is not None else "-" for mb in (row.resident_mb, row.peak_mb)]
-        cells = [row.model, str(row.threads), row.peer, row.version, f"{row.median_ms:.3f}", f"{100 * row.noise:.1f}",
-                 f"{row.cpu_ms:.3f}", f"{row.busy:.2f}", f"{row.error:.1e}", f"{row.convert_s:.1f}", f"{row.load_s:.2f}", *memory]  # fmt: skip
+        figures = [f"{row.median_ms:.3f}", f"{100 * row.noise:.1f}", f"{row.cpu_ms:.3f}", f"{row.busy:.2f}"]
+        cells = [row.model, str(row.threads), row.peer, row.version, *figures, f"{row.error:.1e}"]
+        cells += [f"{row.convert_s:.1f}", f"{row.load_s:.2f}", *memory]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
