@@ -39,12 +39,15 @@ def measure(model: str, options: argparse.Namespace) -> list[Row]:
         write_inputs(folder, inputs(graph))
         (folder / "outputs.txt").write_text("\n".join(o.name for o in graph.graph.output))
 
+        converted: dict[str, float] = {}
+
         def opens(peer: str) -> tuple[peers.Worker, float]:
             python = peers.python_of(peer, options.venvs)
-            begin = time.perf_counter()
-            if hasattr(ENGINES[peer], "convert"):
+            if peer not in converted and hasattr(ENGINES[peer], "convert"):
+                begin = time.perf_counter()
                 peers.convert(peer, python, folder, options.timeout)
-            return peers.start(peer, python, options.timeout), time.perf_counter() - begin
+                converted[peer] = time.perf_counter() - begin
+            return peers.start(peer, python, options.timeout), converted.get(peer, 0.0)
 
         return [
             row

@@ -60,6 +60,11 @@ class Row:
         return float((high - low) / middle)
 
     @property
+    def cpu_ms(self) -> float | None:
+        """CPU milliseconds of a run, all threads: what others on the machine take least from, where one thread runs."""
+        return 1e3 * self.cpu_s / len(self.samples_ms) if self.median_ms is not None else None
+
+    @property
     def busy(self) -> float | None:
         return self.cpu_s / self.wall_s if self.wall_s else None
 

@@ -34,7 +34,7 @@ def as_json(rows: Sequence[Row], methods: Sequence[dict[str, Any]]) -> dict[str,
     return {
         "methods": list(methods),
         "rows": [
-            {**asdict(row), "median_ms": row.median_ms, "noise": row.noise, "busy": row.busy,
+            {**asdict(row), "median_ms": row.median_ms, "noise": row.noise, "cpu_ms": row.cpu_ms, "busy": row.busy,
              "ratio": ratio(row, ours[row.model, row.threads]) if (row.model, row.threads) in ours else None}
             for row in rows
         ],
@@ -91,8 +91,8 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _details(rows: Sequence[Row]) -> list[str]:
-    header = ("model", "threads", "engine", "version", "median ms", "noise %", "CPU s a s", "rel. L2 error", "convert s",
-              "load s", "resident MB", "peak MB")  # fmt: skip
+    header = ("model", "threads", "engine", "version", "median ms", "noise %", "CPU ms", "CPU s a s", "rel. L2 error",
+              "convert s", "load s", "resident MB", "peak MB")  # fmt: skip
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for row in rows:
         if row.median_ms is None:
@@ -100,8 +100,9 @@ def _details(rows: Sequence[Row]) -> list[str]:
         assert row.noise is not None
         assert row.busy is not None
         memory = [f"{mb:.0f}" if mb is not None else "-" for mb in (row.resident_mb, row.peak_mb)]
-        cells = [row.model, str(row.threads), row.peer, row.version, f"{row.median_ms:.3f}", f"{100 * row.noise:.1f}",
-                 f"{row.busy:.2f}", f"{row.error:.1e}", f"{row.convert_s:.1f}", f"{row.load_s:.2f}", *memory]  # fmt: skip
+        figures = [f"{row.median_ms:.3f}", f"{100 * row.noise:.1f}", f"{row.cpu_ms:.3f}", f"{row.busy:.2f}"]
+        cells = [row.model, str(row.threads), row.peer, row.version, *figures, f"{row.error:.1e}"]
+        cells += [f"{row.convert_s:.1f}", f"{row.load_s:.2f}", *memory]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -26,7 +26,7 @@ from gpucomp.ir.types import DTYPES
 from gpucomp.runtime import ceilings, processor
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
-from gpucomp.runtime.native import ALIGNMENT, Table, aligned
+from gpucomp.runtime.native import ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
 SPINS = 1_000  # of a pause instruction each: some tens of microseconds
@@ -157,6 +157,7 @@ class CpuProgram:
         processor.require(plan.features, plan.arch)
         self._runner = _runner(plan, binaries)
         self._context = aligned((CONTEXT_BYTES,), np.dtype(np.uint8))
+        self._context_address = address_of(self._context)
         self._build_table()
         self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)  # never freed: a late thread may note
         self._tick = 0.0
@@ -334,7 +335,7 @@ class CpuProgram:
             else:
                 array = aligned(buffer.shape, dtype)
             self._memory[position] = array
-            self._table.arguments[places] = array.ctypes.data
+            self._table.arguments[places] = address_of(array)
 
     def _results(self) -> dict[str, np.ndarray]:
         results: dict[str, np.ndarray] = {}
@@ -361,7 +362,7 @@ class CpuProgram:
         """Launches of ``table``, by all threads where they are ``shared``. The caller has the program to itself."""
         self._epoch = (self._epoch + 1) % (1 << 31)
         table.begin(first, last, self._epoch)
-        place = (table.address, first, last, self._context.ctypes.data)
+        place = (table.address, first, last, self._context_address)
         pool = _pool
         if self.threads > 1 and shared and pool.lock.acquire(blocking=False):
             try:

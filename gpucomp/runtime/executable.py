@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -115,13 +116,13 @@ class Executable:
         """The target's name, such as ``cpu`` or ``cuda:sm_90a``."""
         return self.plan.target
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, element types and shapes that ``run`` takes."""
         found = (self.plan.buffers[p] for p in self.plan.inputs)
         return tuple(TensorSpec(b.name, b.dtype, b.shape) for b in found)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, element types and shapes that ``run`` gives back."""
         found = zip(self.plan.output_names, (self.plan.buffers[p] for p in self.plan.outputs), strict=True)

@@ -12,11 +12,16 @@ STATE_WORDS = 16  # of a launch: two cache lines
 CLAIMED, DONE = 0, 8  # words of a launch's state
 
 
+def address_of(array: np.ndarray) -> int:
+    """Where its memory begins: as ``array.ctypes.data``, in a third of the time."""
+    return int(array.__array_interface__["data"][0])
+
+
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """A fresh array, uninitialised, at an address that vectors like."""
     nbytes = math.prod(shape) * dtype.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    start = -address_of(raw) % ALIGNMENT
     return raw[start : start + nbytes].view(dtype).reshape(tuple(shape))
 
 

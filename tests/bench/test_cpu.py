@@ -134,7 +134,7 @@ def test_the_tables_have_ratios_their_spread_and_what_failed():
     assert lines[2] == "| a | 2 | 2.00 | 2.50 (onnxruntime) | 2.50 (2.25 to 2.75) | failed |"
     assert lines[3] == "| b | 2 | 2.00 | 0.50 (onnxruntime) | 0.50 (0.50 to 0.50) | - |"
     assert lines[4] == "| geometric mean | | | 1.12 | 1.12 | - |"
-    assert "| a | 2 | onnxruntime | 1 | 5.000 | 20.0 | 2.00 | 0.0e+00 | 0.0 | 0.00 | - | 90 |" in lines
+    assert "| a | 2 | onnxruntime | 1 | 5.000 | 20.0 | 666.667 | 2.00 | 0.0e+00 | 0.0 | 0.00 | - | 90 |" in lines
     assert lines[-1] == "| a | 2 | mnn | it died (signal 11): a/b |"
 
 
