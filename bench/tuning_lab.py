@@ -10,22 +10,27 @@ runs in its simulation mode in an environment of its own, which is made where it
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded, read
-from gpucomp.tuning.replay import BUDGETS, interval, replay
-from gpucomp.tuning.samplers import SAMPLERS
+from gpucomp.tuning.replay import BUDGETS, Search, interval, search
+from gpucomp.tuning.samplers import DEFAULT, SAMPLERS
 
 HERE = Path(__file__).parent
 KERNEL_TUNER = "kernel_tuner>=1.5"
 SHOWN = ("model", "tpe", "genetic", "random")  # lines of the plot, with the best strategy of Kernel Tuner
+TRANSFER = BUDGETS[:3]  # trials of a search that has records to start from
 COLOURS = ("#1b6ac9", "#d1495b", "#3f9b4b", "#888888", "#b07d12")
 
 Curves = dict[str, dict[str, np.ndarray]]  # engine -> file -> fraction of the optimum [seeds, trials]
@@ -54,16 +59,48 @@ def read_kernel_tuner(path: Path, spaces: Mapping[str, Recorded], trials: int) -
     return {name: {f: np.array(v) for f, v in own.items()} for name, own in collected.items()}
 
 
-def transfer(spaces: Sequence[Recorded], seeds: int) -> list[dict[str, object]]:
-    """The default search with the records of one other device of the same kernel, for every pair that has points in common."""
+class Cache:
+    """Curves of what was searched before, by a name: an interrupted laboratory goes on where it was."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def curves(self, key: str, run: Callable[[int], Search], seeds: int) -> tuple[np.ndarray, float]:
+        """Fractions of the optimum [seeds, trials], and the sampler's milliseconds a trial."""
+        path = None if self.folder is None else self.folder / f"{key}.npz"
+        if path is not None and path.exists():
+            with np.load(path, allow_pickle=False) as found:
+                return found["curves"], float(found["ms"])
+        searches = [run(seed) for seed in range(seeds)]
+        curves = np.array([found.fractions for found in searches])
+        ms = 1e3 * sum(found.sampler_s for found in searches) / curves.size
+        print(f"{key}: {curves[:, min(99, curves.shape[1] - 1)].mean():.3f} after 100", file=sys.stderr, flush=True)
+        if path is not None:
+            with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+                np.savez(file, curves=curves, ms=ms)
+            os.replace(file.name, path)
+        return curves, ms
+
+
+def transfer(spaces: Sequence[Recorded], seeds: int, cache: Cache) -> list[dict[str, object]]:
+    """The default search with the records of one other device of the same kernel, for every pair."""
     rows: list[dict[str, object]] = []
     for space in spaces:
         for other in spaces:
-            if other is not space and other.candidates.names == space.candidates.names:
-                found = replay(space, trials=BUDGETS[-1], seeds=seeds, others=[other])
-                rows.append({"file": space.name, "prior": other.name, **found.fraction_of_optimum})
-                print(f"{space.name} after {other.name}: {found.fraction_of_optimum}", file=sys.stderr, flush=True)
+            if other is space or other.candidates.names != space.candidates.names:
+                continue
+            prior = Prior.from_records(space.candidates, [other.results_for(space)])
+            run = functools.partial(one, space, DEFAULT, TRANSFER[-1], prior)
+            curves, _ = cache.curves(f"transfer-{space.name}-{other.name}", run, seeds)
+            reached = {str(b): round(float(curves[:, b - 1].mean()), 5) for b in TRANSFER}
+            rows.append({"file": space.name, "prior": other.name, **reached})
     return rows
+
+
+def one(space: Recorded, sampler: str, trials: int, prior: Prior | None, seed: int) -> Search:
+    return search(space, sampler, trials=trials, seed=seed, prior=prior)
 
 
 def table(curves: Curves, files: Sequence[str]) -> list[str]:
@@ -130,6 +167,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--environment", type=Path, default=Path(".kernel_tuner"), help="where Kernel Tuner is or goes")
     parser.add_argument("--kernel-tuner", type=Path, help="its curves of an earlier run")
+    parser.add_argument("--cache", type=Path, help="keep curves there, and take those that are there")
+    parser.add_argument("--only-searches", action="store_true", help="fill the cache, write nothing")
     parser.add_argument("--samplers", default="model,tpe,genetic,random")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
@@ -140,25 +179,20 @@ def main() -> None:
     spaces = {file.name: read(file)[0] for file in options.files}
     curves: Curves = {engine: {} for engine in names}
     cost: dict[str, list[float]] = {}
+    cache = Cache(options.cache)
     for engine in names:
         for file, space in spaces.items():
-            found = [replay_curves(space, engine, trials, seed) for seed in range(options.seeds)]
-            curves[engine][file] = np.array([fractions for fractions, _ in found])
-            cost.setdefault(engine, []).extend(ms for _, ms in found)
-            print(f"{file} {engine}: {curves[engine][file][:, 99].mean():.3f} after 100", file=sys.stderr, flush=True)
-    pairs = transfer(list(spaces.values()), options.seeds)
+            run = functools.partial(one, space, engine, trials, None)
+            curves[engine][file], ms = cache.curves(f"{engine}-{file}", run, options.seeds)
+            cost.setdefault(engine, []).append(ms)
+    pairs = [] if DEFAULT not in names else transfer(list(spaces.values()), options.seeds, cache)
+    if options.only_searches:
+        return
     answers = options.kernel_tuner or options.output / "tuning_lab_kernel_tuner.json"
     if options.kernel_tuner is None:
         kernel_tuner(options.files, options.seeds, trials, options.environment, answers)
     curves |= read_kernel_tuner(answers, spaces, trials)
     write(options.output, curves, list(spaces), pairs, cost, options.seeds)
-
-
-def replay_curves(space: Recorded, sampler: str, trials: int, seed: int) -> tuple[np.ndarray, float]:
-    from gpucomp.tuning.replay import search
-
-    found = search(space, sampler, trials=trials, seed=seed)
-    return found.fractions, 1e3 * found.sampler_s / trials
 
 
 def write(
@@ -169,7 +203,6 @@ def write(
     cost: Mapping[str, Sequence[float]],
     seeds: int,
 ) -> None:
-    budgets = [str(b) for b in BUDGETS]
     text = [
         "# Searches of recorded spaces under equal budgets",
         "",
@@ -185,11 +218,11 @@ def write(
         "",
         "## With the records of one other device",
         "",
-        f"| file | records of | {' | '.join(budgets)} |",
-        f"|---|---|{'---|' * len(budgets)}",
+        f"| file | records of | {' | '.join(map(str, TRANSFER))} |",
+        f"|---|---|{'---|' * len(TRANSFER)}",
     ]
     for row in pairs:
-        cells = " | ".join(f"{row[b]:.3f}" for b in budgets)
+        cells = " | ".join(f"{row[str(b)]:.3f}" for b in TRANSFER)
         text.append(f"| {name(str(row['file']))} | {name(str(row['prior']))} | {cells} |")
     (output / "tuning_lab.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     summary = {

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from gpucomp.runtime.executable import Executable, load
     from gpucomp.targets.target import Target
+    from gpucomp.tuning.tuner import tune
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ __all__ = [
     "UsageError",
     "compile",
     "load",
+    "tune",
 ]
 
 _HOMES = {
@@ -48,6 +50,7 @@ _HOMES = {
     "Target": "gpucomp.targets.target",
     "compile": "gpucomp.compiler",
     "load": "gpucomp.runtime.executable",
+    "tune": "gpucomp.tuning.tuner",
 }
 
 

@@ -236,6 +236,7 @@ class Runner:
         self._sent: set[str] = set()
         self._starts = 0
         self.patience = Patience()
+        self.waited = 0.0  # seconds that others had the lock
 
     @property
     def pid(self) -> int:
@@ -280,7 +281,9 @@ class Runner:
     def _exclusive(self) -> Iterator[None]:
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
+            begin = time.monotonic()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self.waited += time.monotonic() - begin
             yield
         finally:
             os.close(descriptor)

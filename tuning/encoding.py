@@ -16,6 +16,7 @@ import numpy as np
 WIDE = 3.0  # largest over smallest value, from which on a parameter is a size and no switch
 MANY = 5  # levels from which on the power of two in a value is a feature of its own
 LARGEST_POWER = 6  # alignment to more than 64 changes nothing
+DIVIDED = 3  # sizes of a problem, the largest, that values are asked to divide
 SAME = 0.9999  # correlation of two features that count as one
 CHECKED = 20_000  # points on which features are compared
 
@@ -55,7 +56,7 @@ def encode(
         features.append((f"{name} is no power of 2", not_a_power.astype(float)))
         if len(np.unique(column)) >= MANY:
             features.append((f"power of 2 in {name}", np.minimum(power, LARGEST_POWER)))
-        features += [(f"{name} divides {e}", (e % column == 0).astype(float)) for e in sorted(set(extents))]
+        features += [(f"{name} divides {e}", (e % column == 0).astype(float)) for e in sorted(set(extents))[-DIVIDED:]]
     features.append(("a size is no power of 2", (odd > 0).astype(float)))
     features.append(("sizes that are no powers of 2", odd))
     for name, given in (derived or {}).items():
@@ -72,8 +73,10 @@ def is_size(column: np.ndarray) -> bool:
 
 
 def compressed(column: np.ndarray) -> np.ndarray:
-    """Logarithms where all values are positive, unknown ones in the middle."""
+    """Logarithms where all values are positive; unknown ones in the middle, infinite ones at the far end."""
     column = np.asarray(column, float)
+    known = np.isfinite(column)
+    column = np.where(np.isposinf(column) & known.any(), column[known].max(initial=0.0), column)
     known = np.isfinite(column)
     if known.any() and column[known].min() > 0:
         column = np.log2(np.where(known, column, 1.0))

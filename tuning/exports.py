@@ -154,7 +154,9 @@ def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:
             for trial in trials:
                 value = milliseconds(trial)
                 state = optuna.trial.TrialState.PRUNED if value is None else optuna.trial.TrialState.COMPLETE
-                facts: dict[str, Any] = {name: trial[name] for name in ("invalidity", "error", "ratio", "noise") if name in trial}
+                facts: dict[str, Any] = {
+                    name: trial[name] for name in ("invalidity", "error", "ratio", "noise") if name in trial
+                }
                 study.add_trial(
                     optuna.trial.create_trial(
                         params=trial["configuration"], distributions=space, value=value, state=state, user_attrs=facts

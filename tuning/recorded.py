@@ -8,16 +8,16 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import statistics
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from gpucomp.errors import UsageError, quote
+from gpucomp.schedule import records
 from gpucomp.tuning.space import Candidates
 
 MOST_BYTES = 1 << 30  # of a file, unpacked
@@ -71,10 +71,9 @@ class Row:
 def read(path: Path) -> list[Recorded]:
     """The recorded spaces of a file: one, or in gpucomp's records one a kernel and device.
 
-    Raises ``UsageError`` (GPC2601) for what cannot be read or holds no measurement that succeeded.
+    Raises ``UsageError`` (GPC2601), of records ``RecordError``, for what cannot be read or holds no measurement that succeeded.
     """
-    text = _text(path)
-    found = _lines(path, text) if path.suffix == ".jsonl" else _document(path, text)
+    found = _lines(path) if path.suffix == records.SUFFIX else _document(path, _text(path))
     spaces = [space for space in found if np.isfinite(space.seconds).any()]
     if not spaces:
         raise _refused(path, "no measurement that succeeded in it")
@@ -114,7 +113,8 @@ def _document(path: Path, text: str) -> list[Recorded]:
     document = _parsed(path, text)
     if not isinstance(document, dict):
         raise _refused(path, "a JSON object expected")
-    name, extents, device = path.name, (), ""
+    name, device = path.name, ""
+    extents: tuple[int, ...] = ()
     if isinstance(cache := document.get("cache"), dict):
         keys = document.get("tune_params_keys")
         if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys):
@@ -134,7 +134,7 @@ def _of_cache(path: Path, entry: Any, keys: Sequence[str]) -> Row:
     if not isinstance(entry, dict) or any(k not in entry for k in keys):
         raise _refused(path, "an entry that lacks a parameter")
     values, time = {k: entry[k] for k in keys}, entry.get("time")
-    overhead = sum(v for k in ("compile_time", "verification_time") if _is_time(v := entry.get(k))) / 1e3
+    overhead = sum(entry[k] for k in ("compile_time", "verification_time") if _is_time(entry.get(k))) / 1e3
     if "__error__" in entry or not _is_time(time):
         return Row(values, None, overhead, str(entry.get("__error__") or time)[:80])
     return Row(values, float(time), overhead)
@@ -151,38 +151,32 @@ def _of_t4(path: Path, entry: Any) -> Row:
     return Row(values, time, cause="" if time else "no time")
 
 
-def _lines(path: Path, text: str) -> list[Recorded]:
+def _lines(path: Path) -> list[Recorded]:
+    """A space a kernel and device. Lines that are no records, as a killed writer leaves them, are passed over."""
     groups: dict[tuple[str, str], list[Row]] = {}
     extents: dict[tuple[str, str], tuple[int, ...]] = {}
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # a line that was cut off when its writer was killed
-        if not isinstance(record, dict) or not isinstance(device := record.get("device"), dict):
+    for _, record in records.read(path):
+        if isinstance(record, str) or record["kind"] not in ("task", "trial"):
             continue
-        key = (str(record.get("kernel", "")), str(device.get("name", "")))
-        if record.get("kind") == "trial" and isinstance(values := record.get("configuration"), dict):
-            groups.setdefault(key, []).append(_of_record(record, values))
-        elif isinstance(problem := record.get("problem"), dict):
-            extents[key] = tuple(e for e in problem.values() if isinstance(e, int))
+        key = record["kernel"], record["device"]["name"]
+        if record["kind"] == "trial":
+            groups.setdefault(key, []).append(_of_record(record))
+        else:
+            extents[key] = tuple(record["problem"].values())
     return [
         space_of(f"{path.name}:{kernel}", device, rows, extents.get((kernel, device), ()))
         for (kernel, device), rows in groups.items()
     ]
 
 
-def _of_record(record: Mapping[str, Any], values: Mapping[str, Any]) -> Row:
-    named = {"engine": str(record.get("engine", "")), **values}
-    samples = [s for s in record.get("samples") or () if _is_time(s)]
-    if record.get("invalidity") != "correct" or not samples:
-        return Row(named, None, cause=str(record.get("invalidity"))[:80])
-    # beside the default, run by run: a slower clock slows both
-    ratio = record.get("ratio")
-    return Row(named, float(ratio) if _is_time(ratio) else statistics.median(samples))
+def _of_record(record: records.Record) -> Row:
+    values = {"engine": record["engine"], **record["configuration"]}
+    if record["invalidity"] != "correct":
+        return Row(values, None, cause=record["invalidity"][:80])
+    return Row(values, record["ratio"])  # to the default, run beside it: a slower clock slows both
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     return type(value) in (int, float) and math.isfinite(value) and value > 0
 
 

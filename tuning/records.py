@@ -152,10 +152,13 @@ def in_folder(place: Path) -> Path:
 
 @dataclass
 class Known:
-    """What a file says of one kernel on one device with templates that are as they were."""
+    """What a file says of one kernel on one device with templates that are as they were.
+
+    ``killers`` are candidates that were launched without an end, and how often.
+    """
 
     trials: dict[Key, Record] = field(default_factory=dict)
-    killers: set[Key] = field(default_factory=set)
+    killers: dict[Key, int] = field(default_factory=dict)
     pick: Record | None = None
     dropped: bool = False
 
@@ -173,12 +176,12 @@ def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[st
         here = result.setdefault(record["kernel"], Known())
         match record["kind"]:
             case "launch":
-                here.killers.add(key_of(record))
+                here.killers[key_of(record)] = here.killers.get(key_of(record), 0) + 1
             case "release":
-                here.killers.discard(key_of(record))
+                here.killers.pop(key_of(record), None)
             case "trial":
                 if record["invalidity"] not in ("killed", "timeout"):
-                    here.killers.discard(key_of(record))
+                    here.killers.pop(key_of(record), None)
                 if hashes.get(record["engine"]) == record["template"]:
                     here.trials[key_of(record)] = record
             case "pick" | "drop":

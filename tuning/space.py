@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,6 +15,7 @@ from gpucomp.tuning.encoding import Encoding, encode
 
 ENUMERATED = 300_000  # combinations that are all tried for legality; a larger space is sampled
 SAMPLED = 20_000  # legal points of a space that is sampled
+TRIES = 6  # combinations that are tried for each of them, and then as many steps
 LARGEST_CODE = 1 << 62
 
 
@@ -60,13 +60,13 @@ class Candidates:
         """The schedules of ``family`` that can run; of more than ``ENUMERATED`` combinations, ``most`` drawn ones.
 
         The family's default is always among them, and is ``default``. A family whose default is not legal here has
-        none. The derived columns are the family's own: derived sizes, launch, work and estimate.
+        none. The derived columns are the launch, the work of a group and the engine's estimate.
         """
         names = [p.name for p in family.params]
         size = math.prod(len(p.choices) for p in family.params)
         legal: Iterable[Schedule] = family.legal(problem, limits)
         if size > ENUMERATED:
-            legal = itertools.islice(_drawn(family, problem, limits, size, seed), most)
+            legal = _drawn(family, problem, limits, size, most, seed)
         points = list(legal)
         default = dict(family.default(SimpleNamespace(**problem), limits))
         row = None
@@ -199,21 +199,55 @@ class Candidates:
         return np.where(known[at] == codes, order[at], -1)
 
 
-def _drawn(family: Family, problem: Problem, limits: Limits, size: int, seed: int) -> Iterator[dict[str, int]]:
-    """Legal schedules in a random order, each once. It ends: a bounded number of combinations is tried."""
+def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: int, seed: int) -> list[Schedule]:
+    """Up to ``most`` legal schedules, each once: random combinations, then random steps from legal ones.
+
+    Where one combination in a hundred is legal, steps in one parameter find in seconds what chance would not. Both
+    are bounded, and the default is where the steps may start from too.
+    """
     rng = np.random.default_rng(seed)
-    tried: set[int] = set()
-    for _ in range(min(size, 40 * SAMPLED)):
-        number = int(rng.integers(size))
-        if number in tried:
+    counts = [len(p.choices) for p in family.params]
+    strides = [math.prod(counts[j + 1 :]) for j in range(len(counts))]
+    found: dict[int, Schedule] = {}
+    refused: set[int] = set()
+
+    def consider(number: int) -> None:
+        if number in found or number in refused:
+            return
+        schedule = {
+            p.name: p.choices[number // stride % count]
+            for p, stride, count in zip(family.params, strides, counts, strict=True)
+        }
+        if family.reasons(schedule, problem, limits):
+            refused.add(number)
+        else:
+            found[number] = schedule
+
+    default = family.default(SimpleNamespace(**problem), limits)
+    if all(default.get(p.name) in p.choices for p in family.params):
+        consider(
+            sum(p.choices.index(default[p.name]) * stride for p, stride in zip(family.params, strides, strict=True))
+        )
+    for number in rng.integers(size, size=TRIES * most).tolist():
+        if len(found) >= most:
+            break
+        consider(number)
+    legal = list(found)
+    for _ in range(TRIES * most if legal else 0):
+        if len(found) >= most:
+            break
+        start = legal[int(rng.integers(len(legal)))]
+        j = int(rng.integers(len(counts)))
+        level = start // strides[j] % counts[j]
+        to = int(rng.integers(counts[j])) if rng.random() < 0.5 else level + int(rng.choice((-1, 1)))
+        if not 0 <= to < counts[j]:
             continue
-        tried.add(number)
-        schedule = {}
-        for param in family.params:
-            number, level = divmod(number, len(param.choices))
-            schedule[param.name] = param.choices[level]
-        if not family.reasons(schedule, problem, limits):
-            yield schedule
+        number = start + (to - level) * strides[j]
+        known = len(found)
+        consider(number)
+        if len(found) > known:
+            legal.append(number)
+    return list(found.values())
 
 
 def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limits: Limits) -> dict[str, np.ndarray]:
@@ -227,7 +261,6 @@ def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limit
                 "groups": math.prod(geometry.groups),
                 "items": math.prod(geometry.items),
                 "shared_bytes": geometry.dynamic_shared_bytes,
-                **{k: v for k, v in family.derive(s, p).items() if isinstance(v, int | float)},
             }
             if family.work is not None:
                 work = family.work(s, p)

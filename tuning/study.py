@@ -6,7 +6,7 @@ import hashlib
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task
 
 SAMPLE_S = 2e-3  # that a sample takes at least: as many launches as that needs
 MOST_LAUNCHES, MOST_SETS, MOST_BYTES = 64, 8, 256 << 20
+TRIES = 2  # of the default, without which nothing can be judged; of anything else one
 SEED = 11  # of the data that candidates are checked and timed on
 BUILD_S = 30.0  # between two looks at the builders
 RULES = Rules()
@@ -169,13 +170,17 @@ class Study:
             self.tools.current = self
         if self._anchor is not None or self.fault:
             return
+        name = self.task.kernel.digest, *self.task.default.key
+        if name not in self.known.trials and self.known.killers.get(name, 0) >= TRIES:
+            self.fault = f"the default was launched {TRIES} times without an end"
+            return
         for built in self._build([self.task.default]):
             self._anchor = built
         if self._anchor is None:
             self.fault = f"the default cannot be built: {self.trials[-1]['fault']}"
             return
-        past = self.known.trials.get((self.task.kernel.digest, *self.task.default.key))
-        record = past if past is not None and past["samples"] else self._measure(self._anchor, default=True)
+        past = self.known.trials.get(name)
+        record = past if past is not None else self._measure(self._anchor, default=True)
         if record["invalidity"] != "correct":
             self.fault = f"the default does not pass the check: {record.get('fault', record['invalidity'])}"
             return
@@ -187,7 +192,7 @@ class Study:
             if trial is not record and row is not None:
                 self._tell(self.table.candidate(row), trial)
         for key in self.known.killers:
-            if key not in self.known.trials and (row := self.table.row(key[1:])) is not None:
+            if key not in self.known.trials and key != name and (row := self.table.row(key[1:])) is not None:
                 self.sampler.tell(row, None)
 
     def _seconds(self, record: Record) -> float | None:
@@ -214,8 +219,8 @@ class Study:
         self._times[record["rendered"]] = seconds
         self._seen(record)
 
-    def batch(self, count: int, deadline: float) -> int:
-        """Measure ``count`` candidates that nobody has; how many there were. ``deadline`` is monotonic."""
+    def batch(self, count: int, in_time: Callable[[], bool] = lambda: True) -> int:
+        """Measure ``count`` candidates that nobody has, as long as it is ``in_time``; how many there were."""
         begin = time.monotonic()
         self.prepare()
         if self.fault:
@@ -236,7 +241,7 @@ class Study:
                     fresh.append(candidate)
         measured = 0
         for built in self._build(fresh):
-            if time.monotonic() > deadline:
+            if not in_time():
                 break
             self._tell(built.candidate, self._measure(built))
             measured += 1

@@ -80,7 +80,14 @@ class Task:
         return reference.terms(self.kernel)
 
     def problem(self, family: Family) -> Problem:
-        return family.problem(self.kernel)
+        """The kernel's sizes, as ``family`` sees them."""
+        if family not in self._problems:
+            self._problems[family] = family.problem(self.kernel)
+        return self._problems[family]
+
+    @cached_property
+    def _problems(self) -> dict[Family, Problem]:
+        return {}
 
     def rendered(self, candidate: Candidate) -> tuple[KernelSource, Packed | None]:
         """The candidate's source, as the compiler would render it. Raises ``ScheduleError`` for one that cannot run."""

@@ -20,11 +20,11 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
 from gpucomp.targets.target import Target
-from gpucomp.tuning import choice, draw, records
+from gpucomp.tuning import choice, engines, records, samplers
 from gpucomp.tuning.choice import Comparison, Verdict
 from gpucomp.tuning.crew import Builders, Runner, required
 from gpucomp.tuning.records import Known, Store
-from gpucomp.tuning.study import RULES, Sampler, Study, Table, Tools
+from gpucomp.tuning.study import RULES, Study, Tools
 from gpucomp.tuning.tasks import ENOUGH, Progress, Task, following, forecast, tasks_of, weigh
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Options:
 
     budget: float | None = None
     trials: int | None = None
-    sampler: str = "random"
+    sampler: str = samplers.DEFAULT
     seed: int = 0
     builders: int = 0
     resume: bool = False
@@ -75,6 +75,7 @@ class State:
     deadline: float = FOREVER
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
+    waited: Callable[[], float] = lambda: 0.0
 
     @property
     def progress(self) -> list[Progress]:
@@ -82,8 +83,8 @@ class State:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left."""
-        return self.deadline - time.monotonic()
+        """Seconds of the budget that are left; what was spent waiting for others to measure does not count."""
+        return self.deadline + self.waited() - time.monotonic()
 
 
 Watch = Callable[[State], None]
@@ -203,7 +204,7 @@ def search(
         _weigh(model, tasks, tools)
         studies = _studies(tasks, tools, options)
         deadline = FOREVER if options.budget is None else begin + options.budget
-        state = State(studies, deadline=deadline, started=begin)
+        state = State(studies, deadline=deadline, started=begin, waited=lambda: tools.runner.waited)
         _search(state, options, watch)
         _finals(state, watch)
         untuned_s, comparison = _whole(state, model, tools, options, watch)
@@ -247,7 +248,8 @@ def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Stud
     hashes: dict[str, str] = {}
     for task in tasks:
         hashes |= records.current_hashes(task.engines)
-    known = records.known(tools.store.read(), tools.device, hashes)
+    past = tools.store.read()
+    known = records.known(past, tools.device, hashes)
     found = []
     for number, task in enumerate(tasks):
         digest = task.kernel.digest
@@ -256,19 +258,16 @@ def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Stud
             fields = {"kernel": digest, "device": tools.device, "label": task.label, "text": task.kernel.text}
             problem = dict(task.problem(task.default.family))
             tools.store.append("task", {**fields, "problem": problem, "launches": task.launches})
-        table, sampler = _sampler(task, options, number)
+        table = engines.Engines(task, options.seed)
+        others = engines.sources(past, task, tools.device)
+        sampler = engines.sampler(table, options.sampler, options.seed + number, others)
         found.append(Study(task, table, sampler, tools, here, Progress(task)))
     return found
 
 
-def _sampler(task: Task, options: Options, number: int) -> tuple[Table, Sampler]:
-    table = draw.Table(task, options.seed)
-    return table, draw.Random(table, options.seed + number)
-
-
 def space_size(task: Task, options: Options) -> int:
     """Candidates of a task that a search proposes from."""
-    return len(_sampler(task, options, 0)[0])
+    return len(engines.Engines(task, options.seed))
 
 
 def _search(state: State, options: Options, watch: Watch) -> None:
@@ -285,7 +284,7 @@ def _search(state: State, options: Options, watch: Watch) -> None:
             return
         study = state.current = studies[id(chosen)]
         watch(state)
-        state.trials += study.batch(wanted, state.deadline - reserve)
+        state.trials += study.batch(wanted, lambda: state.left > reserve)
         watch(state)
 
 

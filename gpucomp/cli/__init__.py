@@ -1,6 +1,7 @@
 """The ``gpucomp`` command: exit codes and the one line an error is. The commands are in ``commands``.
 
-    0 ok   1 other   2 usage   3 bad model or artefact   4 unsupported   5 device   6 accuracy   130 interrupted
+    0 ok   1 other   2 usage   3 bad model, artefact or records   4 unsupported   5 device   6 accuracy
+    8 a search found nothing right   130 interrupted
 
 Results go to stdout, everything else to stderr. A traceback is printed only with ``GPUCOMP_DEBUG=1``.
 """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from gpucomp.cli.progress import progress
 from gpucomp.errors import UsageError, quote
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Write the results there; - is stdout."
 )
+@click.option(
+    "--study", type=click.Path(path_type=Path), help="Write what the first file teaches there, as one HTML page."
+)
 def replay(
     files: tuple[Path, ...],
     names: tuple[str, ...],
@@ -44,6 +48,7 @@ def replay(
     failing: float,
     throttle: float,
     report: Path | None,
+    study: Path | None,
 ) -> None:
     """Search the recorded spaces in FILES as if they were devices, and print how near to the optimum searches come.
 
@@ -57,7 +62,7 @@ def replay(
         raise UsageError(f"--sampler {quote(unknown[0])}: one of {', '.join(samplers.SAMPLERS)} expected")
     faults = laboratory.Faults(noise=noise, failing=failing, throttle=throttle)
     known = [space for path in others for space in recorded.read(path)]
-    results = []
+    results: list[Result] = []
     with progress("searching") as tell:
         spaces = [space for path in files for space in recorded.read(path)]
         for space in spaces:
@@ -67,6 +72,11 @@ def replay(
                     space, name, trials=trials, seeds=seeds, others=known, faults=faults, batch=batch
                 )
                 results.append(found)
+    if study is not None:
+        from gpucomp.tuning import analysis
+
+        first = spaces[0]
+        analysis.write_report(study, first.name, first.candidates, first.seconds, failed=np.isnan(first.seconds))
     text = json.dumps([found.as_json() for found in results], indent=1)
     if report is not None and str(report) == "-":
         click.echo(text)

@@ -52,7 +52,7 @@ def seconds(text: str) -> float:
 @click.option("--budget", metavar="TIME", help="For everything: 90s, 20m, 1.5h.")
 @click.option("--trials", type=click.IntRange(1), help="Measurements of all kernels together.")
 @click.option("--records", "place", type=click.Path(path_type=Path), default=FOLDER, show_default=True, metavar="DIR")
-@click.option("--sampler", default=None, help="Who proposes candidates.")
+@click.option("--sampler", help="Who proposes candidates: model, tpe, genetic, random or grid.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--builders", type=click.IntRange(1), help="Processes that compile; as many as cores where not given.")
 @click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Lock it while anything is timed.")

@@ -6,6 +6,8 @@ next convolution meets its inverse; what is left stands at the graph's ends, whe
 
 from __future__ import annotations
 
+import math
+
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value
 from gpucomp.rewrite.match import is_constant
@@ -46,4 +48,29 @@ def pool_channels_last(node: Node) -> Value | None:
     return None
 
 
-RULES = (convolve_channels_last, pool_channels_last)
+@rule(ops.ConvTranspose)
+def multiply_and_place(node: Node) -> Value | None:
+    """conv_transpose_nhwc(x, w), strides = extents of w  ->  x @ w for every tap, each product at its own place
+
+    No two taps meet, so every result is one product: gathered, all taps but one would be multiplied by zero.
+    """
+    x, w = node.inputs
+    attrs = node.attrs
+    spatial = x.type.rank - 2
+    if attrs.get("layout", "NCHW") != "NHWC" or not is_constant(w) or attrs.get("group", 1) != 1:
+        return None
+    taps, (channels, columns) = w.type.shape[:spatial], w.type.shape[spatial:]
+    size = x.type.shape[1:-1]
+    whole = tuple(n * t for n, t in zip(size, taps, strict=True))
+    if attrs["strides"] != taps or attrs["out"] != whole or any(attrs["pads"]) or any(d != 1 for d in attrs["dilations"]):
+        return None
+    matrix = ops.Reshape(
+        ops.Transpose(w, perm=(spatial, *range(spatial), spatial + 1)), shape=(channels, math.prod(taps) * columns)
+    )
+    products = ops.Reshape(ops.MatMul(x, matrix, name=node.name), shape=(*x.type.shape[:-1], *taps, columns))
+    places = [axis for d in range(spatial) for axis in (1 + d, 1 + spatial + d)]
+    placed = ops.Transpose(products, perm=(0, *places, 2 * spatial + 1))
+    return ops.Reshape(placed, shape=(x.type.shape[0], *whole, columns))
+
+
+RULES = (convolve_channels_last, multiply_and_place, pool_channels_last)

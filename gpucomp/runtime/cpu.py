@@ -183,7 +183,7 @@ class CpuProgram:
             return self._results()
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
-        """Seconds each launch took in one run, from the moment thread 0 reached it; the run before it warms up."""
+        """Seconds each launch took in one run, from the moment a thread reached it; the run before it warms up."""
         return self._timed(inputs)[0]
 
     def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
@@ -234,10 +234,12 @@ class CpuProgram:
                 times[launch] = end - begin
                 spans.append(Span(launch, 0, begin - marks[0][0], end - marks[0][0]))
                 continue
-            ends = [*self._clocks[0, segment.first + 1 : segment.last, 0], finished]
-            for row, following in zip(range(segment.first, segment.last), ends, strict=True):
+            begun = self._clocks[:, segment.first : segment.last, 0]
+            begins = np.where(begun > 0, begun, finished).min(axis=0)
+            ticks = np.diff(np.append(begins, finished))
+            for row, count in zip(range(segment.first, segment.last), ticks, strict=True):
                 launch = self._launch_numbers[row]
-                times[launch] = float(following - self._clocks[0, row, 0]) * self._tick
+                times[launch] = max(float(count), 0.0) * self._tick
                 for thread, (from_, to) in enumerate(self._clocks[:, row]):
                     if 0 < from_ <= to:
                         start, stop = (end - marks[0][0] - (finished - int(at)) * self._tick for at in (from_, to))

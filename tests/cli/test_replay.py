@@ -17,7 +17,9 @@ def cache(tmp_path):
 def test_replay_prints_a_row_a_file_and_sampler_and_the_mean(command, cache, tmp_path):
     other = write_cache(tmp_path / "u.json", tiled(1))
 
-    ran = command("replay", str(cache), str(other), "--sampler", "random", "--sampler", "grid", "--trials", "50", "--seeds", "2")  # fmt: skip
+    ran = command(
+        "replay", str(cache), str(other), "--sampler", "random", "--sampler", "grid", "--trials", "50", "--seeds", "2"
+    )
 
     assert ran.code == 0
     rows = [line.split() for line in ran.out.splitlines() if line.strip()]

@@ -207,6 +207,9 @@ _EXAMPLES: dict[str, Example] = {
     "convolve_channels_last": expression(
         ops.ConvTranspose(IMAGE, weights(6, 2, 2, 3), group=3, out=(15, 7), **{**SQUARE, "strides": (2, 1)}), 12
     ),
+    "multiply_and_place": expression(
+        ops.ConvTranspose(LAST, weights(3, 2, 6, 5), layout="NHWC", out=(21, 10), **{**SQUARE, "strides": (3, 2)}), 6
+    ),
     "pool_channels_last": expression(
         ops.MaxPool(ops.Transpose(LAST, perm=LAST_TO_FIRST), **{**POOL, "out": (6, 2)})
     ),

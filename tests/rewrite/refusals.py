@@ -284,6 +284,26 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "it is": graph_of(ops.Conv(LAST, weights(2, 3, 6, 4), **SQUARE, layout="NHWC")),
         "weights that vary": graph_of(ops.Conv(IMAGE, tensor("w", 4, 6, 2, 3), **SQUARE)),
     },
+    "multiply_and_place": {
+        "taps that meet": graph_of(
+            ops.ConvTranspose(LAST, weights(3, 3, 6, 5), layout="NHWC", out=(15, 11), **{**SQUARE, "strides": (2, 2)})
+        ),
+        "gaps between them": graph_of(
+            ops.ConvTranspose(LAST, weights(1, 2, 6, 5), layout="NHWC", out=(13, 10), **{**SQUARE, "strides": (2, 2)})
+        ),
+        "a cut border": graph_of(
+            ops.ConvTranspose(LAST, weights(2, 2, 6, 5), layout="NHWC", out=(13, 10),
+                              **{**SQUARE, "strides": (2, 2), "pads": (1, 0, 0, 0)})
+        ),
+        "groups": graph_of(
+            ops.ConvTranspose(LAST, weights(2, 2, 6, 5), layout="NHWC", out=(14, 10), group=2,
+                              **{**SQUARE, "strides": (2, 2)})
+        ),
+        "weights that vary": graph_of(
+            ops.ConvTranspose(LAST, tensor("w", 2, 2, 6, 5), layout="NHWC", out=(14, 10),
+                              **{**SQUARE, "strides": (2, 2)})
+        ),
+    },
     "pool_channels_last": {
         "channels first": graph_of(ops.MaxPool(IMAGE, **{**POOL, "out": (6, 2)})),
         "another transpose": graph_of(

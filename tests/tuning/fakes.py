@@ -110,6 +110,8 @@ class Runner:
     def facts(self):
         return self.ask({"do": "facts"}, {})[0]
 
+    waited = 0.0
+
     def forget(self):
         self.ask({"do": "forget"}, {})
 

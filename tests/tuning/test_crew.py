@@ -129,7 +129,9 @@ def test_builders_build_and_survive_their_own_death():
     builders = Builders("cpu", 2, patience=Patience(first=90))
     try:
         numbers = [builders.submit({"do": "build", "source": source}, {}) for _ in range(2)]
-        broken = builders.submit({"do": "build", "source": source | {"text": source["text"].replace("ret void", "ret nonsense")}}, {})
+        broken = builders.submit(
+            {"do": "build", "source": source | {"text": source["text"].replace("ret void", "ret nonsense")}}, {}
+        )
         found = {}
         while len(found) < 3:
             found |= dict(builders.gather(60))
@@ -175,7 +177,7 @@ def test_a_kernel_is_measured_by_real_processes(tmp_path, monkeypatch):
                 return source, packed
 
             monkeypatch.setattr(subject, "rendered", rendered)
-            made.batch(10, float("inf"))
+            made.batch(10)
             verdict = choice.final(made, processes=1, rounds=3, seconds=0.1)
     finally:
         builders.close()

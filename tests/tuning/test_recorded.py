@@ -7,13 +7,23 @@ import numpy as np
 import pytest
 
 from gpucomp.errors import UsageError
+from gpucomp.schedule import records
 from gpucomp.tuning.recorded import Row, read, space_of
 from tests.tuning.spaces import tiled, write_cache
 
 
-def trial(configuration, samples, **given):
-    record = {"kind": "trial", "kernel": "k1", "device": {"name": "cpu"}, "engine": "simt", "invalidity": "correct"}
-    return json.dumps(record | {"configuration": configuration, "samples": samples} | given)
+def trial(configuration, ratio, **given):
+    device = {"kind": "cpu", "arch": "x86_64", "name": "a processor"}
+    record = {"kind": "trial", "kernel": "k1", "device": device, "engine": "simt", "invalidity": "correct"}
+    record |= {
+        "configuration": configuration,
+        "samples": [2.0],
+        "ratio": ratio,
+        "template": "",
+        "source": "",
+        "rendered": "",
+    }
+    return records.sealed(record | given)
 
 
 def test_a_cache_is_read_with_its_failures_and_problem(tmp_path):
@@ -53,13 +63,14 @@ def test_t4_results_are_read(tmp_path):
 
 def test_records_are_one_space_a_kernel_and_device(tmp_path):
     lines = [
-        trial({"tile": 8}, [2.0, 3.0, 4.0]),
-        trial({"tile": 16}, [9.0], ratio=0.5),
-        trial({"tile": 16}, [9.0], ratio=0.25, engine="mma"),
-        trial({"tile": 32}, [], invalidity="runtime"),
-        trial({"tile": 8}, [7.0], kernel="k2"),
-        trial({"tile": 8}, [7.0])[:40],
-        json.dumps({"kind": "pick", "kernel": "k1"}),
+        trial({"tile": 8}, 1.5),
+        trial({"tile": 16}, 0.5),
+        trial({"tile": 16}, 0.25, engine="mma"),
+        trial({"tile": 32}, 0, samples=[], invalidity="runtime"),
+        trial({"tile": 8}, 7.0, kernel="k2"),
+        trial({"tile": 64}, 7.0)[:40],
+        trial({"tile": 8}, 7.0, kind="task", problem={"m": 77, "n": 1}, label=""),
+        trial({"tile": 8}, 7.0, kind="launch"),
     ]
     path = tmp_path / "tuning.jsonl"
     path.write_text("\n".join(lines))
@@ -67,8 +78,9 @@ def test_records_are_one_space_a_kernel_and_device(tmp_path):
     first, second = read(path)
 
     assert (first.name, second.name) == ("tuning.jsonl:k1", "tuning.jsonl:k2")
-    assert first.seconds.tolist()[:3] == [3.0, 0.5, 0.25]
+    assert first.seconds.tolist()[:3] == [1.5, 0.5, 0.25]
     assert np.isnan(first.seconds[3])
+    assert (first.device, first.candidates.extents, len(first.seconds)) == ("a processor", (77,), 4)
     assert first.labels == {"engine": ("mma", "simt")}
     assert "engine is 0" in first.candidates.encoding.names
 
@@ -112,5 +124,5 @@ def test_what_is_no_record_is_refused(tmp_path, name, data, why):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match="cannot read '.*gone.json': No such file"):
+    with pytest.raises(UsageError, match=r"cannot read '.*gone\.json': No such file"):
         read(tmp_path / "gone.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,11 +30,18 @@ class Value:
     op, attrs = None, {}
 
 
-def task(kernel=None):
-    kernel = kernel or matmul(M, N, K)
+KERNEL = matmul(M, N, K)
+
+
+@cache
+def chosen(kernel):
+    return choose(kernel, engines_of(kernel), TARGET.limits)
+
+
+def task(kernel=KERNEL):
     inputs = tuple(SimpleNamespace(op=None, attrs={}) for _ in range(kernel.inputs))
     step = Step("k", kernel, inputs, (), ())
-    found = choose(kernel, engines_of(kernel), TARGET.limits)
+    found = chosen(kernel)
     return Task(kernel, step, TARGET, engines_of(kernel), Candidate(found.family, found.schedule), found.tier, 1, 1e-3)
 
 
@@ -103,9 +110,15 @@ def study(tmp_path, device, *, subject=None, builders=None, die=lambda text: "",
     return Study(subject, table, InOrder(table), tools, known, Progress(subject))
 
 
-def texts(made, rows=None):
+_texts: dict = {}
+
+
+def texts(made):
     """The sources of a study's candidates, by row."""
-    return [made.render(c)[0].text for c in made.table.rows]
+    key = made.task.kernel.digest, len(made.table)
+    if key not in _texts:
+        _texts[key] = [made.render(c)[0].text for c in made.table.rows]
+    return _texts[key]
 
 
 def speeds(made, default=1e-3):
@@ -123,7 +136,7 @@ def test_every_candidate_is_measured_once_and_told_once(tmp_path):
     device.seconds = times.__getitem__
 
     while not made.progress.exhausted:
-        made.batch(5, math.inf)
+        made.batch(5)
 
     assert len(made.tools.runner.trials) == len(set(made.tools.runner.trials)) == len(set(texts(made)))
     assert set(made.sampler.told) == set(range(len(made.table)))
@@ -136,11 +149,11 @@ def test_a_second_run_measures_nothing_again(tmp_path):
     device = Device(right(matmul(M, N, K)))
     first = study(tmp_path, device)
     device.seconds = speeds(first).__getitem__
-    first.batch(5, math.inf)
+    first.batch(5)
 
     second = study(tmp_path, device)
     while not second.progress.exhausted:
-        second.batch(4, math.inf)
+        second.batch(4)
 
     assert not set(first.tools.runner.trials) & set(second.tools.runner.trials)
     assert set(first.tools.runner.trials) | set(second.tools.runner.trials) == set(texts(second))
@@ -153,9 +166,9 @@ def test_a_candidate_that_kills_the_runner_is_never_tried_again(tmp_path, how):
     device = Device(right(matmul(M, N, K)))
     bad = texts(study(tmp_path, device))[4]
     first = study(tmp_path, device, die=lambda text: how if text == bad else "")
-    first.batch(20, math.inf)
+    first.batch(20)
     second = study(tmp_path, device)
-    second.batch(20, math.inf)
+    second.batch(20)
 
     assert first.tools.runner.trials.count(bad) == 1
     assert first.progress.invalid == {how: 1}
@@ -168,9 +181,9 @@ def test_an_interruption_loses_no_trial_and_blames_nobody(tmp_path):
     stop = texts(study(tmp_path, device))[4]
     first = study(tmp_path, device, die=lambda text: "interrupt" if text == stop else "")
     with pytest.raises(KeyboardInterrupt):
-        first.batch(20, math.inf)
+        first.batch(20)
     second = study(tmp_path, device)
-    second.batch(20, math.inf)
+    second.batch(20)
 
     done = first.tools.runner.trials[:-1]
     assert len(done) >= 3
@@ -181,21 +194,41 @@ def test_an_interruption_loses_no_trial_and_blames_nobody(tmp_path):
 def test_one_that_was_under_way_when_everything_died_is_not_tried_again(tmp_path):
     device = Device(right(matmul(M, N, K)))
     first = study(tmp_path, device)
-    first.batch(3, math.inf)
+    first.batch(3)
     suspect = first.table.candidate(5)
     first.tools.store.append("launch", first._identity(suspect))  # and then the machine went down
     second = study(tmp_path, device)
-    second.batch(20, math.inf)
+    second.batch(20)
 
     assert second.render(suspect)[0].text not in second.tools.runner.trials
     assert second.sampler.told[5] is None
+
+
+def test_a_default_that_was_under_way_is_tried_once_more_and_then_no_more(tmp_path):
+    device = Device(right(KERNEL))
+    for tries in range(3):
+        made = study(tmp_path, device, die=lambda text: "killed")
+        made.batch(3)
+        assert made.progress.exhausted
+        assert len(made.tools.runner.trials) == (1 if tries < 1 else 0)
+
+    with records.Store(tmp_path / "other" / "records.jsonl") as store:
+        fields = made._identity(made.task.default)
+        store.append("launch", fields)
+    assert study(tmp_path / "other", device).batch(3) == 3
+    with records.Store(tmp_path / "more" / "records.jsonl") as store:
+        for _ in range(2):
+            store.append("launch", fields)
+    made = study(tmp_path / "more", device)
+    assert made.batch(3) == 0
+    assert "launched 2 times without an end" in made.fault
 
 
 def test_what_a_compiler_refuses_is_a_record_and_no_time(tmp_path):
     device = Device(right(matmul(M, N, K)))
     bad = texts(study(tmp_path, device))[3]
     made = study(tmp_path, device, builders=Builders(lambda text: "no register is left" if text == bad else ""))
-    made.batch(20, math.inf)
+    made.batch(20)
 
     assert made.progress.invalid == {"compile": 1}
     (record,) = [t for t in made.trials if t["invalidity"] == "compile"]
@@ -214,7 +247,7 @@ def test_a_schedule_that_cannot_be_rendered_is_a_record_and_no_time(tmp_path, mo
         return rendered(self, candidate)
 
     monkeypatch.setattr(Task, "rendered", refusing)
-    made.batch(20, math.inf)
+    made.batch(20)
 
     assert made.sampler.told[2] is None
     assert made.progress.invalid == {"compile": 1}
@@ -223,7 +256,7 @@ def test_a_schedule_that_cannot_be_rendered_is_a_record_and_no_time(tmp_path, mo
 def test_a_default_that_is_wrong_ends_the_search_and_says_so(tmp_path):
     made = study(tmp_path, Device(lambda text, arguments, place: None))
 
-    assert made.batch(5, math.inf) == 0
+    assert made.batch(5) == 0
     assert made.progress.exhausted
     assert "the default does not pass the check" in made.fault
     assert choice.final(made).is_default
@@ -232,7 +265,7 @@ def test_a_default_that_is_wrong_ends_the_search_and_says_so(tmp_path):
 def test_a_deadline_ends_a_batch(tmp_path):
     made = study(tmp_path, Device(right(matmul(M, N, K))))
 
-    made.batch(10, -math.inf)
+    made.batch(10, lambda: False)
 
     assert len(made.tools.runner.trials) == 1  # the default, without which nothing can be judged
 
@@ -241,7 +274,7 @@ def test_a_final_picks_the_fastest_and_records_how_sure_it_is(tmp_path):
     device = Device(right(matmul(M, N, K)))
     made = study(tmp_path, device)
     device.seconds = speeds(made).__getitem__
-    made.batch(20, math.inf)
+    made.batch(20)
 
     verdict = choice.final(made, processes=2, rounds=5)
     fields = made.pick(verdict.candidate, verdict.fields)
@@ -267,7 +300,7 @@ def test_a_leader_that_is_wrong_on_other_data_does_not_win(tmp_path):
             arguments[-1][0, 0] += 1
 
     device.compute = compute
-    made.batch(20, math.inf)
+    made.batch(20)
     assert made.render(made.leaders(1)[0])[0].text == fastest
 
     verdict = choice.final(made, processes=2, rounds=5)
@@ -282,7 +315,7 @@ def test_kernels_without_products_are_searched_too(tmp_path):
     subject = task(kernel)
     made = study(tmp_path, Device(right(kernel)), subject=subject, count=1)
 
-    made.batch(5, math.inf)
+    made.batch(5)
 
     assert made.trials[0]["invalidity"] == "correct"
 
@@ -320,7 +353,7 @@ def test_a_wrong_kernel_is_never_selected_however_fast(tmp_path, fault):
 
     device.compute = compute
     device.seconds = lambda text: 1e-6 if text == wrong else 1e-3
-    made.batch(20, math.inf)
+    made.batch(20)
 
     (record,) = [t for t in made.trials if t["invalidity"] != "correct"]
     assert record["invalidity"] == "correctness"

@@ -41,9 +41,9 @@ class GeneticSampler:
             for _ in range(TRIES):
                 if (child := self._child(parents)) is not None:
                     return child
-        point = self.ledger.draw()
-        assert point is not None  # ask() calls as long as points are left
-        return point
+        drawn = self.ledger.draw()
+        assert drawn is not None  # ask() calls as long as points are left
+        return drawn
 
     def _child(self, parents: list[int]) -> int | None:
         """A legal point that nobody asked for, or None."""

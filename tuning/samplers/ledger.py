@@ -41,7 +41,7 @@ class Ledger:
 
     def draw_many(self, count: int) -> list[int]:
         """Up to ``count`` random points, taken."""
-        points = []
+        points: list[int] = []
         while len(points) < count and (point := self.draw()) is not None:
             points.append(self.take(point))
         return points

@@ -26,7 +26,7 @@ from gpucomp.tuning.space import Candidates
 
 FIRST = 16  # points of the first spread
 SPREAD_AMONG = 1000  # points it is chosen from
-NAMED = 6  # points taken from records of others first
+NAMED = 6  # points taken from records of others first: their fastest
 FIRST_BESIDES = 6  # points of the spread that follows them
 POOL = 4096  # points that are compared with each other; of a larger space these many are drawn, anew at every fit
 ELITE = 6  # whose neighbours are always among them
@@ -122,8 +122,8 @@ class ModelSampler:
         default = [] if self.candidates.default is None else [self.candidates.default]
         if self.prior is None:
             return default + spread(self.x, FIRST, self.rng)
-        named = self.prior.fastest(NAMED)  # and a few others, without which nobody would know that it is wrong
-        return default + named + spread(self.x, FIRST_BESIDES, self.rng)
+        # a few others besides, without which nobody would know that the prior is wrong
+        return default + self.prior.fastest(NAMED) + spread(self.x, FIRST_BESIDES, self.rng)
 
     def _one(self) -> int:
         while self._first:
@@ -134,9 +134,9 @@ class ModelSampler:
                 return self._most_promising()
             except np.linalg.LinAlgError:
                 self._pool = None  # nothing to learn from, this time: a random point changes that
-        point = self.ledger.draw()
-        assert point is not None  # ask() calls as long as points are left
-        return point
+        drawn = self.ledger.draw()
+        assert drawn is not None  # ask() calls as long as points are left
+        return drawn
 
     def _most_promising(self) -> int:
         view = self.views[self.turn % len(self.views)]
@@ -148,7 +148,7 @@ class ModelSampler:
         times = np.log([self.ledger.seconds.get(p, 1.0) for p in pool.members])
         y = np.zeros(len(times))
         y[measured] = normalised(times[measured], view.scale)
-        for p in np.flatnonzero(~measured):
+        for p in np.flatnonzero(~measured).tolist():
             y[p] = posterior.believed(y, p)
         gain = expected_improvement(posterior.mean(y), posterior.deviation(), float(y[measured].min()))
         gain *= self._chance(pool.rows)
@@ -225,13 +225,13 @@ class ModelSampler:
 
 
 def spread(x: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
-    """Rows of ``x`` far from each other: each is the farthest from those before it, of a random sample."""
+    """Rows of ``x`` far from each other: a random one, then always the farthest from those before, of a random sample."""
     among = rng.permutation(len(x))[:SPREAD_AMONG]
     if not len(among):
         return []
     chosen = [int(among[0])]
     distance = ((x[among] - x[among[0]]) ** 2).sum(1)
-    while len(chosen) < min(count, len(among)):
+    while len(chosen) < count and distance.max() > 0:
         chosen.append(int(among[np.argmax(distance)]))
         distance = np.minimum(distance, ((x[among] - x[chosen[-1]]) ** 2).sum(1))
     return chosen

@@ -8,6 +8,7 @@ violated constraint, so that it is known to be infeasible and not taken for slow
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class TpeSampler:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
         self._study = optuna.create_study(sampler=sampler)
-        self._levels = {
+        self._levels: dict[str, Any] = {
             name: optuna.distributions.IntDistribution(0, len(levels) - 1)
             for name, levels in zip(candidates.names, candidates.levels, strict=True)
             if len(levels) > 1

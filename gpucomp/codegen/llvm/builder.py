@@ -225,11 +225,15 @@ class Captured:
 
 
 class Code:
-    """The body of one function, in the order it is written. ``native_half``: the processor converts f16 to f32 and back."""
+    """The body of one function, in the order it is written.
 
-    def __init__(self, name: str, *, native_half: bool = False) -> None:
+    native_half    the processor converts f16 to f32 and back
+    native_scale   it multiplies 16 lanes of f32 by powers of two
+    """
+
+    def __init__(self, name: str, *, native_half: bool = False, native_scale: bool = False) -> None:
         self.name = name
-        self.native_half = native_half
+        self.native_half, self.native_scale = native_half, native_scale
         self._tables: set[str] = set()
         self._lines: list[str] = []
         self._entry: list[str] = []

@@ -143,7 +143,7 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 # to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
 FAR_BYTE = 0.06
-NEAR_BYTES = 1 << 20  # of the second-level cache, for a task's columns
+NEAR_BYTES = 1 << 20  # of the second-level cache, for columns that are read again
 EPILOGUE = 3.0  # of a vector of sums
 BLOCK = 30.0  # of a register block, besides
 POINTER = 3.0  # of finding one row at one outer point of k
@@ -156,7 +156,7 @@ CLAIMS = 4  # chunks of tasks that a thread takes, about: see the runner in targ
 TAIL = 0.3  # of a chunk, by which threads end apart
 SHORT_LIST = 5  # register blocks whose tiles are tried
 MOST_POINTERS = 12  # rows that leave enough registers for the rest
-SPARE = 3  # registers by which LLVM's allocator needs more than the innermost loop, or it spills in there
+SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermost loop, for the stores' sake
 
 
 def step(rows: int, vectors: int) -> float:
@@ -166,19 +166,20 @@ def step(rows: int, vectors: int) -> float:
     multiply-adds still cost a little, by which blocks of equal size differ.
     """
     work = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.0 * vectors)
-    return work + 0.05 * (rows + vectors) + 0.1 * vectors
+    return work + 0.05 * (rows + vectors) + 0.15 * vectors
 
 
 def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
     """Register blocks ``(rows, vectors)``: the sums, a step's columns and one factor fit into the registers."""
     most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
+    registers = limits.registers - SPARE
     if limits.registers < 32:
-        most = min(most, 6)
+        most, registers = min(most, 6), limits.registers
     return [
         (rows, vectors)
         for rows in PARAMS[1].choices
         for vectors in PARAMS[2].choices
-        if rows * vectors + vectors + 1 <= limits.registers - SPARE and rows <= min(most, max(p.m, 1))
+        if rows * vectors + vectors + 1 <= registers and rows <= min(most, max(p.m, 1))
     ]
 
 
@@ -222,10 +223,13 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
     panel_bytes = p.nbytes * p.k * nr
     if s.pack_b == 1:
         one += p.k * -(-tile_n // width) * (4 if p.b_along_k else 1.5)
-    elif m_tiles == 1 or p.nbytes * p.k * p.n > NEAR_BYTES * 2:
-        one += p.nbytes * p.k * tile_n * FAR_BYTE
-        if panel_bytes > NEAR_BYTES:
-            one += p.nbytes * p.k * tile_n * FAR_BYTE * (tile_m // s.mr - 1)
+    else:
+        far = p.nbytes * p.k * tile_n * FAR_BYTE
+        if p.nbytes * p.k * p.n <= NEAR_BYTES:  # each thread fetches them once
+            far *= min(threads, m_tiles) / m_tiles
+        elif panel_bytes > NEAR_BYTES:
+            far *= tile_m // s.mr
+        one += far
     if s.pack_a == 2:
         touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
         one += touched * p.lines * LINE_ELEMENT
@@ -245,7 +249,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     constant = bool(p.b_constant)
     base = {
         "lanes": lanes, "mr": 4, "nv": 1, "kc": 384, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
-        "pack_b": 2 if constant else 1, "unroll_k": 2, "ahead": int(constant),
+        "pack_b": 2 if constant else 1, "unroll_k": 4, "ahead": int(constant and p.m > 1),
     }  # fmt: skip
     if p.form != FORMS.index("gemm") or not lanes:
         return base

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import I64 as I64_TYPE
 from gpucomp.codegen.llvm.builder import Captured, Code, Slot, Type, Value
+from gpucomp.codegen.llvm.math import quotient
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Operand, Start
 from gpucomp.expr.simplify import Interval, bounds
-from gpucomp.ir.types import BOOL, I64, DType, TensorType
+from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
 
 INT32 = (-(2**31), 2**31 - 1)
 
@@ -135,6 +136,8 @@ class Printer:
                 return self._load(source, let.operands[0])
             case Call(fn=fn, args=args) if args[0].dtype is I64:
                 return self._index(fn, let.expr, let.operands)
+            case Call(fn="div", dtype=dtype, args=(_, divisor)) if dtype is F32 and _from_one_to_two(divisor):
+                return quotient(*(self.value(o) for o in let.operands))
             case Call(fn=fn, args=args):
                 return arithmetic.apply(fn, args[0].dtype, [self.value(o) for o in let.operands])
             case Select(dtype=dtype):
@@ -301,6 +304,14 @@ class Printer:
         if isinstance(offset, Affine):
             offset = self._spread(offset, "i64")
         code.scatter(raw, base, code.splat(offset, self.width), self.mask)
+
+
+def _from_one_to_two(expr: Expr) -> bool:
+    """Whether ``expr`` is ``exp(-abs(...)) + 1``, what a sigmoid divides by."""
+    match expr:
+        case Call(fn="add", args=(Call(fn="exp", args=(Call(fn="neg", args=(Call(fn="abs"),)),)), Const(value=one))):
+            return one == 1
+    return False
 
 
 def spell_zero(type: Type) -> str:

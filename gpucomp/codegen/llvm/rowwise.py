@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import Slot, Type, Value
@@ -20,11 +21,14 @@ from gpucomp.codegen.llvm.nest import (
     vector_score,
 )
 from gpucomp.codegen.llvm.printer import LaneValue
-from gpucomp.expr.core import REDUCTIONS, Expr, Hole, Var, identity_of
-from gpucomp.ir.types import DType
+from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, transform, walk
+from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Kernel, Rowwise, Statistic
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
+
+COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow"})  # functions worth a store and a load
+KEPT_ELEMENTS = 16_384  # of a row that is kept on the stack: 64 KiB
 
 
 def across(value: Value, op: str, dtype: DType) -> Value:
@@ -63,7 +67,7 @@ class _Rows:
     def holes(self) -> list[Hole]:
         return [s.hole for s in self.statistics]
 
-    def program(self, exprs: Sequence[Expr], axes: Sequence[Var], holes: Sequence[Hole]) -> Program:
+    def program(self, exprs: Sequence[Expr], axes: Sequence[Expr], holes: Sequence[Hole]) -> Program:
         return lower(exprs, [*axes, *holes], self.schedule["unroll"])
 
     def store(self, stores: Sequence[FlatStore], program: Program, width: int, mask: Value | None) -> None:
@@ -76,8 +80,61 @@ class _Rows:
         return arithmetic.constant(self.code, identity_of(statistic.op, dtype), dtype, width)
 
 
-def _store_program(work: _Rows, stores: Sequence[FlatStore], axes: Sequence[Var]) -> Program:
+def _store_program(work: _Rows, stores: Sequence[FlatStore], axes: Sequence[Expr]) -> Program:
     return work.program([e for s in stores for e in (s.offset, s.value)], axes, work.holes)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The elements of a statistic's value, kept for the stores instead of computed again; ``hole`` is one of them."""
+
+    statistic: int
+    hole: Hole
+    room: Value
+
+    def address(self, at: Value) -> Value:
+        return at.code.gep(self.room, at, "float")
+
+
+def _keep(work: _Rows, width: int) -> _Kept | None:
+    """Room for the value of the last statistic that the stores use and that is costly, where a row fits the stack."""
+    if len(work.cols) != 1 or work.cols[0].extent > KEPT_ELEMENTS:
+        return None
+    used = {node for store in work.stores for node in walk(store.value)}
+    for number in reversed(range(len(work.statistics))):
+        value = work.statistics[number].value
+        if isinstance(value, Call) and value.fn in COSTLY and value.dtype is F32 and value in used:
+            kept = hole("kept", F32)
+            work.stores = [FlatStore(s.target, s.offset, substitute(s.value, {value: kept})) for s in work.stores]
+            room = work.code.stack(f"[{work.cols[0].extent + width} x float]", 64)
+            return _Kept(number, kept, room)
+    return None
+
+
+def _at_least_one(work: _Rows) -> list[Hole]:
+    """Statistics that are sums of ``exp(value - largest value)``: the largest makes 1."""
+    maxima = {s.hole: s.value for s in work.statistics if s.op == "max"}
+    found = []
+    for statistic in work.statistics:
+        match statistic.value:
+            case Call(fn="exp", args=(Call(fn="sub", args=(value, Hole() as largest)),)):
+                if statistic.op == "sum" and maxima.get(largest) is value:
+                    found.append(statistic.hole)
+    return found
+
+
+def _multiplied(work: _Rows, totals: Sequence[Hole]) -> dict[Hole, Hole]:
+    """Stores that divide by one of ``totals`` multiply by its reciprocal, which a row computes once."""
+    reciprocal = {total: hole(f"{total.name}_reciprocal", total.dtype) for total in totals}
+
+    def change(node: Expr) -> Expr | None:
+        match node:
+            case Call(fn="div", args=(a, Hole() as total)) if total in reciprocal:
+                return a * reciprocal[total]
+        return None
+
+    work.stores = [FlatStore(s.target, s.offset, transform(s.value, change)) for s in work.stores]
+    return reciprocal
 
 
 def _over_columns(work: _Rows, width: int) -> int:
@@ -94,7 +151,10 @@ def _over_columns(work: _Rows, width: int) -> int:
     programs = [
         work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
     ]
-    elements = _store_program(work, work.stores, [*work.rows, *work.cols])
+    reciprocals = _multiplied(work, _at_least_one(work))
+    kept = _keep(work, width)
+    more = [*reciprocals.values(), *([kept.hole] if kept else [])]
+    elements = _store_program(work, work.stores, [*work.rows, *work.cols, *more])
     once = _store_program(work, work.row_stores, work.rows)
 
     def statistic(position: int) -> Value:
@@ -109,6 +169,8 @@ def _over_columns(work: _Rows, width: int) -> int:
         def add(slot: Slot, at: Value, mask: Value | None) -> None:
             bound[inner] = lane_index(at, width)
             value = entry.printer(program, bound, width, mask).lanes(program.results[0])
+            if kept and kept.statistic == position:
+                code.store(value, kept.address(at), 4)
             if mask is not None:
                 value = code.select(mask, value, neutral)
             slot.set(arithmetic.apply(fn, dtype, [slot.get(), value]))
@@ -127,13 +189,17 @@ def _over_columns(work: _Rows, width: int) -> int:
 
     def element(at: Value, mask: Value | None) -> None:
         bound[inner] = lane_index(at, width)
+        if kept:
+            bound[kept.hole] = code.load(kept.address(at), Type("float", width), 4)
         work.store(work.stores, elements, width, mask)
 
     with code.loop(entry.first, entry.last) as task:
         bound.update(zip(tasks.axes, entry.decompose(task, [a.extent for a in tasks.axes]), strict=True))
         with entry.nested(tasks.inner, bound):
             for position, stat in enumerate(work.statistics):
-                bound[stat.hole] = statistic(position)
+                total = bound[stat.hole] = statistic(position)
+                if stat.hole in reciprocals:
+                    bound[reciprocals[stat.hole]] = code.const(1.0, total.type) / total
             if work.row_stores:
                 work.store(work.row_stores, once, 0, None)
             if work.stores:

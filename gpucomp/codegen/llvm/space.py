@@ -108,7 +108,9 @@ def _windows_default(p: SimpleNamespace, limits: Limits) -> Schedule:
     lanes = _lanes(limits)
     best, best_cost = {"lanes": lanes, "tile_x": 1, "vectors": 1, "tasks": 64}, math.inf
     for tile in range(1, windows.WIDEST_TILE + 1):
-        if tile > max(1, p.out_x) or _windows_edges(tile, p) > windows.MOST_EDGE_TILES:
+        if tile > max(1, p.out_x) or (tile > 4 and p.out_x > 14):
+            continue  # wide images come from memory: a tile touches fewer lines of them at a time
+        if _windows_edges(tile, p) > windows.MOST_EDGE_TILES:
             continue
         for vectors in (1, 2, 3, 4):
             used = vectors * (tile + p.weighted * p.taps_x + 1) + 1

@@ -26,6 +26,7 @@ from gpucomp.kernel import Kernel, Loops
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
+FEW_TAPS = 16
 MOST_TAPS = 49  # of a window that is written out
 MOST_EDGE_TILES = 4  # tiles written out with their place
 WIDEST_TILE = 8
@@ -129,6 +130,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = windows_of(kernel)
     if isinstance(found, str):
         return found
+    if found.sliding.weight is None and found.taps <= FEW_TAPS:
+        return f"up to {FEW_TAPS} taps of a pool, plain loops have them written out and wait for memory as well"
     if all(len(edge_tiles(found.sliding.x, found.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
         return "the padding reaches too far into the image"
     return ""

@@ -12,6 +12,7 @@ from gpucomp.codegen.llvm import math as vector_math
 from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import F32, F64, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.ops.activation import sigmoid
 
 SAMPLES = 1 << 18
 ULPS = {"exp": 2, "log": 2, "tanh": 3, "erf": 4}  # the functions with f32 versions of their own
@@ -85,6 +86,24 @@ def test_f32_is_good_to_a_few_ulps_everywhere(compiled: Library, fn: str) -> Non
     largest = float(np.finfo(np.float32).max)
     held = [np.clip(v[edge].astype(np.float64), -largest, largest) for v in (actual, expected)]
     assert (np.abs(held[0] - held[1]) <= largest * 4e-7).all()
+
+
+def test_a_sigmoid_is_good_to_four_ulps_everywhere() -> None:
+    (axis,) = axes_of((SAMPLES,))
+    params = (TensorType(F32, (SAMPLES,)),) * 2
+    body = sigmoid(load(0, (axis,), F32))
+    kernel = Kernel("loops", params, 1, Loops((axis,)), (Store(1, (axis,), body),))
+    (x,) = operands_of("exp", np.uint32, np.float32)
+
+    (actual,) = Library({"k": kernel}).run("k", [x])
+
+    with np.errstate(all="ignore"):
+        small = reference("exp", [-np.abs(x)])
+        wide = np.where(x < 0, small, 1.0) / (small + 1)
+    finite = ~np.isnan(x)
+    np.testing.assert_array_equal(np.isnan(actual), ~finite)
+    ulp = np.spacing(wide[finite].astype(np.float32)).astype(np.float64)
+    assert (np.abs(actual[finite] - wide[finite]) / ulp).max() <= 4
 
 
 @pytest.mark.parametrize("fn", sorted(vector_math.NAMES))

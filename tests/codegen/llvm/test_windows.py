@@ -94,13 +94,13 @@ def test_a_nan_spreads_to_the_outputs_that_see_it_and_no_other() -> None:
     np.testing.assert_array_equal(np.isnan(found), wanted)
 
 
-def frame(value: float) -> Kernel:
+def frame(value: float, taps: int = 5) -> Kernel:
     """A pool whose padding holds ``value``."""
-    axes, r, s = axes_of((1, 6, 6, 5)), var("r", 3), var("s", 3)
+    axes, r, s = axes_of((1, 6, 6, 5)), var("r", taps), var("s", taps)
     y, x = axes[1] + r - 1, axes[2] + s - 1
     image = select(call("and", y >= 0, x >= 0), load(0, (index(0), y, x, axes[3]), F32), value)
     acc = hole("acc", F32)
-    params = (TensorType(F32, (1, 8, 8, 5)), TensorType(F32, (1, 6, 6, 5)))
+    params = (TensorType(F32, (1, 5 + taps, 5 + taps, 5)), TensorType(F32, (1, 6, 6, 5)))
     return Kernel("pool", params, 1, Window(axes, (r, s), "sum", image, acc), (Store(1, axes, acc),))
 
 
@@ -119,7 +119,8 @@ def both_ways() -> Kernel:
     [
         (frame(1.0), "the padding is not what leaves the result as it is"),
         (both_ways(), "the padding is no frame around the image"),
-        (max_pool((1, 5, 5, 8), 2, 1, 0, dtype=F64), "not f32"),
+        (max_pool((1, 9, 9, 8), 5, 1, 0, dtype=F64), "not f32"),
+        (frame(0.0, 4), "up to 16 taps of a pool, plain loops have them written out and wait for memory as well"),
         (depthwise((1, 19, 19, 8), (8, 8)), "more than 49 taps"),
         (depthwise((1, 90, 200, 8), (3, 3), dilation=(40, 40), pad=40), "the padding reaches too far into the image"),
         (conv((1, 6, 6, 3), 4, (3, 3), pad=1), None),

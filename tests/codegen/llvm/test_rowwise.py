@@ -1,0 +1,85 @@
+"""Softmax on the CPU: exponentials computed once, a division a row, and rows that are not finite."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from kernel_oracle import expected
+from kernels import layer_norm, softmax
+from native import WIDEST, default_schedule, run_kernel
+from tolerance import assert_matches
+
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.builder import spell
+from gpucomp.codegen.llvm.rowwise import KEPT_ELEMENTS
+from gpucomp.expr.core import axes_of, call, hole, load
+from gpucomp.ir.types import F32, TensorType
+from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
+from gpucomp.targets import cpu
+
+
+def exponentials(kernel: Kernel) -> int:
+    """How often exp is written out: each multiplies by 1/log(2)."""
+    return emit(kernel, default_schedule(kernel), cpu.host(), "k").text.count(spell(1 / math.log(2), "float"))
+
+
+def unshifted(rows: int, cols: int) -> Kernel:
+    """exp(x) over the sum of exp(x), which may be anything from 0 to infinity."""
+    (r, c), total = axes_of((rows, cols)), hole("s0", F32)
+    value = call("exp", load(0, (r, c), F32))
+    body = Rowwise((r,), (c,), (Statistic(total, "sum", value),))
+    params = (TensorType(F32, (rows, cols)),) * 2
+    return Kernel("norm", params, 1, body, (Store(1, (r, c), value / total),))
+
+
+def test_the_stores_of_a_softmax_compute_no_exponential() -> None:
+    few, many = softmax(3, 5 * WIDEST), softmax(2, KEPT_ELEMENTS + WIDEST)
+    copies = 1 + 4  # four accumulators, and what they leave
+
+    assert exponentials(few) == copies
+    assert exponentials(many) == copies + 1
+
+
+@pytest.mark.parametrize("kernel", [softmax(3, 7), softmax(5, 4 * WIDEST + 3), softmax(2, KEPT_ELEMENTS + 5), softmax(1, 1),
+                                    unshifted(3, 6 * WIDEST + 1)], ids=lambda k: str(k.params[0]))  # fmt: skip
+def test_softmax_of_any_length(kernel: Kernel) -> None:
+    rng = np.random.default_rng(0)
+    x = (3 * rng.standard_normal(kernel.params[0].shape)).astype(np.float32)
+
+    found, *_ = run_kernel(kernel, [x])
+
+    assert_matches(found, expected(kernel, [x])[0], terms=kernel.params[0].shape[1])
+
+
+def test_rows_that_are_not_finite_are_what_their_expressions_say() -> None:
+    kernel = softmax(5, 2 * WIDEST + 3)
+    x = np.zeros(kernel.params[0].shape, np.float32)
+    x[1, 4] = np.nan
+    x[2] = -np.inf
+    x[3, 2:] = -np.inf
+    x[4, 7] = 3e38
+
+    found, *_ = run_kernel(kernel, [x])
+
+    np.testing.assert_allclose(found[0], 1 / x.shape[1], rtol=1e-6)
+    assert np.isnan(found[1]).all()
+    assert np.isnan(found[2]).all()
+    np.testing.assert_array_equal(found[3], [0.5, 0.5] + [0.0] * (x.shape[1] - 2))
+    np.testing.assert_array_equal(found[4], np.arange(x.shape[1]) == 7)
+
+
+def test_a_total_that_may_be_tiny_is_divided_by() -> None:
+    kernel = unshifted(2, 3 * WIDEST)
+    x = np.full(kernel.params[0].shape, -100.0, np.float32)  # a total of about 1.8e-42: its reciprocal is infinite
+
+    found, *_ = run_kernel(kernel, [x])
+
+    np.testing.assert_allclose(found, 1 / x.shape[1], rtol=0.02)  # denormal numbers have few digits
+
+
+def test_a_norm_keeps_nothing() -> None:
+    kernel = layer_norm(3, 4 * WIDEST)
+
+    assert "float]" not in emit(kernel, default_schedule(kernel), cpu.host(), "k").text

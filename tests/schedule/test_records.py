@@ -1,0 +1,224 @@
+"""The tiers that ask records: this device, a sibling, a near problem; never a stale, illegal or broken one."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+from kernels import matmul
+
+import gpucomp
+from gpucomp import compiler, config
+from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.errors import RecordError
+from gpucomp.schedule import records
+from gpucomp.schedule.choose import TIERS, choose, recorded
+from gpucomp.schedule.records import Pick, Picks, device_of, template_hash
+from gpucomp.targets import cpu
+from gpucomp.tuning import specs
+from gpucomp.tuning.records import Store
+from gpucomp.tuning.tasks import Candidate, tasks_of
+
+HERE = dataclasses.replace(cpu.named("cpu:skylake"), name="cpu", identity="a processor, 3 cores")
+KERNEL = matmul(29, 53, 31)
+FAMILY = engines_of(KERNEL)[0]
+
+
+def default(kernel=KERNEL):
+    return dict(FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), HERE.limits))
+
+
+def another(kernel=KERNEL):
+    """A legal schedule that is not the default."""
+    problem, base = FAMILY.problem(kernel), default(kernel)
+    for param in FAMILY.params:
+        for value in param.choices:
+            schedule = base | {param.name: value}
+            if schedule != base and param.name != "lanes" and not FAMILY.reasons(schedule, problem, HERE.limits):
+                return schedule
+    raise AssertionError
+
+
+def pick(kernel=KERNEL, **changes):
+    found = Pick(kernel.digest, dict(FAMILY.problem(kernel)), device_of(HERE), FAMILY.title, another(kernel),
+                 template_hash(FAMILY.template), "source", 0.7)  # fmt: skip
+    return dataclasses.replace(found, **changes)
+
+
+def chosen(*picks, kernel=KERNEL):
+    found = choose(kernel, engines_of(kernel), HERE.limits, tiers=(*recorded(Picks.of(picks), HERE), *TIERS))
+    return found.tier, dict(found.schedule)
+
+
+def other(**changes):
+    return device_of(HERE) | changes
+
+
+def test_the_exact_record_answers_first():
+    assert chosen(pick(device=other(name="z"), schedule=default()), pick()) == ("record", another())
+
+
+def test_a_sibling_answers_where_this_device_has_no_record():
+    assert chosen(pick(device=other(name="z"))) == ("sibling", another())
+
+
+def test_the_surest_of_several_siblings_answers():
+    sure = pick(device=other(name="y"), ratio=0.2)
+
+    assert chosen(pick(device=other(name="z"), schedule=default()), sure) == ("sibling", another())
+
+
+@pytest.mark.parametrize("device", [other(arch="znver5", name="z"), other(kind="opencl")])
+def test_a_device_of_another_kind_is_no_sibling(device):
+    assert chosen(pick(device=device))[0] in ("analytic", "default")
+
+
+def test_the_nearest_problem_answers_for_one_without_a_record():
+    near, nearer = matmul(29, 61, 31), matmul(29, 54, 31)
+
+    tier, schedule = chosen(pick(near, schedule=default(near)), pick(nearer))
+
+    assert (tier, schedule) == ("nearest", another(nearer))
+
+
+def test_a_problem_that_is_far_off_is_not_near():
+    assert chosen(pick(matmul(29, 530, 31)))[0] in ("analytic", "default")
+
+
+def test_a_record_of_the_default_keeps_the_nearest_away():
+    assert chosen(pick(matmul(29, 54, 31)), pick(schedule=default())) == ("record", default())
+
+
+@pytest.mark.parametrize("device", [device_of(HERE), other(name="z")])
+def test_an_illegal_record_does_not_answer(device):
+    bad = default() | {FAMILY.params[1].name: 7777}
+
+    assert chosen(pick(schedule=bad, device=device))[0] in ("analytic", "default")
+
+
+def test_a_record_of_an_engine_that_is_gone_does_not_answer():
+    assert chosen(pick(engine="abacus"))[0] in ("analytic", "default")
+
+
+def test_a_sibling_s_record_of_a_changed_template_does_not_answer():
+    assert chosen(pick(device=other(name="z"), template="older"))[0] in ("analytic", "default")
+
+
+def test_a_later_pick_replaces_an_earlier_one():
+    assert chosen(pick(schedule=default()), pick())[1] == another()
+    assert chosen(pick(), pick(schedule=default()))[1] == default()
+
+
+def test_lookups_do_not_go_through_everything(monkeypatch):
+    picks = Picks.of([pick(kernel=matmul(29, 53, k)) for k in range(200, 230)])
+    monkeypatch.setattr(Picks, "_by_engine", property(lambda self: pytest.fail("looked at all of them")))
+
+    assert picks.exact(KERNEL.digest, HERE) is None
+    assert picks.sibling(KERNEL.digest, HERE) is None
+
+
+# compiling
+
+
+MODEL = "matmul m=29 n=53 k=31 relu=1"
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    """A file with one pick, for the model's only kernel on this machine, as the tuner writes it."""
+    target = cpu.host()
+    lowered = compiler.lower(specs.model(MODEL), target)
+    (task,) = tasks_of(lowered, target)
+    base = dict(task.default.schedule)
+    problem = task.problem(task.default.family)
+    for param in task.default.family.params:
+        for value in param.choices:
+            candidate = Candidate(task.default.family, base | {param.name: value})
+            if param.name == "lanes" or task.default.family.reasons(candidate.schedule, problem, target.limits):
+                continue
+            source = task.rendered(candidate)[0]
+            if source.text != task.rendered(task.default)[0].text:
+                break
+        else:
+            continue
+        break
+    fields = {"kernel": task.kernel.digest, "device": device_of(target), "engine": task.default.family.title,
+              "configuration": dict(candidate.schedule), "problem": dict(problem), "ratio": 0.5,
+              "template": template_hash(task.default.family.template),
+              "source": records.source_hash(source.text, source.name)}  # fmt: skip
+    path = tmp_path / "r.jsonl"
+    with Store(path) as store:
+        store.append("pick", fields)
+    return path, fields
+
+
+def info(**options):
+    (found,) = gpucomp.compile(specs.model(MODEL), target="cpu", **options).kernels
+    return found.tier, dict(found.schedule)
+
+
+def test_compiling_with_records_goes_by_them_and_says_so(tuned):
+    path, fields = tuned
+
+    assert info(records=path) == ("record", fields["configuration"])
+    assert info(records=path.parent) == ("record", fields["configuration"])
+    assert info()[0] != "record"
+    with config.using(records=path):
+        assert info() == ("record", fields["configuration"])
+
+
+def test_a_record_of_another_source_is_stale_whatever_its_template(tuned):
+    path, fields = tuned
+    with Store(path) as store:
+        store.append("pick", fields | {"source": "0" * 16})
+    assert info(records=path) == info()
+
+    with Store(path) as store:
+        store.append("pick", fields | {"template": "older"})  # the same source by another template
+    assert info(records=path) == ("record", fields["configuration"])
+
+
+def test_a_dropped_pick_does_not_answer(tuned):
+    path, fields = tuned
+    with Store(path) as store:
+        store.append("drop", {"kernel": fields["kernel"], "device": fields["device"]})
+
+    assert info(records=path) == info()
+
+
+def test_broken_lines_are_passed_over(tuned):
+    path, fields = tuned
+    path.write_bytes(b"\xff nonsense\n" + path.read_bytes() + b'{"kind":"pick"')
+
+    assert info(records=path) == ("record", fields["configuration"])
+    assert len(records.load(path).damage) == 2
+
+
+def test_records_that_are_not_there_are_an_error(tmp_path):
+    with pytest.raises(RecordError, match="no such file or folder"):
+        info(records=tmp_path / "nowhere")
+
+
+def test_a_file_is_read_once_until_it_changes(tuned, monkeypatch):
+    path, fields = tuned
+    first = records.load(path)
+    monkeypatch.setattr(records, "read", lambda path: pytest.fail("read again"))
+
+    assert records.load(path) is first
+    monkeypatch.undo()
+    with Store(path) as store:
+        store.append("pick", fields | {"ratio": 0.4})
+    assert records.load(path).by_kernel[fields["kernel"]][0].ratio == 0.4
+
+
+def test_records_are_asked_before_the_shipped_ones(tuned, tmp_path, monkeypatch):
+    path, fields = tuned
+    shipped = tmp_path / "shipped"
+    with Store(shipped / "s.jsonl") as store:
+        store.append("pick", fields | {"configuration": {}, "engine": "abacus"})
+    monkeypatch.setattr(records, "shipped", lambda: shipped)
+
+    with config.using(shipped_records=True):
+        assert info(records=path) == ("record", fields["configuration"])
+        assert info()[0] != "record"

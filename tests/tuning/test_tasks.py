@@ -1,0 +1,101 @@
+"""What there is to tune in a model, and where the time goes: to what promises the most, until nothing does."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from onnx import helper
+
+from gpucomp import compiler
+from gpucomp.targets import cpu
+from gpucomp.tuning.tasks import Progress, following, forecast, latency, tasks_of, weigh
+from tests.onnx_builders import model, value
+
+TARGET = cpu.named("cpu:x86-64-v3")
+
+
+def progress(weight, best=1.0, **changes):
+    return Progress(SimpleNamespace(weight=weight), best, **changes)
+
+
+def test_what_nobody_has_looked_at_comes_first_the_heaviest_of_it_first():
+    a, b, c = progress(1.0, batches=1, seconds=0.01), progress(0.5), progress(0.7)
+
+    assert following([a, b, c]) is c
+
+
+def test_then_what_promises_the_most_for_its_time():
+    cheap = progress(0.5, hope=0.1, batches=2, seconds=2.0)
+    dear = progress(0.5, hope=0.1, batches=2, seconds=9.0)
+    hopeless = progress(5.0, hope=1e-5, batches=2, seconds=2.0)
+
+    assert following([dear, hopeless, cheap]) is cheap
+
+
+def test_what_is_exhausted_or_promises_nothing_ends_it():
+    assert following([progress(1.0, exhausted=True)]) is None
+    assert following([progress(1.0, hope=0.0005, batches=3)]) is None
+    assert following([progress(1.0, hope=0.0005, batches=3, seconds=1.0)], enough=0.0) is not None
+    assert following([]) is None
+
+
+def test_a_kernel_of_little_weight_is_not_worth_a_batch():
+    heavy, light = progress(1.0, exhausted=True), progress(0.001)
+
+    assert following([heavy, light]) is None
+
+
+def test_hope_is_halved_by_a_batch_that_saves_nothing_and_renewed_by_one_that_does():
+    p = progress(1.0)
+    p.after(1.0, 1.0)
+    assert p.hope == pytest.approx(0.075)
+    p.after(0.5, 1.0)
+    assert p.hope == pytest.approx(0.2875)
+    assert (p.best, p.batches, p.cost) == (0.5, 2, 1.0)
+    p.after(0.8, 1.0)  # a worse batch takes nothing back
+    assert p.best == 0.5
+
+
+def test_a_search_ends_by_itself_and_spends_on_what_saves():
+    """Of two kernels of one weight the one that gets faster has most of the batches."""
+    a, b = progress(0.5), progress(0.5)
+    count = 0
+    while (p := following([a, b])) is not None:
+        count += 1
+        p.after(p.best * (0.9 if p is a and p.batches < 12 else 1.0), 1.0)
+
+    assert count < 40
+    assert a.batches > 2 * b.batches
+    assert latency([a, b]) == pytest.approx(0.5 * 0.9**12 + 0.5)
+
+
+def test_the_forecast_grows_with_time_and_has_an_end():
+    p = [progress(1.0, hope=0.1, batches=1, seconds=1.0), progress(0.3, hope=0.2, batches=1, seconds=3.0)]
+
+    found = [forecast(p, seconds) for seconds in (0, 1, 10, 1e9)]
+
+    assert found[0] == 0
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(2 * (0.1 + 0.06), rel=1e-3)
+
+
+def test_equal_kernels_are_one_task_and_empty_ones_none():
+    names = ["x", "a", "b", "y"]
+    nodes = [helper.make_node("Softmax", [a], [b], axis=1) for a, b in itertools.pairwise(names)]
+    lowered = compiler.lower(model(nodes, [value("x", (3, 5))], [value("y", (3, 5))]), TARGET)
+    tasks = tasks_of(lowered, TARGET)
+
+    assert sum(t.launches for t in tasks) == len([s for s in lowered.unpacked if s.kernel is not None])
+    assert len(tasks) < len(lowered.unpacked)
+    assert len({t.kernel.digest for t in tasks}) == len(tasks)
+
+
+def test_weights_are_seconds_of_all_launches():
+    task = SimpleNamespace(kernel=SimpleNamespace(digest="d"), seconds=0.0)
+    other = SimpleNamespace(kernel=SimpleNamespace(digest="e"), seconds=0.0)
+
+    weigh([task, other], {"s1": "d", "s2": "d"}, [("s1", 1e-3), ("host", 9.0), ("s2", 3e-3)])
+
+    assert (task.seconds, other.seconds) == (2e-3, 0.0)

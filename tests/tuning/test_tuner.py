@@ -1,0 +1,140 @@
+"""A model tuned by real processes on this machine, and the commands over it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import gpucomp
+from gpucomp import cli
+from gpucomp.errors import RecordError, UsageError
+from gpucomp.tuning import choice, exports, records, specs, tuner
+from gpucomp.tuning.study import Rules
+from gpucomp.tuning.tuner import Options
+
+KERNEL = "matmul m=17 n=37 k=23 relu=1"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Few samples: what is measured is of no interest here."""
+    monkeypatch.setattr(tuner, "RULES", Rules(least=2, most=2))
+    monkeypatch.setattr(tuner, "PROFILES", 1)
+    monkeypatch.setattr(tuner, "MODEL_S", 0.05)
+    monkeypatch.setattr(choice, "PROCESSES", 1)
+    monkeypatch.setattr(choice.final, "__kwdefaults__", {"processes": 1, "rounds": 3, "seconds": 0.05})
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        code = cli.main([str(a) for a in arguments])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_a_model_is_tuned_and_compiled_by_its_records(tmp_path, quick):
+    states = []
+    tuned = gpucomp.tune(
+        specs.model(KERNEL), target="cpu", trials=6, records=tmp_path / "r",
+        options=Options(sampler="random", builders=1, lock=tmp_path / "lock"), watch=lambda s: states.append(s.phase),
+    )  # fmt: skip
+
+    with records.Store(tuned.records) as store:
+        found = store.read()
+    kinds = [r["kind"] for r in found]
+    assert kinds.count("task") == kinds.count("pick") == 1
+    assert kinds.count("trial") >= 3
+    assert {"search", "final", "model", "done"} <= set(states)
+    assert tuned.comparison.median <= 1
+    exe = gpucomp.compile(specs.model(KERNEL), target="cpu", records=tuned.records)
+    assert [k.tier for k in exe.kernels] == ["record"]
+    (pick,) = [r for r in found if r["kind"] == "pick"]
+    assert dict(exe.kernels[0].schedule) == pick["configuration"]
+
+
+def test_the_command_tunes_goes_on_and_says_what_it_found(tmp_path, quick, command):
+    options = (
+        "--kernel",
+        KERNEL,
+        "--target",
+        "cpu",
+        "--sampler",
+        "random",
+        "--lock",
+        tmp_path / "lock",
+        "--builders",
+        1,
+    )
+    code, out, err = command("tune", *options, "--trials", 3, "--records", "r", "--json", "t.json")
+    report = json.loads((tmp_path / "t.json").read_text())
+
+    assert code == 0
+    assert "records: r/tuning.jsonl" in out
+    assert "Current/Best:" in err
+    assert report["tasks"][0]["trials"] >= 2
+    before = len((tmp_path / "r" / "tuning.jsonl").read_text().splitlines())
+
+    code, out, _ = command("tune", *options, "--trials", 2, "--records", "r", "--resume")
+    lines = (tmp_path / "r" / "tuning.jsonl").read_text().splitlines()
+    trials = [json.loads(line) for line in lines if '"kind":"trial"' in line]
+    assert code == 0
+    assert len(lines) > before
+    assert len({json.dumps(t["configuration"]) for t in trials}) == len(trials)  # nothing twice
+
+    code, out, _ = command("records", "show", "r")
+    assert (code, str(len(trials)) in out) == (0, True)
+    for form in ("t4", "kernel-tuner", "autotvm"):
+        code, out, _ = command("records", "export", "r", "--to", form, "-o", f"{form}.json")
+        assert (code, out) == (0, f"{len(trials)} trials -> {form}.json\n")
+    assert command("records", "prune", "r", "-o", "p.jsonl")[0] == 0
+    assert command("records", "merge", "r", "p.jsonl", "-o", "m.jsonl")[0] == 0
+    assert command("records", "diff", "p.jsonl", "m.jsonl")[1] == "no difference\n"
+    assert exports.groups(records.everything([tmp_path / "m.jsonl"])[0])
+
+
+def test_a_dry_run_measures_nothing(tmp_path, command):
+    code, out, _ = command("tune", "--kernel", KERNEL, "--target", "cpu", "--dry-run")
+
+    assert code == 0
+    assert "candidates" in out.splitlines()[0]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [((), "give a model, or one kernel"), (("m.onnx", "--kernel", KERNEL), "give a model, or one kernel"),
+     (("--kernel", KERNEL, "--budget", "soon"), "a time such as"), (("--kernel", KERNEL, "--budget", "0"), "a time such as"),
+     (("--kernel", "fft n=3"), "one of conv2d"), (("--kernel", KERNEL, "--resume", "--records", "r"), "there are no records")],
+)  # fmt: skip
+def test_what_cannot_be_tuned_is_said_in_one_line(command, arguments, match):
+    code, out, err = command("tune", "--target", "cpu", *arguments)
+
+    assert code in (2, 3)
+    assert out == ""
+    assert match in err.splitlines()[-1]
+
+
+def test_times_are_seconds():
+    assert [cli_tune_seconds(t) for t in ("90", "90s", "20m", "1.5h")] == [90, 90, 1200, 5400]
+    for bad in ("", "m", "-3s", "nan", "inf", "1e99h"):
+        with pytest.raises(UsageError):
+            cli_tune_seconds(bad)
+
+
+def cli_tune_seconds(text):
+    from gpucomp.cli.tune import seconds
+
+    return seconds(text)
+
+
+def test_records_of_nothing_are_an_error(command):
+    code, _, err = command("records", "show", "nowhere")
+
+    assert code == RecordError.exit_code
+    assert "GPC7102" in err
