@@ -322,7 +322,7 @@ class Study:
         anchor = None if default else self._anchor
         best = self.best if self.trials else math.inf
         job = {**common, "do": "trial", "candidate": built.message, "anchor": anchor.message if anchor else None}
-        job |= {"best": min(best, 1e9), "rules": asdict(tools.rules)}
+        job |= {"best": min(best, 1e9), "rules": asdict(tools.rules), "anchor_s": self.anchor_s}
         arrays = {**(anchor.arrays if anchor else {}), **expected, **built.arrays}
         tools.store.append("launch", identity)
         begin = time.monotonic()
