@@ -21,7 +21,6 @@ from pathlib import Path
 
 from gpucomp.errors import UsageError
 
-
 SHIPPED = Path("<shipped>")  # stands for the tuning records that come with the package
 
 
