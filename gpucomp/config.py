@@ -21,6 +21,8 @@ from pathlib import Path
 
 from gpucomp.errors import UsageError
 
+SHIPPED = Path("<shipped>")  # stands for the tuning records that come with the package
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -31,8 +33,7 @@ class Config:
     cache: Path | None = None
     threads: int = 0  # 0: as many as the process may use
     fold_limit: int = 1 << 30
-    records: Path | None = None
-    shipped_records: bool = True
+    records: Path | None = SHIPPED
 
 
 def _integer(name: str, text: str) -> int:
@@ -65,8 +66,7 @@ def read(environment: Mapping[str, str]) -> Config:
         cache=(Path(given["CACHE"]) if given["CACHE"] else None) if "CACHE" in given else _default_cache(),
         threads=_integer("GPUCOMP_THREADS", given.get("THREADS") or "0"),
         fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),
-        records=Path(given["RECORDS"]) if given.get("RECORDS") else None,
-        shipped_records=given.get("RECORDS") != "",
+        records=Path(given["RECORDS"]) if given.get("RECORDS") else None if "RECORDS" in given else SHIPPED,
     )
 
 

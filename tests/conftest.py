@@ -22,7 +22,7 @@ def checked_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
     Schedules are those of an untuned machine: what is shipped was measured on some and not on others.
     """
-    with config.using(verify=True, cache=tmp_path_factory.mktemp("cache"), shipped_records=False):
+    with config.using(verify=True, cache=tmp_path_factory.mktemp("cache"), records=None):
         yield
 
 

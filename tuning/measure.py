@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+QUIET = 1.1  # times the fastest anchor
+FEW = 3
 DISPERSION = 1.4826 * 1.2533  # median absolute deviation to standard deviation, and that of a mean to a median's
 
 
@@ -53,8 +55,14 @@ class Measurement:
 
     @property
     def ratios(self) -> list[float]:
-        around = zip(self.anchors, self.anchors[1:], strict=False)
-        return [2 * c / (a + b) for c, (a, b) in zip(self.samples, around, strict=False)]
+        """Of the quiet rounds: those whose anchors were both about as fast as the fastest; of all, where those are few.
+
+        A neighbour that takes a processor now and then slows some samples several times over: these say nothing.
+        """
+        rounds = list(zip(self.samples, self.anchors, self.anchors[1:], strict=False))
+        limit = QUIET * min(self.anchors, default=0.0)
+        quiet = [2 * c / (a + b) for c, a, b in rounds if max(a, b) <= limit]
+        return quiet if len(quiet) >= FEW else [2 * c / (a + b) for c, a, b in rounds]
 
     @property
     def ratio(self) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -240,11 +241,14 @@ class Study:
                 else:
                     fresh.append(candidate)
         measured = 0
-        for built in self._build(fresh):
-            if not in_time():
-                break
-            self._tell(built.candidate, self._measure(built))
-            measured += 1
+        with contextlib.ExitStack() as held:
+            for built in self._build(fresh):
+                if not measured:
+                    held.enter_context(self.tools.runner.exclusive())  # a batch in one go
+                if not in_time():
+                    break
+                self._tell(built.candidate, self._measure(built))
+                measured += 1
         self.progress.after(self.best, time.monotonic() - begin)
         return measured
 
@@ -265,8 +269,11 @@ class Study:
         found = {built.candidate.key: built for built in self._build(candidates, again=True)}
         return [found[c.key] for c in candidates if c.key in found]
 
-    def _build(self, candidates: Sequence[Candidate], *, again: bool = False) -> list[Built]:
-        """Render and build. What fails is recorded; what was rendered before is told as it was, and left out."""
+    def _build(self, candidates: Sequence[Candidate], *, again: bool = False) -> Iterator[Built]:
+        """Render and build. What fails is recorded; what was rendered before is told as it was, and left out.
+
+        They come as they are built, or all of them once the last is, where building would disturb the device.
+        """
         tools = self.tools
         waiting: dict[int, tuple[Candidate, KernelSource, Packed | None, str]] = {}
         for candidate in candidates:
@@ -296,8 +303,11 @@ class Study:
                     continue
                 message, all_arrays = self.assembled(candidate, source, packed, arrays["binary"])
                 found.append(Built(candidate, source, name, message, all_arrays, answer["seconds"]))
+            if not tools.facts["noisy"]:
+                yield from found
+                found = []
         order = {c.key: k for k, c in enumerate(candidates)}
-        return sorted(found, key=lambda b: order[b.candidate.key])
+        yield from sorted(found, key=lambda b: order[b.candidate.key])
 
     def _failed(self, candidate: Candidate, kind: str, fault: str, source: str, name: str) -> None:
         fields = self._fields(candidate, source) | {"invalidity": kind, "fault": fault[:500], "samples": []}
@@ -312,7 +322,7 @@ class Study:
         anchor = None if default else self._anchor
         best = self.best if self.trials else math.inf
         job = {**common, "do": "trial", "candidate": built.message, "anchor": anchor.message if anchor else None}
-        job |= {"best": min(best, 1e9), "rules": asdict(tools.rules)}
+        job |= {"best": min(best, 1e9), "rules": asdict(tools.rules), "anchor_s": self.anchor_s}
         arrays = {**(anchor.arrays if anchor else {}), **expected, **built.arrays}
         tools.store.append("launch", identity)
         begin = time.monotonic()

@@ -117,6 +117,7 @@ class _Model:
     precision: str
     folder: Path
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    launches: Sequence[str] = ()
     _paths: dict[frozenset[str], Path] = field(default_factory=dict)
 
     def path(self, names: frozenset[str], picks: Picks | None) -> Path:
@@ -126,6 +127,7 @@ class _Model:
             exe = self.executable(picks)
             exe.save(path)
             self.inputs = self.inputs or random_inputs(exe.inputs)
+            self.launches = [launch.name for launch in exe.plan.launches]
             self._paths[names] = path
         return self._paths[names]
 
@@ -234,14 +236,7 @@ def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
     required(answer)
     steps = model.lowered.unpacked
     names = {step.name: step.kernel.digest for step in steps if step.kernel is not None}
-    launches = _launch_names(model)
-    weigh(tasks, names, list(zip(launches, answer["seconds"], strict=True)))
-
-
-def _launch_names(model: _Model) -> list[str]:
-    """Of the untuned plan, in order."""
-    exe = model.executable(None)
-    return [launch.name for launch in exe.plan.launches]
+    weigh(tasks, names, list(zip(model.launches, answer["seconds"], strict=True)))
 
 
 def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Study]:
@@ -299,7 +294,8 @@ def _finals(state: State, watch: Watch) -> None:
         if state.left < FINAL_S / 2 or not total:
             state.verdicts[digest] = choice.default_of(study)
         else:
-            state.verdicts[digest] = choice.final(study)
+            with study.tools.runner.exclusive():
+                state.verdicts[digest] = choice.final(study)
         study.close()
         watch(state)
 

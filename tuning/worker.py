@@ -28,6 +28,7 @@ from gpucomp.tuning.setups import Setup, arrange
 PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 BUILDERS_NICE = 10
 WARM_RUNS = 3
+FAR = 4.0  # times what is hopeless: a single launch that takes this long says enough
 MODEL_SAMPLE_S = 5e-3  # that a sample of a whole model takes at least
 Answer = tuple[Message, Arrays]
 
@@ -81,15 +82,20 @@ class Runner:
         """Check a candidate, then time it beside the anchor. ``invalidity`` says why there is no time."""
         self._arrays.update(arrays)
         begin = time.perf_counter()
-        program, made = self._opened(job["candidate"], job)
-        error, fault = self._check(program, made, job)
+        error, fault, once = self._check(job["candidate"], job)
         checked = time.perf_counter() - begin
         answer: Message = {"error": error if np.isfinite(error) else None, "check": VERSION, "validation_s": checked}
         if fault:
             return {**answer, "invalidity": "correctness", "fault": fault}, {}
+        rules = measure.Rules(**job["rules"])
+        if job["anchor"] is not None and once > FAR * rules.hopeless * job["best"] * job["anchor_s"]:
+            ratio = once / job["anchor_s"]  # not worth as many launches as a sample has
+            answer |= {"samples": [once], "anchors": [job["anchor_s"]], "throttled": 0, "ended": "hopeless"}
+            return {**answer, "invalidity": "correct", "ratio": ratio, "clocks": self._device.clocks()}, {}
+        program, made = self._opened(job["candidate"], job)
         anchor = self._anchored(job, program, made)
         found = measure.measure(
-            self._sampler(program, made), self._sampler(*anchor), best=job["best"], rules=measure.Rules(**job["rules"]),
+            self._sampler(program, made), self._sampler(*anchor), best=job["best"], rules=rules,
             held_back=self._held_back,
         )  # fmt: skip
         answer |= {"samples": found.samples, "anchors": found.anchors, "throttled": found.throttled}
@@ -103,9 +109,8 @@ class Runner:
         self._arrays.update(arrays)
         runs, faults = [], []
         for candidate in job["candidates"]:
-            program, made = self._opened(candidate, job)
-            faults.append(self._check(program, made, job)[1])
-            runs.append(self._sampler(program, made))
+            faults.append(self._check(candidate, job)[1])
+            runs.append(self._sampler(*self._opened(candidate, job)))
         if any(faults):
             return {"rows": [], "faults": faults}, {}
         rows = measure.in_turn(runs, job["rounds"], job["seconds"], held_back=self._held_back)
@@ -154,20 +159,24 @@ class Runner:
     def _held_back(self) -> bool:
         return bool(self._device.clocks().get("held_by"))
 
-    def _opened(self, candidate: Message, job: Message) -> tuple[Any, Setup]:
+    def _opened(self, candidate: Message, job: Message, *, once: bool = False) -> tuple[Any, Setup]:
+        """A candidate's program for as many launches as a sample has, or for one."""
         subject = messages.subject_of(candidate, self._arrays)
-        made = arrange(subject, self._device.target, sets=job["sets"], launches=job["launches"])
+        sets, launches = (1, 1) if once else (job["sets"], job["launches"])
+        made = arrange(subject, self._device.target, sets=sets, launches=launches)
         binary = self._arrays[candidate["binary"]].tobytes()
         binaries = {subject.compiled.binary: binary}
         return self._device.open(made.plan, made.sources, binaries, made.weights), made
 
-    def _check(self, program: Any, made: Setup, job: Message) -> tuple[float, str]:
+    def _check(self, candidate: Message, job: Message) -> tuple[float, str, float]:
+        """The error of a single launch, what is wrong with it, and the seconds of another one."""
+        program, made = self._opened(candidate, job, once=True)
         outputs, fault = run_checked(program, made, RUNS)
         worst = 0.0
         for output, name in zip(outputs, job["expected"], strict=True):
             error, wrong = error_of(output, self._arrays[name], job["terms"], job["math"])
             worst, fault = max(worst, error), fault or wrong
-        return worst, fault
+        return worst, fault, 0.0 if fault else program.time_launches(made.inputs, 1)[0]
 
     def _anchored(self, job: Message, program: Any, made: Setup) -> tuple[Any, Setup]:
         """The default's program; the candidate itself, where it is the default."""

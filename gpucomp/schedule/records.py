@@ -272,10 +272,10 @@ def picks_of(given: str | Path | Picks | None) -> Picks | None:
         return given
     settings = config.current()
     places = [Path(given)] if given is not None else []
-    if settings.records is not None:
+    if settings.records not in (None, config.SHIPPED):
         places.append(settings.records)
     found = [load(place) for place in places]
-    if settings.shipped_records and shipped().exists():
+    if settings.records is not None and shipped().exists():
         found.append(load(shipped()))
     if not any(f.by_kernel for f in found):
         return None

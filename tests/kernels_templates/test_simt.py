@@ -43,6 +43,7 @@ FEATURES = {
     "no depth": (matmul(5, 6, 0), TILE | {"stages": 2, "slices": 2}),
     "copies and split-K": (matmul(13, 22, 90), LATE | {"splits": 3}),
     "copies and split-K with a tail that has nothing": (matmul(5, 7, 13), LATE | {"splits": 4}),
+    "split-K of a single work-item": (matmul(5, 9, 29), TILE | {"tile_m": 4, "tile_n": 4, "splits": 3}),
     "copies into a part": (into_part(matmul(19, 22, 33), 1, 5, 3), LATE),
     "fragments ahead": (matmul(19, 37, 45), TILE | {"fragments": 2}),
     "fragments ahead of copies": (matmul(19, 36, 44), LATE | {"fragments": 2}),

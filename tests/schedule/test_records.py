@@ -219,6 +219,6 @@ def test_records_are_asked_before_the_shipped_ones(tuned, tmp_path, monkeypatch)
         store.append("pick", fields | {"configuration": {}, "engine": "abacus"})
     monkeypatch.setattr(records, "shipped", lambda: shipped)
 
-    with config.using(shipped_records=True):
+    with config.using(records=config.SHIPPED):
         assert info(records=path) == ("record", fields["configuration"])
         assert info()[0] != "record"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from types import SimpleNamespace
 
@@ -111,6 +112,7 @@ class Runner:
         return self.ask({"do": "facts"}, {})[0]
 
     waited = 0.0
+    exclusive = contextlib.nullcontext
 
     def forget(self):
         self.ask({"do": "forget"}, {})

@@ -109,7 +109,7 @@ def test_runners_of_one_device_take_turns(tmp_path):
     runners = [Runner("cpu", lock=tmp_path / "lock", command=COMMAND) for _ in range(2)]
     for runner in runners:
         runner.ask({"do": "echo"}, {})
-    inside = runners[0]._exclusive()
+    inside = runners[0].exclusive()
     inside.__enter__()
     done = threading.Event()
     other = threading.Thread(target=lambda: (runners[1].ask({"do": "echo"}, {}), done.set()))
@@ -147,6 +147,47 @@ def test_builders_build_and_survive_their_own_death():
         assert answer[1]["binary"].size > 100 or answer[0]["invalidity"] == "killed"
     finally:
         builders.close()
+
+
+def test_a_search_survives_the_death_of_everybody_who_works_for_it(tmp_path):
+    from gpucomp.targets import cpu
+    from gpucomp.tuning import records
+    from gpucomp.tuning.study import Study, Tools
+    from gpucomp.tuning.tasks import Progress
+    from tests.tuning.test_study import InOrder, Known, Rules, Table
+
+    subject = task()
+    subject.target = cpu.host()
+    builders, runner = Builders("cpu", 1), Runner("cpu", lock=tmp_path / "lock")
+    with records.Store(tmp_path / "r.jsonl") as store:
+        tools = Tools(builders, runner, store, runner.facts(), "test", 0, Rules(least=2, most=2))
+        table = Table(subject, 8)
+        made = Study(subject, table, InOrder(table), tools, Known(), Progress(subject))
+        ask, asked = runner.ask, []
+
+        def dying(job, arrays, **more):
+            asked.append(job["do"])
+            if asked.count("trial") in (3, 5) and job["do"] == "trial":
+                threading.Timer(0.0, os.kill, (runner.pid, signal.SIGKILL)).start()
+                for pid in builders.pids:
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.05)
+            return ask(job, arrays, **more)
+
+        runner.ask = dying
+        try:
+            while not made.progress.exhausted:
+                made.batch(3)
+        finally:
+            builders.close()
+            runner.close()
+        found = [r for r in store.read() if r["kind"] == "trial"]
+
+    keys = [records.key_of(r) for r in found]
+    assert len(set(keys)) == len(keys) >= 5
+    assert found == [{"schema": 1, **t} for t in made.trials]
+    assert {r["invalidity"] for r in found} <= {"correct", "killed", "compile"}
+    assert [r["invalidity"] for r in found].count("correct") >= 4
 
 
 def test_a_kernel_is_measured_by_real_processes(tmp_path, monkeypatch):

@@ -81,6 +81,18 @@ def test_a_clock_that_drops_changes_no_ratio(drop):
         assert found.ratio == pytest.approx(1.2, rel=0.01)
 
 
+def test_a_neighbour_that_comes_and_goes_changes_no_ratio():
+    """It has the machine four tenths of the time, for about as long as a sample takes, and slows it up to four times."""
+    for seed in range(20):
+        draw = random.Random(seed)
+        bursts = [draw.uniform(1.5, 4) if draw.random() < 0.4 else 1.0 for _ in range(1000)]
+        m = Machine(noise=0.01, speed=lambda now, bursts=bursts: bursts[int(now / 0.015) % 1000], seed=seed)
+
+        found = measure(m.program(0.008), m.program(0.01), clock=m.clock, rules=Rules(least=20, seconds=9))
+
+        assert found.ratio == pytest.approx(0.8, rel=0.03)
+
+
 def test_throttled_rounds_do_not_count():
     m, told = Machine(speed=lambda now: 3.0 if now < 0.2 else 1.0), []
 

@@ -253,6 +253,33 @@ def test_a_schedule_that_cannot_be_rendered_is_a_record_and_no_time(tmp_path, mo
     assert made.progress.invalid == {"compile": 1}
 
 
+def test_a_quiet_device_measures_while_others_are_built(tmp_path):
+    """Where builds disturb nobody, what is built is measured before the next is asked for."""
+    for noisy in (True, False):
+        device, order = Device(right(KERNEL)), []
+        device.noisy = noisy
+        made = study(tmp_path / str(noisy), device, builders=OneByOne(order))
+        ask = made.tools.runner.ask
+        made.tools.runner.ask = lambda job, arrays, ask=ask, order=order, **k: (
+            order.append(job["do"]) or ask(job, arrays, **k)
+        )
+        made.batch(4)
+        told = [what for what in order if what in ("build", "trial")][2:]
+        assert told == (["build"] * 4 + ["trial"] * 4 if noisy else ["build", "trial"] * 4)
+
+
+class OneByOne(Builders):
+    """Answers for one source at a time."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.order = order
+
+    def gather(self, seconds):
+        self.order.append("build")
+        return [self.done.pop(0)]
+
+
 def test_a_default_that_is_wrong_ends_the_search_and_says_so(tmp_path):
     made = study(tmp_path, Device(lambda text, arguments, place: None))
 
