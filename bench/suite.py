@@ -48,6 +48,8 @@ def session(model: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSessio
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    # its threads would otherwise spin for milliseconds after a run, on the cores that the other's turn is measured on
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
