@@ -144,7 +144,7 @@ def test_builders_build_and_survive_their_own_death():
         time.sleep(0.05)
         again = builders.submit({"do": "build", "source": source}, {})
         answer = dict(builders.gather(60))[again]
-        assert answer[1]["binary"].size > 100 or answer[0]["invalidity"] == "killed"
+        assert answer[0].get("invalidity") == "killed" or answer[1]["binary"].size > 100
     finally:
         builders.close()
 
@@ -161,7 +161,7 @@ def test_a_search_survives_the_death_of_everybody_who_works_for_it(tmp_path):
     builders, runner = Builders("cpu", 1), Runner("cpu", lock=tmp_path / "lock")
     with records.Store(tmp_path / "r.jsonl") as store:
         tools = Tools(builders, runner, store, runner.facts(), "test", 0, Rules(least=2, most=2))
-        table = Table(subject, 8)
+        table = Table(subject, 6)
         made = Study(subject, table, InOrder(table), tools, Known(), Progress(subject))
         ask, asked = runner.ask, []
 
@@ -184,10 +184,10 @@ def test_a_search_survives_the_death_of_everybody_who_works_for_it(tmp_path):
         found = [r for r in store.read() if r["kind"] == "trial"]
 
     keys = [records.key_of(r) for r in found]
-    assert len(set(keys)) == len(keys) >= 5
+    assert len(set(keys)) == len(keys) >= 4
     assert found == [{"schema": 1, **t} for t in made.trials]
     assert {r["invalidity"] for r in found} <= {"correct", "killed", "compile"}
-    assert [r["invalidity"] for r in found].count("correct") >= 4
+    assert [r["invalidity"] for r in found].count("correct") >= 3
 
 
 def test_a_kernel_is_measured_by_real_processes(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from gpucomp.tuning import records
 from tests.tuning.fakes import Device
 from tests.tuning.test_study import KERNEL, Table, right, study, task, texts
 
-KILLS = 12
+KILLS = 8
 
 
 def _search(folder, killers):
