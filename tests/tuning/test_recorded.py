@@ -111,7 +111,7 @@ def test_a_point_measured_twice_keeps_its_smallest_time():
         ("a.json", b'{"cache": {"1": {"a": 1, "time": "ErrorConfig"}}, "tune_params_keys": ["a"]}', "no measurement"),
         ("a.json", b'{"results": [3]}', "a result without a configuration"),
         ("a.json", b"[" * 100_000, "no JSON"),
-        ("a.json.gz", gzip.compress(b"{}" * 50)[:-9], "damaged"),
+        ("a.json.gz", gzip.compress(b"{}" * 50, mtime=0)[:-9], "damaged"),
         ("a.jsonl", b"nothing of the kind", "no measurement"),
     ],
 )
