@@ -14,7 +14,7 @@ from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Geometry, Limits, Param, Schedule, groups_for_registers
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -180,13 +180,12 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
+    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
 
-    0, ptxas's own choice, where it would like more registers than there are and has few inputs.
+    It decides well, but for many inputs: it saves registers for more work-groups, and their addresses go to a stack.
+    Told how many registers ``registers_taken`` allows, it reads so far ahead that it spills.
     """
-    taken = registers_taken(s, p)
-    groups = int(p.inputs > USUAL_INPUTS) if taken >= MOST_REGISTERS else groups_for_registers(taken, threads_of(s))
-    return {**derive(s, p), "groups_per_unit": groups}
+    return {**derive(s, p), "groups_per_unit": int(p.inputs > USUAL_INPUTS)}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -284,9 +283,10 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     if limits.warp == 1:
         return _one_at_a_time(p, limits)
     late = limits.async_copy and p.a_copied and p.b_copied
-    ways = [{"stages": 4, "asynchronous": 1}, {"stages": 3, "asynchronous": 1}] if late else []
     candidates = []
     for sizes in TILES:
+        depth = -(-p.k // sizes[2])  # no more stages than tiles: ptxas would write all out, and spill
+        ways = [{"stages": n, "asynchronous": 1} for n in (4, 3, 2) if late and n <= max(2, depth)]
         for slices in (1, 2, 4):
             shape = [_tile(sizes) | way | {"slices": slices} for way in (*ways, {"stages": 2})]
             legal = next((s for s in shape if not list(objections(SimpleNamespace(**s), p, limits))), None)

@@ -3,7 +3,7 @@
 // schedule  stages=1 asynchronous=0 fragments=1 slices=1 splits=1 lanes=1 tile_m=32 tile_n=32 tile_k=16 reg_m=4 reg_n=4
 // template  contraction/simt.j2
 
-extern "C" __global__ void __launch_bounds__(64, 7) kernel0(
+extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
     const float* __restrict__ x1,
     const float* __restrict__ x2,
