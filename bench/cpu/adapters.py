@@ -7,6 +7,7 @@ order. f32 is f32: no engine may round to fewer bits.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import sysconfig
@@ -39,7 +40,8 @@ class Gpucomp:
         from gpucomp.runtime.executable import load
 
         self.version = __version__
-        config.using(threads=threads).__enter__()
+        self._settings = contextlib.ExitStack()  # in force as long as this object is there
+        self._settings.enter_context(config.using(threads=threads))
         self._inputs, self._exe = dict(inputs), load(folder / "model.gpuc")
         self._names = [spec.name for spec in self._exe.outputs]
 

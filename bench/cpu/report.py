@@ -122,7 +122,11 @@ def plot(rows: Sequence[Row], to: Path) -> None:
     ours = _ours(rows)
     figure = go.Figure()
     for peer in [p for p in dict.fromkeys(row.peer for row in rows) if p != OURS]:
-        found = [(r, three) for r in rows if r.peer == peer and (three := ratio(r, ours[r.model, r.threads]))]
+        found = [
+            (r, three)
+            for r in rows
+            if r.peer == peer and (mine := ours.get((r.model, r.threads))) and (three := ratio(r, mine))
+        ]
         figure.add_bar(
             name=peer,
             x=[f"{r.model}, {r.threads}" for r, _ in found],

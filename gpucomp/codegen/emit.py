@@ -14,7 +14,6 @@ from gpucomp.codegen.c_printer import OR, SUM, CPrinter
 from gpucomp.expr.core import (
     Cast,
     Expr,
-    Hole,
     Load,
     Reduce,
     Select,
@@ -90,6 +89,7 @@ class Emitter:
 
         head = self.hoist([part for part in _invariant(exprs, lane) if not varies(part)])
         replaced: dict[Expr, Expr] = {}
+        obeyed: dict[Expr, tuple[Expr, ...]] = {}
         for found in vector_loads(exprs, lane, width):
             if any(map(varies, found.guards)):
                 continue  # one lane may read where its neighbour must not
@@ -101,7 +101,8 @@ class Emitter:
             stand_in = hole(name, found.load.dtype)
             self._lowering.bind(stand_in, printer.fetched(f"{name}[{LANE}]", dtype))
             replaced[found.load] = stand_in
-        lines, texts = self.values([_without_guards(substitute(e, replaced), replaced) for e in exprs])
+            obeyed[stand_in] = found.guards
+        lines, texts = self.values([_without_guards(substitute(e, replaced), obeyed) for e in exprs])
         return head, lines, texts
 
     def moved(self, expr: Expr, to: str, lane: Var | None = None, width: int = 1, *, late: bool = False) -> list[str]:
@@ -176,19 +177,18 @@ def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load
     return found if together else None
 
 
-def _without_guards(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
-    """``expr`` without the conditions that its vector loads obeyed already: zeros are where they do not hold."""
-    arrays = set(replaced.values())
-
-    def is_array(node: Expr) -> bool:
-        while isinstance(node, Cast):
-            node = node.value
-        return isinstance(node, Hole) and node in arrays
+def _without_guards(expr: Expr, obeyed: Mapping[Expr, tuple[Expr, ...]]) -> Expr:
+    """``expr`` without the conditions that each vector load obeyed already: its zeros are where they do not hold."""
 
     def change(node: Expr) -> Expr | None:
-        return node.then if isinstance(node, Select) and is_zero(node.otherwise) and is_array(node.then) else None
+        if not isinstance(node, Select) or not is_zero(node.otherwise):
+            return None
+        array = node.then
+        while isinstance(array, Cast):
+            array = array.value
+        return node.then if node.condition in obeyed.get(array, ()) else None
 
-    return transform(expr, change) if arrays else expr
+    return transform(expr, change) if any(obeyed.values()) else expr
 
 
 def lane_loop(body: Sequence[str], width: int, *, unrolled: bool = True) -> list[str]:

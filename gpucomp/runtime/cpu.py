@@ -69,7 +69,7 @@ class _Pool:
         self.lock = threading.Lock()
         self._queues: list[SimpleQueue[Job]] = []
 
-    def start(self, program: CpuProgram, call: Call) -> None:
+    def start(self, program: CpuProgram, call: Call, table: Table) -> None:
         """Threads 1, 2 ... of ``call`` enter the native code; the caller is thread 0. Needs ``lock``."""
         threads = call[4]
         while len(self._queues) < threads - 1:
@@ -78,14 +78,14 @@ class _Pool:
             name = f"gpucomp-{len(self._queues)}"
             threading.Thread(target=_work, args=(jobs,), name=name, daemon=True).start()
         for thread in range(1, threads):
-            self._queues[thread - 1].put((program, call, thread))
+            self._queues[thread - 1].put((program, call, thread, table))
 
 
 def _work(jobs: SimpleQueue[Job]) -> None:
     while True:
-        program, call, thread = jobs.get()  # a late thread keeps the program's memory alive
+        program, call, thread, table = jobs.get()  # a late thread keeps the program's and the table's memory alive
         program.enter(call, thread)
-        del program
+        del program, table
 
 
 class _Runner:
@@ -103,7 +103,7 @@ class _Runner:
         self._run(table, first, last, context, thread, threads, epoch)
 
 
-Job = tuple["CpuProgram", Call, int]
+Job = tuple["CpuProgram", Call, int, "Table"]
 _pool = _Pool()
 _programs: weakref.WeakSet[CpuProgram] = weakref.WeakSet()
 
@@ -214,7 +214,7 @@ class CpuProgram:
                 marks = self._run_timed(inputs)
             finally:
                 words[CLOCK] = 0
-        return self._spans(marks)
+            return self._spans(marks)
 
     def _run_timed(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[float, float, int]]:
         """When each segment began and ended on Python's clock, and its end on the cycle counter (0 on the host)."""
@@ -367,7 +367,7 @@ class CpuProgram:
         if self.threads > 1 and shared and pool.lock.acquire(blocking=False):
             try:
                 call = (*place, self.threads, self._epoch)
-                pool.start(self, call)
+                pool.start(self, call, table)
                 self.enter(call, 0)
             finally:
                 pool.lock.release()

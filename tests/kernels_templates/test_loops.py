@@ -171,6 +171,41 @@ def test_large_arrays_have_several_accesses_in_flight_and_small_ones_do_not():
     assert family.default(small, TARGET.limits)["items"] == 1
 
 
+# ---- conditions on what is loaded ----
+
+
+def thresholded(kind: str):
+    """Elements above a bound, else zero: the condition is on the element, not on where it lies."""
+    axes = axes_of((7, 24))
+    i = axes[0]
+    x = load(0, axes, F32)
+    above = call("lt", 0.25, x)
+    value = {
+        "alone": select(above, x, 0.0),
+        "within a margin": select(call("le", 2, i), select(above, x, 0.0), 0.0),
+        "around a margin": select(above, select(call("le", 2, i), x, 0.0), 0.0),
+        "used twice": select(above, x, 0.0) * x + x,
+        "the other way": select(above, 0.0, x),
+    }[kind]
+    return elementwise([value], (TensorType(F32, (7, 24)),), (7, 24), axes)
+
+
+THRESHOLDS = ("alone", "within a margin", "around a margin", "used twice", "the other way")
+
+
+def test_a_condition_on_the_element_outlives_its_vector_load():
+    family, schedule = FAMILIES["loops"], {"threads": 32, "vector": 4, "items": 1}
+    kernels = {name: thresholded(name) for name in THRESHOLDS}
+    sources = {name: render(k, schedule, TARGET, f"t{i}", family) for i, (name, k) in enumerate(kernels.items())}
+    made = compile_many([(s.text, s.name) for s in sources.values()])
+
+    for (name, kernel), one in zip(kernels.items(), made, strict=True):
+        assert "reinterpret_cast<const uint4*>(x0" in sources[name].text, name
+        assert_right(kernel, launched(kernel, sources[name], one))
+        on_opencl = render(kernel, schedule, opencl_device.target(), "k0", family)
+        assert_right(kernel, opencl_device.run(kernel, on_opencl, random_inputs(kernel)))
+
+
 # ---- seeded mistakes ----
 
 MISTAKES = {

@@ -365,7 +365,7 @@ class _Emitter:
             return
         for i, line in enumerate(sums):
             for v, slot in enumerate(line):
-                code.store(slot.get(), code.gep(self.tile, i * self.nr + v * self.width, self.scalar), 64)
+                code.store(slot.get(), code.gep(self.tile, i * self.nr + v * self.width, self.scalar))
         whole = columns // self.width
         with code.loop(0, len(sums)) as row:
             base = row * self.nr
@@ -377,7 +377,7 @@ class _Emitter:
                 self._store(m + row, n + at, self._tile_load(base + at), columns % self.width)
 
     def _tile_load(self, at: Value) -> Value:
-        return self.code.load(self.code.gep(self.tile, at, self.scalar), self.vector, 64)
+        return self.code.load(self.code.gep(self.tile, at, self.scalar), self.vector)
 
     def _store(self, m: Value, n: Value, acc: Value, lanes: int) -> None:
         mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)

@@ -111,7 +111,7 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
         found += p.nbytes * (tile_m * (length + width) + length * (tile_m + width))
     if p.rows == POINTERS:
         found += 8 * (p.k // p.run) * (tile_m + width)
-    if s.pack_b == 1 or not (p.b_constant or p.b_place):
+    if s.pack_b == 1 or not (p.b_place or (s.pack_b == 2 and p.b_constant)):
         found += p.nbytes * (length + width) * nv * width
     return found + (p.nbytes * tile_m * tile_n if p.k > s.kc else 0)
 

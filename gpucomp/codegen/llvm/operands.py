@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from gpucomp.codegen.llvm.nest import FlatStore, Flattener, collapse, merge_axes, offsets
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, substitute, var, walk
-from gpucomp.expr.simplify import Simplifier, coefficient
+from gpucomp.expr.simplify import Simplifier, bounds, coefficient
 from gpucomp.ir.types import BF16, F16, DType
 from gpucomp.kernel import Contraction, Kernel
 
@@ -167,8 +167,7 @@ def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int])
         inner *= axis.extent
     zero: dict[Expr, Expr] = {axis: index(0) for axis in (lane, ops.ki, *ops.ko)}
     start = simplify(substitute(offset, zero))
-    last = simplify(substitute(start, {ops.batch: index(ops.batch.extent - 1), panel: index(panel.extent - 1)}))
-    end = last.value + (ops.k - 1) * step + nr if isinstance(last, Const) else math.inf
+    end = bounds(start)[1] + (ops.k - 1) * step + nr  # a slice may run backwards through batches or panels
     return Columns(read.source, read.dtype, start, panel, step, step >= 0 and end <= sizes[read.source])
 
 

@@ -88,7 +88,7 @@ class _Emitter:
     def emit(self) -> tuple[str, int]:
         code, d, entry = self.code, self.d, self.entry
         with code.loop(0, d.part, self.width) as at:
-            code.store(code.const(0, self.vector), code.gep(self.zeros, at, "float"), 64)
+            code.store(code.const(0, self.vector), code.gep(self.zeros, at, "float"))
         transformed = code.slot(I64)  # the block whose data are there
         transformed.set(code.integer(-1))
         with code.loop(entry.first, entry.last) as task:
@@ -139,7 +139,7 @@ class _Emitter:
                     row = linear(self.to_data, [columns[j][i] for j in range(side)])
                     for j, value in enumerate(row):
                         at = channel + (i * side + j) * d.data_position
-                        code.store(value, code.gep(to, at, "float"), 64)
+                        code.store(value, code.gep(to, at, "float"))
 
     def _point_at_pixels(self, tile: Value, first: Value) -> None:
         """A table of where the pixels of a tile lie: channel ``first`` of each, or zeros outside the image."""
@@ -200,7 +200,7 @@ class _Emitter:
             slot.set(code.const(0, self.vector))
         if d.parts > 1:
             with code.when(part.differs(0)):
-                self._each_sum(to, sums, lambda slot, at: slot.set(code.load(at, self.vector, 64)))
+                self._each_sum(to, sums, lambda slot, at: slot.set(code.load(at, self.vector)))
 
         def step(k: Value) -> None:
             at = code.gep(b, k * d.nr, "float")
@@ -221,7 +221,7 @@ class _Emitter:
         if d.part % UNROLL or self.p.depth % UNROLL:
             with code.loop(whole, length) as k:
                 step(k)
-        self._each_sum(to, sums, lambda slot, at: code.store(slot.get(), at, 64))
+        self._each_sum(to, sums, lambda slot, at: code.store(slot.get(), at))
 
     def _following_filters(self, b: Value, row: Value, length: Value) -> tuple[Value, int]:
         """Where the filters of the next position lie that this register block fetches, and how many lines in a step.
@@ -260,14 +260,14 @@ class _Emitter:
                 lines = []
                 for j in range(side):
                     found = [
-                        code.load(code.gep(source, at + (i * side + j) * d.product_position, "float"), self.vector, 64)
+                        code.load(code.gep(source, at + (i * side + j) * d.product_position, "float"), self.vector)
                         for i in range(side)
                     ]
                     lines.append(linear(self.to_results, found))
                 for i in range(outputs):
                     row = linear(self.to_results, [lines[j][i] for j in range(side)])
                     for j, value in enumerate(row):
-                        code.store(value, code.gep(self.results, (i * outputs + j) * self.width, "float"), 64)
+                        code.store(value, code.gep(self.results, (i * outputs + j) * self.width, "float"))
                 n = n0 + v * self.width
                 mask = self._lanes_below(code.integer(p.n) - n) if p.n % self.width else None
                 with code.loop(0, rows) as down, code.loop(0, columns) as right:

@@ -17,11 +17,19 @@ from tolerance import assert_matches
 
 import gpucomp
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.contraction_space import COPIED, FAMILY, PARAMS, POINTERS, STRAIGHT, contraction_form
+from gpucomp.codegen.llvm.contraction_space import (
+    COPIED,
+    FAMILY,
+    PARAMS,
+    POINTERS,
+    STRAIGHT,
+    contraction_form,
+    scratch_bytes,
+)
 from gpucomp.codegen.llvm.image_lines import windows_of
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import hole, load, select, var
+from gpucomp.expr.core import hole, load, select, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.packing import pack, packed_constant
@@ -324,3 +332,37 @@ def test_an_index_that_is_loaded_is_no_place_to_read_rows_from() -> None:
     kernel = Kernel("contraction", params, 1, body, (Store(3, (i, j), body.acc),))
 
     assert rows_in_place(operands_of(kernel, 1), F32) is None
+
+
+def test_the_frame_is_no_larger_than_the_space_reckons():
+    kernels = {
+        "columns along k": constant_weights(matmul(64, 256, 700, b_transposed=True)),
+        "columns in place": constant_weights(matmul(64, 256, 700)),
+        "convolution": constant_weights(conv((1, 9, 9, 24), 40, (3, 3), pad=1)),
+    }
+    for name, kernel in kernels.items():
+        problem = problem_of(kernel)
+        for schedule in some_schedules(kernel, 12, V3):
+            packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem)
+            text = emit(pack(kernel, packing).kernel if packing else kernel, schedule, V3, "k0", FAMILY).text
+
+            frame = sum(
+                int(count) * {"float": 4, "ptr": 8, "i64": 8, "i32": 4}[scalar]
+                for count, scalar in re.findall(r"alloca \[(\d+) x (\w+)\]", text)
+            )
+
+            assert frame <= scratch_bytes(SimpleNamespace(**schedule), problem), (name, schedule)
+
+
+def test_columns_of_a_batch_that_runs_backwards_are_not_read_past_their_end():
+    kernel = matmul(5, 17, 4, batch=(3,))
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    (batch,) = body.batch
+    backwards = substitute(body.b, {batch: 2 - batch})
+    turned = dataclasses.replace(kernel, body=dataclasses.replace(body, b=backwards))
+
+    for tested in (kernel, turned):  # 17 columns in panels of 16: the last panel's rest lies behind the last batch
+        columns = columns_in_place(operands_of(tested, 1), F32, 16, [t.size for t in tested.params])
+        assert columns is not None
+        assert not columns.padded
