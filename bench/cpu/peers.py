@@ -156,6 +156,6 @@ class Worker:
         self._errors.close()
 
 
-def start(name: str, python: Path, timeout_s: float) -> Worker:
+def start(python: Path, timeout_s: float) -> Worker:
     """A process that waits for a model."""
     return Worker([str(python), "-m", "bench.cpu.worker"], timeout_s)

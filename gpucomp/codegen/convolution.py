@@ -43,7 +43,7 @@ def pixels_of(kernel: Kernel) -> Pixels | str:
     assert isinstance(body, Contraction)
     value, guards = uncast(body.a), []
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
-        guards, value = _conjuncts(value.condition), uncast(value.then)
+        guards, value = conjuncts(value.condition), uncast(value.then)
     if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
         return COMPUTED
     n, h, w, c = kernel.params[value.source].shape
@@ -140,9 +140,10 @@ def uncast(value: Expr) -> Expr:
     return value.value if isinstance(value, Cast) else value
 
 
-def _conjuncts(condition: Expr) -> list[Expr]:
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The conditions that ``condition`` is the conjunction of."""
     if isinstance(condition, Call) and condition.fn == "and":
-        return [c for part in condition.args for c in _conjuncts(part)]
+        return [c for part in condition.args for c in conjuncts(part)]
     return [condition]
 
 

@@ -383,9 +383,9 @@ class Code:
         )
         self.emit(f"call void @llvm.masked.store.{value.type.suffix}.p0({inner})")
 
-    def prefetch(self, address: Value) -> None:
-        """Asks for the cache line at ``address``, which need not be the program's to read."""
-        self.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 3, i32 1)")
+    def prefetch(self, address: Value, *, far: bool = False) -> None:
+        """Asks for the cache line at ``address``, which need not be the program's to read; ``far``: into the second cache."""
+        self.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 {2 if far else 3}, i32 1)")
 
     def fence(self) -> None:
         """Keeps the optimiser from moving loads across this point. No instruction comes of it."""

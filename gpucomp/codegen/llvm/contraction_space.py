@@ -278,14 +278,14 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return best
 
 
-def _nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+def nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     return {}
 
 
-def _geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     """The emitter counts the tasks."""
     return Geometry((1, 1, 1))
 
 
-FAMILY = Family("contraction", "codegen/llvm/contraction", PARAMS, problem, objections, _nothing, _geometry, default,
+FAMILY = Family("contraction", "codegen/llvm/contraction", PARAMS, problem, objections, nothing, geometry, default,
                 estimate=estimate, packing=packing)  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import contraction_space, windows, winograd_space
-from gpucomp.codegen.llvm.contraction_space import LANES, too_wide
+from gpucomp.codegen.llvm.contraction_space import LANES, geometry, nothing, too_wide
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Problem, Schedule
+from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
 
 TASKS = Param("tasks", (1, 16, 64, 256), "parts wanted for the threads to share, where the work is worth it")
 UNROLL = Param("unroll", (0, 16, 64), "points of a reduction that are written out instead of looped")
@@ -18,15 +18,6 @@ COPIES = Param("copies", (1, 2, 4), "accumulators of one statistic, which hide t
 
 def _lanes(limits: Limits) -> int:
     return limits.vector_bytes // 4
-
-
-def _nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    return {}
-
-
-def _geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    """The emitter counts the tasks: their number depends on the axes that could be merged."""
-    return Geometry((s.tasks, 1, 1))
 
 
 def _loops_problem(kernel: Kernel) -> Problem:
@@ -52,12 +43,12 @@ def _rowwise_default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return {"lanes": _lanes(limits), "tasks": 64, "unroll": 16, "copies": 4}
 
 
-LOOPS = Family("loops", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, _nothing,
-               _geometry, _loops_default)  # fmt: skip
-WINDOW = Family("pool", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, _nothing,
-                _geometry, _loops_default)  # fmt: skip
+LOOPS = Family("loops", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, nothing,
+               geometry, _loops_default)  # fmt: skip
+WINDOW = Family("pool", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, nothing,
+                geometry, _loops_default)  # fmt: skip
 ROWWISE = Family("rowwise", "codegen/llvm/rowwise", (LANES, TASKS, UNROLL, COPIES), _rowwise_problem,
-                 _plain_objections, _nothing, _geometry, _rowwise_default)  # fmt: skip
+                 _plain_objections, nothing, geometry, _rowwise_default)  # fmt: skip
 
 
 # windows
@@ -129,10 +120,10 @@ def _windows_default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return best
 
 
-WINDOWS_OF_LOOPS = Family("loops", "codegen/llvm/windows", WINDOWS_PARAMS, _windows_problem, _windows_objections, _nothing,
-                          _geometry, _windows_default, engine="windows", accepts=windows.accepts)  # fmt: skip
-WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows", WINDOWS_PARAMS, _windows_problem, _windows_objections, _nothing,
-                         _geometry, _windows_default, engine="windows", accepts=windows.accepts)  # fmt: skip
+WINDOWS_OF_LOOPS = Family("loops", "codegen/llvm/windows", WINDOWS_PARAMS, _windows_problem, _windows_objections, nothing,
+                          geometry, _windows_default, engine="windows", accepts=windows.accepts)  # fmt: skip
+WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows", WINDOWS_PARAMS, _windows_problem, _windows_objections, nothing,
+                         geometry, _windows_default, engine="windows", accepts=windows.accepts)  # fmt: skip
 
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind

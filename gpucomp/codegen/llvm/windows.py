@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from gpucomp.codegen.convolution import conjuncts
 from gpucomp.codegen.depthwise import Slide, Sliding, depthwise_of, pooling_of
 from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import Slot, Type, Value
@@ -69,7 +70,7 @@ def windows_of(kernel: Kernel) -> Windows | str:
         return "the padding is not what leaves the result as it is"
     rows: Expr | None = None
     low, high = whole
-    for part in _conjuncts(found.image.condition):
+    for part in conjuncts(found.image.condition):
         names = {v.name for v in part.free}
         if names == {"place_y"}:
             rows = part if rows is None else call("and", rows, part)
@@ -79,14 +80,6 @@ def windows_of(kernel: Kernel) -> Windows | str:
             return "the padding is no frame around the image"
         low, high = max(low, limits[0]), min(high, limits[1])
     return Windows(found, found.image.then, rows, (low, max(low, high)))
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Call) and condition.fn == "and":
-        for part in condition.args:
-            yield from _conjuncts(part)
-    else:
-        yield condition
 
 
 def _limits(part: Expr) -> tuple[int, int] | None:

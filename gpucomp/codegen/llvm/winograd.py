@@ -22,7 +22,7 @@ from gpucomp.codegen.convolution import Pixels, long_axes, packed_filters, winog
 from gpucomp.codegen.llvm.builder import F32, I64, PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
 from gpucomp.codegen.llvm.printer import LaneValue
-from gpucomp.codegen.llvm.winograd_space import FAMILY, LINE, derive
+from gpucomp.codegen.llvm.winograd_space import FAMILY, LINE_FLOATS, derive
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
@@ -215,7 +215,7 @@ class _Emitter:
         ahead, lines = self._following_filters(b, row, length)
         with code.loop(0, whole, UNROLL) as k:
             for line in range(lines):
-                self._prefetch(code.gep(ahead, (k.integer_op("udiv", UNROLL) * lines + line) * LINE, "float"))
+                code.prefetch(code.gep(ahead, (k.integer_op("udiv", UNROLL) * lines + line) * LINE_FLOATS, "float"), far=True)
             for u in range(UNROLL):
                 step(k + u)
         if d.part % UNROLL or self.p.depth % UNROLL:
@@ -229,14 +229,10 @@ class _Emitter:
         Each of the block's register blocks fetches its share: the first of the next position finds them all.
         """
         blocks = -(-min(self.d.block, self.d.tiles) // self.s.mr)
-        lines = -(-UNROLL * self.d.nr // LINE // blocks)
-        share = length.integer_op("udiv", UNROLL) * (lines * LINE)
+        lines = -(-UNROLL * self.d.nr // LINE_FLOATS // blocks)
+        share = length.integer_op("udiv", UNROLL) * (lines * LINE_FLOATS)
         at = row.integer_op("udiv", self.s.mr) * share
         return self.code.gep(b, at + self.p.depth * self.d.nr, "float"), lines
-
-    def _prefetch(self, address: Value) -> None:
-        """Into the second cache."""
-        self.code.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 2, i32 1)")
 
     def _each_sum(self, to: Value, sums: Sequence[Sequence[Slot]], act: Callable[[Slot, Value], None]) -> None:
         for i, line in enumerate(sums):

@@ -23,7 +23,7 @@ PARAMS = (
     Param("panels", (1, 2, 4, 8), "panels of a task"),
 )
 SCRATCH_BYTES = 5 << 18  # that one call may take of the stack
-LINE = 16  # floats
+LINE_FLOATS = 16  # of a cache line
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -60,7 +60,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     part = -(-even // s.lanes) * s.lanes
     parts = -(-p.depth // part)
     panels = -(-p.n // nr)
-    data_tile, product_tile = positions * part + LINE, positions * nr + LINE
+    data_tile, product_tile = positions * part + LINE_FLOATS, positions * nr + LINE_FLOATS
     kept = min(s.panels, panels) if parts > 1 else 1
     return {
         "positions": positions,
