@@ -27,6 +27,7 @@ from gpucomp.tuning import messages
 from gpucomp.tuning.measure import Patience
 from gpucomp.tuning.messages import Arrays, Message
 
+REST_S = 5.0  # that an answer takes at most from its first byte to its last, where its time is over
 SAID = 500  # characters of what a dead process said last
 Answer = tuple[Message, dict[str, np.ndarray]]
 
@@ -105,21 +106,27 @@ class Worker:
         return ""
 
     def receive(self, limit: float) -> Answer:
-        """The answer to what was sent; ``invalidity`` says how the process died instead."""
-        deadline = self.since + limit
+        """The answer to what was sent; ``invalidity`` says how the process died instead.
+
+        What has come is read however late it is: who asks may have been busy, and only silence is a timeout.
+        """
+        deadline = [self.since + limit]
+        heard: list[bool] = []
         why = [""]
 
         def read(count: int) -> bytes:
             parts = bytearray()
             while len(parts) < count:
-                left = deadline - time.monotonic()
-                if left <= 0 or not select.select([self], [], [], left)[0]:
+                if not select.select([self], [], [], max(0.0, deadline[0] - time.monotonic()))[0]:
                     why[0] = "timeout"
                     raise EOFError
                 part = os.read(self.fileno(), min(count - len(parts), 1 << 20))
                 if not part:
                     why[0] = "killed"
                     raise EOFError
+                if not heard:
+                    heard.append(True)
+                    deadline[0] = max(deadline[0], time.monotonic() + REST_S)  # the pipe holds less than an answer
                 parts += part
             return bytes(parts)
 
@@ -211,7 +218,7 @@ class Builders:
                 worker = self._busy.pop(number)
                 answer = worker.receive(self.patience.limit)
                 if "invalidity" not in answer[0]:
-                    self.patience.learn(time.monotonic() - worker.since)
+                    self.patience.learn(answer[0]["seconds"])
                 self._done.append((number, answer))
             if self._done or time.monotonic() >= deadline:
                 break
@@ -263,11 +270,12 @@ class Runner:
 
     def ask(self, job: Message, arrays: Arrays, *, limit: float | None = None) -> Answer:
         """The answer to a job; ``invalidity`` in it where the process died over it."""
-        if not self._worker.alive or self._worker.started != self._starts:
-            self._sent.clear()
-        new = {name: array for name, array in arrays.items() if name not in self._sent}
         patience = self.patience.limit if limit is None else limit
         with self.exclusive():
+            # only now: while others had the device the process may have died, and what it had with it
+            if not self._worker.alive or self._worker.started != self._starts:
+                self._sent.clear()
+            new = {name: array for name, array in arrays.items() if name not in self._sent}
             begin = time.monotonic()
             answer = self._worker.ask(job, new, patience)
             if limit is None and answer[0].get("invalidity") not in ("killed", "timeout"):

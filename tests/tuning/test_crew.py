@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -28,6 +30,7 @@ def read(count):
     return parts
 while True:
     job, arrays = messages.unpacked(read)
+    seconds = {"seconds": job["seconds"]} if "seconds" in job else {}
     match job["do"]:
         case "hang":
             time.sleep(60)
@@ -38,7 +41,7 @@ while True:
             sink.write(b"123"); sink.flush(); os._exit(7)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-    for part in messages.packed({"did": job["do"], "had": sorted(arrays)}, arrays):
+    for part in messages.packed({"did": job["do"], "had": sorted(arrays)} | seconds, arrays):
         sink.write(part)
     sink.flush()
 """
@@ -105,6 +108,55 @@ def test_a_runner_is_sent_everything_again_when_its_process_is_new(tmp_path):
         runner.close()
 
 
+def test_a_process_that_dies_while_others_have_the_device_is_sent_everything_again(tmp_path):
+    runner = Runner("cpu", lock=tmp_path / "lock", command=COMMAND)
+    exclusive = runner.exclusive
+
+    @contextlib.contextmanager
+    def dying():
+        with exclusive():
+            os.kill(runner.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, runner.pid, os.WEXITED | os.WNOWAIT)
+            yield
+
+    try:
+        runner.ask({"do": "echo"}, {"a": np.arange(3)})
+        assert runner.pid > 0
+        runner.exclusive = dying
+        assert runner.ask({"do": "echo"}, {"a": np.arange(3)})[0]["had"] == ["a"]
+    finally:
+        runner.close()
+
+
+def test_an_answer_that_waits_to_be_read_is_no_timeout(worker):
+    """The process was in time; who asked it was not."""
+    worker.ask({"do": "echo"}, {}, 30.0)
+    assert worker.send({"do": "echo"}, {"a": np.arange(5)}, 30.0) == ""
+    assert select.select([worker], [], [], 30.0)[0]
+    worker.since -= 1000.0
+
+    answer, arrays = worker.receive(5.0)
+
+    assert answer == {"did": "echo", "had": ["a"]}
+    np.testing.assert_array_equal(arrays["a"], np.arange(5))
+
+
+def test_builders_learn_from_the_build_and_not_from_who_fetches_it(monkeypatch):
+    monkeypatch.setattr("gpucomp.tuning.crew.Worker", lambda role, target: Worker(role, target, command=COMMAND))
+    builders = Builders("cpu", 1)
+    try:
+        number = builders.submit({"do": "echo", "seconds": 0.25}, {})
+        (worker,) = builders._busy.values()
+        assert select.select([worker], [], [], 30.0)[0]
+        worker.since -= 1000.0
+        ((found, (answer, _)),) = builders.gather(30.0)
+    finally:
+        builders.close()
+
+    assert (found, answer.get("invalidity")) == (number, None)
+    assert builders.patience._taken == [0.25]
+
+
 def test_runners_of_one_device_take_turns(tmp_path):
     runners = [Runner("cpu", lock=tmp_path / "lock", command=COMMAND) for _ in range(2)]
     for runner in runners:
@@ -168,6 +220,7 @@ def test_a_search_survives_the_death_of_everybody_who_works_for_it(tmp_path):
         def dying(job, arrays, **more):
             asked.append(job["do"])
             if asked.count("trial") in (3, 5) and job["do"] == "trial":
+                assert runner.pid > 0  # 0 is everybody, this process too
                 threading.Timer(0.0, os.kill, (runner.pid, signal.SIGKILL)).start()
                 for pid in builders.pids:
                     os.kill(pid, signal.SIGKILL)

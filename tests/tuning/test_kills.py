@@ -13,7 +13,7 @@ from gpucomp.tuning import records
 from tests.tuning.fakes import Device
 from tests.tuning.test_study import KERNEL, Table, right, study, task, texts
 
-KILLS = 8
+KILLS, MOST_CHILDREN = 8, 200
 
 
 def _search(folder, killers):
@@ -43,6 +43,7 @@ def test_a_coordinator_that_is_killed_again_and_again_loses_nothing(tmp_path):
     draw, kills, fork = random.Random(7), 0, multiprocessing.get_context("fork")
     sources = texts(study(tmp_path, Device(None), count=24))
     rounds = 0
+    window = 0.25  # that a child has at most; more from kill to kill, so that a slow machine's comes to its launches
     while kills < KILLS:
         folder = tmp_path / str(rounds)
         folder.mkdir()
@@ -50,13 +51,14 @@ def test_a_coordinator_that_is_killed_again_and_again_loses_nothing(tmp_path):
         while True:
             child = fork.Process(target=_search, args=(folder, killers))
             child.start()
-            child.join(draw.uniform(0.01, 0.25))
+            child.join(draw.uniform(0.01, window))
             if child.is_alive():
                 child.kill()
             child.join()
             if child.exitcode == 0:
                 break
-            kills += 1
+            kills, window = kills + 1, 1.1 * window
+            assert kills < MOST_CHILDREN, "the children come to no end"
         rounds += 1
         _check(folder, killers)
 
