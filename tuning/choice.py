@@ -66,7 +66,11 @@ def changes(candidate: Candidate, default: Candidate) -> int:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A study's pick and how sure it is. ``ratio`` is its time over the default's, with a 95 % interval."""
+    """A study's pick and how sure it is. ``ratio`` is its time over the default's, with a 95 % interval.
+
+    ``came`` is ``final`` when a final came to its end; ``not reached`` or ``failed`` say that nothing was decided, and
+    what was known before stands.
+    """
 
     candidate: Candidate
     ratio: float
@@ -74,6 +78,11 @@ class Verdict:
     rounds: int
     finalists: int
     is_default: bool
+    came: str = "final"
+
+    @property
+    def decided(self) -> bool:
+        return self.came == "final"
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -86,20 +95,22 @@ class Verdict:
         }
 
 
-def default_of(study: Study, finalists: int = 0) -> Verdict:
-    """The verdict that leaves everything as it is."""
-    return Verdict(study.task.default, 1.0, (1.0, 1.0), 0, finalists, True)
+def default_of(study: Study, finalists: int = 0, came: str = "final") -> Verdict:
+    """The verdict for the default; with ``not reached`` or ``failed`` none, which leaves everything as it is."""
+    return Verdict(study.task.default, 1.0, (1.0, 1.0), 0, finalists, True, came)
 
 
 def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, seconds: float = PROCESS_S) -> Verdict:
     """The final of a study's leaders: each process new, each on other data, the default between every two samples."""
     tools = study.tools
     leaders = [c for c in study.leaders(FINALISTS) if study.best < 1 - TIE / 2]
-    if study.fault or not leaders:
-        return default_of(study)
+    if study.fault:
+        return default_of(study, came="failed")
+    if not leaders:  # what was picked before has beaten the default, and nothing was timed against it
+        return default_of(study, came="final" if study.trials and study.known.pick is None else "not reached")
     built = study.built([study.task.default, *leaders])
     if not built or built[0].candidate.key != study.task.default.key:
-        return default_of(study)
+        return default_of(study, len(leaders), "failed")
     rows: list[list[float]] = []
     out: set[int] = set()
     for process in range(processes):
@@ -109,7 +120,7 @@ def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, sec
         answer = _compared(study, [built[k] for k in here], SEED + process, rounds, seconds)
         wrong = [here[k] for k, fault in enumerate(answer.get("faults", [])) if fault]
         if 0 in wrong or "rows" not in answer:
-            return default_of(study, len(leaders))  # on other data the default is wrong, or the process died
+            return default_of(study, len(leaders), "failed")  # on other data the default is wrong, or the process died
         out.update(wrong)  # right on one set of data and wrong on another: out, and the others once more
         if wrong:
             here = [k for k in range(len(built)) if k not in out]
@@ -119,6 +130,8 @@ def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, sec
             for k, value in zip(here, row, strict=True):
                 full[k] = value
             rows.append(full)
+    if not rows:
+        return default_of(study, len(leaders), "failed")
     finalists = {
         f"{b.candidate.key}": Finalist(
             f"{b.candidate.key}", [r[k] for r in rows], changes(b.candidate, study.task.default)
@@ -168,11 +181,15 @@ class Comparison:
 Compare = Callable[[frozenset[str], frozenset[str]], Comparison]
 
 
-def kept(picks: Mapping[str, float], compare: Compare, *, small: float = 0.005) -> tuple[frozenset[str], Comparison]:
+def kept(
+    picks: Mapping[str, float], compare: Compare, *, small: float = 0.005, in_time: Callable[[], bool] = lambda: True
+) -> tuple[frozenset[str], Comparison]:
     """The picks that help the whole model, and the model with them over the model without any.
 
     picks    for each, the part of the model's time that its final promises to save
     compare  ``compare(anchor, others)``: the model with the picks ``others`` over the one with the picks ``anchor``
+    in_time  whether there is time for another comparison beside the last; once there is not, what has not been judged
+             is judged as one
 
     Each pick is taken out and put back, the most promising first; a model that is as fast without it does not have
     it. Those that promise less than ``small`` are taken out together. What is left has to beat the model without any.
@@ -183,13 +200,20 @@ def kept(picks: Mapping[str, float], compare: Compare, *, small: float = 0.005) 
     if rest := everything - frozenset(order):
         groups.append(rest)
     if len(groups) > 1:
-        for group in groups:
+        for number, group in enumerate(groups):
+            late = not in_time()
+            if late:
+                group = frozenset().union(*groups[number:])
+            if group == everything:
+                break  # that is the last comparison
             if compare(everything, everything - group).median <= 1:
                 everything -= group
+            if late:
+                break
     if not everything:
         return everything, Comparison([1.0])
     found = compare(frozenset(), everything)
-    if found.interval[1] >= SLOWER:
+    if found.interval[1] >= SLOWER and in_time():
         found = Comparison([*found.ratios, *compare(frozenset(), everything).ratios])  # once more: noise is no reason
     if found.median < 1 and found.interval[1] < SLOWER:
         return everything, found

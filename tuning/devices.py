@@ -19,12 +19,12 @@ from gpucomp.targets.target import Target
 
 Arrays = Mapping[str, np.ndarray]
 REASONS = {  # nvmlClocksEventReasons that make a sample worthless
-    0x4: "power cap",
     0x8: "hardware slowdown",
     0x20: "software thermal",
     0x40: "hardware thermal",
     0x80: "power brake",
 }
+NOTED = {0x4: "power cap"}  # how GPUs with enough to do run all day: it slows the anchor as well
 CPU_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 
 
@@ -50,7 +50,10 @@ class Device(Protocol):
         ...
 
     def clocks(self) -> dict[str, Any]:
-        """Clocks in MHz, temperature, power and under ``held_by`` what holds the clocks back; empty where nothing tells."""
+        """Clocks in MHz, temperature and power; empty where nothing tells.
+
+        Under ``held_by`` what holds the clocks back so far that samples are worthless, under ``noted`` what else does.
+        """
         ...
 
     def open(
@@ -170,6 +173,7 @@ class Cuda:
                 "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
                 "watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
                 "held_by": [name for bit, name in REASONS.items() if reasons & bit],
+                "noted": [name for bit, name in NOTED.items() if reasons & bit],
             }
         except nvml.NVMLError:
             return {}

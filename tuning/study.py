@@ -8,13 +8,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from gpucomp.codegen.source import KernelSource
-from gpucomp.errors import GpucompError
+from gpucomp.errors import GpucompError, RecordError
 from gpucomp.packing import Packed, packed_constant
 from gpucomp.schedule.records import Record, source_hash, template_hash
 from gpucomp.tuning import messages
@@ -107,6 +107,11 @@ class Study:
     )  # what is being measured, and who else asks for it
     _anchor: Built | None = None
     anchor_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """What only went wrong that once is not known: it may be tried again."""
+        lasting = {key: trial for key, trial in self.known.trials.items() if not trial.get("transient")}
+        self.known = replace(self.known, trials=lasting)
 
     # data and candidates
 
@@ -272,6 +277,7 @@ class Study:
     def _build(self, candidates: Sequence[Candidate], *, again: bool = False) -> Iterator[Built]:
         """Render and build. What fails is recorded; what was rendered before is told as it was, and left out.
 
+        With ``again`` all are built, and what fails is left out and not recorded: there is a trial of it.
         They come as they are built, or all of them once the last is, where building would disturb the device.
         """
         tools = self.tools
@@ -280,7 +286,8 @@ class Study:
             try:
                 source, packed, name = self.render(candidate)
             except GpucompError as error:
-                self._failed(candidate, "compile", error.message, "", "")
+                if not again:
+                    self._failed(candidate, "compile", {"fault": error.message}, "", "")
                 continue
             if not again and name in self._times:
                 self._inform(candidate, self._times[name])
@@ -298,8 +305,12 @@ class Study:
                     continue  # of a batch that was given up
                 candidate, source, packed, name = waiting.pop(number)
                 if "invalidity" in answer:
-                    kind = "compile" if answer["invalidity"] == "killed" else answer["invalidity"]
-                    self._failed(candidate, kind, answer["fault"], source_hash(source.text, NAME), name)
+                    if not again:
+                        killed = answer["invalidity"] == "killed"
+                        kind = "compile" if killed else answer["invalidity"]
+                        self._failed(
+                            candidate, kind, {"transient": killed} | answer, source_hash(source.text, NAME), name
+                        )
                     continue
                 message, all_arrays = self.assembled(candidate, source, packed, arrays["binary"])
                 found.append(Built(candidate, source, name, message, all_arrays, answer["seconds"]))
@@ -309,8 +320,9 @@ class Study:
         order = {c.key: k for k, c in enumerate(candidates)}
         yield from sorted(found, key=lambda b: order[b.candidate.key])
 
-    def _failed(self, candidate: Candidate, kind: str, fault: str, source: str, name: str) -> None:
-        fields = self._fields(candidate, source) | {"invalidity": kind, "fault": fault[:500], "samples": []}
+    def _failed(self, candidate: Candidate, kind: str, answer: Message, source: str, name: str) -> None:
+        fields = self._fields(candidate, source) | {"invalidity": kind, "fault": answer["fault"][:500], "samples": []}
+        fields |= _transience(answer)
         self._tell(candidate, self.tools.store.append("trial", fields | {"rendered": name}))
 
     def _measure(self, built: Built, *, default: bool = False) -> Record:
@@ -324,17 +336,18 @@ class Study:
         job = {**common, "do": "trial", "candidate": built.message, "anchor": anchor.message if anchor else None}
         job |= {"best": min(best, 1e9), "rules": asdict(tools.rules), "anchor_s": self.anchor_s}
         arrays = {**(anchor.arrays if anchor else {}), **expected, **built.arrays}
-        tools.store.append("launch", identity)
-        begin = time.monotonic()
         try:
+            tools.store.append("launch", identity)
+            begin = time.monotonic()
             answer, _ = tools.runner.ask(job, arrays)
-        except BaseException:  # Ctrl-C: it is not to blame
-            tools.store.append("release", identity)
+            took = time.monotonic() - begin
+            fields = self._fields(built.candidate, source_hash(built.source.text, NAME))
+            fields |= _outcome(answer, built.build_s, took) | {"rendered": built.rendered}
+            return tools.store.append("trial", fields)
+        except BaseException:  # Ctrl-C, or a disk that is full: it is not to blame
+            with contextlib.suppress(RecordError):
+                tools.store.append("release", identity)
             raise
-        took = time.monotonic() - begin
-        fields = self._fields(built.candidate, source_hash(built.source.text, NAME))
-        fields |= _outcome(answer, built.build_s, took) | {"rendered": built.rendered}
-        return tools.store.append("trial", fields)
 
     def _identity(self, candidate: Candidate) -> dict[str, Any]:
         return {
@@ -361,6 +374,11 @@ class Study:
         return self._fields(candidate, source_hash(source.text, NAME)) | dict(facts)
 
 
+def _transience(answer: Message) -> dict[str, bool]:
+    """A mark on what says nothing of the candidate: another run does not go by it."""
+    return {"transient": True} if any(answer.get(name) for name in ("transient", "lost", "dead")) else {}
+
+
 def _outcome(answer: Message, build_s: float, took: float) -> dict[str, Any]:
     """An answer as fields of a trial: those of Kernel Tuner's T4, and everything else that is known."""
     invalidity = answer.get("invalidity", "runtime")
@@ -383,6 +401,7 @@ def _outcome(answer: Message, build_s: float, took: float) -> dict[str, Any]:
         },
         "measurements": [{"name": "time", "value": 1e3 * statistics.median(samples), "unit": "ms"}] if right else [],
     }
+    found |= _transience(answer)
     names = ("fault", "error", "check", "ratio", "throttled", "ended", "clocks", "noise")
     found |= {name: answer[name] for name in names if answer.get(name) is not None}
     if not math.isfinite(found.get("noise", 0.0)):

@@ -168,13 +168,17 @@ def tune(
     trials   measurements of all kernels together
     records  a folder, or a .jsonl file: all measurements go there, and what is there is not measured again; give it to
              ``gpucomp.compile``
-    options  everything else that ``Options`` has
+    options  everything else that ``Options`` has; its own budget and trials, where these are not given here
     watch    called with the ``State`` as the search goes on
 
     Raises as ``gpucomp.compile``; ``RecordError`` where records cannot be read or written.
     """
     device = targets.resolve(target)
-    chosen = replace(options or Options(), budget=budget, trials=trials)
+    chosen = options or Options()
+    if budget is not None:
+        chosen = replace(chosen, budget=budget)
+    if trials is not None:
+        chosen = replace(chosen, trials=trials)
     place = Path(records)
     lowered, tasks = tasks_in(model, device, shapes=shapes, precision=precision, keep_fp32=keep_fp32)
     return search(lowered, tasks, device, place, chosen, precision=precision, watch=watch or (lambda state: None))
@@ -286,13 +290,12 @@ def _search(state: State, options: Options, watch: Watch) -> None:
 def _finals(state: State, watch: Watch) -> None:
     """The heaviest tasks first: for those that the budget does not reach, everything stays as it is."""
     state.phase = "final"
-    total = sum(s.task.weight * (1 - s.best) for s in state.studies)
     for study in sorted(state.studies, key=lambda s: -s.task.weight * (1 - s.best)):
         state.current = study
         watch(state)
         digest = study.task.kernel.digest
-        if state.left < FINAL_S / 2 or not total:
-            state.verdicts[digest] = choice.default_of(study)
+        if state.left < FINAL_S / 2:
+            state.verdicts[digest] = choice.default_of(study, came="not reached")
         else:
             with study.tools.runner.exclusive():
                 state.verdicts[digest] = choice.final(study)
@@ -300,16 +303,25 @@ def _finals(state: State, watch: Watch) -> None:
         watch(state)
 
 
-def _picks(state: State, names: frozenset[str], tools: Tools) -> Picks:
-    """The final's picks for the kernels ``names``; defaults are not among them."""
+def _picks(state: State, names: frozenset[str]) -> Picks:
+    """What the records would say with the finals' picks for the kernels ``names``.
+
+    All others that were judged have the default's pick, lest another kernel's answers for them; those that were not
+    have the pick that they had.
+    """
     found = []
     for study in state.studies:
         digest = study.task.kernel.digest
-        verdict = state.verdicts.get(digest)
-        if digest in names and verdict is not None and not verdict.is_default:
-            fields = study.pick(verdict.candidate, verdict.fields)
-            here = {name: fields["device"][name] for name in ("kind", "arch", "name")}
-            found.append(Pick.of({**fields, "device": here}))
+        verdict = state.verdicts[digest]
+        if verdict.decided:
+            judged = verdict if digest in names else choice.default_of(study, verdict.finalists)
+            fields = study.pick(judged.candidate, judged.fields)
+        elif study.known.pick is not None:
+            fields = study.known.pick
+        else:
+            continue
+        here = {name: fields["device"][name] for name in ("kind", "arch", "name")}
+        found.append(Pick.of({**fields, "device": here}))
     return Picks.of(found)
 
 
@@ -324,36 +336,47 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
         if not (verdict := state.verdicts[study.task.kernel.digest]).is_default
     }
     anchors: list[float] = []
+    failed: list[str] = []
+    cost = MODEL_S  # seconds of a comparison
     if not options.whole:
         state.kept = frozenset(gains)
         return 0.0, Comparison([])
 
     def compare(anchor: frozenset[str], others: frozenset[str]) -> Comparison:
-        paths = [str(model.path(names, _picks(state, names, tools) if names else None)) for names in (anchor, others)]
+        nonlocal cost
+        begin = time.monotonic()
+        paths = [str(model.path(names, _picks(state, names) if names else None)) for names in (anchor, others)]
         tools.runner.fresh()
         tools.current = None
         job = {"do": "models", "paths": paths, "rounds": MODEL_ROUNDS, "seconds": MODEL_S}
         answer, _ = tools.runner.ask(job, model.inputs, limit=MODEL_LIMIT_S)
         if not anchor:
             anchors.extend(answer.get("anchors", []))
+        if not answer.get("rows"):
+            failed.append(str(answer.get("fault", "no samples")))
+        cost = max(cost, time.monotonic() - begin)
         watch(state)
         return Comparison([row[1] for row in answer.get("rows", [])])
 
-    state.kept, comparison = choice.kept(gains, compare)
+    state.kept, comparison = choice.kept(gains, compare, in_time=lambda: not failed and state.left > 2 * cost)
     for study in state.studies:
         digest = study.task.kernel.digest
         if digest in gains and digest not in state.kept:
-            state.verdicts[digest] = choice.default_of(study, state.verdicts[digest].finalists)
+            came = "failed" if failed else "final"
+            state.verdicts[digest] = choice.default_of(study, state.verdicts[digest].finalists, came)
     return float(np.median(anchors)) if anchors else 0.0, comparison
 
 
 def _record(state: State, tools: Tools) -> Picks:
-    """A pick for every kernel that was searched, the default's too: no other kernel's record is to answer for it."""
+    """A pick for every kernel that was judged, the default's too: no other kernel's record is to answer for it.
+
+    What the budget did not reach, or what failed, has no record of this run: an earlier pick for it stays.
+    """
     for study in state.studies:
-        if study.trials and not study.fault:
-            verdict = state.verdicts[study.task.kernel.digest]
+        verdict = state.verdicts[study.task.kernel.digest]
+        if verdict.decided:
             tools.store.append("pick", study.pick(verdict.candidate, verdict.fields))
-    return _picks(state, state.kept, tools)
+    return _picks(state, state.kept)
 
 
 def summary(state: State) -> dict[str, Any]:

@@ -29,6 +29,7 @@ PARENT_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 BUILDERS_NICE = 10
 WARM_RUNS = 3
 FAR = 4.0  # times what is hopeless: a single launch that takes this long says enough
+LAUNCHES = 3  # single ones that have to say so
 MODEL_SAMPLE_S = 5e-3  # that a sample of a whole model takes at least
 Answer = tuple[Message, Arrays]
 
@@ -82,15 +83,16 @@ class Runner:
         """Check a candidate, then time it beside the anchor. ``invalidity`` says why there is no time."""
         self._arrays.update(arrays)
         begin = time.perf_counter()
-        error, fault, once = self._check(job["candidate"], job)
+        error, fault, launch = self._check(job["candidate"], job)
         checked = time.perf_counter() - begin
         answer: Message = {"error": error if np.isfinite(error) else None, "check": VERSION, "validation_s": checked}
         if fault:
             return {**answer, "invalidity": "correctness", "fault": fault}, {}
         rules = measure.Rules(**job["rules"])
-        if job["anchor"] is not None and once > FAR * rules.hopeless * job["best"] * job["anchor_s"]:
-            ratio = once / job["anchor_s"]  # not worth as many launches as a sample has
-            answer |= {"samples": [once], "anchors": [job["anchor_s"]], "throttled": 0, "ended": "hopeless"}
+        if job["anchor"] is not None and (far := self._far(job, launch, FAR * rules.hopeless * job["best"])):
+            samples, anchors = far  # not worth as many launches as a sample has
+            answer |= {"samples": samples, "anchors": anchors, "throttled": 0, "ended": "hopeless"}
+            ratio = min(samples) / min(anchors)
             return {**answer, "invalidity": "correct", "ratio": ratio, "clocks": self._device.clocks()}, {}
         program, made = self._opened(job["candidate"], job)
         anchor = self._anchored(job, program, made)
@@ -101,7 +103,8 @@ class Runner:
         answer |= {"samples": found.samples, "anchors": found.anchors, "throttled": found.throttled}
         answer |= {"ended": found.ended, "clocks": self._device.clocks()}
         if not found.samples:
-            return {**answer, "invalidity": "runtime", "fault": "the device holds its clocks back"}, {}
+            fault = "the device holds its clocks back"
+            return {**answer, "invalidity": "runtime", "fault": fault, "transient": True}, {}
         return {**answer, "invalidity": "correct", "ratio": found.ratio, "noise": found.noise}, {}
 
     def compare(self, job: Message, arrays: Arrays) -> Answer:
@@ -168,17 +171,35 @@ class Runner:
         binaries = {subject.compiled.binary: binary}
         return self._device.open(made.plan, made.sources, binaries, made.weights), made
 
-    def _check(self, candidate: Message, job: Message) -> tuple[float, str, float]:
-        """The error of a single launch, what is wrong with it, and the seconds of another one."""
+    def _far(self, job: Message, launch: Callable[[], float], limit: float) -> tuple[list[float], list[float]] | None:
+        """Seconds of single launches and of the anchor beside them, where all are more than ``limit`` times the anchor's.
+
+        The first may be slow by accident, or the anchor by now be slower than it was: only the fastest of ``LAUNCHES``
+        counts, and only over the anchor as it is now.
+        """
+        samples: list[float] = [launch()]
+        anchors: list[float] = []
+        if samples[0] <= limit * job["anchor_s"]:
+            return None
+        anchor = self._sampler(*self._anchored(job, None, None))
+        while min(samples) > limit * min(anchors, default=0.0):
+            anchors.append(anchor())
+            if len(anchors) == LAUNCHES:
+                return (samples, anchors) if min(samples) > limit * min(anchors) else None
+            samples.append(launch())
+        return None
+
+    def _check(self, candidate: Message, job: Message) -> tuple[float, str, Callable[[], float]]:
+        """The error of a single launch, what is wrong with it, and what gives the seconds of another one."""
         program, made = self._opened(candidate, job, once=True)
         outputs, fault = run_checked(program, made, RUNS)
         worst = 0.0
         for output, name in zip(outputs, job["expected"], strict=True):
             error, wrong = error_of(output, self._arrays[name], job["terms"], job["math"])
             worst, fault = max(worst, error), fault or wrong
-        return worst, fault, 0.0 if fault else program.time_launches(made.inputs, 1)[0]
+        return worst, fault, lambda: float(program.time_launches(made.inputs, 1)[0])
 
-    def _anchored(self, job: Message, program: Any, made: Setup) -> tuple[Any, Setup]:
+    def _anchored(self, job: Message, program: Any, made: Setup | None) -> tuple[Any, Any]:
         """The default's program; the candidate itself, where it is the default."""
         wanted = job["anchor"]
         if wanted is None:

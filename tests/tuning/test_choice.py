@@ -102,6 +102,18 @@ def test_small_picks_stand_and_fall_together():
     assert len(model.builds) == 4
 
 
+@pytest.mark.parametrize(("comparisons", "built", "left"), [(0, 2, "abcd"), (1, 3, "bcd"), (9, 6, "bcd")])
+def test_what_there_is_no_time_to_judge_is_judged_as_one(comparisons, built, left):
+    picks = {"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}
+    model, times = Model({"a": -0.05, "b": 0.1, "c": 0.1, "d": 0.1}), iter([True] * comparisons)
+
+    chosen, found = kept(picks, model, in_time=lambda: next(times, False))
+
+    assert chosen == set(left)
+    assert found.median < 1
+    assert len(model.builds) == built
+
+
 @pytest.mark.parametrize("effect", [0.0, -0.01, -0.3])
 def test_a_tuned_model_is_never_slower_than_the_untuned(effect):
     for picks in ({"a": 0.2}, {"a": 0.2, "b": 0.2}):

@@ -101,12 +101,21 @@ def a_gpu(nvml):
 
 
 @pytest.mark.parametrize(
-    ("reasons", "held"), [(0, []), (0x1, []), (0x4, ["power cap"]), (0x60, ["software thermal", "hardware thermal"])]
+    ("reasons", "held", "noted"),
+    [
+        (0, [], []),
+        (0x1, [], []),
+        (0x4, [], ["power cap"]),  # a card that is busy: no reason to refuse what it measures
+        (0x60, ["software thermal", "hardware thermal"], []),
+        (0x84, ["power brake"], ["power cap"]),
+    ],
 )
-def test_cuda_says_what_holds_its_clocks_back(reasons, held):
+def test_cuda_says_what_holds_its_clocks_back(reasons, held, noted):
     found = a_gpu(Nvml(reasons)).clocks()
 
-    assert found == {"sm_mhz": 1000, "memory_mhz": 2000, "celsius": 71, "watts": 250.0, "held_by": held}
+    assert found == {
+        "sm_mhz": 1000, "memory_mhz": 2000, "celsius": 71, "watts": 250.0, "held_by": held, "noted": noted,
+    }  # fmt: skip
 
 
 def test_cuda_without_a_driver_to_ask_says_nothing():

@@ -11,7 +11,7 @@ from kernel_oracle import expected
 from kernels import add_relu, matmul
 
 from gpucomp.codegen.llvm.space import engines_of
-from gpucomp.errors import ScheduleError
+from gpucomp.errors import RecordError, ScheduleError
 from gpucomp.kernel import Step
 from gpucomp.schedule.choose import choose
 from gpucomp.tuning import choice, records, worker
@@ -278,6 +278,121 @@ class OneByOne(Builders):
     def gather(self, seconds):
         self.order.append("build")
         return [self.done.pop(0)]
+
+
+def test_a_default_whose_clocks_were_held_back_once_is_measured_by_the_next_run(tmp_path):
+    hot = study(tmp_path, Device(right(KERNEL), held=[True] * 1000))
+    assert hot.batch(3) == 0
+    assert "holds its clocks back" in hot.fault
+
+    cold = study(tmp_path, Device(right(KERNEL)))
+
+    assert cold.batch(3) == 3
+    assert cold.fault == ""
+
+
+class Dying(Builders):
+    """Its process is killed over some sources."""
+
+    def gather(self, seconds):
+        found = super().gather(seconds)
+        return [(n, (a | {"invalidity": "killed"} if "invalidity" in a else a, arrays)) for n, (a, arrays) in found]
+
+
+def test_what_killed_a_builder_once_is_built_by_the_next_run(tmp_path):
+    device = Device(right(KERNEL))
+    bad = texts(study(tmp_path, device))[3]
+    first = study(tmp_path, device, builders=Dying(lambda text: "killed" if text == bad else ""))
+    first.batch(20)
+    second = study(tmp_path, device)
+    second.batch(20)
+
+    assert first.progress.invalid == {"compile": 1}
+    assert second.tools.runner.trials == [bad]
+    third = study(tmp_path, device)
+    third.batch(20)
+    assert third.tools.runner.trials == []
+
+
+def test_what_the_compiler_refused_is_not_built_by_the_next_run(tmp_path):
+    device = Device(right(KERNEL))
+    bad = texts(study(tmp_path, device))[3]
+    study(tmp_path, device, builders=Builders(lambda text: "no register is left" if text == bad else "")).batch(20)
+    second = study(tmp_path, device)
+    second.batch(20)
+
+    assert bad not in second.tools.builders.built
+    assert second.tools.runner.trials == []
+
+
+def test_a_builder_that_dies_in_a_final_takes_no_trial_back(tmp_path):
+    device = Device(right(KERNEL))
+    made = study(tmp_path, device, builders=Dying())
+    device.seconds = speeds(made).__getitem__
+    made.batch(20)
+    before = made.tools.store.read()
+    made.tools.builders.refuse = lambda text: "killed"
+
+    verdict = choice.final(made, processes=1, rounds=3)
+
+    assert made.tools.store.read() == before
+    assert (verdict.is_default, verdict.decided, verdict.came) == (True, False, "failed")
+
+
+@pytest.mark.parametrize("error", [RecordError("no space left", code="GPC7101"), KeyboardInterrupt()])
+def test_one_whose_trial_cannot_be_written_is_no_killer(tmp_path, error):
+    device = Device(right(KERNEL))
+    first = study(tmp_path, device)
+    append, stop = first.tools.store.append, dict(first.table.candidate(4).schedule)
+
+    def full(kind, fields):
+        if kind == "trial" and fields["configuration"] == stop:
+            raise error
+        return append(kind, fields)
+
+    first.tools.store.append = full
+    with pytest.raises(type(error)):
+        first.batch(20)
+    second = study(tmp_path, device)
+    second.batch(20)
+
+    assert texts(second)[4] in second.tools.runner.trials
+    assert second.progress.invalid == {}
+
+
+def test_a_disk_that_is_full_for_good_is_said_as_it_is(tmp_path):
+    made = study(tmp_path, Device(right(KERNEL)))
+
+    def full(kind, fields):
+        raise RecordError(f"no space for a {kind}", code="GPC7101")
+
+    made.tools.store.append = full
+    with pytest.raises(RecordError, match="for a launch"):
+        made.batch(3)
+
+
+@pytest.mark.parametrize("slow", [1, 2, 10**9])
+def test_a_single_slow_launch_says_nothing(tmp_path, slow):
+    """The first ``slow`` timings of a candidate take a thousand times as long as it does."""
+    device, timed = Device(right(KERNEL)), []
+    made = study(tmp_path, device)
+    odd, usual = texts(made)[4], speeds(made)
+
+    def seconds(text):
+        timed.extend([text] * (text == odd))
+        return usual[text] * (1000 if text == odd and len(timed) <= slow else 1)
+
+    device.seconds = seconds
+    made.batch(20)
+
+    (record,) = [
+        t for t in made.trials if made.table.row((t["engine"], tuple(sorted(t["configuration"].items())))) == 4
+    ]
+    if slow > 3:
+        assert record["ended"] == "hopeless"
+        assert len(record["samples"]) == len(record["anchors"]) == 3
+    else:
+        assert record["ratio"] == pytest.approx(usual[odd] / 1e-3)
 
 
 def test_a_default_that_is_wrong_ends_the_search_and_says_so(tmp_path):

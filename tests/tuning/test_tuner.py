@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,10 @@ from gpucomp import cli
 from gpucomp.errors import RecordError, UsageError
 from gpucomp.tuning import choice, exports, records, specs, tuner
 from gpucomp.tuning.study import Rules
-from gpucomp.tuning.tuner import Options
+from gpucomp.tuning.tuner import Options, State
+from tests.tuning import test_study
+from tests.tuning.fakes import Device
+from tests.tuning.test_study import right, speeds, study
 
 KERNEL = "matmul m=17 n=37 k=23 relu=1"
 
@@ -56,6 +60,91 @@ def test_a_model_is_tuned_and_compiled_by_its_records(tmp_path, quick):
     assert [k.tier for k in exe.kernels] == ["record"]
     (pick,) = [r for r in found if r["kind"] == "pick"]
     assert dict(exe.kernels[0].schedule) == pick["configuration"]
+
+
+def searched(folder):
+    """A study whose fastest candidate is clearly faster than its default, and a run's state with it."""
+    device = Device(right(test_study.KERNEL))
+    made = study(folder, device)
+    device.seconds = speeds(made).__getitem__
+    made.batch(20)
+    return made, State([made])
+
+
+def picks_in(made):
+    return [r for r in made.tools.store.read() if r["kind"] == "pick"]
+
+
+def whole(state, made, answer):
+    """The whole-model phase where every comparison gives ``answer``."""
+    made.tools.runner.ask = lambda job, arrays, limit=None: (answer, {})
+    model = SimpleNamespace(path=lambda names, picks: f"{sorted(names)}", inputs={})
+    tuner._whole(state, model, made.tools, Options(), lambda state: None)
+    return tuner._record(state, made.tools)
+
+
+def test_a_short_run_leaves_an_earlier_pick_as_it_is(tmp_path, quick):
+    first, state = searched(tmp_path)
+    tuner._finals(state, lambda state: None)
+    whole(state, first, {"rows": [[1.0, 0.7]] * 9, "anchors": [1.0]})
+    (before,) = picks_in(first)
+    assert before["ratio"] < 0.9
+
+    second, state = searched(tmp_path)
+    state.deadline = 0.0  # long over
+    tuner._finals(state, lambda state: None)
+    picks = whole(state, second, {"rows": [[1.0, 1.0]] * 9, "anchors": [1.0]})
+
+    assert state.verdicts[second.task.kernel.digest].came == "not reached"
+    assert picks_in(second) == [before]
+    assert [p.ratio for ps in picks.by_kernel.values() for p in ps] == [before["ratio"]]
+
+
+def test_a_final_that_dies_is_no_verdict(tmp_path, quick):
+    made, state = searched(tmp_path)
+    made.tools.runner.ask = lambda job, arrays, limit=None: ({"invalidity": "killed", "fault": "it died"}, {})
+
+    tuner._finals(state, lambda state: None)
+    picks = whole(state, made, {})
+
+    assert state.verdicts[made.task.kernel.digest].came == "failed"
+    assert picks_in(made) == []
+    assert picks.by_kernel == {}
+
+
+def test_a_whole_model_that_dies_is_no_verdict(tmp_path, quick):
+    made, state = searched(tmp_path)
+    tuner._finals(state, lambda state: None)
+    assert not state.verdicts[made.task.kernel.digest].is_default
+
+    whole(state, made, {"invalidity": "killed", "fault": "it died"})
+
+    assert state.kept == frozenset()
+    assert picks_in(made) == []
+
+
+def test_a_pick_that_does_not_help_the_model_is_replaced_by_the_default_s(tmp_path, quick):
+    """By a pick: were there none, another kernel's would answer for this one."""
+    made, state = searched(tmp_path)
+    tuner._finals(state, lambda state: None)
+
+    picks = whole(state, made, {"rows": [[1.0, 1.3]] * 9, "anchors": [1.0]})
+
+    (pick,) = picks.by_kernel[made.task.kernel.digest]
+    (record,) = picks_in(made)
+    assert dict(pick.schedule) == record["configuration"] == dict(made.task.default.schedule)
+
+
+@pytest.mark.parametrize(
+    ("given", "budget", "trials"), [({}, 60.0, 7), ({"budget": 5.0}, 5.0, 7), ({"trials": 3}, 60.0, 3)]
+)
+def test_what_is_not_given_is_as_the_options_have_it(monkeypatch, given, budget, trials):
+    monkeypatch.setattr(tuner, "tasks_in", lambda *a, **k: (None, []))
+    monkeypatch.setattr(tuner, "search", lambda lowered, tasks, device, place, options, **more: options)
+
+    found = gpucomp.tune("m.onnx", target="cpu", options=Options(budget=60.0, trials=7), **given)
+
+    assert (found.budget, found.trials) == (budget, trials)
 
 
 def test_the_command_tunes_goes_on_and_says_what_it_found(tmp_path, quick, command):
