@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
+from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded, read
 from gpucomp.tuning.replay import BUDGETS, Search, interval, search
@@ -60,17 +62,37 @@ def read_kernel_tuner(path: Path, spaces: Mapping[str, Recorded], trials: int) -
     return {name: {f: np.array(v) for f, v in own.items()} for name, own in collected.items()}
 
 
-class Cache:
-    """Curves of what was searched before, by a name: an interrupted laboratory goes on where it was."""
+def fingerprint(paths: Iterable[Path], *words: object) -> str:
+    """Of the content of files and of ``words``: what a search's curves depend on."""
+    found = hashlib.sha256(repr(words).encode())
+    for path in paths:
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:16]
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+
+def searchers() -> list[Path]:
+    """The sources that decide how a search goes: all of the tuner's."""
+    return sorted(Path(samplers.__file__).parent.parent.rglob("*.py"))
+
+
+class Cache:
+    """Curves of what was searched before, by a name: an interrupted laboratory goes on where it was.
+
+    contents  by space, what is in its file. A change there, of the tuner's sources or of the seeds is another search
+    """
+
+    def __init__(self, folder: Path | None, contents: Mapping[str, str], sources: Sequence[Path] | None = None) -> None:
+        self.folder, self.contents = folder, contents
+        self.sources = fingerprint(searchers() if sources is None else sources)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
-    def curves(self, key: str, run: Callable[[int], Search], seeds: int) -> tuple[np.ndarray, float]:
+    def curves(
+        self, key: str, run: Callable[[int], Search], seeds: int, files: Sequence[str]
+    ) -> tuple[np.ndarray, float]:
         """Fractions of the optimum [seeds, trials], and the sampler's milliseconds a trial."""
-        path = None if self.folder is None else self.folder / f"{key}.npz"
+        mark = fingerprint((), seeds, self.sources, [self.contents[file] for file in files])
+        path = None if self.folder is None else self.folder / f"{key}-{mark}.npz"
         if path is not None and path.exists():
             with np.load(path, allow_pickle=False) as found:
                 return found["curves"], float(found["ms"])
@@ -94,7 +116,7 @@ def transfer(spaces: Sequence[Recorded], seeds: int, cache: Cache) -> list[dict[
                 continue
             prior = Prior.from_records(space.candidates, [other.results_for(space)])
             run = functools.partial(one, space, DEFAULT, TRANSFER[-1], prior)
-            curves, _ = cache.curves(f"transfer-{space.name}-{other.name}", run, seeds)
+            curves, _ = cache.curves(f"transfer-{space.name}-{other.name}", run, seeds, (space.name, other.name))
             reached = {str(b): round(float(curves[:, b - 1].mean()), 5) for b in TRANSFER}
             rows.append({"file": space.name, "prior": other.name, **reached})
     return rows
@@ -180,11 +202,14 @@ def main() -> None:
     spaces = {file.name: read(file)[0] for file in options.files}
     curves: Curves = {engine: {} for engine in names}
     cost: dict[str, list[float]] = {}
-    cache = Cache(options.cache)
+    cache = Cache(
+        options.cache,
+        {spaces[path.name].name: fingerprint([path]) for path in options.files},
+    )
     for engine in names:
         for file, space in spaces.items():
             run = functools.partial(one, space, engine, trials, None)
-            curves[engine][file], ms = cache.curves(f"{engine}-{file}", run, options.seeds)
+            curves[engine][file], ms = cache.curves(f"{engine}-{file}", run, options.seeds, (space.name,))
             cost.setdefault(engine, []).append(ms)
     pairs = [] if DEFAULT not in names else transfer(list(spaces.values()), options.seeds, cache)
     if options.only_searches:

@@ -94,6 +94,8 @@ Watch = Callable[[State], None]
 class Tuned:
     """What came of it.
 
+    picks       what the records say of the model's kernels, the defaults' among them
+    changed     kernels that another schedule than the default was picked for, by this run or one before
     untuned_s   seconds of a run of the untuned model, in turn with the tuned one
     comparison  the tuned model's time over the untuned one's
     forecast_s  seconds of a run that ten more minutes are expected to save
@@ -101,6 +103,7 @@ class Tuned:
 
     executable: Executable
     picks: Picks
+    changed: int
     state: State
     untuned_s: float
     comparison: Comparison
@@ -218,7 +221,8 @@ def search(
         state.phase = "done"
         watch(state)
         more = forecast(state.progress, TEN_MINUTES)
-        return Tuned(model.executable(picks), picks, state, untuned_s, comparison, more, path)
+        changed = len(state.kept | _standing(state))
+        return Tuned(model.executable(picks), picks, changed, state, untuned_s, comparison, more, path)
 
 
 @contextmanager
@@ -303,6 +307,17 @@ def _finals(state: State, watch: Watch) -> None:
         watch(state)
 
 
+def _standing(state: State) -> frozenset[str]:
+    """Kernels that nothing was decided of, and that have a pick of an earlier run that is not the default's."""
+    return frozenset(
+        study.task.kernel.digest
+        for study in state.studies
+        if not state.verdicts[study.task.kernel.digest].decided
+        and (pick := study.known.pick) is not None
+        and not pick.get("default", False)
+    )
+
+
 def _picks(state: State, names: frozenset[str]) -> Picks:
     """What the records would say with the finals' picks for the kernels ``names``.
 
@@ -359,6 +374,8 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
         return Comparison([row[1] for row in answer.get("rows", [])])
 
     state.kept, comparison = choice.kept(gains, compare, in_time=lambda: not failed and state.left > 2 * cost)
+    if not state.kept and not failed and (standing := _standing(state)):
+        comparison = compare(frozenset(), standing)  # what earlier runs picked is in the model all the same
     for study in state.studies:
         digest = study.task.kernel.digest
         if digest in gains and digest not in state.kept:

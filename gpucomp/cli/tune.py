@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,6 +41,40 @@ def seconds(text: str) -> float:
     if not 0 < found < 1e8:
         raise UsageError(f"--budget {quote(text)}: a time such as 90s, 20m or 1.5h expected", code="GPC2022")
     return found
+
+
+def _check(sampler: str | None, lock: Path | None, report: Path | None) -> None:
+    """Refuse what would fail after hours of measuring. Raises ``UsageError``."""
+    from gpucomp.tuning.samplers import SAMPLERS
+
+    if sampler is not None and sampler not in SAMPLERS:
+        raise UsageError(f"--sampler {quote(sampler)}: one of {', '.join(SAMPLERS)} expected")
+    for option, path in (("--json", report), ("--lock", lock)):
+        if path is None or (option == "--json" and str(path) == "-"):
+            continue
+        place = path if path.exists() else path.absolute().parent
+        why = (
+            "a folder" if path.is_dir()
+            else "no such folder" if not place.exists()
+            else "not allowed" if not os.access(place, os.W_OK)
+            else ""
+        )  # fmt: skip
+        if why:
+            raise UsageError(f"{option}: cannot write {quote(path)}: {why}", code="GPC2005")
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends what is within as Ctrl-C does: temporary files go, and what was under way is not blamed for it."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @click.command()
@@ -87,6 +124,7 @@ def tune(
 
     if (model is None) == (spec is None):
         raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
+    _check(sampler, lock, report)
     device = targets.resolve(target or config.current().target)
     subject: Any = specs.model(spec) if spec is not None else model
     limit = seconds(budget) if budget else None
@@ -102,7 +140,7 @@ def tune(
         return 0
     begin = time.monotonic()
     try:
-        with watching() as watch:
+        with terminable(), watching() as watch:
             tuned = tuner.search(lowered, tasks, device, place, options, precision=precision, watch=watch)
     except KeyboardInterrupt:
         print(f"interrupted: what was measured is in {place}; go on with --resume", file=sys.stderr)
@@ -110,7 +148,10 @@ def tune(
     click.echo("\n".join(result(tuned, time.monotonic() - begin)))
     if report is not None:
         text = json.dumps(as_json(tuned), indent=1)
-        click.echo(text) if str(report) == "-" else report.write_text(text + "\n", encoding="utf-8")
+        try:
+            click.echo(text) if str(report) == "-" else report.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {quote(report)}: {error.strerror}", code="GPC2005") from None
     return 0 if any(t["invalidity"] == "correct" for s in tuned.state.studies for t in s.trials) else NOTHING_VALID
 
 
@@ -146,7 +187,15 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
             str(made.trials),
             invalid,
             study.fault
-            or ("-" if verdict is None else "default" if verdict.is_default else f"{1 / verdict.ratio:.2f} x"),
+            or (
+                "-"
+                if verdict is None
+                else verdict.came
+                if not verdict.decided
+                else "default"
+                if verdict.is_default
+                else f"{1 / verdict.ratio:.2f} x"
+            ),
         )
 
 
@@ -242,7 +291,7 @@ def result(tuned: Tuned, took: float) -> list[str]:
     """The table, what the model gained, and what more time would buy."""
     state = tuned.state
     lines = task_table(state)
-    picked = len(tuned.picks.by_kernel)
+    picked = tuned.changed  # the defaults' picks are there too, and change nothing
     trials = sum(len(s.trials) for s in state.studies)
     lines.append(f"{trials} trials of {len(state.studies)} kernels in {took:.0f} s; {picked} schedules changed")
     if tuned.comparison.ratios and tuned.untuned_s:
@@ -282,7 +331,7 @@ def as_json(tuned: Tuned) -> dict[str, object]:
                 "fault": study.fault,
                 "pick": None if verdict is None else {
                     "engine": verdict.candidate.family.title, "configuration": dict(verdict.candidate.schedule),
-                    **verdict.fields, "kept": study.task.kernel.digest in state.kept,
+                    **verdict.fields, "came": verdict.came, "kept": study.task.kernel.digest in state.kept,
                 },
             }
             for study in state.studies
@@ -370,11 +419,21 @@ def export(places: tuple[Path, ...], form: str, output: Path) -> None:
         click.echo(f"{count} trials -> {path}")
 
 
-def _grouped(found: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    groups: dict[tuple[str, str], list[Record]] = {}
+Group = tuple[str, str, str, str]  # kernel, and kind, architecture and name of a device
+
+
+def _grouped(found: Sequence[Record]) -> dict[Group, list[Record]]:
+    groups: dict[Group, list[Record]] = {}
     for record in found:
-        groups.setdefault((record["kernel"], record["device"]["name"]), []).append(record)
+        device = record["device"]
+        groups.setdefault((record["kernel"], device["kind"], device["arch"], device["name"]), []).append(record)
     return groups
+
+
+def _device(group: Group) -> str:
+    """A device of records, for a table: one name may be of several, such as a processor by itself and by OpenCL."""
+    _, kind, arch, name = group
+    return show_text(f"{kind}:{arch} {name}")
 
 
 def _pick(found: Sequence[Record]) -> Record | None:
@@ -391,7 +450,7 @@ def _told(pick: Record | None) -> str:
 def overview(found: Sequence[Record]) -> list[str]:
     """One row a kernel and device."""
     rows = []
-    for (kernel, device), group in sorted(_grouped(found).items()):
+    for key, group in sorted(_grouped(found).items()):
         trials = [r for r in group if r["kind"] == "trial"]
         wrong: dict[str, int] = {}
         for r in trials:
@@ -401,7 +460,7 @@ def overview(found: Sequence[Record]) -> list[str]:
         pick = _pick(group)
         gain = f"{1 / pick['ratio']:.3f}" if pick is not None else "-"
         invalid = " ".join(f"{count} {kind}" for kind, count in sorted(wrong.items())) or "-"
-        rows.append((kernel[:12], show_text(label), show_text(device), len(trials), invalid, gain, _told(pick)))
+        rows.append((key[0][:12], show_text(label), _device(key), len(trials), invalid, gain, _told(pick)))
     return show.table(("kernel", "label", "device", "trials", "invalid", "x default", "pick"), rows)
 
 
@@ -419,5 +478,5 @@ def difference(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
         counts = [sum(r["kind"] == "trial" for r in side) for side in sides]
         told = [_told(_pick(side)) for side in sides]
         if counts[0] != counts[1] or told[0] != told[1]:
-            rows.append((key[0][:12], show_text(key[1]), *counts, *told))
+            rows.append((key[0][:12], _device(key), *counts, *told))
     return show.table(("kernel", "device", "trials", "after", "pick", "after"), rows) if rows else ["no difference"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -79,7 +81,7 @@ def whole(state, made, answer):
     """The whole-model phase where every comparison gives ``answer``."""
     made.tools.runner.ask = lambda job, arrays, limit=None: (answer, {})
     model = SimpleNamespace(path=lambda names, picks: f"{sorted(names)}", inputs={})
-    tuner._whole(state, model, made.tools, Options(), lambda state: None)
+    _, state.compared = tuner._whole(state, model, made.tools, Options(), lambda state: None)
     return tuner._record(state, made.tools)
 
 
@@ -93,10 +95,13 @@ def test_a_short_run_leaves_an_earlier_pick_as_it_is(tmp_path, quick):
     second, state = searched(tmp_path)
     state.deadline = 0.0  # long over
     tuner._finals(state, lambda state: None)
-    picks = whole(state, second, {"rows": [[1.0, 1.0]] * 9, "anchors": [1.0]})
+    picks = whole(state, second, {"rows": [[1.0, 0.75]] * 9, "anchors": [1.0]})
 
+    assert tuner._standing(state) == {second.task.kernel.digest}
+    assert state.kept == frozenset()
     assert state.verdicts[second.task.kernel.digest].came == "not reached"
     assert picks_in(second) == [before]
+    assert state.compared.median == 0.75  # the model that is given out has the pick
     assert [p.ratio for ps in picks.by_kernel.values() for p in ps] == [before["ratio"]]
 
 
@@ -132,6 +137,7 @@ def test_a_pick_that_does_not_help_the_model_is_replaced_by_the_default_s(tmp_pa
 
     (pick,) = picks.by_kernel[made.task.kernel.digest]
     (record,) = picks_in(made)
+    assert tuner._standing(state) == frozenset()
     assert dict(pick.schedule) == record["configuration"] == dict(made.task.default.schedule)
 
 
@@ -207,6 +213,62 @@ def test_what_cannot_be_tuned_is_said_in_one_line(command, arguments, match):
     assert code in (2, 3)
     assert out == ""
     assert match in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [(("--json", "nowhere/t.json"), "GPC2005"), (("--json", "."), "GPC2005"), (("--lock", "nowhere/lock"), "GPC2005"),
+     (("--sampler", "lucky"), "one of model, tpe")],
+)  # fmt: skip
+def test_what_would_fail_in_the_end_is_refused_before_anything_is_measured(command, monkeypatch, arguments, match):
+    monkeypatch.setattr(tuner, "tasks_in", lambda *a, **k: pytest.fail("it went on"))
+
+    code, out, err = command("tune", "--kernel", KERNEL, "--target", "cpu", *arguments)
+
+    assert code == UsageError.exit_code
+    assert out == ""
+    assert match in err.splitlines()[-1]
+
+
+def test_what_can_be_written_is_not_refused(command, tmp_path):
+    (tmp_path / "old.json").write_text("{}")
+    for path in ("t.json", "old.json", "-"):
+        options = "--target", "cpu", "--dry-run", "--json", path, "--lock", "lock", "--sampler", "grid"
+        assert command("tune", "--kernel", KERNEL, *options)[0] == 0
+
+
+def test_a_termination_is_an_interruption(tmp_path, command, monkeypatch):
+    def terminated(*arguments, **more):
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("it went on")
+
+    monkeypatch.setattr(tuner, "search", terminated)
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    try:
+        code, _, err = command("tune", "--kernel", KERNEL, "--target", "cpu")
+        assert told == []
+        os.kill(os.getpid(), signal.SIGTERM)  # from now on whoever had it before
+        assert told == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert code == 130
+    assert "go on with --resume" in err
+
+
+def test_devices_of_one_name_are_rows_of_their_own():
+    from gpucomp.cli.tune import difference, overview
+
+    def trial(kind, arch):
+        device = {"kind": kind, "arch": arch, "name": "Xeon"}
+        return {"kind": "trial", "kernel": "a" * 20, "device": device, "invalidity": "correct"}
+
+    found = [trial("cpu", "x86-64-v3"), trial("cpu", "x86-64-v4"), trial("opencl", "x86-64-v4")]
+
+    assert len(overview(found)) == len(overview(found[:1])) + 2
+    assert len(difference(found[:1], found)) == len(difference([], found[:1])) + 1
+    assert difference(found, found) == ["no difference"]
 
 
 def test_times_are_seconds():
