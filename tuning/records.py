@@ -56,10 +56,13 @@ class Store:
         self.damage: list[str] = []
         self._synced = time.monotonic()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = self._opened()
         except OSError as error:
             raise self._failed("cannot be opened", error) from None
+
+    def _opened(self) -> int:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def __enter__(self) -> Store:
         return self
@@ -88,7 +91,7 @@ class Store:
             raise ValueError(f"a record of kind {kind!r}: {fault}")
         line = records.sealed(record).encode() + b"\n"
         try:
-            with self._locked() as mine:
+            with self.locked() as mine:
                 end = os.lseek(self._file, 0, os.SEEK_END)
                 if end and os.pread(self._file, 1, end - 1) != b"\n":
                     line = b"\n" + line  # what is there was cut off
@@ -112,26 +115,44 @@ class Store:
             raise
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[bool]:
-        """Whether the lock could be had."""
-        deadline, mine = time.monotonic() + LOCK_S, False
-        while not mine:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                mine = True
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.005)
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
-                    raise
-                break  # a file system without locks
+    def locked(self, *, strict: bool = False) -> Iterator[bool]:
+        """Whether the lock of the file at ``path`` could be had; with ``strict``, ``BlockingIOError`` where another has it.
+
+        Whoever had it before may have put another file in the place of the one that is open: then that is opened.
+        """
+        deadline = time.monotonic() + LOCK_S
+        mine = self._lock(deadline, strict)
+        while not self._is_current():
+            replaced, self._file = self._file, self._opened()
+            os.close(replaced)  # and its lock is gone
+            mine = self._lock(deadline, strict)
         try:
             yield mine
         finally:
             if mine:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _lock(self, deadline: float, strict: bool) -> bool:
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    if strict:
+                        raise
+                    return False
+                time.sleep(0.005)
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
+                    raise
+                return False  # a file system without locks
+
+    def _is_current(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def sync(self) -> None:
         with contextlib.suppress(OSError):  # a pipe or /dev/full has nothing to sync
@@ -243,22 +264,32 @@ def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> 
     return list(kept.values())
 
 
-def write(path: Path, found: Iterable[Record]) -> None:
-    """A file of exactly these records, whole or not at all. Raises ``RecordError``."""
+def write(path: Path, found: Iterable[Record], seen: Iterable[Record] = ()) -> None:
+    """A file of these records, whole or not at all. Raises ``RecordError``.
+
+    ``seen`` are the records that ``found`` was made from, where those are of the file at ``path``: what has been added
+    to it since then stays. Writers that have the file open go on in the new one.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    before = {records.sealed(record) for record in seen}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
-            for record in found:
-                file.write(records.sealed(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with Store(path) as store:
+            with temporary.open("w", encoding="utf-8") as file:
+                for record in found:
+                    file.write(records.sealed(record) + "\n")
+                with store.locked(strict=True):  # not for longer than it takes: others wait LOCK_S
+                    if before:
+                        lines = (records.sealed(record) for record in store.read())
+                        file.writelines(f"{line}\n" for line in lines if line not in before)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RecordError(
             f"records {quote(path)} cannot be written: {error.strerror or error}", code="GPC7101"
         ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def current_hashes(engines: Iterable[Any]) -> dict[str, str]:

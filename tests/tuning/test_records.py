@@ -175,6 +175,40 @@ def test_who_holds_the_lock_and_dies_or_stops_stalls_nobody(path, how, monkeypat
         holder.join()
 
 
+def test_a_file_that_is_replaced_while_it_is_written_to_loses_nothing(path):
+    with records.Store(path) as store:
+        store.append("trial", trial(0, template="older"))
+        store.append("trial", trial(1))
+        seen = store.read()
+        store.append("trial", trial(2))  # after it was read for pruning
+
+        records.write(path, records.pruned(seen, {"cpu": {"contraction": "t"}}), seen)
+        store.append("trial", trial(3))
+
+        assert numbers(store.read()) == [1, 2, 3]
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_that_is_gone_is_begun_anew(path):
+    with records.Store(path) as store:
+        store.append("trial", trial(0))
+        path.unlink()
+        store.append("trial", trial(1))
+
+        assert numbers(store.read()) == [1]
+
+
+def test_what_another_is_writing_to_is_not_replaced(path, monkeypatch):
+    monkeypatch.setattr(records, "LOCK_S", 0.05)
+    with records.Store(path) as store:
+        store.append("trial", trial(0))
+        with store.locked(), pytest.raises(RecordError, match=r"GPC7101.*temporarily unavailable"):
+            records.write(path, [])
+
+        assert numbers(store.read()) == [0]
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
 def test_a_full_device_is_a_clear_error():
     store = records.Store.__new__(records.Store)
     store.path, store._synced, store._file = Path("/dev/full"), 0.0, os.open("/dev/full", os.O_RDWR)
