@@ -110,7 +110,13 @@ def _parsed(path: Path, text: str) -> Any:
 
 
 def _document(path: Path, text: str) -> list[Recorded]:
-    document = _parsed(path, text)
+    try:
+        return _spaces(path, _parsed(path, text))
+    except (TypeError, ValueError, OverflowError) as error:  # a value of a type or size that no tool writes
+        raise _refused(path, f"a value that is none ({str(error)[:80]})") from None
+
+
+def _spaces(path: Path, document: Any) -> list[Recorded]:
     if not isinstance(document, dict):
         raise _refused(path, "a JSON object expected")
     name, device = path.name, ""
@@ -121,7 +127,7 @@ def _document(path: Path, text: str) -> list[Recorded]:
             raise _refused(path, "no tune_params_keys")
         rows = [_of_cache(path, entry, keys) for entry in cache.values()]
         sizes = document.get("problem_size")
-        extents = tuple(e for e in sizes if isinstance(e, int)) if isinstance(sizes, list) else ()
+        extents = tuple(e for e in sizes if type(e) is int and e in records.INT64) if isinstance(sizes, list) else ()
         device = str(document.get("device_name", ""))
     elif isinstance(results := document.get("results"), list):
         rows = [_of_t4(path, entry) for entry in results]
@@ -177,7 +183,7 @@ def _of_record(record: records.Record) -> Row:
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and math.isfinite(value) and value > 0
+    return type(value) in (int, float) and 0 < value < records.LARGEST
 
 
 def space_of(name: str, device: str, rows: Iterable[Row], extents: Sequence[int] = ()) -> Recorded:

@@ -95,23 +95,27 @@ class Store:
                 end = os.lseek(self._file, 0, os.SEEK_END)
                 if end and os.pread(self._file, 1, end - 1) != b"\n":
                     line = b"\n" + line  # what is there was cut off
-                self._write(line, end if mine else None)
-            if time.monotonic() - self._synced > SYNC_S:
-                self.sync()
+                self._write(line, mine)
+            if kind == "launch" or time.monotonic() - self._synced > SYNC_S:  # what is launched may end the machine
+                self._sync()
         except OSError as error:
             raise self._failed("cannot be written", error) from None
         return record
 
-    def _write(self, line: bytes, end: int | None) -> None:
-        """The whole line or, where the disk is full, nothing: a part of it is taken back if nobody else can be behind."""
+    def _write(self, line: bytes, mine: bool) -> None:
+        """The whole line or, where the disk is full, nothing: a part of it is taken back if it is the file's end."""
+        start, written = -1, 0
         try:
-            written = os.write(self._file, line)
-            if written < len(line):
-                os.write(self._file, line[written:])  # says why it cannot
+            while written < len(line):
+                count = os.write(self._file, line[written:])
+                end = os.lseek(self._file, 0, os.SEEK_CUR)
+                start = end - count if start < 0 else start
+                written += count
         except OSError:
-            if end is not None:
+            # who had waited for the lock long enough may have written behind it, or between its parts
+            if mine and written and os.fstat(self._file).st_size == end == start + written:
                 with contextlib.suppress(OSError):
-                    os.ftruncate(self._file, end)
+                    os.ftruncate(self._file, start)
             raise
 
     @contextlib.contextmanager
@@ -155,15 +159,27 @@ class Store:
             return False
 
     def sync(self) -> None:
-        with contextlib.suppress(OSError):  # a pipe or /dev/full has nothing to sync
+        """What was appended is on the disk when this returns. Raises ``RecordError``."""
+        try:
+            self._sync()
+        except OSError as error:
+            raise self._failed("cannot be written", error) from None
+
+    def _sync(self) -> None:
+        try:
             os.fdatasync(self._file)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EROFS):  # a pipe or /dev/full has nothing to sync
+                raise
         self._synced = time.monotonic()
 
     def close(self) -> None:
         if self._file >= 0:
-            self.sync()
-            os.close(self._file)
-            self._file = -1
+            try:
+                self.sync()
+            finally:
+                os.close(self._file)
+                self._file = -1
 
 
 def in_folder(place: Path) -> Path:

@@ -12,6 +12,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
@@ -25,6 +26,8 @@ SCHEMA = 1
 SEAL = ',"crc32":"'
 MAX_LINE = 1 << 20  # bytes; a longer one is no record
 SUFFIX = ".jsonl"
+LARGEST = 1e300  # of a number: what is computed from it stays finite
+INT64 = range(-(1 << 63), 1 << 63)
 Record = dict[str, Any]
 
 
@@ -53,11 +56,17 @@ def unsealed(line: str) -> Record | str:
 
 
 def _is_schedule(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(k, str) and type(v) is int for k, v in value.items())
+    return isinstance(value, dict) and all(
+        isinstance(k, str) and type(v) is int and v in INT64 for k, v in value.items()
+    )
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < LARGEST  # not so of NaN
+
+
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and value > 0
 
 
 def _is_text(value: Any) -> bool:
@@ -65,7 +74,21 @@ def _is_text(value: Any) -> bool:
 
 
 def _are_times(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_number(v) and v > 0 for v in value)
+    return isinstance(value, list) and all(map(_is_time, value))
+
+
+def _is_timestamp(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).timestamp() > 0
+    except (ValueError, OverflowError):
+        return False
+
+
+def _are_phases(value: Any) -> bool:
+    """Milliseconds that the parts of a trial took, and of its runs a list."""
+    return isinstance(value, dict) and all(
+        all(map(_is_number, v)) if isinstance(v, list) else _is_number(v) for v in value.values()
+    )
 
 
 def _is_device(value: Any) -> bool:
@@ -79,10 +102,12 @@ FIELDS = {
     "release": IDENTITY,
     "trial": IDENTITY
     | {"invalidity": _is_text, "samples": _are_times, "template": _is_text, "source": _is_text, "rendered": _is_text},
-    "pick": IDENTITY
-    | {"problem": _is_schedule, "ratio": _is_number, "template": _is_text, "source": _is_text, "timestamp": _is_text},
+    "pick": IDENTITY | {"problem": _is_schedule, "ratio": _is_time, "template": _is_text, "source": _is_text},
     "drop": {"kernel": _is_text, "device": _is_device},
 }
+
+
+OPTIONAL = {"problem": _is_schedule, "label": _is_text, "times": _are_phases}  # of a trial
 
 
 def fault(record: Record) -> str:
@@ -90,9 +115,12 @@ def fault(record: Record) -> str:
     fields = FIELDS.get(record.get("kind", "")) if isinstance(record.get("kind"), str) else None
     if fields is None:
         return f"of unknown kind {quote(record.get('kind'))}"
-    wrong = [name for name, check in fields.items() if name not in record or not check(record[name])]
+    checks = {"timestamp": _is_timestamp} | fields
+    if record["kind"] == "trial":
+        checks |= {name: check for name, check in OPTIONAL.items() if name in record}
+    wrong = [name for name, check in checks.items() if name not in record or not check(record[name])]
     if not wrong and record["kind"] == "trial" and record["invalidity"] == "correct":
-        wrong = [] if record["samples"] and _are_times([record.get("ratio")]) else ["ratio"]
+        wrong = [] if record["samples"] and _is_time(record.get("ratio")) else ["ratio"]
     return f"field {wrong[0]!r} is missing or wrong" if wrong else ""
 
 

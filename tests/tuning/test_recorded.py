@@ -16,6 +16,7 @@ def trial(configuration, ratio, **given):
     device = {"kind": "cpu", "arch": "x86_64", "name": "a processor"}
     record = {"kind": "trial", "kernel": "k1", "device": device, "engine": "simt", "invalidity": "correct"}
     record |= {
+        "timestamp": "2026-03-05T07:11:13.170+00:00",
         "configuration": configuration,
         "samples": [2.0],
         "ratio": ratio,
@@ -100,6 +101,11 @@ def test_a_point_measured_twice_keeps_its_smallest_time():
     assert (space.seconds[0], len(space.seconds), space.failures) == (2.0, 2, {"": 1})
 
 
+def t4(**changes):
+    result = {"configuration": {"tile": 8}, "measurements": [{"name": "time", "value": 2.5}]}
+    return json.dumps({"results": [result | changes]}).encode()
+
+
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
@@ -110,6 +116,12 @@ def test_a_point_measured_twice_keeps_its_smallest_time():
         ("a.json", b'{"cache": {"1": {"b": 1}}, "tune_params_keys": ["a"]}', "lacks a parameter"),
         ("a.json", b'{"cache": {"1": {"a": 1, "time": "ErrorConfig"}}, "tune_params_keys": ["a"]}', "no measurement"),
         ("a.json", b'{"results": [3]}', "a result without a configuration"),
+        ("a.json", t4(objectives=5), "a value that is none"),
+        ("a.json", t4(measurements=5), "a value that is none"),
+        ("a.json", t4(configuration={"tile": [8]}), "a value that is none"),
+        ("a.json", t4(configuration={"tile": 10**30}), "a value that is none"),
+        ("a.json", t4(measurements=[{"name": "time", "value": 10**400}]), "no measurement"),
+        ("a.json", t4(measurements=[{"name": ["time"], "value": 1}]), "a value that is none"),
         ("a.json", b"[" * 100_000, "no JSON"),
         ("a.json.gz", gzip.compress(b"{}" * 50, mtime=0)[:-9], "damaged"),
         ("a.jsonl", b"nothing of the kind", "no measurement"),
@@ -121,6 +133,16 @@ def test_what_is_no_record_is_refused(tmp_path, name, data, why):
 
     with pytest.raises(UsageError, match=why):
         read(path)
+
+
+def test_a_problem_size_that_no_problem_has_is_passed_over(tmp_path):
+    space = json.loads(write_cache(tmp_path / "t.json", tiled()).read_text())
+    (tmp_path / "t.json").write_text(json.dumps(space | {"problem_size": [10**400, 77, True, "x"]}))
+
+    (found,) = read(tmp_path / "t.json")
+
+    assert found.candidates.extents == (77,)
+    assert len(found.candidates.encoding.names) > 0
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import multiprocessing
@@ -33,6 +34,16 @@ def trial(n=0, **changes):
 
 def pick(n=0, **changes):
     return identity(n) | {"problem": {"m": 5}, "ratio": 0.8, "template": "t", "source": "s"} | changes
+
+
+NOW = "2026-03-05T07:11:13.170+00:00"
+HUGE = 10**400  # JSON has no bounds
+
+
+def lenient(record):
+    """A line whose checksum is right, whatever is in it."""
+    text = json.dumps({"schema": 1, **record}, separators=(",", ":"))
+    return f'{text[:-1]}{reading.SEAL}{reading.zlib.crc32(text.encode()):08x}"}}'
 
 
 def numbers(found):
@@ -95,17 +106,50 @@ def test_no_altered_byte_is_believed(path):
 @pytest.mark.parametrize(
     "value", [None, -1, 0, True, [], {}, "x", 1e400, [0], ["1"], [-1e-3], {"mr": 1.5}, {"mr": "2"}]
 )
-@pytest.mark.parametrize("name", ["samples", "configuration", "ratio", "device", "kernel", "kind"])
+@pytest.mark.parametrize("name", ["samples", "configuration", "ratio", "device", "kernel", "kind", "timestamp"])
 def test_a_field_of_another_type_makes_no_record(name, value):
-    poison = {"schema": 1, "kind": "trial", "timestamp": "", **trial(0)} | {name: value}
-    text = json.dumps(poison, separators=(",", ":"))
-    line = f'{text[:-1]}{reading.SEAL}{reading.zlib.crc32(text.encode()):08x}"}}'  # the checksum is right
+    line = lenient({"kind": "trial", "timestamp": NOW, **trial(0)} | {name: value})
 
     if name == "configuration" and value == {}:
         return  # an engine without parameters
     if name == "kernel" and value == "x":
         return
     assert isinstance(reading.unsealed(line), str)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("trial", {"ratio": HUGE}),
+        ("trial", {"ratio": 1e300}),
+        ("trial", {"samples": [1e-3, HUGE]}),
+        ("trial", {"configuration": {"mr": 1 << 63}}),
+        ("trial", {"problem": {"m": HUGE}}),
+        ("trial", {"times": {"validation": HUGE}}),
+        ("trial", {"label": 5}),
+        ("trial", {"timestamp": "yesterday"}),
+        ("launch", {"timestamp": 5}),
+        ("drop", {"timestamp": "0001-01-01T00:00:00+00:00"}),
+        ("pick", {"problem": {"m": HUGE}}),
+        ("pick", {"ratio": -5}),
+        ("pick", {"ratio": 0}),
+        ("pick", {"ratio": HUGE}),
+    ],
+)
+def test_a_value_that_nothing_takes_makes_no_record(kind, changes):
+    good = {"kind": kind, "timestamp": NOW, **(pick(0) if kind == "pick" else trial(0))}
+    stale = {name: value for name, value in good.items() if name != "timestamp"}
+
+    assert isinstance(reading.unsealed(lenient(good)), dict)
+    assert "field" in reading.unsealed(lenient(good | changes))
+    assert reading.unsealed(lenient(stale)) == "field 'timestamp' is missing or wrong"
+
+
+def test_the_largest_numbers_that_are_taken(path):
+    with records.Store(path) as store:
+        store.append("trial", trial(0, ratio=9e299, configuration={"mr": -(1 << 63), "nr": (1 << 63) - 1}))
+
+        assert len(store.read()) == 1
 
 
 def test_a_writer_refuses_what_no_reader_would_take(path):
@@ -249,6 +293,72 @@ def test_a_file_that_may_not_grow_keeps_what_it_has(path):
     assert store.damage == []  # the part of a line that fitted was taken back
     assert "GPC7101" in message
     assert "File too large" in message
+
+
+def _filling(path, monkeypatch, theirs):
+    """A disk with room for two pieces of 40 bytes; another writer adds ``theirs[n]`` after the piece ``n``."""
+    real, pieces = os.write, []
+
+    def write(file, data):
+        if len(pieces) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        pieces.append(real(file, data[:40]))
+        with path.open("ab") as other:
+            other.write(theirs.get(len(pieces), b""))
+        return pieces[-1]
+
+    monkeypatch.setattr(os, "write", write)
+
+
+@pytest.mark.parametrize("piece", [1, 2])
+def test_another_s_line_behind_a_part_of_one_is_left_there(path, piece, monkeypatch):
+    with records.Store(path) as store:
+        store.append("trial", trial(0))
+        line = reading.sealed({"kind": "trial", "timestamp": records.now(), **trial(5)}).encode()
+        with monkeypatch.context() as patch:
+            _filling(path, patch, {piece: b"\n" + line + b"\n"})
+            with pytest.raises(RecordError, match="No space left"):
+                store.append("trial", trial(1))
+        store.append("trial", trial(2))
+
+        assert numbers(store.read()) == [0, 5, 2]
+
+
+def test_all_parts_of_a_line_are_taken_back_when_nothing_is_behind(path, monkeypatch):
+    with records.Store(path) as store:
+        store.append("trial", trial(0))
+        size = path.stat().st_size
+        with monkeypatch.context() as patch:
+            _filling(path, patch, {})
+            with pytest.raises(RecordError, match="No space left"):
+                store.append("trial", trial(1))
+
+        assert path.stat().st_size == size
+
+
+def test_a_disk_that_fails_to_sync_is_a_clear_error_and_a_pipe_is_none(path, monkeypatch):
+    failing = [errno.EIO]
+
+    def fdatasync(file):
+        raise OSError(failing[0], os.strerror(failing[0]))
+
+    with records.Store(path) as store:
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        for what in (store.sync, lambda: store.append("launch", identity(0))):
+            with pytest.raises(RecordError, match="cannot be written: Input/output error"):
+                what()
+        failing[0] = errno.EINVAL
+        store.append("launch", identity(1))
+
+
+def test_a_launch_is_on_the_disk_before_it_runs(path, monkeypatch):
+    synced = []
+    with records.Store(path) as store:
+        monkeypatch.setattr(os, "fdatasync", synced.append)
+        store.append("trial", trial(0))
+        assert synced == []  # not every line
+        store.append("launch", identity(1))
+        assert len(synced) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
