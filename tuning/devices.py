@@ -61,8 +61,9 @@ class Device(Protocol):
     ) -> Program: ...
 
 
-def _names(target: Target, name: str) -> dict[str, Any]:
-    return {"kind": target.kind, "arch": target.arch, "name": target.identity, "device": name}
+def _names(target: Target, name: str, identity: str = "") -> dict[str, Any]:
+    """``identity`` is that of the open device, where ``target`` is but a kind of device."""
+    return {"kind": target.kind, "arch": target.arch, "name": target.identity or identity, "device": name}
 
 
 class Cpu:
@@ -76,7 +77,10 @@ class Cpu:
 
     def facts(self) -> dict[str, Any]:
         binding = importlib.import_module("llvmlite.binding")
-        return _names(self.target, self.target.identity) | {
+        from gpucomp.targets import cpu
+
+        here = cpu.host().identity
+        return _names(self.target, here, here) | {
             "driver": platform.release(),
             "compiler": "llvm " + ".".join(map(str, binding.llvm_version_info)),
             "threads": _cpu_threads(),
@@ -119,7 +123,8 @@ class OpenCL:
         self.noisy = bool(self._device.type & opencl.pyopencl().device_type.CPU)
 
     def facts(self) -> dict[str, Any]:
-        return _names(self.target, self._device.name.strip()) | {
+        identity = self._opencl.of_device(self._device, self.target.name).identity
+        return _names(self.target, self._device.name.strip(), identity) | {
             "driver": self._device.driver_version,
             "compiler": self._opencl.compiler_version(self._device),
             "flags": list(self._opencl.FLAGS),
@@ -146,14 +151,15 @@ class Cuda:
         self._cupy = cupy if cupy is not None else import_cupy()
         self._nvml = nvml if nvml is not None else _import_nvml()
         self._flags = list(cuda.OPTIONS)
-        self._compiler = cuda.compiler_version
+        self._compiler, self._identity = cuda.compiler_version, cuda.identity
         self._facts = self._cupy.cuda.runtime.getDeviceProperties(0)
         self.target = target
         self.cache_bytes = int(self._facts["l2CacheSize"])
 
     def facts(self) -> dict[str, Any]:
-        return _names(self.target, self._facts["name"].decode()) | {
-            "driver": str(self._cupy.cuda.runtime.driverGetVersion()),
+        name, driver = self._facts["name"].decode(errors="replace"), self._cupy.cuda.runtime.driverGetVersion()
+        return _names(self.target, name, self._identity(name, driver)) | {
+            "driver": str(driver),
             "compiler": str(self._compiler()),
             "flags": self._flags,
         }

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucomp.errors import RecordError, UsageError, quote
-from gpucomp.schedule.records import Record
+from gpucomp.schedule.records import Record, device_key
 
 T4_VERSION = "1.0.0"
 T4_INVALIDITY = {"killed": "runtime"}  # everything else is called as there
@@ -41,7 +41,7 @@ AUTOTVM_ERRORS = {
     "timeout": 7,
 }
 AUTOTVM_FAILED_S = 1e10  # the cost of what has none
-Group = tuple[str, str, str]  # kernel, device, engine
+Group = tuple[str, str, str, str, str]  # kernel; kind, architecture and name of the device; engine
 
 
 def groups(found: Sequence[Record]) -> dict[Group, list[Record]]:
@@ -49,7 +49,7 @@ def groups(found: Sequence[Record]) -> dict[Group, list[Record]]:
     result: dict[Group, dict[str, Record]] = {}
     for record in found:
         if record["kind"] == "trial":
-            key = record["kernel"], record["device"]["name"], record["engine"]
+            key = record["kernel"], *device_key(record["device"]), record["engine"]
             result.setdefault(key, {})[json.dumps(record["configuration"], sort_keys=True)] = record
     return {key: list(trials.values()) for key, trials in result.items()}
 
@@ -189,9 +189,11 @@ def export(found: Sequence[Record], form: str, output: Path) -> list[tuple[Path,
             if output.exists():
                 raise RecordError(f"{quote(output)} exists: a journal would be added to", code="GPC7104")
             return [(output, optuna_journal(split, output))]
-        written = []
+        written: list[tuple[Path, int]] = []
         for key, trials in split.items():
             path = output if len(split) == 1 and output.suffix == ".json" else output / f"{_file_name(key)}.json"
+            if any(path == other for other, _ in written):  # names that differ in signs only, or far behind
+                path = path.with_stem(f"{path.stem}-{len(written)}")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(DOCUMENTS[form](trials), separators=(",", ":")), encoding="utf-8")
             written.append((path, len(trials)))
@@ -201,5 +203,5 @@ def export(found: Sequence[Record], form: str, output: Path) -> list[tuple[Path,
 
 
 def _file_name(key: Group) -> str:
-    kernel, device, engine = (re.sub(r"[^A-Za-z0-9.]+", "_", part).strip("_")[:48] for part in key)
-    return f"{engine}-{kernel[:12]}-{device or 'device'}"
+    kernel, *device, engine = (re.sub(r"[^A-Za-z0-9.]+", "_", part).strip("_")[:48] for part in key)
+    return "-".join([engine, kernel[:12], *filter(None, device)])

@@ -20,6 +20,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.schedule import records
 from gpucomp.tuning.space import Candidates
 
+Device = tuple[str, str, str]  # kind, architecture, name
 MOST_BYTES = 1 << 30  # of a file, unpacked
 
 
@@ -159,18 +160,18 @@ def _of_t4(path: Path, entry: Any) -> Row:
 
 def _lines(path: Path) -> list[Recorded]:
     """A space a kernel and device. Lines that are no records, as a killed writer leaves them, are passed over."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    extents: dict[tuple[str, str], tuple[int, ...]] = {}
+    groups: dict[tuple[str, Device], list[Row]] = {}
+    extents: dict[tuple[str, Device], tuple[int, ...]] = {}
     for _, record in records.read(path):
         if isinstance(record, str) or record["kind"] not in ("task", "trial"):
             continue
-        key = record["kernel"], record["device"]["name"]
+        key = record["kernel"], records.device_key(record["device"])
         if record["kind"] == "trial":
             groups.setdefault(key, []).append(_of_record(record))
         else:
             extents[key] = tuple(record["problem"].values())
     return [
-        space_of(f"{path.name}:{kernel}", device, rows, extents.get((kernel, device), ()))
+        space_of(f"{path.name}:{kernel}", device[-1] or device[1], rows, extents.get((kernel, device), ()))
         for (kernel, device), rows in groups.items()
     ]
 

@@ -203,12 +203,12 @@ class Known:
 def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[str, str]) -> dict[str, Known]:
     """By kernel. ``hashes`` are those of the engines' templates: trials with others are stale and left out.
 
+    Of a device without a name nothing is known: it may be any of its kind.
     A killer stays one with any template: what it did once to a machine is not tried again.
     """
-    same = {name: device[name] for name in ("kind", "arch", "name")}
     result: dict[str, Known] = {}
     for record in found:
-        if {name: record["device"][name] for name in same} != same:
+        if not device["name"] or records.device_key(record["device"]) != records.device_key(device):
             continue
         here = result.setdefault(record["kernel"], Known())
         match record["kind"]:
@@ -258,8 +258,7 @@ def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> 
     """
     kept: dict[tuple[Any, ...], Record] = {}
     for record in found:
-        device = tuple(record["device"][name] for name in ("kind", "arch", "name"))
-        place: tuple[Any, ...] = (device, record["kernel"])
+        place: tuple[Any, ...] = (records.device_key(record["device"]), record["kernel"])
         current = hashes.get(record["device"]["kind"], {})
         match record["kind"]:
             case "task":
@@ -289,17 +288,16 @@ def write(path: Path, found: Iterable[Record], seen: Iterable[Record] = ()) -> N
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     before = {records.sealed(record) for record in seen}
     try:
-        with Store(path) as store:
-            with temporary.open("w", encoding="utf-8") as file:
-                for record in found:
-                    file.write(records.sealed(record) + "\n")
-                with store.locked(strict=True):  # not for longer than it takes: others wait LOCK_S
-                    if before:
-                        lines = (records.sealed(record) for record in store.read())
-                        file.writelines(f"{line}\n" for line in lines if line not in before)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    os.replace(temporary, path)
+        with Store(path) as store, temporary.open("w", encoding="utf-8") as file:
+            for record in found:
+                file.write(records.sealed(record) + "\n")
+            with store.locked(strict=True):  # not for longer than it takes: others wait LOCK_S
+                if before:
+                    lines = (records.sealed(record) for record in store.read())
+                    file.writelines(f"{line}\n" for line in lines if line not in before)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, path)
     except OSError as error:
         raise RecordError(
             f"records {quote(path)} cannot be written: {error.strerror or error}", code="GPC7101"

@@ -208,7 +208,7 @@ class Picks:
         """A later pick for a kernel on a device replaces an earlier one."""
         found: dict[str, dict[tuple[str, ...], Pick]] = {}
         for pick in picks:
-            found.setdefault(pick.kernel, {})[_key(pick.device)] = pick
+            found.setdefault(pick.kernel, {})[device_key(pick.device)] = pick
         return cls({kernel: tuple(last.values()) for kernel, last in found.items()}, damage)
 
     def without(self, kernels: Iterable[str]) -> Picks:
@@ -217,20 +217,27 @@ class Picks:
         return Picks({kernel: found for kernel, found in self.by_kernel.items() if kernel not in left}, self.damage)
 
     def exact(self, kernel: str, target: Target) -> Pick | None:
-        """The pick for a kernel on this very kind of device."""
-        here = _key(device_of(target))
-        return next((p for p in self.by_kernel.get(kernel, ()) if _key(p.device) == here), None)
+        """The pick for a kernel on this very device; none where ``target`` is but a kind of device."""
+        here = device_key(device_of(target))
+        if not target.identity:
+            return None
+        return next((p for p in self.by_kernel.get(kernel, ()) if device_key(p.device) == here), None)
 
     def sibling(self, kernel: str, target: Target) -> Pick | None:
         """The pick for a kernel on a device with the same instruction set; the surest gain where there are several."""
-        same = [p for p in self.by_kernel.get(kernel, ()) if _key(p.device)[:2] == (target.kind, target.arch)]
+        same = [p for p in self.by_kernel.get(kernel, ()) if device_key(p.device)[:2] == (target.kind, target.arch)]
         return min(same, key=lambda p: p.ratio, default=None)
 
     def nearest(self, problem: Mapping[str, int], engine: str, target: Target) -> Pick | None:
-        """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes."""
+        """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes.
+
+        None where ``target`` is but a kind of device.
+        """
+        if not target.identity:
+            return None
         rivals = [
             (distance, pick)
-            for pick in self._by_engine.get((engine, *_key(device_of(target))), ())
+            for pick in self._by_engine.get((engine, *device_key(device_of(target))), ())
             if (distance := _distance(problem, pick.problem)) <= NEAR
         ]
         return min(rivals, key=lambda r: r[0], default=(0.0, None))[1]
@@ -239,7 +246,7 @@ class Picks:
     def _by_engine(self) -> Mapping[tuple[str, ...], Sequence[Pick]]:
         found: dict[tuple[str, ...], list[Pick]] = {}
         for pick in (p for picks in self.by_kernel.values() for p in picks):
-            found.setdefault((pick.engine, *_key(pick.device)), []).append(pick)
+            found.setdefault((pick.engine, *device_key(pick.device)), []).append(pick)
         return found
 
 
@@ -252,7 +259,8 @@ def _distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
     return math.hypot(*(math.log((1 + abs(a[k])) / (1 + abs(b[k]))) for k in a))
 
 
-def _key(device: Mapping[str, Any]) -> tuple[str, ...]:
+def device_key(device: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What two records of the same device have in common. One that has no name is not the same as any other."""
     return device["kind"], device["arch"], device["name"]
 
 
@@ -265,7 +273,7 @@ def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
             if isinstance(record, str):
                 damage.append(f"{path.name}:{number}: {record}")
             elif record["kind"] in ("pick", "drop"):
-                key = record["kernel"], *_key(record["device"])
+                key = record["kernel"], *device_key(record["device"])
                 picks.pop(key, None)
                 if record["kind"] == "pick":
                     picks[key] = Pick.of(record)

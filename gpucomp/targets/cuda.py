@@ -7,7 +7,7 @@ import ctypes.util
 import hashlib
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources as files
 from pathlib import Path
@@ -60,7 +60,7 @@ def resolve(which: str) -> Target:
     Raises ``UsageError`` for an architecture that is not known, ``DeviceError`` when there is no GPU to ask.
     """
     if not which:
-        return manifest(architecture_here())
+        return device_here()
     if which == "sm_90":
         which = "sm_90a"  # every sm_90 device runs it
     if which not in ARCHITECTURES:
@@ -68,8 +68,13 @@ def resolve(which: str) -> Target:
     return manifest(which)
 
 
-def architecture_here() -> str:
-    """The newest known architecture that the first GPU runs."""
+def identity(name: str, driver: int) -> str:
+    """A device as tuning records name it; ``driver`` is the newest CUDA that its driver runs, 13010 say."""
+    return f"{name} | {driver}"
+
+
+def device_here() -> Target:
+    """The first GPU, with the newest known architecture that it runs. Raises ``DeviceError`` when there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -77,17 +82,21 @@ def architecture_here() -> str:
             "no CUDA driver was found; name an architecture to compile for one that is elsewhere (cuda:sm_90a)",
             code="GPC5001",
         ) from error
-    major, minor, device = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    major, minor, device, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
     queries = (
         lambda: driver.cuInit(0),
         lambda: driver.cuDeviceGet(ctypes.byref(device), 0),
         lambda: driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device),  # COMPUTE_CAPABILITY_MAJOR
         lambda: driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device),
+        lambda: driver.cuDeviceGetName(name, len(name), device),
+        lambda: driver.cuDriverGetVersion(ctypes.byref(version)),
     )
     for query in queries:
         if status := query():
             raise DeviceError(f"the CUDA driver finds no device (error {status})", code="GPC5001")
-    return architecture_for(major.value, minor.value)
+    found = manifest(architecture_for(major.value, minor.value))
+    return replace(found, identity=identity(name.value.decode(errors="replace"), version.value))
 
 
 def runs_on(arch: str, major: int, minor: int) -> bool:

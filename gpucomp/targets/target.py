@@ -19,7 +19,7 @@ class Target:
     alignment   bytes that every buffer in the arena is aligned to
     prologues   whether a contraction's loads may compute (elementwise producers folded into them)
     device      a common device of this kind, for the analytic model; none for the CPU
-    identity    the very device, as tuning records name it: the processor's name, an OpenCL device and its driver;
+    identity    the very device, as tuning records name it: the processor's name, a GPU and its driver;
                 empty where a target is but a kind of device
     features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
     """

@@ -59,6 +59,15 @@ def test_the_exact_record_answers_first():
     assert chosen(pick(device=other(name="z"), schedule=default()), pick()) == ("record", another())
 
 
+def test_a_target_without_a_device_has_siblings_only():
+    unnamed = dataclasses.replace(HERE, identity="")
+    picks = Picks.of([pick(device=device_of(unnamed)), pick(matmul(29, 54, 31), device=device_of(unnamed))])
+
+    assert picks.exact(KERNEL.digest, unnamed) is None
+    assert picks.nearest(dict(FAMILY.problem(KERNEL)), FAMILY.title, unnamed) is None
+    assert picks.sibling(KERNEL.digest, unnamed) is not None
+
+
 def test_a_sibling_answers_where_this_device_has_no_record():
     assert chosen(pick(device=other(name="z"))) == ("sibling", another())
 

@@ -62,6 +62,42 @@ def test_an_unknown_opencl_device_is_a_usage_error_that_lists_devices():
         targets.resolve("opencl:no such device")
 
 
+class Driver:
+    """As much of libcuda as is asked for."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def cuInit(self, flags):
+        return 0
+
+    def cuDeviceGet(self, device, number):
+        return 0
+
+    def cuDeviceGetAttribute(self, value, which, device):
+        value._obj.value = {75: 8, 76: 9}[which]
+        return 0
+
+    def cuDeviceGetName(self, name, size, device):
+        name.value = self.name[: size - 1]
+        return 0
+
+    def cuDriverGetVersion(self, value):
+        value._obj.value = 12040
+        return 0
+
+
+def test_cuda_alone_is_the_first_device_and_no_other_of_its_architecture(monkeypatch):
+    found = []
+    for name in (b"NVIDIA L4", b"NVIDIA GeForce RTX 4090"):
+        monkeypatch.setattr(cuda.ctypes, "CDLL", lambda library, name=name: Driver(name))
+        found.append(targets.resolve("cuda"))
+
+    assert [target.name for target in found] == ["cuda:sm_89"] * 2
+    assert [target.identity for target in found] == ["NVIDIA L4 | 12040", "NVIDIA GeForce RTX 4090 | 12040"]
+    assert targets.resolve("cuda:sm_89").identity == ""
+
+
 def test_cuda_without_a_driver_is_a_device_error(monkeypatch):
     def missing(name):
         raise OSError(name)

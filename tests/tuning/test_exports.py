@@ -98,11 +98,14 @@ def test_optuna_opens_the_journal(tmp_path):
 
 
 def test_kernels_and_devices_have_files_of_their_own(tmp_path):
-    more = [record(1, 2, kernel="another/../kernel"), record(1, 2, device=DEVICE | {"name": "a b / c"})]
+    more = [record(1, 2, kernel="another/../kernel"), record(1, 2, device=DEVICE | {"arch": "sm_89"}),
+            record(1, 2, device=DEVICE | {"kind": "opencl"}), record(1, 2, device=DEVICE | {"name": "a b / c"}),
+            record(4, 8, device=DEVICE | {"name": "a/b c"})]  # fmt: skip
     written, _ = exported("t4", tmp_path, [*FOUND, *more], name="folder")
 
-    assert sorted(count for _, count in written) == [1, 1, 5]
+    assert sorted(count for _, count in written) == [1, 1, 1, 1, 1, 5]
     assert all(path.parent == tmp_path / "folder" for path, _ in written)
+    assert len({path for path, _ in written}) == 6
 
 
 def test_the_last_trial_of_a_candidate_counts():

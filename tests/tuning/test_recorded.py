@@ -86,6 +86,15 @@ def test_records_are_one_space_a_kernel_and_device(tmp_path):
     assert "engine is 0" in first.candidates.encoding.names
 
 
+def test_devices_that_differ_in_one_thing_only_are_two_spaces(tmp_path):
+    here = {"kind": "cuda", "arch": "sm_89", "name": "a card"}
+    devices = [here, here | {"name": ""}, here | {"kind": "opencl"}, here | {"arch": "sm_80", "name": ""}]
+    path = tmp_path / "tuning.jsonl"
+    path.write_text("\n".join(trial({"tile": 8}, 1.5, device=device) for device in devices))
+
+    assert [space.device for space in read(path)] == ["a card", "sm_89", "a card", "sm_80"]
+
+
 def test_names_and_fractions_become_numbered_levels_and_match_by_name():
     one = space_of("a", "", [Row({"mode": m, "share": s}, 1.0) for m in ("row", "tile") for s in (0.5, 0.25, 10.0)])
     other = space_of("b", "", [Row({"mode": m, "share": s}, 2.0) for m in ("column", "row") for s in (0.25, 0.5)])

@@ -383,6 +383,12 @@ def test_trials_of_another_template_or_device_are_not_known():
     assert [key[2] for key in known["k" * 8].trials] == [(("mr", 0),)]
 
 
+def test_of_a_device_without_a_name_nothing_is_known():
+    device = DEVICE | {"kind": "cuda", "arch": "sm_89", "name": ""}
+
+    assert records.known([{"kind": "trial", **trial(0, device=device)}], device, {"contraction": "t"}) == {}
+
+
 def test_what_was_launched_and_never_ended_is_a_killer():
     found = [
         {"kind": "launch", **identity(0)},
