@@ -248,11 +248,13 @@ def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
 def merged(found: Iterable[Record]) -> list[Record]:
     """Each record once, by time."""
     lines = {records.sealed(record): record for record in found}
-    return sorted(lines.values(), key=lambda r: str(r["timestamp"]))
+    return sorted(lines.values(), key=records.time_of)
 
 
 def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> list[Record]:
-    """Without what is superseded: releases and what they release, trials of other templates, picks replaced by later ones.
+    """Without what is superseded: releases and what they release, trials of other templates, all but the last pick or drop.
+
+    That one stays whatever its template: a compilation goes by the source that it renders to.
 
     ``hashes`` are those of the engines' templates as they are, by kind of device; an engine that is not there is gone.
     """
@@ -273,8 +275,9 @@ def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> 
                 if current.get(record["engine"]) == record["template"]:
                     kept[*place, "trial", key_of(record)] = record
             case "pick" | "drop":
-                kept.pop((*place, "pick"), None)
-                if record["kind"] == "pick" and current.get(record["engine"]) == record["template"]:
+                last = kept.get((*place, "pick"))
+                if last is None or records.time_of(last) <= records.time_of(record):
+                    kept.pop((*place, "pick"), None)
                     kept[*place, "pick"] = record
     return list(kept.values())
 

@@ -124,6 +124,11 @@ def fault(record: Record) -> str:
     return f"field {wrong[0]!r} is missing or wrong" if wrong else ""
 
 
+def time_of(record: Record) -> float:
+    """When a record was written, in seconds since 1970."""
+    return datetime.fromisoformat(record["timestamp"]).timestamp()
+
+
 def read(path: Path) -> Iterator[tuple[int, Record | str]]:
     """Number and record of each line of a file, or what is wrong with the line. Raises ``RecordError``."""
     try:
@@ -266,17 +271,20 @@ def device_key(device: Mapping[str, Any]) -> tuple[str, str, str]:
 
 @cache
 def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
-    picks: dict[tuple[str, ...], Pick] = {}
+    decided: list[Record] = []
     damage = []
     for path in files(place):
         for number, record in read(path):
             if isinstance(record, str):
                 damage.append(f"{path.name}:{number}: {record}")
             elif record["kind"] in ("pick", "drop"):
-                key = record["kernel"], *device_key(record["device"])
-                picks.pop(key, None)
-                if record["kind"] == "pick":
-                    picks[key] = Pick.of(record)
+                decided.append(record)
+    picks: dict[tuple[str, ...], Pick] = {}
+    for record in sorted(decided, key=time_of):  # whatever the files are called
+        key = record["kernel"], *device_key(record["device"])
+        picks.pop(key, None)
+        if record["kind"] == "pick":
+            picks[key] = Pick.of(record)
     return Picks.of(picks.values(), damage)
 
 

@@ -188,6 +188,17 @@ def test_a_record_of_another_source_is_stale_whatever_its_template(tuned):
     assert info(records=path) == ("record", fields["configuration"])
 
 
+@pytest.mark.parametrize("last", ["pick", "drop"])
+def test_in_a_folder_the_last_decision_counts_whatever_its_file_is_called(tuned, last):
+    path, fields = tuned
+    before = "drop" if last == "pick" else "pick"
+    for name, kind, second in (("z.jsonl", before, 13), ("a.jsonl", last, 14)):
+        with Store(path.parent / name) as store:
+            store.append(kind, fields | {"timestamp": f"2100-03-05T07:11:{second}+00:00"})
+
+    assert len(records.load(path.parent).by_kernel) == (1 if last == "pick" else 0)
+
+
 def test_a_dropped_pick_does_not_answer(tuned):
     path, fields = tuned
     with Store(path) as store:

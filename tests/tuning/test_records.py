@@ -428,13 +428,33 @@ def test_pruning_leaves_what_still_says_something():
         {"kind": "launch", **identity(2)},
         {"kind": "release", **identity(2)},
         {"kind": "trial", **trial(3, template="older")},
-        {"kind": "pick", **pick(0)},
-        {"kind": "pick", **pick(3)},
+        {"kind": "pick", "timestamp": "2026-03-05T07:11:13+00:00", **pick(0)},
+        {"kind": "pick", "timestamp": "2026-03-05T07:11:14+00:00", **pick(3)},
     ]
 
     kept = records.pruned(found, {"cpu": {"contraction": "t"}})
 
     assert [(r["kind"], r["configuration"]["mr"]) for r in kept] == [("trial", 0), ("launch", 1), ("pick", 3)]
+
+
+def test_pruning_leaves_the_last_decision_by_time_whatever_its_template():
+    def decided(kind, when, **changes):
+        return {"kind": kind, "timestamp": f"2026-03-05T{when}", **pick(**changes)}
+
+    late = decided("pick", "07:11:14+00:00", n=5, template="older")
+    early = decided("pick", "08:11:13+01:00", n=4)  # the later text, the earlier time
+    drop = decided("drop", "07:11:15+00:00")
+
+    for found in ([early, late], [late, early]):
+        assert records.pruned(found, {"cpu": {"contraction": "t"}}) == [late]
+    assert records.pruned([drop, early, late], {}) == [drop]
+
+
+def test_a_merge_goes_by_time_not_by_text():
+    late, early = ({"kind": "trial", "timestamp": t, **trial(n)} for n, t in
+                   enumerate(["2026-03-05T07:11:14+00:00", "2026-03-05T08:11:13+01:00"]))  # fmt: skip
+
+    assert records.merged([late, early]) == [early, late]
 
 
 def test_nothing_at_all_is_an_error_of_its_own(tmp_path):
