@@ -28,6 +28,7 @@ from typing import Any
 from gpucomp.errors import RecordError, quote
 from gpucomp.schedule import records
 from gpucomp.schedule.records import Record
+from gpucomp.tuning import checks
 
 LOCK_S = 2.0  # a stopped process may hold the lock for ever
 SYNC_S = 1.0  # between two times that the disk has everything
@@ -201,7 +202,8 @@ class Known:
 
 
 def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[str, str]) -> dict[str, Known]:
-    """By kernel. ``hashes`` are those of the engines' templates: trials with others are stale and left out.
+    """By kernel. ``hashes`` are those of the engines' templates: trials with others are stale and left out, and so
+    are those that another check found correct.
 
     Of a device without a name nothing is known: it may be any of its kind.
     A killer stays one with any template: what it did once to a machine is not tried again.
@@ -219,7 +221,8 @@ def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[st
             case "trial":
                 if record["invalidity"] not in ("killed", "timeout"):
                     here.killers.pop(key_of(record), None)
-                if hashes.get(record["engine"]) == record["template"]:
+                checked = record["invalidity"] != "correct" or record.get("check") == checks.VERSION
+                if checked and hashes.get(record["engine"]) == record["template"]:
                     here.trials[key_of(record)] = record
             case "pick" | "drop":
                 here.pick = record if record["kind"] == "pick" else None

@@ -18,6 +18,7 @@ import pytest
 from gpucomp.errors import RecordError
 from gpucomp.schedule import records as reading
 from gpucomp.tuning import records
+from gpucomp.tuning.checks import VERSION
 
 DEVICE = {"kind": "cpu", "arch": "test-lake", "name": "a processor, 3 cores"}
 
@@ -28,7 +29,7 @@ def identity(n=0, **changes):
 
 def trial(n=0, **changes):
     fields = {"invalidity": "correct", "samples": [2e-3, 1e-3, 3e-3], "ratio": 0.5, "template": "t", "source": "s",
-              "rendered": "r", "label": "matmul", "problem": {"m": 5}}  # fmt: skip
+              "rendered": "r", "label": "matmul", "problem": {"m": 5}, "check": VERSION}  # fmt: skip
     return identity(n) | fields | changes
 
 
@@ -381,6 +382,19 @@ def test_trials_of_another_template_or_device_are_not_known():
     known = records.known(found, DEVICE | {"driver": "7"}, {"contraction": "t"})
 
     assert [key[2] for key in known["k" * 8].trials] == [(("mr", 0),)]
+
+
+def test_what_another_check_found_correct_is_not_known():
+    found = [
+        {"kind": "trial", **trial(0)},
+        {"kind": "trial", **trial(1, check=VERSION + 1)},
+        {"kind": "trial", **trial(2, check=None)},
+        {"kind": "trial", **trial(3, check=None, invalidity="compile", samples=[])},
+    ]
+
+    known = records.known(found, DEVICE, {"contraction": "t"})
+
+    assert [key[2][0][1] for key in known["k" * 8].trials] == [0, 3]
 
 
 def test_of_a_device_without_a_name_nothing_is_known():
