@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from gpucomp import config
 from gpucomp.codegen.llvm.runner import RUNNER, probes
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
@@ -50,9 +52,16 @@ def _second_cache() -> int:
     return int(text[:-1]) << 10 if text.endswith("K") and text[:-1].isdigit() else 1 << 20
 
 
-@cache
 def host() -> Target:
-    """The processor this runs on."""
+    """The processor this runs on. Records of another number of threads are another device's."""
+    found, threads = _host(), config.current().threads
+    if threads in (0, len(os.sched_getaffinity(0))):
+        return found
+    return replace(found, identity=f"{found.identity}, {threads} threads")
+
+
+@cache
+def _host() -> Target:
     _start_llvm()
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
     if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:

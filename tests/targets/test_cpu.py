@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from native import default_schedule
 
+from gpucomp import config
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import KernelBuildError, UsageError
@@ -158,3 +160,16 @@ def test_another_kernel_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     second = cpu.build([source(elementwise("log"), host)], host, cache)
 
     assert first != second
+
+
+def test_a_processor_with_fewer_threads_is_another_device_to_records():
+    cores = len(os.sched_getaffinity(0))
+    with config.using(threads=0):
+        plain = cpu.host()
+    with config.using(threads=cores):
+        assert cpu.host() == plain
+    with config.using(threads=cores + 3):
+        found = cpu.host()
+
+    assert found.identity == f"{plain.identity}, {cores + 3} threads"
+    assert (found.name, found.arch, found.limits) == (plain.name, plain.arch, plain.limits)
