@@ -15,6 +15,7 @@ import numpy as np
 import gpucomp
 from examples.digits import data
 from gpucomp.cli import measure, show
+from gpucomp.runtime import processor
 from gpucomp.cli.doctor import targets_found
 from gpucomp.cli.progress import progress
 
@@ -97,7 +98,7 @@ def main(targets: Sequence[str] | None = None) -> int:
     print("\n".join(show.table(("target", "read right", "%", "kernels", "compile s", "latency ms", "noise %"), rows)))
     print(
         "\nLatency: one image, run() from numpy to numpy, median; compile: first use of the target, with "
-        f"what it caches if anything. {measure.processor()}"
+        f"what it caches if anything. {processor.model_name()}"
     )
     print("\n".join(failures), end="\n" if failures else "")
     return 0

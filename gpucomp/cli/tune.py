@@ -371,7 +371,7 @@ def merge(places: tuple[Path, ...], output: Path) -> None:
     from gpucomp.tuning import records as store
 
     found = store.merged(_read(places))
-    store.write(output, found)
+    store.write(output, found, found)
     click.echo(f"{len(found)} records -> {output}")
 
 
@@ -394,7 +394,7 @@ def prune(place: Path, output: Path | None) -> None:
     path = output or store.in_folder(place)
     before = _read([place])
     after = store.pruned(before, hashes())
-    store.write(path, after)
+    store.write(path, after, before)
     click.echo(f"{len(after)} of {len(before)} records -> {path}")
 
 
@@ -437,8 +437,11 @@ def _device(group: Group) -> str:
 
 
 def _pick(found: Sequence[Record]) -> Record | None:
-    last = [record for record in found if record["kind"] in ("pick", "drop")]
-    return last[-1] if last and last[-1]["kind"] == "pick" else None
+    from gpucomp.schedule.records import time_of
+
+    decided = [record for record in found if record["kind"] in ("pick", "drop")]
+    last = max(reversed(decided), key=time_of, default=None)
+    return last if last is not None and last["kind"] == "pick" else None
 
 
 def _told(pick: Record | None) -> str:
