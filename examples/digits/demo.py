@@ -15,9 +15,9 @@ import numpy as np
 import gpucomp
 from examples.digits import data
 from gpucomp.cli import measure, show
-from gpucomp.runtime import processor
 from gpucomp.cli.doctor import targets_found
 from gpucomp.cli.progress import progress
+from gpucomp.runtime import processor
 
 MODEL = Path(__file__).with_name("digits.onnx")
 SHADES = " .:-=+*#%@"
