@@ -77,7 +77,7 @@ class Gpu:
 
     def __init__(self) -> None:
         self.cupy = importlib.import_module("cupy")
-        self.target = cuda.manifest(cuda.architecture_here())
+        self.target = cuda.device_here()
         facts = self.cupy.cuda.runtime.getDeviceProperties(0)
         self.name, self.cache_bytes = facts["name"].decode(), facts["l2CacheSize"]
 
