@@ -106,7 +106,7 @@ def test_every_contraction_keeps_to_its_memory_and_meets_at_every_barrier(part, 
 WINDOW = {"threads": 32, "vector": 2, "tile_y": 2, "tile_x": 2, "unroll": 1}
 ATTENTION = {"tile_m": 4, "tile_n": 4, "reg_m": 2, "row_items": 4, "splits": 1, "vector": 1}
 ENGINES = [
-    ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4, "tile_x": 4}),
+    ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4}),
     ("tiny-depthwise", "depthwise", WINDOW | {"tile_y": 1, "unroll": 0}),
     ("tiny-depthwise_stride", "depthwise", WINDOW),
     ("tiny-depthwise_stride", "depthwise", WINDOW | {"tile_y": 4, "tile_x": 7, "vector": 1}),
