@@ -115,7 +115,7 @@ def test_a_run_of_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPa
     plan, binaries = chain()
     program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
     calls: list[int] = []
-    monkeypatch.setattr(runtime._pool, "start", lambda owner, call: calls.append(call[4]))
+    monkeypatch.setattr(runtime._pool, "start", lambda owner, call, table: calls.append(call[4]))
 
     program.run({"x": image()})
     shared = list(calls)
