@@ -76,7 +76,7 @@ class Results:
         return list(last.values())
 
     def start(self, stage: str, name: str) -> None:
-        """Say that a piece of work begins: should nothing follow, it is known what ended the session."""
+        """Say that a piece of work begins: should nothing follow, it is known what ended the call."""
         self.started[stage, name] = self.started.get((stage, name), 0) + 1
         self._write({"stage": stage, "name": name})
 
