@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +65,26 @@ def _inputs(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """A reader of stdout that has read enough, such as ``head``, ends a command well."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            if not _reader_has_gone():  # another pipe broke, to a process of ours: click would end with 1 and no word
+                raise RuntimeError("a process that was written to has ended") from error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered goes nowhere at exit
+            return 0
+
+
+def _reader_has_gone() -> bool:
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # errors are told unasked
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package.__version__, prog_name="gpucomp", message="%(prog)s %(version)s")
 def gpucomp() -> None:
     """Compile ONNX models to kernels for the CPU, OpenCL and CUDA, and run them."""

@@ -96,8 +96,26 @@ def test_a_reader_that_stops_reading_gets_no_traceback():
         running.stdout.close()
         err = running.stderr.read()
 
-    assert err == b""
-    assert running.returncode in (0, 1)  # 1 where a write inside the command met the closed pipe
+    assert (running.returncode, err) == (0, b"")
+
+
+def test_a_write_that_meets_a_closed_pipe_ends_the_command_well():
+    script = "from gpucomp.cli import doctor\nimport os\ndoctor.findings = lambda: (os.close(reader), ['x'])[1]\n"
+    script += "reader, writer = os.pipe()\nos.dup2(writer, 1)\n"
+
+    ran = process(script, "doctor")
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_broken_pipe_to_another_process_is_no_success():
+    script = "from gpucomp.cli import doctor\ndef findings(): raise BrokenPipeError(32, 'Broken pipe')\n"
+    script += "doctor.findings = findings\n"
+
+    ran = process(script, "doctor")
+
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("error GPC1000: internal error, RuntimeError: a process that was written to has ended")
 
 
 def test_importing_the_package_imports_nothing_heavy():
