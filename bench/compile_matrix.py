@@ -11,22 +11,19 @@ that recurs is compiled once an architecture, and the journal keeps what was mea
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 from bench.models import MODELS, build
-from gpucomp import config
+from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
 from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
-from gpucomp.errors import KernelBuildError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
 from gpucomp.kernels_templates.contraction.simt import registers_taken as register_formula
@@ -36,20 +33,6 @@ from gpucomp.passes import run_pipeline
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda
 from gpucomp.targets.target import Target
-
-ENTRY = "kernel"  # one name for all, so that equal kernels of two models are one text
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What NVRTC made of one text; ``error`` is its first complaint."""
-
-    error: str = ""
-    seconds: float = 0.0
-    registers: int = 0
-    stack: int = 0
-    spills: int = 0
-    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,47 +77,6 @@ def cases(graph: Graph, target: Target) -> list[Case]:
             bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem))
         found.setdefault(code, Case(kernel.label or step.name, source, bound))
     return list(found.values())
-
-
-def key(source: KernelSource, arch: str) -> str:
-    """Names everything that decides what is measured."""
-    parts = (cuda.compiler_version(), *cuda.OPTIONS, arch, cuda.prelude(), source.text.partition("\n")[2])
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def measure(source: KernelSource, arch: str) -> Measured:
-    """Compile ``source`` for ``arch`` and read what ptxas spent."""
-    begin = time.perf_counter()
-    try:
-        _, log = cuda.compile_source(source, cuda.manifest(arch))
-    except KernelBuildError as error:
-        return Measured(error=error.message, seconds=time.perf_counter() - begin)
-    used = cuda.resources(log)[source.name]
-    return Measured(
-        "", time.perf_counter() - begin, used.registers, used.stack_bytes,
-        used.spill_stores + used.spill_loads, used.shared_bytes,
-    )  # fmt: skip
-
-
-class Journal:
-    """Measurements by key, one JSON line each; a line cut off by an interruption is measured again."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.known = path, dict[str, Measured]()
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    entry = json.loads(line)
-                    name = entry.pop("key")
-                    self.known[name] = Measured(**entry)
-                except (ValueError, KeyError, TypeError):
-                    continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def add(self, name: str, measured: Measured) -> None:
-        self.known[name] = measured
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": name, **asdict(measured)}) + "\n")
 
 
 def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]]) -> Row:
@@ -196,26 +138,13 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def report(rows: Sequence[Row]) -> str:
-    """The table with what it is, for a file."""
-    faults = [f"- {fault}" for row in rows for fault in row.faults]
+def summary(rows: Sequence[Row]) -> str:
     kernels, seconds = sum(r.kernels for r in rows), sum(r.seconds for r in rows)
-    summary = (
+    return (
         f"`python -m bench.compile_matrix`, {cuda.compiler_version()}: batch 1, published sizes, default schedules. "
         f"{kernels} kernels, {seconds:.0f} s of NVRTC; 'under formula' is the least difference between the registers of "
         "a contraction and the bound that its space computes."
     )
-    return "\n".join([
-        "# Every kernel of the benchmark models on every CUDA architecture",
-        "",
-        summary,
-        "",
-        table(rows),
-        "",
-        "Faults: none." if not faults else "Faults:",
-        *faults,
-        "",
-    ])  # fmt: skip
 
 
 def compact(rows: Sequence[Row]) -> Mapping[str, object]:
@@ -240,24 +169,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.models if name not in MODELS]:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")
-    folder = config.current().cache or Path.cwd()
-    journal = Journal(options.journal or folder / "compile_matrix.jsonl")
-    rows: list[Row] = []
-    for row in sweep(
-        options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES), options.jobs, journal,
-        reduced=options.reduced,
-    ):  # fmt: skip
-        rows.append(row)
-        print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
-        for fault in row.faults:
-            print(f"FAULT {fault}", file=sys.stderr, flush=True)
-    print(table(rows))
+    journal = open_journal(options.journal, "compile_matrix")
+    models, archs = options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES)
+    rows = collect(sweep(models, archs, options.jobs, journal, reduced=options.reduced), table)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(compact(rows), separators=(",", ":")) + "\n", encoding="utf-8")
     if options.markdown:
-        options.markdown.parent.mkdir(parents=True, exist_ok=True)
-        options.markdown.write_text(report(rows), encoding="utf-8")
+        title = "Every kernel of the benchmark models on every CUDA architecture"
+        write_report(options.markdown, title, summary(rows), table(rows), rows)
     return 1 if any(row.faults for row in rows) else 0
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-from bench.compile_matrix import ENTRY, Journal, Measured, key, measure
 from bench.models import build
-from gpucomp import config, integers, precision
+from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
+from gpucomp import integers, precision
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
@@ -173,24 +173,12 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def report(rows: Sequence[Row], samples: int, seed: int) -> str:
-    faults = [f"- {fault}" for row in rows for fault in row.faults]
-    summary = (
+def summary(rows: Sequence[Row], samples: int, seed: int) -> str:
+    return (
         f"`python -m bench.compile_spaces --samples {samples} --seed {seed}`, {cuda.compiler_version()}: "
         f"{sum(r.compiled for r in rows)} candidates. A spill is foreseen where the engine's formula says more than "
         f"{PRESSURE} registers."
     )
-    return "\n".join([
-        "# Random schedules of every engine on every CUDA architecture",
-        "",
-        summary,
-        "",
-        table(rows),
-        "",
-        "Faults: none." if not faults else "Faults:",
-        *faults,
-        "",
-    ])  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -203,20 +191,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args(arguments)
-    journal = Journal(options.journal or (config.current().cache or Path.cwd()) / "compile_spaces.jsonl")
-    rows: list[Row] = []
-    for row in sweep(
-        options.engine or list(FAMILIES), options.arch or list(cuda.ARCHITECTURES), options.samples, options.seed,
-        options.jobs, journal,
-    ):  # fmt: skip
-        rows.append(row)
-        print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
-        for fault in row.faults:
-            print(f"FAULT {fault}", file=sys.stderr, flush=True)
-    print(table(rows))
+    journal = open_journal(options.journal, "compile_spaces")
+    engines, archs = options.engine or list(FAMILIES), options.arch or list(cuda.ARCHITECTURES)
+    rows = collect(sweep(engines, archs, options.samples, options.seed, options.jobs, journal), table)
     if options.markdown:
-        options.markdown.parent.mkdir(parents=True, exist_ok=True)
-        options.markdown.write_text(report(rows, options.samples, options.seed), encoding="utf-8")
+        title = "Random schedules of every engine on every CUDA architecture"
+        write_report(options.markdown, title, summary(rows, options.samples, options.seed), table(rows), rows)
     return 1 if any(row.faults for row in rows) else 0
 
 

@@ -24,7 +24,10 @@ REASONS = {  # nvmlClocksEventReasons that make a sample worthless
     0x40: "hardware thermal",
     0x80: "power brake",
 }
-NOTED = {0x4: "power cap"}  # how GPUs with enough to do run all day: it slows the anchor as well
+NOTED = {  # what a GPU runs with all day: it slows the anchor as well
+    0x2: "application clocks",
+    0x4: "power cap",
+}
 CPU_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 
 
@@ -149,7 +152,7 @@ class Cuda:
         from gpucomp.targets import cuda
 
         self._cupy = cupy if cupy is not None else import_cupy()
-        self._nvml = nvml if nvml is not None else _import_nvml()
+        self._nvml = nvml if nvml is not None else import_nvml()
         self._flags = list(cuda.OPTIONS)
         self._compiler, self._identity = cuda.compiler_version, cuda.identity
         self._facts = self._cupy.cuda.runtime.getDeviceProperties(0)
@@ -165,24 +168,7 @@ class Cuda:
         }
 
     def clocks(self) -> dict[str, Any]:
-        nvml = self._nvml
-        if nvml is None:
-            return {}
-        try:
-            nvml.nvmlInit()
-            handle = nvml.nvmlDeviceGetHandleByIndex(0)
-            ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-            reasons = (ask or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
-            return {
-                "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-                "memory_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-                "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-                "watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-                "held_by": [name for bit, name in REASONS.items() if reasons & bit],
-                "noted": [name for bit, name in NOTED.items() if reasons & bit],
-            }
-        except nvml.NVMLError:
-            return {}
+        return nvml_clocks(self._nvml) if self._nvml is not None else {}
 
     def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
         from gpucomp.runtime.cuda import CudaProgram
@@ -207,9 +193,28 @@ class _Replayed:
         return list(self._program.time_replays(count + 1)[1:])
 
 
-def _import_nvml() -> Any:
+def import_nvml() -> Any:
     """The module, or ``None``: without it nobody tells of clocks."""
     return importlib.import_module("pynvml") if importlib.util.find_spec("pynvml") is not None else None
+
+
+def nvml_clocks(nvml: Any) -> dict[str, Any]:
+    """What the module ``nvml`` tells of the first GPU's clocks, as ``Device.clocks`` says; empty where it fails."""
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByIndex(0)
+        ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        reasons = (ask or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+        return {
+            "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "held_by": [name for bit, name in REASONS.items() if reasons & bit],
+            "noted": [name for bit, name in NOTED.items() if reasons & bit],
+        }
+    except nvml.NVMLError:
+        return {}
 
 
 KINDS: Mapping[str, Callable[[Target], Device]] = {"cpu": Cpu, "opencl": OpenCL, "cuda": Cuda}

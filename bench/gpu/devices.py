@@ -6,7 +6,6 @@ All of them execute plans, and the first two by the runtime's own programs: what
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -24,19 +23,12 @@ from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.cache import open_cache
 from gpucomp.targets.target import Target
+from gpucomp.tuning.devices import import_nvml, nvml_clocks
 
 TESTS = Path(__file__).parents[2] / "tests"
 if str(TESTS) not in sys.path:
     sys.path.insert(0, str(TESTS))  # kernels, their oracle and the harness live there
 Arrays = Mapping[str, np.ndarray]
-REASONS = {  # nvmlClocksEventReasons
-    0x2: "application clocks",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
 
 
 class Program(Protocol):
@@ -98,33 +90,13 @@ class Gpu:
         }
 
     def clocks(self) -> dict[str, Any]:
-        return nvml_clocks() or smi_clocks()
+        nvml = import_nvml()
+        return (nvml_clocks(nvml) if nvml is not None else {}) or smi_clocks()
 
     def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
         from gpucomp.runtime.cuda import CudaProgram
 
         return CudaProgram(plan, sources, binaries, weights, cupy=self.cupy)
-
-
-def nvml_clocks() -> dict[str, Any]:
-    """By pynvml; empty without it."""
-    if importlib.util.find_spec("pynvml") is None:
-        return {}
-    nvml = importlib.import_module("pynvml")
-    try:
-        nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByIndex(0)
-        ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        reasons = (ask or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
-        return {
-            "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-            "memory_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-            "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            "watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-            "held_by": [name for bit, name in REASONS.items() if reasons & bit],
-        }
-    except nvml.NVMLError:
-        return {}
 
 
 def smi_clocks() -> dict[str, Any]:

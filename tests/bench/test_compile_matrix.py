@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bench import compile_matrix
-from bench.compile_matrix import Case, Journal, Measured, cases, key, measure, row_of
+from bench.compile_matrix import Case, cases, row_of
 from bench.models import build
+from bench.nvrtc import Journal, Measured, collect, key, measure, write_report
 from gpucomp.codegen.source import KernelSource
 from gpucomp.frontend import onnx as frontend
 from gpucomp.schedule.space import Geometry
@@ -73,3 +74,18 @@ def test_an_unknown_model_is_an_error(capsys):
         compile_matrix.main(["no_such"])
 
     assert "no_such" in capsys.readouterr().err
+
+
+def test_a_sweep_tells_rows_as_they_come_and_its_report_names_every_fault(capsys, tmp_path):
+    rows = [compile_matrix.Row("m", "sm_80", 3), compile_matrix.Row("n", "sm_80", 4, faults=["n conv: 8 bytes spilt"])]
+
+    found = collect(iter(rows), compile_matrix.table)
+    write_report(tmp_path / "new" / "r.md", "Title", "what it is", compile_matrix.table(found), found)
+
+    out, err = capsys.readouterr()
+    assert found == rows
+    assert out.count("sm_80") == 2
+    assert err.splitlines()[-1] == "FAULT n conv: 8 bytes spilt"
+    text = (tmp_path / "new" / "r.md").read_text()
+    assert text.startswith("# Title\n\nwhat it is\n")
+    assert text.endswith("Faults:\n- n conv: 8 bytes spilt\n")

@@ -559,53 +559,17 @@ def test_clocks_come_from_nvidia_smi_where_there_is_no_pynvml(tmp_path, monkeypa
     assert devices.smi_clocks() == {}
 
 
-class Nvml:
-    """Stands in for pynvml."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-    NVMLError = RuntimeError
-
-    def __init__(self, broken=False):
-        self.broken = broken
-
-    def nvmlInit(self):
-        if self.broken:
-            raise self.NVMLError("driver not loaded")
-
-    def nvmlDeviceGetHandleByIndex(self, number):
-        return number
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
-        return 0x4 | 0x40
-
-    def nvmlDeviceGetClockInfo(self, handle, kind):
-        return {1: 1755, 2: 3201}[kind]
-
-    def nvmlDeviceGetTemperature(self, handle, sensor):
-        return 60
-
-    def nvmlDeviceGetPowerUsage(self, handle):
-        return 699_500
-
-
 @pytest.mark.parametrize(
-    ("nvml", "found"),
+    ("nvml", "told", "found"),
     [
-        (
-            Nvml(),
-            {
-                "sm_mhz": 1755,
-                "memory_mhz": 3201,
-                "celsius": 60,
-                "watts": 699.5,
-                "held_by": ["power cap", "hardware thermal"],
-            },
-        ),
-        (Nvml(broken=True), {}),
+        (object(), {"sm_mhz": 1755}, {"sm_mhz": 1755}),
+        (object(), {}, {"sm_mhz": 1980}),  # a driver that it does not fit
+        (None, {"sm_mhz": 1755}, {"sm_mhz": 1980}),
     ],
 )
-def test_clocks_and_what_holds_them_back_come_from_pynvml(nvml, found, monkeypatch):
-    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: True)
-    monkeypatch.setattr(devices.importlib, "import_module", lambda name: nvml)
+def test_a_gpu_s_clocks_come_from_pynvml_or_else_from_nvidia_smi(nvml, told, found, monkeypatch):
+    monkeypatch.setattr(devices, "import_nvml", lambda: nvml)
+    monkeypatch.setattr(devices, "nvml_clocks", lambda module: told)
+    monkeypatch.setattr(devices, "smi_clocks", lambda: {"sm_mhz": 1980})
 
-    assert devices.nvml_clocks() == found
+    assert devices.Gpu.clocks(None) == found

@@ -1,0 +1,105 @@
+"""What NVRTC makes of kernels, kept in a journal, and how a sweep over many of them is told: no GPU, no driver."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from gpucomp import config
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import KernelBuildError
+from gpucomp.targets import cuda
+
+ENTRY = "kernel"  # one name for all, so that equal kernels of two models are one text
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What NVRTC made of one text; ``error`` is its first complaint."""
+
+    error: str = ""
+    seconds: float = 0.0
+    registers: int = 0
+    stack: int = 0
+    spills: int = 0
+    shared: int = 0
+
+
+def key(source: KernelSource, arch: str) -> str:
+    """Names everything that decides what is measured."""
+    parts = (cuda.compiler_version(), *cuda.OPTIONS, arch, cuda.prelude(), source.text.partition("\n")[2])
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def measure(source: KernelSource, arch: str) -> Measured:
+    """Compile ``source`` for ``arch`` and read what ptxas spent."""
+    begin = time.perf_counter()
+    try:
+        _, log = cuda.compile_source(source, cuda.manifest(arch))
+    except KernelBuildError as error:
+        return Measured(error=error.message, seconds=time.perf_counter() - begin)
+    used = cuda.resources(log)[source.name]
+    return Measured(
+        "", time.perf_counter() - begin, used.registers, used.stack_bytes,
+        used.spill_stores + used.spill_loads, used.shared_bytes,
+    )  # fmt: skip
+
+
+class Journal:
+    """Measurements by key, one JSON line each; a line cut off by an interruption is measured again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.known = path, dict[str, Measured]()
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    entry = json.loads(line)
+                    name = entry.pop("key")
+                    self.known[name] = Measured(**entry)
+                except (ValueError, KeyError, TypeError):
+                    continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, name: str, measured: Measured) -> None:
+        self.known[name] = measured
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": name, **asdict(measured)}) + "\n")
+
+
+def open_journal(path: Path | None, name: str) -> Journal:
+    """The journal at ``path``; the one called ``name`` in the cache folder where none is given."""
+    return Journal(path or (config.current().cache or Path.cwd()) / f"{name}.jsonl")
+
+
+class Row(Protocol):
+    @property
+    def faults(self) -> Sequence[str]: ...
+
+
+R = TypeVar("R", bound=Row)
+
+
+def collect(rows: Iterable[R], table: Callable[[Sequence[R]], str]) -> list[R]:
+    """All ``rows``, each told on stderr when it comes, and at the end all of them on stdout."""
+    found: list[R] = []
+    for row in rows:
+        found.append(row)
+        print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
+        for fault in row.faults:
+            print(f"FAULT {fault}", file=sys.stderr, flush=True)
+    print(table(found))
+    return found
+
+
+def write_report(path: Path, title: str, summary: str, table: str, rows: Iterable[Row]) -> None:
+    """The table with what it is, as markdown."""
+    faults = [f"- {fault}" for row in rows for fault in row.faults]
+    lines = [f"# {title}", "", summary, "", table, "", "Faults:" if faults else "Faults: none.", *faults, ""]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines), encoding="utf-8")
