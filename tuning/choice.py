@@ -27,12 +27,10 @@ LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Finalist:
-    """``ratios`` to the default, of each round; ``changes`` is how many parameters are not the default's."""
+class Comparison:
+    """Times over another's, by rounds in turn in one process."""
 
-    name: str
     ratios: Sequence[float]
-    changes: int
 
     @property
     def median(self) -> float:
@@ -41,6 +39,14 @@ class Finalist:
     @property
     def interval(self) -> tuple[float, float]:
         return interval(self.ratios)
+
+
+@dataclass(frozen=True)
+class Finalist(Comparison):
+    """A comparison with the default; ``changes`` is how many of its parameters are others."""
+
+    name: str
+    changes: int
 
 
 def decide(finalists: Sequence[Finalist], *, tie: float = TIE) -> Finalist | None:
@@ -134,7 +140,7 @@ def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, sec
         return default_of(study, len(leaders), "failed")
     finalists = {
         f"{b.candidate.key}": Finalist(
-            f"{b.candidate.key}", [r[k] for r in rows], changes(b.candidate, study.task.default)
+            [r[k] for r in rows], f"{b.candidate.key}", changes(b.candidate, study.task.default)
         )
         for k, b in enumerate(built)
         if k and k not in out
@@ -161,21 +167,6 @@ def _compared(study: Study, built: Sequence[Any], seed: int, rounds: int, second
 
 
 # the whole model
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A model's time over another's, by rounds in turn in one process."""
-
-    ratios: Sequence[float]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.ratios) if self.ratios else math.inf
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return interval(self.ratios)
 
 
 Compare = Callable[[frozenset[str], frozenset[str]], Comparison]

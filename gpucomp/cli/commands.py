@@ -8,6 +8,8 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,16 +42,43 @@ def _model(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("model", type=click.Path(path_type=Path))(function)
 
 
-def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option(
-        "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
-    )(function)
-    function = click.option(
-        "--records", type=click.Path(path_type=Path), metavar="DIR", help="What `gpucomp tune` found out."
-    )(function)
-    return click.option(
-        "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
-    )(function)
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options that say what is compiled and how."""
+
+    model: Path
+    target: str | None = None
+    shapes: tuple[str, ...] = ()
+    precision: str = "fp32"
+    keep_fp32: tuple[str, ...] = ()
+    records: Path | None = None
+
+    @property
+    def target_name(self) -> str:
+        return self.target or config.current().target
+
+
+def _model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command of the options of ``ModelOptions``, which it gets as one, and of its own."""
+
+    @wraps(function)
+    def command(**options: Any) -> Any:
+        how = ModelOptions(**{field.name: options.pop(field.name) for field in fields(ModelOptions)})
+        return function(how, **options)
+
+    for option in (
+        click.option(
+            "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
+        ),
+        click.option(
+            "--records", type=click.Path(path_type=Path), metavar="DIR", help="What `gpucomp tune` found out."
+        ),
+        click.option(
+            "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
+        ),
+    ):
+        command = option(command)
+    return _model(command)
 
 
 def _inputs(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,38 +120,28 @@ def gpucomp() -> None:
     config.current()  # a wrong GPUCOMP_ variable is an error of every command
 
 
-def open_model(
-    path: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    files: tuple[str, ...] = (),
-    *,
-    precision: str = "fp32",
-    keep_fp32: tuple[str, ...] = (),
-    records: Path | None = None,
-) -> Executable:
+def open_model(how: ModelOptions, files: tuple[str, ...] = ()) -> Executable:
     """A compiled model as it is, an ONNX model compiled. Shapes that it leaves open are those of the ``files``."""
-    sizes = tensors.parse_shapes(shapes)
+    path, sizes = how.model, tensors.parse_shapes(how.shapes)
     if path.suffix == ".gpuc":
         from gpucomp.runtime.executable import load
 
         exe = load(path)
         if sizes:
             raise UsageError(f"{quote(path)} is compiled: --shapes has no effect on it", code="GPC2007")
-        if records is not None:
+        if how.records is not None:
             raise UsageError(f"{quote(path)} is compiled: --records has no effect on it", code="GPC2007")
-        if keep_fp32 or precision not in ("fp32", exe.plan.precision):
+        if how.keep_fp32 or how.precision not in ("fp32", exe.plan.precision):
             raise UsageError(
                 f"{quote(path)} is compiled at {exe.plan.precision}: --precision and --keep-fp32 have no effect on it",
                 code="GPC2007",
             )
-        if target and target != exe.target and target != exe.plan.kind:
-            raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {target}", code="GPC2007")
+        if how.target and how.target != exe.target and how.target != exe.plan.kind:
+            raise UsageError(f"{quote(path)} is compiled for {exe.target}, not for {how.target}", code="GPC2007")
         return exe
-    target = target or config.current().target
-    options: dict[str, Any] = {"target": target, "precision": precision, "keep_fp32": keep_fp32}
-    if records is not None:
-        options["records"] = records
+    options: dict[str, Any] = {"target": how.target_name, "precision": how.precision, "keep_fp32": how.keep_fp32}
+    if how.records is not None:
+        options["records"] = how.records
     with progress(f"compiling {path.name}") as report:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)
@@ -141,25 +160,19 @@ def _write(path: Path, text: str) -> None:
 
 
 @gpucomp.command()
-@_model
-@_numbers
+@_model_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
 def compile(
-    model: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
-    keep_fp32: tuple[str, ...],
-    records: Path | None,
+    how: ModelOptions,
     output: Path,
 ) -> None:
     """Compile MODEL (.onnx) for one target and write it as one file."""
     if output.suffix != ".gpuc":
         raise UsageError(f"--output {quote(output)}: a name that ends in .gpuc expected", code="GPC2008")
-    if model.suffix == ".gpuc":
-        raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
+    if how.model.suffix == ".gpuc":
+        raise UsageError(f"{quote(how.model)} is compiled already", code="GPC2007")
     start = time.perf_counter()
-    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32, records=records)
+    exe = open_model(how)
     seconds = time.perf_counter() - start
     exe.save(output)
     click.echo("\n".join(show.summary(exe)))
@@ -168,8 +181,7 @@ def compile(
 
 
 @gpucomp.command()
-@_model
-@_numbers
+@_model_options
 @_inputs
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
 @click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
@@ -177,12 +189,7 @@ def compile(
     "--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True, help="Largest relative L2 error."
 )
 def run(
-    model: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
-    keep_fp32: tuple[str, ...],
-    records: Path | None,
+    how: ModelOptions,
     files: tuple[str, ...],
     preprocess: str,
     output_dir: Path | None,
@@ -190,9 +197,9 @@ def run(
     tolerance: float,
 ) -> None:
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
-    if reference and model.suffix == ".gpuc":
+    if reference and how.model.suffix == ".gpuc":
         raise UsageError("--compare needs the .onnx model: a compiled one holds kernels only", code="GPC2007")
-    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32, records=records)
+    exe = open_model(how, files)
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     with progress("running"):
         outputs = exe.run(given)
@@ -202,14 +209,13 @@ def run(
             click.echo(f"{quote(name)} -> {path}")
     if reference:
         with progress("running onnxruntime"):
-            errors = compare.compare(outputs, compare.onnxruntime_outputs(model, given))
+            errors = compare.compare(outputs, compare.onnxruntime_outputs(how.model, given))
         click.echo("\n".join(show.errors(errors, tolerance)))
         compare.require(errors, tolerance, reference)
 
 
 @gpucomp.command()
-@_model
-@_numbers
+@_model_options
 @_inputs
 @click.option("--warmup", "warmup_ms", type=click.FloatRange(0), default=200, show_default=True, metavar="MS")
 @click.option("--duration", "duration_s", type=click.FloatRange(0), default=3, show_default=True, metavar="S")
@@ -224,12 +230,7 @@ def run(
     "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Profile, and write one run there for Perfetto."
 )
 def bench(
-    model: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
-    keep_fp32: tuple[str, ...],
-    records: Path | None,
+    how: ModelOptions,
     files: tuple[str, ...],
     preprocess: str,
     warmup_ms: float,
@@ -246,13 +247,13 @@ def bench(
     if static and profiled:
         raise UsageError("--static measures nothing: it goes without --profile and --trace", code="GPC2002")
     if static:
-        _bench_static(model, target, shapes, precision, keep_fp32, records, report)
+        _bench_static(how, report)
         return
     from gpucomp.cli import profile
 
     percentiles = _percentiles(percentile)
     start = time.perf_counter()
-    exe = open_model(model, target, shapes, files, precision=precision, keep_fp32=keep_fp32, records=records)
+    exe = open_model(how, files)
     compile_s = time.perf_counter() - start
     given = tensors.read_inputs(files, exe.inputs, preprocess)
     missing = [spec for spec in exe.inputs if spec.name not in given]
@@ -267,7 +268,7 @@ def bench(
     found = profile.rows(exe.kernels, runs, ceilings) if profiled else []
     method = measure.method(latency, exe.target, inputs)
     data = {
-        "model": str(model),
+        "model": str(how.model),
         "target": exe.target,
         "precision": exe.plan.precision,
         "gpucomp": package.__version__,
@@ -281,7 +282,7 @@ def bench(
         **({"profile": profile.as_json(found, ceilings)} if profiled else {}),
     }
     if trace is not None:
-        _write(trace, json.dumps(profile.trace(found, runs, model.name)) + "\n")
+        _write(trace, json.dumps(profile.trace(found, runs, how.model.name)) + "\n")
     text = json.dumps(data, indent=1)
     if str(report) == "-":
         click.echo(text)
@@ -297,19 +298,14 @@ def bench(
 
 
 def _bench_static(
-    model: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
-    keep_fp32: tuple[str, ...],
-    records: Path | None,
+    how: ModelOptions,
     report: Path | None,
 ) -> None:
     from gpucomp.cli import costs
 
-    lowered, device = _lowered(model, target, shapes, precision, keep_fp32, records)
-    found = _costs(model, lowered, device)
-    text = json.dumps({"model": str(model), "precision": precision, **costs.as_json(found, device)}, indent=1)
+    lowered, device = _lowered(how)
+    found = _costs(how.model, lowered, device)
+    text = json.dumps({"model": str(how.model), "precision": how.precision, **costs.as_json(found, device)}, indent=1)
     if str(report) == "-":
         click.echo(text)
         return
@@ -319,23 +315,20 @@ def _bench_static(
 
 
 def _lowered(
-    model: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
-    keep_fp32: tuple[str, ...],
-    records: Path | None,
+    how: ModelOptions,
 ) -> tuple[Lowered, Target]:
     from gpucomp import targets
     from gpucomp.compiler import lower
     from gpucomp.schedule.records import picks_of
 
-    if model.suffix == ".gpuc":
+    if how.model.suffix == ".gpuc":
         raise UsageError("a compiled model holds no expressions: give the .onnx model", code="GPC2007")
-    device = targets.resolve(target or config.current().target)
-    with progress(f"compiling {model.name}") as report:
-        sizes = tensors.parse_shapes(shapes)
-        found = lower(model, device, sizes, None, precision, keep_fp32=keep_fp32, tell=report, picks=picks_of(records))
+    device = targets.resolve(how.target_name)
+    with progress(f"compiling {how.model.name}") as report:
+        sizes, picks = tensors.parse_shapes(how.shapes), picks_of(how.records)
+        found = lower(
+            how.model, device, sizes, None, how.precision, keep_fp32=how.keep_fp32, tell=report, picks=picks
+        )
     return found, device
 
 
@@ -376,8 +369,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 
 
 @gpucomp.command()
-@_model
-@_numbers
+@_model_options
 @click.option("--kernels", is_flag=True, help="Every kernel: what it swallowed, its schedule, why it ends there.")
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")
@@ -385,12 +377,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 @click.option("--why", is_flag=True, help="What the analytic model reckons of every kernel (CUDA targets).")
 @click.option("--spaces", is_flag=True, help="How many schedules every distinct problem has.")
 def inspect(
-    model: Path,
-    target: str | None,
-    shapes: tuple[str, ...],
-    precision: str,
-    keep_fp32: tuple[str, ...],
-    records: Path | None,
+    how: ModelOptions,
     kernels: bool,
     sources: Path | None,
     graph: str | None,
@@ -400,22 +387,22 @@ def inspect(
 ) -> None:
     """Show what MODEL (.onnx or .gpuc) is compiled to."""
     if graph or passes:
-        if model.suffix == ".gpuc":
+        if how.model.suffix == ".gpuc":
             raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
-        _show_graph(model, target or config.current().target, shapes, graph, passes)
+        _show_graph(how, graph, passes)
         if not (kernels or why or spaces) and sources is None:
             return
     if why or spaces:
         from gpucomp.cli import costs
 
-        lowered, device = _lowered(model, target, shapes, precision, keep_fp32, records)
+        lowered, device = _lowered(how)
         if spaces:
             click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
-            click.echo("\n".join(costs.why(_costs(model, lowered, device))))
+            click.echo("\n".join(costs.why(_costs(how.model, lowered, device))))
         if not kernels and sources is None:
             return
-    exe = open_model(model, target, shapes, precision=precision, keep_fp32=keep_fp32, records=records)
+    exe = open_model(how)
     if kernels:
         click.echo("\n".join(show.kernels(exe.kernels)))
         click.echo("\n".join(show.memory(exe)))
@@ -431,18 +418,18 @@ def inspect(
         click.echo(f"{len(exe.sources)} sources -> {sources}")
 
 
-def _show_graph(model: Path, target: str, shapes: tuple[str, ...], graph: str | None, passes: bool) -> None:
+def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
     from gpucomp import targets
     from gpucomp.frontend import onnx as frontend
     from gpucomp.ir.printer import format_graph
     from gpucomp.passes import PassRecord, run_pipeline
 
     records: list[PassRecord] = []
-    with progress(f"rewriting {model.name}"):
-        before = frontend.load(model, shapes=tensors.parse_shapes(shapes))
+    with progress(f"rewriting {how.model.name}"):
+        before = frontend.load(how.model, shapes=tensors.parse_shapes(how.shapes))
         after = before
         if graph != "before" or passes:
-            after = run_pipeline(before, target=targets.resolve(target), observer=records.append)
+            after = run_pipeline(before, target=targets.resolve(how.target_name), observer=records.append)
     if graph:
         click.echo(format_graph(before if graph == "before" else after), nl=False)
     if passes:

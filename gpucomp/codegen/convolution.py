@@ -88,6 +88,18 @@ def winograd_pixels(kernel: Kernel) -> Pixels | str:
     return found
 
 
+def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
+    """What a Winograd engine has to know of ``form``; ``first_y``, ``first_x``: the pixel of the first output's first tap."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    images, height, width, depth = form.image
+    return {
+        "images": images, "height": height, "width": width, "depth": depth,
+        "out_y": form.out[0], "out_x": form.out[1], "first_y": form.first[0], "first_x": form.first[1],
+        "n": math.prod(v.extent for v in body.n),
+    }  # fmt: skip
+
+
 def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:
     """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` where the kernel is not packed."""
     body = kernel.body

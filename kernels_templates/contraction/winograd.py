@@ -6,15 +6,14 @@ beat it where a kernel lets them round; so do devices whose local memory is plai
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.convolution import Pixels, winograd_pixels
+from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.tma import loadable_pixels
 from gpucomp.codegen.winograd import COLUMN_ACCESS, POSITIONS, TRANSFORM
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.contraction.simt import (
     BARRIER_CYCLES,
     CYCLES_PER_MICROSECOND,
@@ -55,8 +54,6 @@ MAX_GROUPS = (1 << 31) - 1
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
     if "mali" in features:
         return "it works in local memory, and this device's is plain memory"
     found = winograd_pixels(kernel)
@@ -67,19 +64,10 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    """Sizes of the convolution; ``first_y``, ``first_x``: the pixel that the first tap of the first output reads.
-
-    ``out_wide``: columns that a store may take at once.
-    """
-    body, form = kernel.body, loadable_pixels(kernel)
-    assert isinstance(body, Contraction)
+    """Sizes of the convolution; ``out_wide``: columns that a store may take at once."""
+    form = loadable_pixels(kernel)
     assert isinstance(form, Pixels), form
-    images, height, width, depth = form.image
-    return {
-        "images": images, "height": height, "width": width, "depth": depth,
-        "out_y": form.out[0], "out_x": form.out[1], "first_y": form.first[0], "first_x": form.first[1],
-        "n": math.prod(v.extent for v in body.n), "out_wide": store_width(kernel),
-    }  # fmt: skip
+    return {**winograd_sizes(kernel, form), "out_wide": store_width(kernel)}
 
 
 def threads_of(s: SimpleNamespace) -> int:

@@ -14,7 +14,7 @@ from tests.tuning.test_measure import Machine
 def final(times, machine, rounds=36):
     """The pick among candidates of ``times`` seconds; the first is the default."""
     rows = in_turn([machine.program(t) for t in times], rounds, 1e9, clock=machine.clock)
-    return decide([Finalist(f"c{k}", [row[k] for row in rows], k) for k in range(1, len(times))])
+    return decide([Finalist([row[k] for row in rows], f"c{k}", k) for k in range(1, len(times))])
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
@@ -45,10 +45,10 @@ def test_what_is_not_clearly_faster_loses_to_the_default(times):
 
 def test_a_tie_goes_to_the_simplest():
     ratios = [0.8, 0.799, 0.801, 0.8, 0.8, 0.8, 0.8]
-    simple = Finalist("b", [r * 1.01 for r in ratios], 1)
+    simple = Finalist([r * 1.01 for r in ratios], "b", 1)
 
-    assert decide([Finalist("a", ratios, 5), simple, Finalist("c", [r * 0.999 for r in ratios], 3)]) is simple
-    assert decide([Finalist("a", ratios, 5), Finalist("b", [r * 1.03 for r in ratios], 1)]).name == "a"
+    assert decide([Finalist(ratios, "a", 5), simple, Finalist([r * 0.999 for r in ratios], "c", 3)]) is simple
+    assert decide([Finalist(ratios, "a", 5), Finalist([r * 1.03 for r in ratios], "b", 1)]).name == "a"
 
 
 @pytest.mark.parametrize("drop", [1.5, 3.0])

@@ -24,10 +24,7 @@ class GeneticSampler:
         self._first = prior.fastest(POPULATION // 2) if prior else []
 
     def ask(self, count: int) -> list[int]:
-        points: list[int] = []
-        while len(points) < count and self.ledger.left:
-            points.append(self.ledger.take(self._one()))
-        return points
+        return self.ledger.take_each(self._one, count)
 
     def tell(self, point: int, seconds: float | None) -> None:
         self.ledger.tell(point, seconds)

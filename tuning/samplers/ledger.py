@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -44,6 +45,13 @@ class Ledger:
         points: list[int] = []
         while len(points) < count and (point := self.draw()) is not None:
             points.append(self.take(point))
+        return points
+
+    def take_each(self, propose: Callable[[], int], count: int) -> list[int]:
+        """Up to ``count`` points that ``propose`` gives one by one, each taken before it is asked for the next."""
+        points: list[int] = []
+        while len(points) < count and self.left:
+            points.append(self.take(propose()))
         return points
 
     def tell(self, point: int, seconds: float | None) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.convolution import Pixels, winograd_pixels
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
+from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
@@ -32,16 +31,9 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 
 def problem(kernel: Kernel) -> Problem:
-    """Sizes of the convolution; ``first_y``, ``first_x``: the pixel that the first tap of the first output reads."""
-    body, form = kernel.body, winograd_pixels(kernel)
-    assert isinstance(body, Contraction)
+    form = winograd_pixels(kernel)
     assert isinstance(form, Pixels), form
-    images, height, width, depth = form.image
-    return {
-        "images": images, "height": height, "width": width, "depth": depth,
-        "out_y": form.out[0], "out_x": form.out[1], "first_y": form.first[0], "first_x": form.first[1],
-        "n": math.prod(v.extent for v in body.n),
-    }  # fmt: skip
+    return winograd_sizes(kernel, form)
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
