@@ -1,4 +1,4 @@
-"""The ONNX frontend: ``load``, ``check`` and ``deciding_inputs``. One file an area of operators."""
+"""The ONNX frontend: ``load``, ``check``, ``deciding_inputs`` and ``declared_shapes``. One file an area of operators."""
 
 from gpucomp.frontend.onnx import (  # each registers its translators
     control,
@@ -15,12 +15,13 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     scatter,
     signal,
 )
-from gpucomp.frontend.onnx.loader import check, deciding_inputs, load
+from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load
 
 __all__ = [
     "check",
     "control",
     "deciding_inputs",
+    "declared_shapes",
     "elementwise",
     "generate",
     "load",
