@@ -11,7 +11,7 @@ from bench.models import MODELS
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.kernel import Attention, Contraction, Kernel
 
-MOST_WORK = 1 << 25  # points of a kernel that is played at its exact shape
+MOST_WORK = 1 << 29  # multiply-adds of a kernel that is played at its exact shape: minutes on matrix units
 
 
 def dtype_of(kernel: Kernel) -> str:
