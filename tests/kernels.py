@@ -273,7 +273,9 @@ def average_pool(
         count = count * cast(call("min", first + size, extent) - call("max", first, 0), F32)
     acc = hole("acc", F32)
     params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)), TensorType(F32, (n, oh, ow, c)))
-    stores = tuple(Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc)))
+    stores = tuple(
+        Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc))
+    )
     domain, axes = (tuple(v for v in vs if isinstance(v, Var)) for vs in (to, taps))
     return Kernel("pool", params, 2, Window(domain, axes, "sum", value, acc), stores, label="average pool")
 
