@@ -124,7 +124,28 @@ class Attention:
         return self.batch + self.rows + self.values
 
 
-Body = Loops | Contraction | Rowwise | Window | Attention
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """``acc[rows, axis] = op over all j <= axis of value[rows, j]``, seen by stores as the hole ``acc``.
+
+    ``exclusive`` leaves ``j = axis`` out, ``reverse`` runs from the end: over ``j >= axis``. ``value`` is of
+    ``acc.dtype``. ``op`` is ``sum``, ``prod``, ``max`` or ``min``; of nothing it gives its identity.
+    """
+
+    rows: tuple[Var, ...]
+    axis: Var
+    op: str
+    value: Expr
+    acc: Hole
+    exclusive: bool = False
+    reverse: bool = False
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return (*self.rows, self.axis)
+
+
+Body = Loops | Contraction | Rowwise | Window | Attention | Scan
 
 
 def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
@@ -136,7 +157,7 @@ def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
             return replace(body, q=change(body.q), k=change(body.k), v=change(body.v), score=change(body.score))
         case Rowwise():
             return replace(body, statistics=tuple(replace(s, value=change(s.value)) for s in body.statistics))
-        case Window():
+        case Window() | Scan():
             return replace(body, value=change(body.value))
         case Loops():
             return body
@@ -178,7 +199,7 @@ class Kernel:
                 parts += [a, b]
             case Rowwise(statistics=statistics):
                 parts += [s.value for s in statistics]
-            case Window(value=value):
+            case Window(value=value) | Scan(value=value):
                 parts.append(value)
             case Attention(q=q, k=k, v=v, score=score):
                 parts += [q, k, v, score]
@@ -210,6 +231,10 @@ def format_kernel(kernel: Kernel) -> str:
         case Window() as w:
             lines.append(f"  for {_axes(w.domain)} | window {_axes(w.window)}")
             lines.append(f"  {w.acc.name}: {w.acc.dtype} = {w.op} {format_expr(w.value)}")
+        case Scan() as s:
+            kind = f"{'exclusive ' if s.exclusive else ''}{'reverse ' if s.reverse else ''}{s.op}"
+            lines.append(f"  rows {_axes(s.rows)} | axis {_axes((s.axis,))}")
+            lines.append(f"  {s.acc.name}: {s.acc.dtype} = running {kind} {format_expr(s.value)}")
         case Attention() as t:
             axes = {"batch": t.batch, "rows": t.rows, "cols": t.cols, "depth": t.depth, "values": t.values}
             lines.append("  " + " | ".join(f"{name} {_axes(found)}" for name, found in axes.items()))

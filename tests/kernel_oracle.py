@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, Reduce, Var, reduce
-from gpucomp.expr.evaluate import evaluate, grid_of
+from gpucomp.expr.core import Expr, Reduce, Var, identity_of, reduce
+from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Store, Window
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
@@ -35,6 +35,11 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
             _rowwise(kernel, r, inputs, outputs)
+        case Scan() as s:
+            bound = dict(grid_of(s.domain))
+            bound[s.acc] = _running(s, inputs)
+            for store in kernel.stores:
+                _scatter(store, bound, inputs, outputs, kernel.inputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
 
@@ -62,6 +67,21 @@ def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], ou
     bound[body.acc] = means.astype(np.float32).reshape([a.extent for a in body.domain])
     for store in kernel.stores:
         _scatter(store, bound, inputs, outputs, kernel.inputs)
+
+
+def _running(body: Scan, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Every running value, element by element from the first; floats in f64."""
+    shape = tuple(v.extent for v in body.domain)
+    values = np.broadcast_to(evaluate(body.value, inputs, grid_of(body.domain)), shape)
+    wide = np.moveaxis(values.astype(np.float64) if body.acc.dtype.is_float else values, -1, 0)
+    found = np.empty_like(wide)
+    total = np.full(wide.shape[1:], identity_of(body.op, body.acc.dtype)).astype(wide.dtype)
+    with np.errstate(all="ignore"):
+        for i in reversed(range(shape[-1])) if body.reverse else range(shape[-1]):
+            after = REDUCE[body.op](total, wide[i])
+            found[i] = total if body.exclusive else after
+            total = after
+        return np.moveaxis(found, 0, -1).astype(body.acc.dtype.numpy)
 
 
 def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

@@ -26,7 +26,8 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Statistic, Store, Window
+from gpucomp.ops.registry import accumulator
 
 
 def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:
@@ -226,6 +227,26 @@ def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype
     body = Rowwise((r,), (c,), (Statistic(total, op, x),), frozenset({0}))
     params = (TensorType(dtype, (cols, rows) if rows_inside else (rows, cols)), TensorType(dtype, (rows,)))
     return Kernel("reduce", params, 1, body, (Store(1, (r,), total),), label=f"{op} over {cols}")
+
+
+def scan(
+    op: str,
+    rows: int,
+    cols: int,
+    *,
+    rows_inside: bool = False,
+    dtype: DType = F32,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Kernel:
+    """Twice the running ``op`` along x[rows, cols], or along the first axis of x[cols, rows], plus another tensor."""
+    r, c = var("r", rows), var("c", cols)
+    at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
+    acc = accumulator(dtype) if op in {"sum", "prod"} else dtype
+    running = hole("acc", acc)
+    body = Scan((r,), c, op, cast(load(0, at, dtype), acc), running, exclusive, reverse)
+    value = cast(running, dtype) * 2 + load(1, at, dtype)
+    return Kernel("scan", (TensorType(dtype, shape),) * 3, 1, body, (Store(2, at, value),), label=f"running {op}")
 
 
 def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:

@@ -10,7 +10,7 @@ import opencl_device
 import pytest
 from jinja2 import UndefinedError
 from jinja2.runtime import Macro
-from kernels import add_relu, conv, matmul, max_pool, padded, reduction, softmax, transposed
+from kernels import add_relu, conv, matmul, max_pool, padded, reduction, scan, softmax, transposed
 
 from gpucomp.codegen.dialect import DIALECTS
 from gpucomp.codegen.families import family_of
@@ -30,6 +30,7 @@ KERNELS = {
     "contraction": matmul(5, 7, 11),
     "rowwise": softmax(4, 19),
     "pool": max_pool((1, 7, 5, 4), 3, 2, 1),
+    "scan": scan("sum", 4, 19),
 }
 
 
