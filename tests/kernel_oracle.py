@@ -10,7 +10,7 @@ import numpy as np
 from gpucomp.expr.core import Expr, Reduce, Var, identity_of, reduce
 from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
@@ -38,6 +38,11 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
         case Scan() as s:
             bound = dict(grid_of(s.domain))
             bound[s.acc] = _running(s, inputs)
+            for store in kernel.stores:
+                _scatter(store, bound, inputs, outputs, kernel.inputs)
+        case Scatter() as x:
+            bound = dict(grid_of(x.domain))
+            bound[x.acc] = _changed(x, inputs)
             for store in kernel.stores:
                 _scatter(store, bound, inputs, outputs, kernel.inputs)
         case Attention() as t:
@@ -82,6 +87,24 @@ def _running(body: Scan, inputs: Sequence[np.ndarray]) -> np.ndarray:
             found[i] = total if body.exclusive else after
             total = after
         return np.moveaxis(found, 0, -1).astype(body.acc.dtype.numpy)
+
+
+def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Every element, update after update, line after line."""
+    shape = tuple(v.extent for v in body.domain)
+    result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
+    for line in np.ndindex(*(v.extent for v in body.lines)):
+        bound = {v: np.asarray(k) for v, k in zip(body.lines, line, strict=True)}
+        if not evaluate(body.guard, inputs, bound):
+            continue
+        for number in np.ndindex(*(v.extent for v in body.updates)):
+            bound |= {v: np.asarray(k) for v, k in zip(body.updates, number, strict=True)}
+            at = [int(evaluate(e, inputs, bound)) for e in body.found]
+            inside = all(0 <= a < v.extent for a, v in zip(at, body.places, strict=True))
+            if inside and evaluate(body.where, inputs, bound):
+                bound[body.acc] = result[(*line, *at)]
+                result[(*line, *at)] = evaluate(body.after, inputs, bound)
+    return result
 
 
 def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

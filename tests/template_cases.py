@@ -15,6 +15,7 @@ from kernels import (
     padded,
     reduction,
     scan,
+    scatter,
     softmax,
     transposed,
 )
@@ -108,8 +109,17 @@ SCAN = {
     "i64": scan("sum", 3, 19, dtype=I64),
     "empty": scan("sum", 0, 5),
 }
+SCATTER = {
+    "slices": scatter((7, 24), (13, 1), "add"),
+    "one_by_one": scatter((5, 7), (3, 11, 2), "mul"),
+    "columns": scatter((17, 5), (9, 3), axis=0),
+    "rows": scatter((3, 37), (2, 19), "max", axis=1, dtype=I32),
+    "f16": scatter((9, 16), (4, 1), dtype=F16),
+    "flat": scatter((131,), (41, 1), "add"),
+    "bool": scatter((5, 3), (2, 3), axis=0, dtype=BOOL),
+}
 FAMILIES = {"loops": LOOPS, "contraction": CONTRACTION, "rowwise": ROWWISE, "pool": POOL, "attention": ATTENTION,
-            "scan": SCAN}  # fmt: skip
+            "scan": SCAN, "scatter": SCATTER}  # fmt: skip
 CASES = {f"{family}-{name}": kernel for family, cases in FAMILIES.items() for name, kernel in cases.items()}
 
 SMALLEST = Limits(threads=64, shared_bytes=8192, warp=8, registers=64, units=1, vector_bytes=16, subgroups=False)
