@@ -100,7 +100,7 @@ def is_ordered(block: str) -> bool:
     return "data race at global memory" in block and len(lines) == len(scratch) == 2
 
 
-@pytest.mark.parametrize("family", ["loops", "rowwise", "pool"])
+@pytest.mark.parametrize("family", ["loops", "rowwise", "pool", "scan", "scatter"])
 def test_every_schedule_keeps_to_its_memory(family, tmp_path):
     assert findings(simple_jobs(family), tmp_path) == []
 
