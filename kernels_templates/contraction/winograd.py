@@ -175,7 +175,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if not lines_at_once(s):
-        share = "half of one" if d.by_lines else "one"
+        share = "two lines of one" if d.by_lines else "one"
         yield f"{d.patches} blocks of a channel to transform, {d.threads} work-items take {share} each"
     if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or d.products % d.filter_step:
         yield f"{d.threads} work-items cannot share filters of {s.channels} x {s.columns} evenly"
@@ -222,9 +222,7 @@ TILES = (  # from large to small
     (2, 32, 16, 8, 2, 4, 4, 1),
     (2, 32, 16, 4, 2, 4, 4, 2),
     (2, 32, 16, 4, 2, 4, 4, 1),
-    (4, 64, 8, 4, 6, 4, 4, 1),
     (4, 32, 16, 4, 6, 4, 4, 1),
-    (4, 32, 8, 4, 6, 4, 4, 1),
     (4, 64, 8, 4, 6, 4, 2, 1),
     (4, 32, 8, 4, 6, 4, 2, 1),
 )
@@ -236,6 +234,7 @@ TRANSFORM_MACS = {2: 120, 4: 324}
 OUT_MACS = {2: 40, 4: 120}
 LINE_MACS = 80  # a work-item's line of sums of a run of four columns: its outputs, and four stores
 MOST_SPLIT_SUMS = 96
+LOSS = {2: 1.0, 4: 1.1}  # F(4, 3) has three times the error of F(2, 3): it has to be worth it
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -246,7 +245,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
     candidates = [s for s in candidates if s["splits"] == 1 or s["positions"] * s["reg_n"] * s["reg_b"] <= MOST_SPLIT_SUMS]
     legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+    return min(legal or candidates[-1:], key=lambda s: LOSS[s["outputs"]] * cycles(SimpleNamespace(**s), p, limits))
 
 
 def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
@@ -276,14 +275,19 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
 
 
+PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, that transform a block of a channel
+OUTPUT_ADDS = 8  # that make an output of what was added up
+
+
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     """A work-group's share of the channels for its tile; partial sums go to the workspace and back."""
     d = SimpleNamespace(**derive(s, p))
     stage = d.products * s.channels * 4 * (s.blocks + s.columns)
-    sums = s.blocks * s.outputs**2 * s.columns * 4
+    outputs = s.blocks * s.outputs**2 * s.columns
+    channel = d.products * s.blocks * s.columns + s.blocks * PATCH_ADDS[s.outputs]
     return Work(
-        macs=float(d.products * s.blocks * s.columns * s.channels * d.tiles_per_split),
-        cache_bytes=float(d.tiles_per_split * stage + (3 if s.splits > 1 else 1) * sums),
+        macs=float(d.tiles_per_split * s.channels * channel + outputs * OUTPUT_ADDS),
+        cache_bytes=float(d.tiles_per_split * stage + (3 if s.splits > 1 else 1) * outputs * 4),
         steps=1 + d.tiles_per_split,
         extra_us=SPLIT_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0,
     )

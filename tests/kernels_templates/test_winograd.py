@@ -121,7 +121,8 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
 
 
 @pytest.mark.parametrize("name", ["two stages", "no padding, columns one by one, a tail of channels",
-                                  "splits of two stages, one with nothing", "into a part of a Concat"])  # fmt: skip
+                                  "splits of two stages, one with nothing", "into a part of a Concat",
+                                  "4: odd sizes, two images", "4: splits of four columns, one with nothing"])  # fmt: skip
 def test_opencl_text_gives_numpy_s_answer(name):
     kernel, schedule = CASES[name]
     ready, arrays = compiled(constant(kernel), schedule, random_inputs(kernel))
@@ -132,8 +133,9 @@ def test_opencl_text_gives_numpy_s_answer(name):
     assert error_of(kernel, opencl_device.run(ready, source, arrays)[0]) < bound_of(kernel, schedule)
 
 
-def test_no_two_threads_race():
-    kernel, schedule = conv((1, 3, 3, 12), 18, (3, 3), pad=1), FEW | {"splits": 2, "stages": 2}
+@pytest.mark.parametrize("schedule", [FEW | {"splits": 2, "stages": 2}, FOUR | {"splits": 2, "blocks": 8, "reg_b": 2}])
+def test_no_two_threads_race(schedule):
+    kernel = conv((1, 3, 3, 12), 18, (3, 3), pad=1)
     source = source_of(kernel, schedule)
     (built,) = compile_many([(source.text, source.name)], sanitizer="thread")
 
@@ -141,18 +143,20 @@ def test_no_two_threads_race():
 
 
 def test_the_error_of_deep_sums_is_no_larger_than_that_of_direct_ones():
+    """Of F(2, 3). That of F(4, 3) is three times as large, as its bound says."""
     kernel = conv((1, 6, 6, 128), 16, (3, 3))  # without the border, where direct sums have fewer terms
-    source = source_of(kernel, FEW)
-    (built,) = compile_many([(source.text, source.name)])
+    sources = [source_of(kernel, FEW), source_of(kernel, FOUR, "k1")]
+    built, four = compile_many([(s.text, s.name) for s in sources])
     pixels, filters, bias, residual = random_inputs(kernel)
     direct = np.zeros((1, 4, 4, 16), np.float32)
     for r, s, c in np.ndindex(3, 3, 128):
         direct += pixels[:, r : r + 4, s : s + 4, c, None] * filters[r, s, c]
     direct = np.maximum(direct + bias + residual, 0)
 
-    found = error_of(kernel, launch(kernel, FEW, source, built))
+    found = error_of(kernel, launch(kernel, FEW, sources[0], built))
 
     assert 0 < found < error_of(kernel, direct) < 1e-6
+    assert found < error_of(kernel, launch(kernel, FOUR, sources[1], four)) < bound_of(kernel, FOUR)
 
 
 ROWS = "    #pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      {\n        const float d0 = tile_v"
@@ -250,6 +254,10 @@ PROBLEM = FAMILY.problem(constant(ODD))
         ({"channels": 8}, {"shared_bytes": 16384}, "26624 B of shared memory, the device has 16384 B"),
         ({"channels": 8, "stages": 2}, {"shared_bytes": 1 << 20}, "53248 B of shared memory in arrays of fixed size"),
         ({}, {"registers": 96}, "about 108 registers"),
+        ({"positions": 6}, {}, "positions=6 is no part of a line of F(2, 3)'s positions"),
+        ({"outputs": 4}, {}, "the outputs of F(4, 3) are made of whole lines, positions=6"),
+        (FOUR | {"columns": 16, "blocks": 8}, {}, "32 blocks of a channel to transform, 48 work-items take two lines"),
+        (FOUR | {"columns": 64}, {}, "about 178 registers per work-item, 384 of them may have 170"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_reason(change, limits, reason):
@@ -327,6 +335,24 @@ def test_it_is_chosen_for_strict_f32_where_its_model_says_that_it_wins(arch):
     assert engine(layer) == "winograd"
     assert engine(with_math(layer, "3xtf32")) != "winograd"
     assert engine(constant(conv((1, 28, 28, 128), 128, (3, 3), pad=1, stride=2))) == "simt"
+
+
+@pytest.mark.parametrize("target", [*map(cuda.manifest, nvrtc.ARCHITECTURES), opencl.manifest("generic"),
+                                    opencl.manifest("amd")], ids=lambda t: t.name)  # fmt: skip
+@pytest.mark.parametrize(
+    ("side", "channels", "outputs"),
+    [
+        (112, 128, 4),
+        (224, 64, 4),
+        (7, 512, 2),  # blocks of four reach a row and a column past the end: 64 outputs for 49
+        (5, 256, 2),
+        (1, 512, 2),
+    ],
+)
+def test_larger_blocks_are_chosen_where_they_are_not_mostly_padding(target, side, channels, outputs):
+    problem = FAMILY.problem(constant(conv((1, side, side, channels), channels, (3, 3), pad=1)))
+
+    assert FAMILY.default(SimpleNamespace(**problem), target.limits)["outputs"] == outputs
 
 
 def test_a_cpu_behind_opencl_keeps_to_vectors():
