@@ -112,6 +112,10 @@ def test_every_contraction_keeps_to_its_memory_and_meets_at_every_barrier(part, 
 
 WINDOW = {"threads": 32, "vector": 2, "tile_y": 2, "tile_x": 2, "unroll": 1}
 ATTENTION = {"tile_m": 4, "tile_n": 4, "reg_m": 2, "row_items": 4, "splits": 1, "vector": 1}
+WINOGRAD = {
+    "outputs": 2, "columns": 16, "blocks": 8, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
+}  # fmt: skip
+FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "columns": 32, "reg_b": 2}
 ENGINES = [
     ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4}),
     ("tiny-depthwise", "depthwise", WINDOW | {"tile_y": 1, "unroll": 0}),
@@ -121,6 +125,10 @@ ENGINES = [
     ("tiny-attention", "attention/simt", ATTENTION),
     ("tiny-attention", "attention/simt", ATTENTION | {"tile_n": 2, "reg_m": 1, "row_items": 4}),
     ("tiny-attention_causal", "attention/simt", ATTENTION | {"splits": 2, "tile_n": 2}),
+    ("filters", "contraction/winograd", WINOGRAD | {"stages": 2}),
+    ("filters", "contraction/winograd", WINOGRAD | {"positions": 4, "reg_b": 2}),
+    ("filters", "contraction/winograd", FOUR),
+    ("filters", "contraction/winograd", FOUR | {"splits": 2}),
 ]
 
 
