@@ -89,12 +89,13 @@ def mma_hooks(
         "index": printer.dialect.index_type(largest),
         "acc_type": acc_type,
         "zero": printer.dialect.literal(0, body.acc.dtype),
-        "multiply": _function(a_type, b_type),
+        "multiply": multiply_function(a_type, b_type),
         "rounds": a_type is F32,
     }
 
 
-def _function(a: DType, b: DType) -> str:
+def multiply_function(a: DType, b: DType) -> str:
+    """The prelude's function that multiplies fragments of ``a`` by those of ``b``."""
     if a in FUNCTIONS:
         return FUNCTIONS[a]
     signs = ", ".join("true" if t is I8 else "false" for t in (a, b))

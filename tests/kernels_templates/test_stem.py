@@ -1,0 +1,154 @@
+"""Convolutions of few channels: numpy's answer in every thread order, edges, odd sizes, seeded mistakes, refusals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cuda_on_cpu.harness import ORDERS, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import conv, into_part, random_inputs
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.expr.core import Load, cast, load, transform
+from gpucomp.ir.types import BF16, F16, F32, U8, TensorType
+from gpucomp.packing import pack, packed_constant
+from gpucomp.targets import cuda
+
+MMA = FAMILIES["contraction/stem_mma"]
+SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")
+SMALL = {"tile_y": 2, "tile_x": 8, "warp_n": 8, "warps_m": 1, "warps_n": 1}
+
+
+def stem(image, out_channels, window, *, planar=True, source=F32, math="strict", **options):
+    """``conv`` of constant filters over an image [N, C, H, W] (``planar``) of ``source``, rounded to the filters' type."""
+    kernel = conv(image, out_channels, window, **options)
+    n, h, w, c = image
+
+    def read(node):
+        if not isinstance(node, Load) or node.source != 0:
+            return None
+        b, y, x, channel = node.index
+        value = load(0, (b, channel, y, x) if planar else node.index, source)
+        return value if source is node.dtype else cast(value, node.dtype)
+
+    params = (TensorType(source, (n, c, h, w) if planar else image), *kernel.params[1:])
+    body = replace(kernel.body, a=transform(kernel.body.a, read), math=math)
+    return replace(kernel, params=params, body=body, constants=frozenset({1}))
+
+
+def tile(**changes):
+    return SMALL | changes
+
+
+# what the engine can do: derived sizes that prove it, kernel, schedule, target
+MMA_CASES = {
+    "7 x 7 by 2": ({"group": 4, "shift": 1, "depth": 4, "pairs": 2},
+                   stem((1, 19, 20, 3), 20, (7, 7), stride=2, pad=3, dtype=F16), tile(warps_m=1, warp_n=16), SM_80),
+    "3 x 3 by 2, odd width": ({"group": 1, "pairs": 1},
+                              stem((2, 9, 13, 3), 17, (3, 3), stride=2, pad=1, dtype=F16), tile(tile_y=4, warps_m=2), SM_80),
+    "3 x 3 by 1": ({"depth": 8, "pairs": 2}, stem((1, 7, 12, 3), 24, (3, 3), pad=1, dtype=F16),
+                   tile(tile_x=16, warps_m=2, warps_n=2), SM_80),
+    "no padding": ({"first_x": 0, "shift": 0}, stem((1, 11, 18, 3), 9, (3, 5), stride=2, dtype=F16), tile(), SM_80),
+    "one channel": ({"channels": 1, "depth": 8}, stem((1, 10, 8, 1), 6, (5, 5), dtype=F16), tile(), SM_80),
+    "two channels": ({"channels": 2, "depth": 4}, stem((3, 6, 8, 2), 8, (4, 2), stride=2, pad=1, dtype=F16), tile(), SM_80),
+    "five channels": ({"channels": 5, "depth": 8}, stem((1, 7, 12, 5), 16, (3, 3), pad=2, dtype=F16), tile(), SM_80),
+    "channels last": ({"planar": 0, "group": 4}, stem((1, 9, 12, 3), 16, (3, 3), stride=2, pad=1, dtype=F16, planar=False),
+                      tile(), SM_80),
+    "channels last in f16": ({"planar": 0, "group": 8, "shift": 6},
+                             stem((1, 5, 16, 3), 16, (5, 5), stride=2, pad=2, dtype=F16, planar=False, source=F16), tile(), SM_80),
+    "bytes": ({"image_bytes": 1, "group": 8}, stem((1, 5, 16, 3), 8, (3, 3), stride=2, pad=1, dtype=F16, source=U8),
+              tile(), SM_80),
+    "patches": ({"taps_x": 4, "shift": 0}, stem((2, 16, 12, 3), 24, (4, 4), stride=4, dtype=F16), tile(tile_y=8, warps_m=2), SM_80),
+    "bf16": ({"element_bytes": 2}, stem((1, 9, 16, 3), 40, (3, 3), stride=2, pad=1, dtype=BF16),
+             tile(tile_y=4, warp_n=32, warps_m=2, warps_n=1), SM_80),
+    "tf32": ({"products": 1, "depth": 4}, stem((1, 9, 16, 3), 12, (3, 3), stride=2, pad=1, math="tf32"), tile(), SM_80),
+    "3xtf32": ({"products": 3, "depth": 8}, stem((1, 9, 16, 6), 12, (3, 3), stride=1, pad=1, math="3xtf32"),
+               tile(tile_y=8, warps_m=2), SM_80),
+    "without async copies": ({"tiles_n": 2}, stem((1, 9, 16, 3), 12, (3, 3), stride=2, pad=1, dtype=F16), tile(), SM_75),
+    "into a part of a Concat": ({"out_wide": 8}, into_part(stem((1, 8, 8, 3), 16, (3, 3), stride=2, pad=1, dtype=F16), 3, 8, 16),
+                                tile(warp_n=16), SM_80),
+    "one row of outputs": ({"out_y": 1}, stem((1, 3, 24, 3), 8, (3, 3), stride=2, dtype=F16), tile(tile_y=1, tile_x=16), SM_80),
+    "four blocks a warp": ({"blocks_m": 4, "blocks_n": 8}, stem((1, 17, 32, 3), 70, (7, 7), stride=2, pad=3, dtype=F16),
+                           {"tile_y": 8, "tile_x": 16, "warp_n": 64, "warps_m": 2, "warps_n": 1}, SM_80),
+}  # fmt: skip
+
+
+def compiled(family, kernel, schedule, inputs):
+    """The kernel with its filters laid out, and its inputs."""
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel))
+    made = pack(kernel, family.packing(kernel, s, p))
+    return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
+
+
+def source_of(family, kernel, schedule, target, name="k0"):
+    return render(compiled(family, kernel, schedule, random_inputs(kernel))[0], schedule, target, name, family)
+
+
+def launch(family, kernel, schedule, source, built, inputs, order="forward"):
+    ready, arrays = compiled(family, kernel, schedule, inputs)
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in ready.params[ready.inputs :]]
+    g = source.geometry
+    args = [*map(np.ascontiguousarray, arrays), *outputs]
+    built.run(g.groups, g.items, args, order=order, seed=5, dynamic_shared=g.dynamic_shared_bytes)
+    return outputs
+
+
+def rounded_to_tf32(x):
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def assert_right(kernel, outputs, inputs):
+    """tf32 rounds the two operands and is exact from there; f16 and bf16 round the image."""
+    narrow = kernel.params[1].dtype
+    if kernel.body.math == "tf32":
+        inputs = [*map(rounded_to_tf32, inputs[:2]), *inputs[2:]]
+    elif inputs[0].dtype == np.float32 and narrow is not F32:
+        inputs = [inputs[0].astype(narrow.numpy).astype(np.float32), *inputs[1:]]
+    terms = math.prod(v.extent for v in kernel.body.k)
+    for actual, right in zip(outputs, expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=terms)
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {name: source_of(MMA, *MMA_CASES[name][1:], name=f"k{i}") for i, name in enumerate(MMA_CASES)}
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(MMA_CASES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", MMA_CASES)
+def test_matrix_units_give_numpy_s_answer_in_any_thread_order(name, built):
+    proof, kernel, schedule, target = MMA_CASES[name]
+    assert MMA.accepts(kernel, target.features) == ""
+    problem = MMA.problem(kernel)
+    sizes = {**problem, **MMA.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    assert {k: sizes[k] for k in proof} == proof
+    inputs = random_inputs(kernel)
+
+    results = [launch(MMA, kernel, schedule, *built[name], inputs, order) for order in ORDERS]
+
+    assert_right(kernel, results[0], inputs)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0][0], other[0])
+
+
+def test_a_pixel_that_is_no_number_spoils_only_the_outputs_that_read_it(built):
+    _, kernel, schedule, _ = MMA_CASES["7 x 7 by 2"]
+    inputs = random_inputs(kernel)
+    inputs[0][0, 1, 9, 10] = np.nan
+    inputs[0][0, 2, 4, 15] = np.inf
+
+    (found,) = launch(MMA, kernel, schedule, *built["7 x 7 by 2"], inputs)
+
+    reached = np.zeros(found.shape, bool)
+    for y, x in ((9, 10), (4, 15)):
+        for oy, ox in np.ndindex(found.shape[1:3]):
+            reached[0, oy, ox] |= 0 <= y - (2 * oy - 3) < 7 and 0 <= x - (2 * ox - 3) < 7
+    assert np.isfinite(found[~reached].astype(np.float32)).all()
+    assert not np.isfinite(found[0, 5, 6].astype(np.float32)).all()
