@@ -13,7 +13,7 @@ from pathlib import Path
 
 import opencl_device
 from kernel_oracle import expected
-from kernels import attention, conv, depthwise, matmul, random_inputs, transposed
+from kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed
 from template_cases import CASES
 from tolerance import assert_matches
 
@@ -22,6 +22,8 @@ from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import BF16, F16, F64, I32
 from gpucomp.kernel import Kernel
+from gpucomp.packing import pack
+from gpucomp.schedule.space import Digit, Packing
 from gpucomp.targets import opencl
 
 TINY = {
@@ -48,7 +50,14 @@ TINY = {
     "attention": attention(5, 6, 4, 3, heads=1, mask="bool"),
     "attention_causal": attention(5, 5, 4, 4, heads=1, causal=0, residual=True),
 }
-KERNELS: dict[str, Kernel] = CASES | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
+# their filters as the engine has them: taps, then columns filled up to those of a tile
+STEMS = {
+    "stem-planar": pack(stem((1, 5, 8, 3), 7, (3, 3), stride=2, pad=1),
+                        Packing("b", (Digit("k", 1, 27), Digit("span", 1, 8)))).kernel,
+    "stem-channels-last": pack(stem((2, 5, 6, 2), 7, (3, 2), pad=1, planar=False),
+                               Packing("b", (Digit("k", 1, 12), Digit("span", 1, 8)))).kernel,
+}  # fmt: skip
+KERNELS: dict[str, Kernel] = CASES | STEMS | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
 # its simulator takes any schedule; f64 is what it says of itself
 TARGET = replace(opencl.manifest("generic"), features=frozenset({"fp64"}))
 

@@ -90,7 +90,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "pairs": pairs,
         "chunks": p.taps_y * pairs * 2,
         "filled_x": taps_x,
-        "rows_written": max(1, min(p.taps_y, WRITTEN_STEPS // pairs)),
+        "rows_written": 1 if p.products > 1 else max(1, min(p.taps_y, WRITTEN_STEPS // pairs)),
         **image,
         "image_bytes_shared": image["rows"] * image["columns"] * depth * p.element_bytes,
         "tiles_n": tiles_n,
@@ -109,11 +109,14 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Sums, the fragments of two steps (of 3xtf32 both halves of them, and sums apart), and the rest; or, before that,
-    the groups of pixels that are read together."""
+    """Sums, the fragments of two steps, and the rest; or, before that, the groups of pixels that are read together.
+
+    3xtf32 splits the fragments of ``b`` and one block of ``a``, adds up apart from the sums, and ptxas splits those of
+    later steps of a row early.
+    """
     d = SimpleNamespace(**derive(s, p))
     fragments = 2 * (4 * d.blocks_m + 2 * d.blocks_n)
-    apart = 4 * d.blocks_n + 12 + fragments if p.products == 3 else 0
+    apart = 4 * d.blocks_n + 12 + fragments * min(d.pairs, 4) if p.products == 3 else 0
     read = min(4, d.load_trips) * p.channels * p.group * p.image_bytes // 4 + p.group * p.channels
     return max(4 * d.blocks_m * d.blocks_n + fragments + apart, read) + RESERVED
 

@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import opencl_device
 import pytest
 from cuda_on_cpu.harness import ORDERS, compile_many
 from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, into_part, random_inputs
+from kernels import into_part, random_inputs, stem
 from tolerance import assert_matches
 
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
-from gpucomp.expr.core import Load, cast, load, transform
-from gpucomp.ir.types import BF16, F16, F32, U8, TensorType
+from gpucomp.ir.types import BF16, F16, F32, U8
 from gpucomp.packing import pack, packed_constant
 from gpucomp.targets import cuda
 
-MMA = FAMILIES["contraction/stem_mma"]
+MMA, SIMT = FAMILIES["contraction/stem_mma"], FAMILIES["contraction/stem_simt"]
 SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")
 SMALL = {"tile_y": 2, "tile_x": 8, "warp_n": 8, "warps_m": 1, "warps_n": 1}
-
-
-def stem(image, out_channels, window, *, planar=True, source=F32, math="strict", **options):
-    """``conv`` of constant filters over an image [N, C, H, W] (``planar``) of ``source``, rounded to the filters' type."""
-    kernel = conv(image, out_channels, window, **options)
-    n, h, w, c = image
-
-    def read(node):
-        if not isinstance(node, Load) or node.source != 0:
-            return None
-        b, y, x, channel = node.index
-        value = load(0, (b, channel, y, x) if planar else node.index, source)
-        return value if source is node.dtype else cast(value, node.dtype)
-
-    params = (TensorType(source, (n, c, h, w) if planar else image), *kernel.params[1:])
-    body = replace(kernel.body, a=transform(kernel.body.a, read), math=math)
-    return replace(kernel, params=params, body=body, constants=frozenset({1}))
 
 
 def tile(**changes):
@@ -76,6 +60,22 @@ MMA_CASES = {
     "one row of outputs": ({"out_y": 1}, stem((1, 3, 24, 3), 8, (3, 3), stride=2, dtype=F16), tile(tile_y=1, tile_x=16), SM_80),
     "four blocks a warp": ({"blocks_m": 4, "blocks_n": 8}, stem((1, 17, 32, 3), 70, (7, 7), stride=2, pad=3, dtype=F16),
                            {"tile_y": 8, "tile_x": 16, "warp_n": 64, "warps_m": 2, "warps_n": 1}, SM_80),
+}  # fmt: skip
+
+
+SIMT_SMALL = {"tile_y": 2, "tile_x": 8, "tile_n": 8, "reg_m": 2, "reg_n": 4}
+SIMT_CASES = {
+    "7 x 7 by 2": ({"group": 4, "shift": 1, "depth": 4}, stem((1, 19, 20, 3), 20, (7, 7), stride=2, pad=3),
+                   SIMT_SMALL | {"tile_n": 32, "reg_n": 8}),
+    "3 x 3 by 2, odd sizes": ({"group": 1, "out_vector": 1}, stem((2, 9, 13, 3), 17, (3, 3), stride=2, pad=1),
+                              SIMT_SMALL | {"tile_y": 4, "reg_m": 8}),
+    "3 x 3 by 1": ({"out_vector": 2}, stem((1, 7, 12, 3), 26, (3, 3), pad=1), SIMT_SMALL | {"tile_n": 16, "reg_n": 16}),
+    "no padding": ({"shift": 0}, stem((1, 11, 18, 3), 12, (3, 5), stride=2), SIMT_SMALL | {"tile_y": 1, "reg_m": 4}),
+    "one channel": ({"depth": 1}, stem((1, 10, 8, 1), 6, (5, 5)), SIMT_SMALL),
+    "two channels": ({"depth": 2}, stem((3, 6, 8, 2), 8, (4, 2), stride=2, pad=1), SIMT_SMALL | {"reg_m": 1}),
+    "five channels": ({"depth": 8}, stem((1, 7, 12, 5), 16, (3, 3), pad=2), SIMT_SMALL),
+    "channels last": ({"planar": 0, "group": 4}, stem((1, 9, 12, 3), 16, (3, 3), stride=2, pad=1, planar=False), SIMT_SMALL),
+    "f16, sums of f32": ({"image_bytes": 4}, stem((1, 9, 12, 3), 12, (3, 3), stride=2, pad=1, dtype=F16), SIMT_SMALL),
 }  # fmt: skip
 
 
@@ -152,3 +152,38 @@ def test_a_pixel_that_is_no_number_spoils_only_the_outputs_that_read_it(built):
             reached[0, oy, ox] |= 0 <= y - (2 * oy - 3) < 7 and 0 <= x - (2 * ox - 3) < 7
     assert np.isfinite(found[~reached].astype(np.float32)).all()
     assert not np.isfinite(found[0, 5, 6].astype(np.float32)).all()
+
+
+@pytest.fixture(scope="module")
+def simt_built():
+    sources = {name: source_of(SIMT, *case[1:], SM_75, name=f"k{i}") for i, (name, case) in enumerate(SIMT_CASES.items())}
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(SIMT_CASES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", SIMT_CASES)
+def test_multiply_adds_give_numpy_s_answer_in_any_thread_order(name, simt_built):
+    proof, kernel, schedule = SIMT_CASES[name]
+    assert SIMT.accepts(kernel, SM_75.features) == ""
+    problem = SIMT.problem(kernel)
+    sizes = {**problem, **SIMT.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    assert {k: sizes[k] for k in proof} == proof
+    inputs = random_inputs(kernel)
+
+    results = [launch(SIMT, kernel, schedule, *simt_built[name], inputs, order) for order in ORDERS]
+
+    assert_right(kernel, results[0], inputs)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0][0], other[0])
+
+
+@pytest.mark.parametrize("name", SIMT_CASES)
+def test_opencl_text_gives_numpy_s_answer(name):
+    _, kernel, schedule = SIMT_CASES[name]
+    inputs = random_inputs(kernel)
+    ready, arrays = compiled(SIMT, kernel, schedule, inputs)
+    source = render(ready, schedule, opencl_device.target().with_limits(warp=32), "k0", SIMT)
+    # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
+    source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
+
+    assert_right(kernel, opencl_device.run(ready, source, arrays), inputs)
