@@ -9,6 +9,7 @@ filled up with zeros to ``depth`` channels. There every tap of every output find
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
 
 MOST_CHANNELS = 8
+MOST_PATCH = 16  # taps of a window that shares no pixel with its neighbour
 PLANAR, CHANNELS_LAST = (0, 2, 3, 1), (0, 1, 2, 3)  # where a parameter has images, rows, columns, channels
 CHUNK_BYTES = 16  # of depth, as matrix units take them
 
@@ -66,6 +68,8 @@ def stem_of(kernel: Kernel) -> Stem | str:
         return f"{channels} channels of {found.dtype} are accesses of their own"
     if found.taps == 1 or found.dilations != (1, 1):
         return f"a window of {found.window}, {found.dilations} apart: taps that are neighbours are expected"
+    if found.taps > MOST_PATCH and all(map(operator.ge, found.steps, found.window)):
+        return f"windows of {found.window} that do not overlap: rows of a matrix, with nothing to share"
     if not packable(kernel, "b"):
         return "its filters are laid out when the model is compiled, and these are no constants"
     return Stem(found, planar, tuple(reversed(casts)))
