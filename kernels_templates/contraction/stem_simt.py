@@ -19,6 +19,7 @@ PARAMS = (
     Param("reg_n", (4, 8, 16), "columns of the result per work-item"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
+ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MAX_GROUPS = (1 << 31) - 1
 MOST_TAPS = 16  # of a side of the window
 RESERVED = 36  # registers for addresses, predicates and counters
@@ -65,9 +66,10 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """The image, then, at a multiple of 16 bytes, the filters."""
+    """The image and the filters; one of them may start at the next multiple of ``ALIGNMENT``."""
     d = SimpleNamespace(**derive(s, p))
-    return int(-(-d.rows * d.columns * d.depth * 4 // 16) * 16 + d.taps * s.tile_n * 4)
+    image, filters = d.rows * d.columns * d.depth * 4, d.taps * s.tile_n * 4
+    return int(-(-image // ALIGNMENT) * ALIGNMENT + filters)
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:

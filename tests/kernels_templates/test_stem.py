@@ -8,22 +8,34 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import nvrtc
 import opencl_device
 import pytest
-from cuda_on_cpu.harness import ORDERS, compile_many
+from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from cuda_on_cpu.kernel_files import broken
 from kernel_oracle import UNWRITTEN, expected
-from kernels import into_part, random_inputs, stem
+from kernels import into_part, matmul, random_inputs, stem
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F32, U8
+from gpucomp.kernels_templates.contraction import stem_mma, stem_simt
 from gpucomp.packing import pack, packed_constant
-from gpucomp.targets import cuda
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import cuda, opencl
 
 MMA, SIMT = FAMILIES["contraction/stem_mma"], FAMILIES["contraction/stem_simt"]
 SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")
 SMALL = {"tile_y": 2, "tile_x": 8, "warp_n": 8, "warps_m": 1, "warps_n": 1}
+
+
+shared_of = {"contraction/stem_mma": stem_mma.shared_bytes, "contraction/stem_simt": stem_simt.shared_bytes}
+
+
+def scaled(kernel):
+    """The image doubled on its way."""
+    return replace(kernel, body=replace(kernel.body, a=kernel.body.a * 2.0))
 
 
 def tile(**changes):
@@ -189,3 +201,147 @@ def test_opencl_text_gives_numpy_s_answer(name):
     source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
 
     assert_right(kernel, opencl_device.run(ready, source, arrays), inputs)
+
+
+# ---- mistakes ----
+
+MISTAKES = {  # what is wrong: engine, case, text, instead
+    "a pixel right of the image": (MMA, "7 x 7 by 2", "e5 < 20", "e5 < 24"),
+    "a pixel left of the image": (MMA, "7 x 7 by 2", "0 <= e5", "-4 <= e5"),
+    "a pixel above the image": (MMA, "7 x 7 by 2", "0 <= e0", "-1 <= e0"),
+    "a pixel below the image": (SIMT, "3 x 3 by 2, odd sizes", "e0 < 9", "e0 < 10"),
+    "groups not aligned": (MMA, "7 x 7 by 2", "* 4 + 1) * 4;", "* 4 + 2) * 4;"),
+    "channels of planes": (MMA, "channels last", "pixels[i * 3 + c]", "pixels[c * 4 + i]"),
+    "outputs past the end": (MMA, "7 x 7 by 2", " && out_x < 10", ""),
+    "filters of the tile before": (MMA, "7 x 7 by 2", "+ first_column + number % 16", "+ number % 16"),
+    "no wait for the filters": (MMA, "7 x 7 by 2", "gc_cp_async_wait<0>();", ""),
+    "no barrier before the products": (SIMT, "7 x 7 by 2", "__syncthreads();", ""),
+    "a tap twice": (SIMT, "7 x 7 by 2", "r * 24 + s)", "r * 24)"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mistaken():
+    sources = {}
+    for number, (name, (family, case, old, new)) in enumerate(MISTAKES.items()):
+        found = MMA_CASES[case][1:] if family is MMA else (*SIMT_CASES[case][1:], SM_75)
+        source = source_of(family, *found, name=f"k{number}")
+        sources[name] = replace(source, text=broken(source.text, replace=old, by=new))
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(MISTAKES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_show(name, mistaken):
+    family, case, _, _ = MISTAKES[name]
+    kernel, schedule = (MMA_CASES if family is MMA else SIMT_CASES)[case][1:3]
+    inputs = random_inputs(kernel)
+    with pytest.raises((CudaOnCpuError, RaceError, AssertionError)):  # noqa: PT012
+        for order in ORDERS:
+            assert_right(kernel, launch(family, kernel, schedule, *mistaken[name], inputs, order), inputs)
+
+
+def test_no_two_threads_race_and_a_missing_barrier_is_seen():
+    _, kernel, schedule, target = MMA_CASES["patches"]
+    source, inputs = source_of(MMA, kernel, schedule, target), random_inputs(kernel)
+    early = broken(source.text, replace="__syncthreads();  // shared memory is free")
+    right, wrong = compile_many([(source.text, "k0"), (early, "k0")], sanitizer="thread")
+
+    launch(MMA, kernel, schedule, source, right, inputs)
+    with pytest.raises(RaceError):
+        launch(MMA, kernel, schedule, source, wrong, inputs)
+
+
+# ---- the space ----
+
+REFUSED = {  # kernel, and why it is none
+    "eight f16 side by side": (stem((1, 9, 9, 8), 8, (3, 3), dtype=F16, source=F16, planar=False), "of their own"),
+    "nine channels": (stem((1, 9, 9, 9), 8, (3, 3), dtype=F16), "of their own"),
+    "a single tap": (stem((1, 9, 9, 3), 8, (1, 1), dtype=F16), "a window of (1, 1)"),
+    "taps that are no neighbours": (stem((1, 9, 9, 3), 8, (3, 3), dilation=2, dtype=F16), "2) apart"),
+    "large patches": (stem((1, 16, 16, 3), 8, (8, 8), stride=8, dtype=F16), "that do not overlap"),
+    "filters that are computed": (replace(stem((1, 9, 9, 3), 8, (3, 3), dtype=F16), constants=frozenset()), "no constants"),
+    "pixels that are computed": (scaled(stem((1, 9, 9, 3), 8, (3, 3), math="tf32")), "a is computed"),
+    "a wide window": (stem((1, 20, 9, 3), 8, (17, 3), dtype=F16), "at most 16 taps"),
+    "a product of matrices": (replace(matmul(9, 8, 16, dtype=F16), constants=frozenset({1})), "a is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_convolution_of_few_channels_is_refused_by_both(name):
+    kernel, reason = REFUSED[name]
+
+    assert reason in MMA.accepts(kernel, SM_80.features)
+    assert reason in SIMT.accepts(kernel, SM_80.features)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "target", "engine"),
+    [
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3, dtype=F16), SM_80, "contraction/stem_mma"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3, dtype=F16), SM_75, "contraction/stem_mma"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3), SM_80, "contraction/stem_simt"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3), opencl.manifest("generic"), "contraction/stem_simt"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3), opencl.manifest("pocl"), "contraction/simt"),
+        (stem((1, 64, 64, 3), 32, (16, 16), stride=16, dtype=F16), SM_80, "contraction/mma"),
+        # the least part of the image and of the filters is more than sm_75's shared memory
+        (stem((1, 256, 256, 8), 32, (16, 16), stride=12, dtype=F16), SM_75, "contraction/mma"),
+        (stem((1, 256, 256, 8), 32, (16, 16), stride=12, dtype=F16), SM_80, "contraction/stem_mma"),
+    ],
+)
+def test_the_engine_is_taken_where_it_can_run(kernel, target, engine):
+    found = choose(kernel, engines_of(kernel, target.features), target.limits)
+
+    assert found.family.title == engine
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "limits", "reason"),
+    [
+        (MMA, {"warps_m": 2}, {}, "do not share 16 outputs by 16, 32 or 64"),
+        (MMA, {"tile_y": 32, "tile_x": 64, "warps_m": 8}, {}, "do not share 2048"),
+        (MMA, {}, {"warp": 64}, "the device's have 64"),
+        (MMA, {"tile_y": 32, "tile_x": 16, "warps_m": 8, "warps_n": 4, "warp_n": 128}, {}, "B of shared memory"),
+        (MMA, {"tile_y": 4, "tile_x": 16, "warp_n": 128}, {"registers": 255}, "registers per work-item"),
+        (SIMT, {"tile_n": 4, "reg_n": 8}, {}, "must divide"),
+        (SIMT, {"tile_y": 16, "tile_x": 64, "reg_m": 1}, {}, "2048 work-items per work-group"),
+        (SIMT, {}, {"warp": 1}, "the device runs one at a time"),
+        (SIMT, {"tile_n": 128}, {}, "compilers allow 49152"),
+        (SIMT, {"reg_m": 8, "tile_n": 32, "reg_n": 16}, {"registers": 128}, "registers per work-item"),
+    ],
+)
+def test_what_cannot_run_has_a_reason(family, change, limits, reason):
+    kernel = stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3, dtype=F16 if family is MMA else F32)
+    small, problem = SMALL if family is MMA else SIMT_SMALL, family.problem(kernel)
+    there = replace(SM_80.limits, **limits)
+
+    assert family.reasons(small, problem, SM_80.limits) == []
+    assert any(reason in r for r in family.reasons(small | change, problem, there))
+
+
+# ---- resources ----
+
+
+@pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
+def test_default_schedules_take_no_more_than_is_reckoned(arch):
+    target = cuda.manifest(arch)
+    kernels = {
+        "f16": (MMA, stem((1, 224, 224, 3), 64, (7, 7), stride=2, pad=3, dtype=F16)),
+        "f32": (SIMT, stem((1, 112, 112, 3), 32, (3, 3), stride=2, pad=1)),
+    }
+    if "mma_sm80" in target.features:
+        kernels["3xtf32"] = (MMA, stem((1, 112, 112, 3), 64, (7, 7), stride=2, pad=3, math="3xtf32"))
+    sources = []
+    for name, (family, kernel) in kernels.items():
+        schedule = family.default(SimpleNamespace(**family.problem(kernel)), target.limits)
+        sources.append((family, kernel, schedule, source_of(family, kernel, schedule, target, f"k_{name}")))
+
+    found = nvrtc.compile(cuda.prelude() + "\n".join(s.text for *_, s in sources), arch).kernels
+
+    for family, kernel, schedule, source in sources:
+        s, p = SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel))
+        used = found[source.name]
+        assert used.spill_store_bytes == used.spill_load_bytes == used.stack_bytes == 0
+        assert used.registers <= family.registers(s, p)
+        shared = used.shared_bytes + source.geometry.dynamic_shared_bytes
+        assert 0 <= shared_of[family.title](s, p) - shared < 128
