@@ -164,7 +164,6 @@ class Emitter:
             body.append(printer.store(s.target, offset, value))
         return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
 
-
     def kept(self, target: int, value: Expr, array: str, lane: Var, width: int) -> list[str]:
         """Statements that leave ``width`` lanes of ``value`` in ``array`` as elements of ``params[target]``."""
         printer, dtype = self.printer, self.printer.params[target][1]

@@ -118,7 +118,11 @@ def _pieces(printer: CPrinter, c: Matrix, derived: SimpleNamespace) -> dict[str,
 def _tile(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, str]:
     """Where the work-group's tile starts. Tiles are walked row by row; pairs along the rows are neighbours."""
     if s.multicast == 1:
-        row, column, pairs = over("tile / 2", derived.tiles_n), modulo("tile / 2", derived.tiles_n), derived.tiles_m // 2
+        row, column, pairs = (
+            over("tile / 2", derived.tiles_n),
+            modulo("tile / 2", derived.tiles_n),
+            derived.tiles_m // 2,
+        )
         row = f"{row} % {pairs} * 2 + tile % 2" if p.batch > 1 and pairs > 1 else _moved_on(row, pairs)
     else:
         row, column = over("tile", derived.tiles_n), modulo("tile", derived.tiles_n)

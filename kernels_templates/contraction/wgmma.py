@@ -263,7 +263,8 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     added = (CLUSTER_CYCLES if s.splits > 1 else PAIR_CYCLES if s.multicast else 0) / CYCLES_PER_MICROSECOND
     return Work(
         macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,
-        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split + s.tile_m * s.tile_n // s.splits * p.element_bytes,
+        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split
+        + s.tile_m * s.tile_n // s.splits * p.element_bytes,
         steps=-(-d.steps_per_split // s.stages),
         math={1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes],
         extra_us=added,
