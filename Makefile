@@ -20,10 +20,10 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m examples.digits.demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,19 +17,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers read the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture of their module run in one worker: what it builds is built once."""
-    for item in items:
-        shared = [
-            name
-            for name, found in item._fixtureinfo.name2fixturedefs.items()
-            if found[-1].scope == "module" and found[-1].baseid == item.parent.nodeid
-        ]
-        if shared:
-            first = min(shared)
-            parameters = item.callspec.params if hasattr(item, "callspec") else {}
-            item.add_marker(pytest.mark.xdist_group(f"{item.parent.nodeid}:{first}:{parameters.get(first, '')}"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Tests of a file with fixtures of its own run in one worker: what these build is built once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFixtures(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return path if _has_module_fixtures(path) else nodeid
+
+    return ByFixtures(config, log)
+
+
+@functools.cache
+def _has_module_fixtures(path: str) -> bool:
+    return 'scope="module"' in (Path(__file__).parents[1] / path).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -200,12 +200,17 @@ def compiler_version(device: Any) -> str:
 def program(context: Any, device: Any, source: KernelSource, cache: KernelCache | None = None) -> tuple[Any, bytes]:
     """A built program and its binary, from the cache where that has it.
 
+    PoCL's binary is the source: it keeps what it has built in a cache of its own, and to hand out a binary it builds
+    every kernel once more, for work-groups of any size, which no launch of ours uses.
+
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
     cl = pyopencl()
     flags = [*FLAGS, *_cautious(device, source)]
     if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    if flavour_of(device) == "pocl":
+        cache = None
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
     binary = cache.get(key) if cache else None
     with _quiet:
@@ -218,6 +223,8 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
             built = cl.Program(context, source.text).build(flags, cache_dir=False)
         except cl.RuntimeError as error:
             raise KernelBuildError(build_failed(source, _first_error(str(error)))) from error
+    if flavour_of(device) == "pocl":
+        return built, source.text.encode()
     binary = bytes(built.get_info(cl.program_info.BINARIES)[0])
     if cache:
         cache.put(key, binary)
