@@ -22,7 +22,7 @@ from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.winograd import NAMES, PLENTY, TILES, registers, shared_bytes
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import amdgcn, cuda, opencl
 
 FAMILY = FAMILIES["contraction/winograd"]
 TARGET = cuda.manifest("sm_80")
@@ -232,6 +232,21 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
         assert found[name].spill_store_bytes == found[name].spill_load_bytes == 0
         assert found[name].registers <= registers(s, p) + PLENTY
         assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
+
+
+@pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+@pytest.mark.parametrize("arch", ["gfx906", "gfx1030"])
+def test_amd_s_gpus_without_matrix_units_keep_larger_blocks_in_registers(arch):
+    kernel, target = conv((1, 112, 112, 128), 128, (3, 3), pad=1), opencl.manifest(arch)
+    problem = FAMILY.problem(constant(kernel))
+    schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
+
+    found = amdgcn.resources(source_of(kernel, schedule, target=target), arch)
+
+    assert schedule["outputs"] == 4
+    assert found.spilled == found.private_bytes == 0
+    assert found.vector <= registers(SimpleNamespace(**schedule), SimpleNamespace(**problem)) + PLENTY
+    assert found.local_bytes == shared_bytes(SimpleNamespace(**schedule), SimpleNamespace(**problem))
 
 
 # ---- the space ----
