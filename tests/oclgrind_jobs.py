@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import opencl_device
 from kernel_oracle import expected
-from kernels import attention, conv, depthwise, matmul, random_inputs, transposed
+from kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed
 from template_cases import CASES
 from tolerance import assert_matches
 
@@ -25,6 +25,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import BF16, F16, F64, I32
 from gpucomp.kernel import Kernel
 from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule.space import Digit, Packing
 from gpucomp.targets import opencl
 
 TINY = {
@@ -52,7 +53,14 @@ TINY = {
     "attention_causal": attention(5, 5, 4, 4, heads=1, causal=0, residual=True),
 }
 FILTERS = {"filters": replace(conv((1, 5, 7, 4), 6, (3, 3), pad=1), constants=frozenset({1}))}
-KERNELS: dict[str, Kernel] = CASES | FILTERS | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
+# their filters as the engine has them: taps, then columns filled up to those of a tile
+STEMS = {
+    "stem-planar": pack(stem((1, 5, 8, 3), 7, (3, 3), stride=2, pad=1),
+                        Packing("b", (Digit("k", 1, 27), Digit("span", 1, 8)))).kernel,
+    "stem-channels-last": pack(stem((2, 5, 6, 2), 7, (3, 2), pad=1, planar=False),
+                               Packing("b", (Digit("k", 1, 12), Digit("span", 1, 8)))).kernel,
+}  # fmt: skip
+KERNELS: dict[str, Kernel] = CASES | FILTERS | STEMS | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
 # its simulator takes any schedule; f64 is what it says of itself
 TARGET = replace(opencl.manifest("generic"), features=frozenset({"fp64"}))
 
