@@ -27,6 +27,7 @@ from gpucomp.kernels_templates.contraction.simt import (
     SPLIT_CYCLES,
     STATIC_SHARED,
 )
+from gpucomp.schedule.analytic import HIDING_WARPS
 from gpucomp.schedule.space import (
     REGISTER_FILE,
     Digit,
@@ -44,7 +45,7 @@ PARAMS = (
     Param("outputs", (2, 4), "rows, and columns, of outputs of a block"),
     Param("columns", (16, 32, 64), "output channels per work-group"),
     Param("blocks", (8, 16, 32), "blocks of output pixels per work-group"),
-    Param("channels", (4, 8), "input channels of one shared-memory stage"),
+    Param("channels", (2, 4, 8), "input channels of one shared-memory stage"),
     Param("positions", (1, 2, 4, 6), "of a block's 16 or 36 products, how many a work-item adds up"),
     Param("reg_n", (4, 8), "output channels per work-item"),
     Param("reg_b", (2, 4, 8), "blocks per work-item"),
@@ -99,6 +100,7 @@ def lines_at_once(s: SimpleNamespace) -> int:
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """``rows``, ``row_columns``: work-items of one position along blocks and columns.
 
+    ``u_rows``: of a position in the filters' shared memory: channels, and in the end rows of products.
     ``side``: pixels of a block along each axis, ``products`` in all; ``by_lines``: they are transformed line by line.
     ``tasks``: work-items that transform, each ``line_steps`` lines (or whole blocks), ``line_step`` apart.
     ``in_lines``: a work-item has a whole line of positions, and makes the outputs of the line itself.
@@ -116,6 +118,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "threads": threads,
         "rows": s.blocks // s.reg_b,
         "row_columns": s.columns // s.reg_n,
+        "u_rows": max(s.channels, s.blocks // s.reg_b),
         "pad": BANKS // s.channels,  # work-items of a warp store channel by channel: rows lie in banks of their own
         "side": side,
         "products": products,
@@ -145,7 +148,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Transformed pixels and filters of one stage each; the products of the output transform lie on the filters."""
     d = SimpleNamespace(**derive(s, p))
-    tiles = s.stages * d.products * s.channels * (s.blocks + d.pad + s.columns) * 4
+    tiles = s.stages * d.products * (s.channels * (s.blocks + d.pad) + d.u_rows * s.columns) * 4
     return tiles + (FLAG_BYTES if s.splits > 1 else 0)
 
 
@@ -158,6 +161,20 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     sums = s.positions * s.reg_n * s.reg_b
     pixels = d.side * (d.line_steps if d.by_lines else d.side)
     return sums + s.reg_n + s.reg_b + pixels + COLUMN_ACCESS * d.filter_steps + RESERVED
+
+
+def groups_of_a_unit(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Work-groups whose registers, by the formula, a unit has at once."""
+    return max(1, REGISTER_FILE // (threads_of(s) * -(-registers(s, p) // 8) * 8))
+
+
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and ``rolled``: the loop over a stage's channels stays one.
+
+    Written out, ptxas reads the operands of all of them ahead. One work-group transforms while another multiplies,
+    where a unit has registers for two: those operands would cost the second, or be spilled.
+    """
+    return {**derive(s, p), "rolled": int(s.outputs > 2 and groups_of_a_unit(s, p) > 1)}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -179,8 +196,6 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.patches} blocks of a channel to transform, {d.threads} work-items take {share} each"
     if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or d.products % d.filter_step:
         yield f"{d.threads} work-items cannot share filters of {s.channels} x {s.columns} evenly"
-    if d.rows > s.channels:
-        yield f"{d.rows} rows of products do not fit where {s.channels} rows of filters were"
     shared = shared_bytes(s, p)
     if shared > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
@@ -222,6 +237,7 @@ TILES = (  # from large to small
     (2, 32, 16, 8, 2, 4, 4, 1),
     (2, 32, 16, 4, 2, 4, 4, 2),
     (2, 32, 16, 4, 2, 4, 4, 1),
+    (4, 32, 16, 2, 6, 4, 4, 1),
     (4, 32, 16, 4, 6, 4, 4, 1),
     (4, 64, 8, 4, 6, 4, 2, 1),
     (4, 32, 8, 4, 6, 4, 2, 1),
@@ -256,7 +272,8 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     if s.splits > 1 and (d.tiles_k < 4 * s.splits or groups > 4 * limits.units):
         return float("inf")  # too little for each, or enough of them without
     share = -(-groups // limits.units)
-    rate = min(MULTIPLY_ADDS_PER_CYCLE, share * d.threads)
+    warps = min(share, groups_of_a_unit(s, p)) * d.threads / 32
+    rate = min(MULTIPLY_ADDS_PER_CYCLE * min(1, warps / HIDING_WARPS), share * d.threads)
     sums = d.products * s.blocks * s.columns * s.channels * (1 + 1 / s.reg_n + 1 / s.reg_b)
     # pixels of a block that no other block of the work-group reads: two columns of four, four of six
     loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
@@ -306,7 +323,7 @@ FAMILY = Family(
     PARAMS,
     problem,
     objections,
-    derive,
+    template_sizes,
     geometry,
     default,
     "winograd",

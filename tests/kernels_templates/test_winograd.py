@@ -22,7 +22,7 @@ from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.winograd import NAMES, PLENTY, TILES, registers, shared_bytes
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import amdgcn, cuda, opencl
 
 FAMILY = FAMILIES["contraction/winograd"]
 TARGET = cuda.manifest("sm_80")
@@ -53,14 +53,14 @@ CASES = {
                                          SMALL | {"columns": 64, "blocks": 8, "positions": 1, "reg_b": 8}),
     "one pixel": (conv((1, 1, 1, 4), 16, (3, 3), pad=1), SMALL),
     "whole tiles": (conv((1, 8, 8, 16), 32, (3, 3), pad=1), SMALL),
-    "lines of F(2, 3)": (ODD, SMALL | {"positions": 4, "channels": 8, "reg_b": 2}),
+    "lines of F(2, 3), more of them than channels": (ODD, SMALL | {"positions": 4, "channels": 2, "reg_b": 2}),
     "4: odd sizes, two images": (ODD, FOUR),
     "4: no padding, columns one by one": (conv((1, 7, 13, 20), 35, (3, 3)), FOUR | {"blocks": 8, "reg_b": 2}),
-    "4: splits, one with a shorter share": (conv((1, 6, 11, 28), 35, (3, 3)), FOUR | {"splits": 3}),
+    "4: splits, one with a shorter share": (conv((1, 6, 11, 28), 35, (3, 3)), FOUR | {"channels": 2, "splits": 3}),
     "4: splits of four columns, one with nothing": (conv((1, 9, 5, 8), 36, (3, 3), pad=2), FOUR | {"splits": 3, "blocks": 8}),
     "4: into a part of a Concat": (into_part(conv((1, 8, 6, 12), 40, (3, 3), pad=1), 3, 4, 8), WIDE),
     "4: more work-items than lines": (conv((3, 3, 7, 8), 72, (3, 3), pad=1), WIDE | {"reg_b": 2}),
-    "4: whole tiles": (conv((1, 16, 16, 16), 32, (3, 3), pad=1), FOUR),
+    "4: whole tiles": (conv((1, 16, 16, 16), 32, (3, 3), pad=1), FOUR | {"channels": 2}),
 }  # fmt: skip
 
 
@@ -234,6 +234,21 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
         assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
 
 
+@pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+@pytest.mark.parametrize("arch", ["gfx906", "gfx1030"])
+def test_amd_s_gpus_without_matrix_units_keep_larger_blocks_in_registers(arch):
+    kernel, target = conv((1, 112, 112, 128), 128, (3, 3), pad=1), opencl.manifest(arch)
+    problem = FAMILY.problem(constant(kernel))
+    schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
+
+    found = amdgcn.resources(source_of(kernel, schedule, target=target), arch)
+
+    assert schedule["outputs"] == 4
+    assert found.spilled == found.private_bytes == 0
+    assert found.vector <= registers(SimpleNamespace(**schedule), SimpleNamespace(**problem)) + PLENTY
+    assert found.local_bytes == shared_bytes(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+
+
 # ---- the space ----
 
 PROBLEM = FAMILY.problem(constant(ODD))
@@ -250,7 +265,6 @@ PROBLEM = FAMILY.problem(constant(ODD))
             {},
             "cannot share filters",
         ),
-        ({"blocks": 32}, {}, "8 rows of products do not fit where 4 rows of filters were"),
         ({"channels": 8}, {"shared_bytes": 16384}, "26624 B of shared memory, the device has 16384 B"),
         ({"channels": 8, "stages": 2}, {"shared_bytes": 1 << 20}, "53248 B of shared memory in arrays of fixed size"),
         ({}, {"registers": 96}, "about 108 registers"),

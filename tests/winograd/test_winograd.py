@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gpucomp.winograd import ALGORITHMS, floats, toom_cook
+from gpucomp.winograd import ALGORITHMS, floats, linear, toom_cook
 
 EXPECTED = {"winograd23": (2, 4), "winograd43": (4, 6), "winograd63": (6, 8)}
 
@@ -53,3 +53,46 @@ def test_other_points_give_another_algorithm_that_filters_too():
 
     assert list(exact(a.result) @ ((exact(a.filter) @ g) * (exact(a.data) @ d))) == [17, 31]
     assert a != ALGORITHMS["winograd23"]
+
+
+class Counted:
+    """A number that counts the operations it came from."""
+
+    operations = 0
+
+    def __init__(self, value):
+        self.value = value
+
+    def _made(self, value):
+        Counted.operations += 1
+        return Counted(value)
+
+    def __add__(self, other):
+        return self._made(self.value + other.value)
+
+    def __sub__(self, other):
+        return self._made(self.value - other.value)
+
+    def __mul__(self, factor):
+        return self._made(self.value * Fraction(factor))
+
+    def muladd(self, factor, addend):
+        return self._made(self.value * Fraction(factor) + addend.value)
+
+
+@pytest.mark.parametrize(("name", "data", "products"), [("winograd23", 4, 4), ("winograd43", 13, 14), ("winograd63", 26, 30)])
+def test_lines_are_transformed_exactly_with_what_rows_and_columns_share(name, data, products):
+    values = [Fraction(k * k - 11, k + 1) for k in range(ALGORITHMS[name].positions)]
+    for matrix, most in ((ALGORITHMS[name].data, data), (ALGORITHMS[name].result, products)):
+        Counted.operations = 0
+
+        found = linear(floats(matrix), [Counted(v) for v in values])
+
+        assert [f.value for f in found] == list(exact(matrix) @ values)
+        assert Counted.operations <= most < np.count_nonzero(floats(matrix))
+
+
+def test_rows_that_share_nothing_are_each_summed():
+    found = linear([[1, 2], [3, 5]], [Counted(Fraction(7)), Counted(Fraction(11))])
+
+    assert [f.value for f in found] == [29, 76]
