@@ -1,4 +1,7 @@
-"""What a kernel has to compute, by the numpy evaluator: the oracle of every back end. Slow and obvious on purpose."""
+"""What a kernel has to compute, by the numpy evaluator: the oracle of every back end. Slow and obvious on purpose.
+
+Sums of contractions, rows and attention are added up in float64, whatever the kernel adds them up in.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, Reduce, Var, identity_of, reduce
+from gpucomp.expr.core import Expr, Reduce, Var, cast, identity_of, reduce
 from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
+from gpucomp.ir.types import F64
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
@@ -28,9 +32,9 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
         case Loops(domain=domain):
             _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {})
         case Contraction() as c:
-            domain = c.domain
-            product = reduce("sum", c.k, c.a * c.b)
-            _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {c.acc: product})
+            wide = F64 if c.acc.dtype.is_float else c.acc.dtype
+            product = cast(reduce("sum", c.k, cast(c.a, wide) * cast(c.b, wide)), c.acc.dtype)
+            _store(kernel.stores, c.domain, inputs, outputs, kernel.inputs, {c.acc: product})
         case Window() as w:
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:

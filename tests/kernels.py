@@ -11,6 +11,7 @@ from gpucomp import ops
 from gpucomp.expr.core import (
     Algorithm,
     Expr,
+    Load,
     Var,
     axes_of,
     both,
@@ -24,6 +25,7 @@ from gpucomp.expr.core import (
     reduce,
     select,
     substitute,
+    transform,
     var,
 )
 from gpucomp.expr.simplify import simplify
@@ -137,6 +139,23 @@ def conv(
     params = tuple(TensorType(dtype, shape) for shape in (*shapes, out, out))
     store = Store(4, to, cast(call("max", total, 0.0), dtype))
     return Kernel("contraction", params, 1, body, (store,), label=f"conv {r}x{s} {c}->{out_channels}")
+
+
+def stem(image, out_channels, window, *, planar=True, source=F32, math="strict", **options):
+    """``conv`` of constant filters over an image [N, C, H, W] (``planar``) of ``source``, rounded to the filters' type."""
+    kernel = conv(image, out_channels, window, **options)
+    n, h, w, c = image
+
+    def read(node):
+        if not isinstance(node, Load) or node.source != 0:
+            return None
+        b, y, x, channel = node.index
+        value = load(0, (b, channel, y, x) if planar else node.index, source)
+        return value if source is node.dtype else cast(value, node.dtype)
+
+    params = (TensorType(source, (n, c, h, w) if planar else image), *kernel.params[1:])
+    body = replace(kernel.body, a=transform(kernel.body.a, read), math=math)
+    return replace(kernel, params=params, body=body, constants=frozenset({1}))
 
 
 def grouped_conv(
@@ -297,7 +316,9 @@ def average_pool(
         count = count * cast(call("min", first + size, extent) - call("max", first, 0), F32)
     acc = hole("acc", F32)
     params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)), TensorType(F32, (n, oh, ow, c)))
-    stores = tuple(Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc)))
+    stores = tuple(
+        Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc))
+    )
     domain, axes = (tuple(v for v in vs if isinstance(v, Var)) for vs in (to, taps))
     return Kernel("pool", params, 2, Window(domain, axes, "sum", value, acc), stores, label="average pool")
 

@@ -10,6 +10,8 @@ from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
 from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
 from gpucomp.kernels_templates.contraction.mma import FAMILY as MMA
 from gpucomp.kernels_templates.contraction.simt import FAMILY as SIMT
+from gpucomp.kernels_templates.contraction.stem_mma import FAMILY as STEM_MMA
+from gpucomp.kernels_templates.contraction.stem_simt import FAMILY as STEM_SIMT
 from gpucomp.kernels_templates.contraction.wgmma import FAMILY as WGMMA
 from gpucomp.kernels_templates.contraction.winograd import FAMILY as WINOGRAD
 from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
@@ -25,7 +27,7 @@ from gpucomp.schedule.space import Family
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
-    Contraction: (MALI, GEMV, AMD, WGMMA, MMA, WINOGRAD, SIMT),
+    Contraction: (MALI, GEMV, AMD, WGMMA, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),
     Scatter: (SCATTER,),

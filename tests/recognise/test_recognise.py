@@ -48,7 +48,10 @@ CASES = {
     "attention": (ops.Attention, (f32(2, 3, 5, 4), f32(2, 3, 7, 4), f32(2, 3, 7, 6)), {"scale": 0.5}, "attention"),
     "attention_masked": (ops.Attention, (f32(2, 5, 4), f32(2, 7, 4), f32(2, 7, 6), f32(5, 7)), {}, "attention"),
     "attention_causal": (
-        ops.Attention, (f32(5, 4), f32(7, 4), f32(7, 6)), {"causal": 2, "masked": -1e38}, "attention",
+        ops.Attention,
+        (f32(5, 4), f32(7, 4), f32(7, 6)),
+        {"causal": 2, "masked": -1e38},
+        "attention",
     ),
     "attention_of_shared_keys": (ops.Attention, (f32(2, 4, 5, 4), f32(2, 1, 7, 4), f32(2, 1, 7, 6)), {}, "attention"),
     "attention_f16": (ops.Attention, tuple(TensorType(F16, s) for s in ((5, 4), (7, 4), (7, 6))), {}, "attention"),
