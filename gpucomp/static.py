@@ -47,7 +47,9 @@ def costs(lowered: Lowered, target: Target, tell: Progress = lambda stage, done,
     """
     if target.kind != "cuda" or target.device is None:
         raise UsageError(
-            f"a static report reads what ptxas says: give --target cuda:sm_XX, not {target.name}", code="GPC2012"
+            "a static report reads what a compiler says of a GPU that need not be here: "
+            f"give --target cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali, not {target.name}",
+            code="GPC2012",
         )
     steps = [s for s in lowered.steps if s in lowered.rendered and 0 not in lowered.rendered[s].source.geometry.groups]
     sources = {lowered.rendered[step].source.name: lowered.rendered[step].source for step in steps}

@@ -39,7 +39,7 @@ LAYERS = (
     ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
     ("gpucomp.planning",),
     ("gpucomp.compiler",),
-    ("gpucomp.static",),
+    ("gpucomp.static", "gpucomp.static_opencl"),
     ("gpucomp.backend",),
     ("gpucomp.tuning",),
     ("gpucomp.cli", "gpucomp", "gpucomp.__main__"),  # the package itself imports its parts when they are asked for

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
     from gpucomp.runtime.executable import Executable
     from gpucomp.static import Cost
+    from gpucomp.static_opencl import Cost as OpenCLCost
     from gpucomp.targets.target import Target
 
 TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
@@ -313,11 +314,12 @@ def _bench_static(
 
     lowered, device = _lowered(how)
     found = _costs(how.model, lowered, device)
-    text = json.dumps({"model": str(how.model), "precision": how.precision, **costs.as_json(found, device)}, indent=1)
+    data, lines = costs.as_json(found, device), costs.static(found, device)
+    text = json.dumps({"model": str(how.model), "precision": how.precision, **data}, indent=1)
     if str(report) == "-":
         click.echo(text)
         return
-    click.echo("\n".join(costs.static(found, device)))
+    click.echo("\n".join(lines))
     if report is not None:
         _write(report, text + "\n")
 
@@ -340,10 +342,12 @@ def _lowered(
     return found, device
 
 
-def _costs(model: Path, lowered: Lowered, device: Target) -> list[Cost]:
-    from gpucomp import static
+def _costs(model: Path, lowered: Lowered, device: Target) -> list[Cost] | list[OpenCLCost]:
+    from gpucomp import static, static_opencl
 
     with progress(f"building {model.name}") as report:
+        if static_opencl.is_for(device):
+            return static_opencl.costs(lowered, device, report)
         return static.costs(lowered, device, report)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gpucomp.cli.show import size, table
 from gpucomp.targets import sass
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
+    from gpucomp.schedule.device import Device
     from gpucomp.schedule.space import Family, Limits, Problem
     from gpucomp.static import Cost
+    from gpucomp.static_opencl import Cost as OpenCLCost
     from gpucomp.targets.target import Target
 
 EXACT = 20_000  # schedules of a space that are all looked at; of a larger one, a sample
@@ -22,43 +25,86 @@ SAMPLE = 4_000
 MATRIX = ("HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA")
 
 
-def static(found: Sequence[Cost], target: Target) -> list[str]:
-    """One row a launch: what ptxas spent, what the machine code holds, what bounds it."""
-    assert target.device is not None
+def static(found: Sequence[Cost] | Sequence[OpenCLCost], target: Target) -> list[str]:
+    """One row a launch: what a compiler spent, what its code holds, what bounds it."""
+    if target.kind == "opencl":
+        return _static_opencl(cast("Sequence[OpenCLCost]", found), target)
+    costs = cast("Sequence[Cost]", found)
     rows = [
         (
-            number,
-            cost.name,
-            cost.engine,
-            f"{math.prod(cost.groups)}x{math.prod(cost.items)}",
+            *_launch(number, cost),
             cost.resources.registers,
             cost.spills,
             cost.shared_bytes,
             f"{100 * cost.terms.occupancy:.0f}%",
             f"{cost.terms.waves:.2f}",
             *_mix(cost),
-            f"{cost.terms.flops / 1e6:.2f}",
-            f"{cost.terms.bytes / 1e6:.3f}",
-            f"{cost.terms.floor_us:.2f}",
-            f"{cost.terms.total_us:.2f}",
-            cost.terms.limiter,
+            *_bounds(cost),
         )
-        for number, cost in enumerate(found, start=1)
+        for number, cost in enumerate(costs, start=1)
     ]
-    header = ("#", "kernel", "engine", "groups", "regs", "spill B", "shared B", "occ", "waves", "MMA", "FFMA",
-              "LDG.128", "MFLOP", "MB", "floor us", "about us", "limiter")  # fmt: skip
-    device = target.device
-    total, floor = sum(c.terms.total_us for c in found), sum(c.terms.floor_us for c in found)
-    lines = table(header, rows)
-    lines.append("")
-    lines.append(f"device    {target.name} as {device.name}: {device.units} units at {device.ghz} GHz, "
-                 f"{device.dram_gbs:.0f} GB/s, {device.launch_us} us a launch")  # fmt: skip
-    lines.append(f"kernels   {len(found)}, spills in {sum(1 for c in found if c.spills)}")
-    lines.append(f"predicted {total:.0f} us a run; floor {floor:.0f} us without launches, "
-                 f"{len(found) * device.launch_us:.0f} us of launches")  # fmt: skip
-    if any(c.instructions is None for c in found):
+    header = (*LAUNCH, "regs", "spill B", "shared B", "occ", "waves", "MMA", "FFMA", "LDG.128", *BOUNDS)
+    assert target.device is not None
+    lines = [*table(header, rows), *_totals(costs, target, target.device, sum(1 for c in costs if c.spills))]
+    if any(c.instructions is None for c in costs):
         lines.append("no instruction counts: pip install nvidia-cuda-nvdisasm")
     return lines
+
+
+def _static_opencl(found: Sequence[OpenCLCost], target: Target) -> list[str]:
+    """The same for AMD, by clang's listing, and for Mali, by formulas and the OpenCL text."""
+    from gpucomp import static_opencl
+    from gpucomp.targets import amdgcn
+
+    amd, listed = "amd" in target.features, any(c.instructions is not None for c in found)
+    rows = []
+    for number, cost in enumerate(found, start=1):
+        share = None if cost.matrix_share is None else f"{100 * cost.matrix_share:.0f}%"
+        compiled = (cost.spills, cost.shared_bytes, cost.waves, share) if amd else ()
+        known = [cost.registers, *compiled, f"{100 * cost.wide_share:.0f}%"]
+        rows.append((*_launch(number, cost), *("-" if k is None else k for k in known), *_bounds(cost)))
+    matrix = "WMMA" if "wmma" in target.features else "MFMA"
+    columns = ("VGPRs", "spilled", "LDS B", "waves", matrix) if amd else ("regs",)
+    spilled = sum(1 for c in found if c.spills) if listed else None
+    lines = table((*LAUNCH, *columns, "16 B loads", *BOUNDS), rows)
+    lines += _totals(found, target, static_opencl.device_of(target), spilled)
+    if listed:
+        lines.append(f"by clang for {static_opencl.instruction_set(target)}; waves: of a SIMD; {matrix}: of all multiply-adds")
+    elif amd and amdgcn.compiler() is None:
+        lines.append("clang is not installed, which compiles for AMD GPUs that are not here: registers are those of the "
+                     "engines' formulas, loads are counted in the OpenCL text, and nothing else is known")  # fmt: skip
+    else:
+        lines.append("no compiler for it can be had: registers are those of the engines' formulas (64 are there, above 32 "
+                     "half as many work-items), loads are counted in the OpenCL text")  # fmt: skip
+    return lines
+
+
+LAUNCH = ("#", "kernel", "engine", "groups")
+BOUNDS = ("MFLOP", "MB", "floor us", "about us", "limiter")
+
+
+def _launch(number: int, cost: Cost | OpenCLCost) -> tuple[object, ...]:
+    return number, cost.name, cost.engine, f"{math.prod(cost.groups)}x{math.prod(cost.items)}"
+
+
+def _bounds(cost: Cost | OpenCLCost) -> tuple[str, ...]:
+    t = cost.terms
+    return f"{t.flops / 1e6:.2f}", f"{t.bytes / 1e6:.3f}", f"{t.floor_us:.2f}", f"{t.total_us:.2f}", t.limiter
+
+
+def _totals(
+    found: Sequence[Cost] | Sequence[OpenCLCost], target: Target, device: Device, spilling: int | None
+) -> list[str]:
+    total, floor = sum(c.terms.total_us for c in found), sum(c.terms.floor_us for c in found)
+    spills = "" if spilling is None else f", spills in {spilling}"
+    rates = f"{device.units} units at {device.ghz} GHz, {device.dram_gbs:.0f} GB/s, {device.launch_us} us a launch"
+    launches = f"{len(found) * device.launch_us:.0f} us of launches"
+    return [
+        "",
+        f"device    {target.name} as {device.name}: {rates}",
+        f"kernels   {len(found)}{spills}",
+        f"predicted {total:.0f} us a run; floor {floor:.0f} us without launches, {launches}",
+    ]
 
 
 def _mix(cost: Cost) -> tuple[str, str, str]:
@@ -67,12 +113,14 @@ def _mix(cost: Cost) -> tuple[str, str, str]:
     return str(sass.count(mix, *MATRIX)), str(sass.count(mix, "FFMA", "FFMA2")), f"{100 * sass.wide_share(mix):.0f}%"
 
 
-def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
-    """The same as data, every instruction included."""
-    assert target.device is not None
+def as_json(found: Sequence[Cost] | Sequence[OpenCLCost], target: Target) -> dict[str, Any]:
+    """The same as data, every instruction included. ``null`` stands for what nobody at hand knows."""
+    from gpucomp import static_opencl
+
+    device = target.device or static_opencl.device_of(target)
     return {
         "target": target.name,
-        "device": target.device.name,
+        "device": device.name,
         "predicted_us": sum(c.terms.total_us for c in found),
         "floor_us": sum(c.terms.floor_us for c in found),
         "kernels": [
@@ -83,10 +131,9 @@ def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
                 "schedule": dict(c.schedule),
                 "groups": list(c.groups),
                 "items": list(c.items),
-                "registers": c.resources.registers,
-                "spill_bytes": c.spills,
+                **_spent(c),
                 "shared_bytes": c.shared_bytes,
-                "instructions": None if c.instructions is None else dict(c.instructions.most_common()),
+                "instructions": None if c.instructions is None else dict(Counter(c.instructions).most_common()),
                 "flops": c.terms.flops,
                 "bytes": c.terms.bytes,
                 "floor_us": c.terms.floor_us,
@@ -98,7 +145,21 @@ def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
     }
 
 
-def why(found: Sequence[Cost]) -> list[str]:
+def _spent(cost: Cost | OpenCLCost) -> dict[str, Any]:
+    from gpucomp import static
+
+    if isinstance(cost, static.Cost):
+        return {"registers": cost.resources.registers, "spill_bytes": cost.spills}
+    return {
+        "registers": cost.registers,
+        "spilled_registers": cost.spills,
+        "waves": cost.waves,
+        "matrix_share": cost.matrix_share,
+        "wide_share": cost.wide_share,
+    }
+
+
+def why(found: Sequence[Cost] | Sequence[OpenCLCost]) -> list[str]:
     """The terms of the analytic model, a kernel a paragraph."""
     lines: list[str] = []
     for cost in found:

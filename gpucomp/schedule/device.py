@@ -74,6 +74,19 @@ CUDA = {
     "sm_120": Device("RTX 5090", 170, 2.41, 128, 1650, 7000, 96 * MIB, 102400, threads=1536, groups=24,
                      matrix=_matrix(256, 128, 1024)),
 }  # fmt: skip
+# by instruction set; rates of matrix cores are multiply-adds of a compute unit each cycle from the peaks that AMD gives
+AMD = {
+    "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8),
+    "gfx908": Device("MI100", 120, 1.502, 64, 1200, 3000, 8 * MIB, 65536, threads=2560, launch_us=8,
+                     matrix={"f16": 512, "bf16": 256, "s8": 512}),
+    "gfx90a": Device("MI210", 104, 1.7, 64, 1600, 3400, 8 * MIB, 65536, registers=131072, launch_us=8,
+                     matrix={"f16": 512, "bf16": 512, "s8": 512}),
+    "gfx942": Device("MI300X", 304, 2.1, 128, 5300, 10000, 256 * MIB, 65536, registers=131072, launch_us=8,
+                     matrix={"f16": 1024, "bf16": 1024, "tf32": 512, "s8": 2048}),
+    "gfx1030": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, registers=131072, launch_us=8),
+    "gfx1100": Device("RX 7900 XTX", 96, 2.5, 128, 960, 3500, 96 * MIB, 65536, registers=196608, launch_us=8,
+                      matrix={"f16": 256, "bf16": 256, "s8": 256}),
+}  # fmt: skip
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
     "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 32768, threads=1024, launch_us=40),

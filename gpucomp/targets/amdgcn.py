@@ -137,7 +137,8 @@ def compiler() -> str | None:
 def assemble(source: KernelSource, arch: str) -> str:
     """The assembly of ``source`` for ``arch``, ``gfx90a`` say.
 
-    Raises ``DeviceError`` when there is no clang here, ``KernelBuildError`` when it refuses the source.
+    Raises ``DeviceError`` when there is no clang here or it does not know ``arch``, ``KernelBuildError`` when it
+    refuses the source.
     """
     clang = compiler()
     if clang is None:
@@ -146,6 +147,8 @@ def assemble(source: KernelSource, arch: str) -> str:
     command += ["-O3", "-S", "-w", "-Xclang", "-cl-ext=+all", "-o", "-", "-"]
     text = f"{PRELUDE}\n#line 1\n{source.text}"
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    if "unknown target CPU" in done.stderr or "invalid target ID" in done.stderr:
+        raise DeviceError(f"the clang that is installed does not know {arch}: a newer one does", code="GPC5002")
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())
         raise KernelBuildError(build_failed(source, first))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import gpucomp
-from gpucomp import cli, config, static
+from gpucomp import cli, config, static, static_opencl
 from gpucomp.cli import costs
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.compiler import lower
-from gpucomp.errors import UsageError
-from gpucomp.targets import cuda, resolve, sass
+from gpucomp.errors import DeviceError, UsageError
+from gpucomp.targets import amdgcn, cuda, resolve, sass
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (2, 1, 8, 8)}
@@ -93,6 +94,65 @@ def test_targets_without_ptxas_have_no_static_report(target):
     device = resolve(target)
     with pytest.raises(UsageError, match="give --target cuda:sm_XX"):
         static.costs(lower(DIGITS, device, SHAPES), device)
+
+
+@pytest.fixture(scope="module", params=["opencl:amd", "opencl:mali"])
+def opencl_costs(request):
+    target = resolve(request.param)
+    return target, static_opencl.costs(lower(DIGITS, target, SHAPES), target)
+
+
+def test_a_gpu_by_opencl_has_a_report_too(opencl_costs, monkeypatch):
+    target, found = opencl_costs
+    header, *rows = costs.static(found, target)
+
+    assert len(rows) > len(found)
+    assert "16 B loads" in header
+    assert ("VGPRs" in header) == (target.arch == "amd")
+    for cost in found:
+        assert cost.terms.total_us > cost.terms.floor_us > 0
+        assert 0 <= cost.wide_share <= 1
+        assert cost.registers is None or 4 <= cost.registers <= 256
+    assert any(c.wide_share > 0.5 for c in found)
+    data = json.loads(json.dumps(costs.as_json(found, target)))
+    assert [k["wide_share"] for k in data["kernels"]] == [c.wide_share for c in found]
+    assert data["predicted_us"] == pytest.approx(static.total_us(found))
+
+
+@pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+def test_matrix_instructions_are_a_share_of_all_multiply_adds():
+    target = resolve("opencl:gfx90a")
+    found = static_opencl.costs(lower(DIGITS, target, SHAPES, precision="fp16"), target)
+
+    by_engine = {c.engine: c for c in found}
+    assert by_engine["contraction/amd"].matrix_share > 0.2
+    assert by_engine["pool/window"].matrix_share == 0
+    assert all(c.spills == 0 and c.waves >= 1 for c in found)
+    assert static_opencl.matrix_share(listing(v_mfma_f32_16x16x16f16=3, v_fma_f32=1, v_add_f32=9)) == 0.75
+    assert static_opencl.matrix_share(listing(v_fmac_f32=4)) == 0
+
+
+def listing(**instructions):
+    return amdgcn.Resources(0, 0, 0, 0, 0, 0, instructions)
+
+
+def test_without_clang_formulas_stand_for_what_it_would_say(monkeypatch):
+    monkeypatch.setattr(amdgcn, "compiler", lambda: None)
+    target = resolve("opencl:gfx90a")
+
+    found = static_opencl.costs(lower(DIGITS, target, SHAPES), target)
+
+    assert {(c.spills, c.waves, c.matrix_share, c.instructions) for c in found} == {(None,) * 4}
+    assert any(c.registers for c in found)
+    assert "clang is not installed" in costs.static(found, target)[-1]
+
+
+@pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+def test_an_instruction_set_that_clang_does_not_know_is_said_so():
+    source = SimpleNamespace(name="k0", text="__kernel void k0() {}", language="opencl", digest="0")
+
+    with pytest.raises(DeviceError, match="does not know gfx1999"):
+        amdgcn.assemble(source, "gfx1999")
 
 
 def test_why_names_every_term(capfd):

@@ -191,9 +191,8 @@ def test_rows_side_by_side_are_read_by_whole_sectors_and_long_rows_are_shared():
     assert rows["vector"] == 4
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_120"])
-def test_defaults_read_sixteen_bytes_and_spill_nothing(arch):
-    target = cuda.manifest(arch)
+def test_defaults_read_sixteen_bytes_and_spill_nothing():
+    target = cuda.manifest("sm_90a")
     for kernel in (scan("sum", 64, 8192), scan("sum", 12, 1024, **BOTH)):
         source = render(kernel, FAMILY.default(problem(kernel), target.limits), target, "k0")
 

@@ -1,7 +1,8 @@
 """The scatter family on the CPU: a task owns some lines and a part of their places; it copies them, then changes them.
 
 It looks at all updates of its lines, in order, and makes those that fall into its part, so nobody else writes there.
-Lanes run over lines that lie side by side in memory and share their updates' places, else over places in the copy alone.
+Lanes run over lines that lie side by side in memory, whether they share their updates' places or have places of their own,
+which are then gathered and scattered: no two lanes meet. Without such lines they run over places, in the copy alone.
 """
 
 from __future__ import annotations
@@ -122,23 +123,41 @@ def emit_scatter(kernel: Kernel, body: Scatter, schedule: Schedule, name: str, t
                 element(w.place, 0, place, None)
 
     def change(first: Value | int, stop: Value | int, begin: Value, end: Value) -> None:
-        def element(at: Value, mask: Value | None) -> None:
+        def together(at: Value, mask: Value | None) -> None:
             assert w.fast is not None
             bound[w.fast] = lane_index(at, width)
             store(changing, width, mask)
 
+        def apart(at: Value, mask: Value | None) -> None:
+            assert w.fast is not None
+            bound[w.fast] = lane_index(at, width)
+            allowed = mask
+            if not isinstance(w.guard, Const):  # where it does not hold there is nothing to read
+                holds = entry.printer(guarding, bound, width, mask).lanes(guarding.results[0])
+                allowed = holds if mask is None else holds & mask
+            printer = entry.printer(looking, bound, width, allowed)
+            hit, found = (printer.lanes(result) for result in looking.results)
+            active = hit & (found >= begin) & (found < end)
+            active = active if allowed is None else active & allowed
+            with code.when(code.any(active)):
+                bound[w.place] = found
+                store(changing, width, active)
+
         with code.loop(0, looks) as number:
             bound[w.number] = number
+            if w.fast is not None and not w.slices:
+                entry.chunks(first, stop, width, apart, extent)
+                return
             hit, found = w.scalar(looking)
             with code.when(hit & (found >= begin) & (found < end)):
                 bound[w.place] = found
                 if w.slices:
-                    entry.chunks(first, stop, width, element, extent)
+                    entry.chunks(first, stop, width, together, extent)
                 else:
                     store(changing, 0, None)
 
     def guarded(first: Value | int, stop: Value | int, begin: Value, end: Value) -> None:
-        if isinstance(w.guard, Const):
+        if isinstance(w.guard, Const) or (w.fast is not None and not w.slices):
             change(first, stop, begin, end)
             return
         (allowed,) = w.scalar(guarding)
@@ -164,10 +183,5 @@ def emit_scatter(kernel: Kernel, body: Scatter, schedule: Schedule, name: str, t
             else:
                 with code.when(fresh):
                     copy(first, stop, begin, end)
-            if w.fast is None or w.slices:
-                guarded(first, stop, begin, end)
-            else:
-                with code.loop(first, stop) as line:
-                    bound[w.fast] = line
-                    guarded(first, stop, begin, end)
+            guarded(first, stop, begin, end)
     return entry.text(), tasks.count * parts

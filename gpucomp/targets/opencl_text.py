@@ -1,0 +1,48 @@
+"""What an OpenCL kernel's text asks of memory: its loads by width. For devices whose compilers are not at hand."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+BYTES = {
+    "char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4,
+    "long": 8, "ulong": 8, "double": 8,
+}  # fmt: skip
+IMAGE_BYTES = {"read_imagef": 16, "read_imageh": 8}  # of a pixel of four
+WIDE = 16
+POINTER = re.compile(r"__global (?:const )?(\w+)\* (?:restrict )?(\w+)")
+VECTOR = re.compile(r"\bvload(?:_half)?(\d*)\([^,()]*, (\w+)")
+
+
+def loads(text: str) -> Counter[int]:
+    """How many loads from global memory stand in ``text``, by the bytes that each moves; a loop's body counts once."""
+    size = {name: BYTES[kind] for kind, name in POINTER.findall(text) if kind in BYTES}
+    found: Counter[int] = Counter()
+    for width, name in VECTOR.findall(text):
+        if name in size:
+            found[int(width or 1) * size[name]] += 1
+    for name in re.findall(r"\*(\w+)\b", text):
+        if name in size:
+            found[size[name]] += 1
+    for start in re.finditer(r"\b(\w+)\[", text):
+        if start[1] in size and not _is_written(text, start.end()):
+            found[size[start[1]]] += 1
+    for name, nbytes in IMAGE_BYTES.items():
+        found[nbytes] += text.count(f"{name}(")
+    return +found
+
+
+def _is_written(text: str, at: int) -> bool:
+    """Whether what the bracket that opened before ``at`` addresses is assigned to."""
+    depth = 1
+    while depth:
+        depth += {"[": 1, "]": -1}.get(text[at], 0)
+        at += 1
+    return re.match(r"\s*=(?!=)", text[at:]) is not None
+
+
+def wide_share(found: Counter[int]) -> float:
+    """The part of loads that move 16 bytes or more; 1 where there is none."""
+    total = sum(found.values())
+    return sum(n for nbytes, n in found.items() if nbytes >= WIDE) / total if total else 1.0
