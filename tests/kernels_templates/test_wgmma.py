@@ -356,7 +356,9 @@ def test_a_condition_that_is_no_edge_is_refused():
     narrower = select(call("and", body.a.condition, body.m[1] < 5), body.a.then, body.a.otherwise)
     assert isinstance(form_of_a(kernel), Pixels)
 
-    assert form_of_a(replace(kernel, body=replace(body, a=narrower))) == "a has a condition that is no edge of the image"
+    assert (
+        form_of_a(replace(kernel, body=replace(body, a=narrower))) == "a has a condition that is no edge of the image"
+    )
 
 
 def test_forms_say_where_elements_lie():
