@@ -9,22 +9,23 @@ Each kernel goes on computing in f32. What changes is what it reads and writes:
     bf16     the same with bf16: f32's range, 7 bits of fraction
     mixed    f16 where contractions read, f32 everywhere else: norms, softmax and residual sums keep f32
 
-The model's own inputs and outputs keep their types. A constant that f16 cannot hold stays f32.
+The model's own inputs and outputs keep their types. A constant that f16 cannot hold stays f32, and so does a value that
+such a constant takes along: a mask of -3.4e38 would become -inf, and a row that it hides whole NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
 
 from gpucomp.errors import UsageError, quote
-from gpucomp.expr.core import Cast, Const, Expr, Load, Select, cast, load, loads, transform
+from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Scatter, Step, Store, mapped
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scatter, Step, Store, Window, mapped
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
@@ -55,7 +56,7 @@ def apply(steps: Sequence[Step], graph: Graph, precision: str, keep_fp32: Sequen
     if precision not in NARROW:
         return list(steps)
     dtype = NARROW[precision]
-    values = _narrowed_values(steps, graph, kept, contractions_only=precision == "mixed")
+    values = _narrowed_values(steps, graph, kept, dtype, contractions_only=precision == "mixed")
     made: dict[Value, Value] = {}
     return [
         step if step in kept else _narrow(step, dtype, values, made, all_constants=precision != "mixed")
@@ -88,11 +89,11 @@ def _with_math(step: Step, math: str) -> Step:
 
 
 def _narrowed_values(
-    steps: Sequence[Step], graph: Graph, kept: set[Step], *, contractions_only: bool
+    steps: Sequence[Step], graph: Graph, kept: set[Step], dtype: DType, *, contractions_only: bool
 ) -> frozenset[Value]:
-    """f32 values that kernels alone write and read, none of them kept."""
+    """f32 values that kernels alone write and read, none of them kept, all of them within the range of ``dtype``."""
     written = {v for step in steps for v in step.outputs}
-    excluded = set(graph.outputs)
+    excluded = {*graph.outputs, *_out_of_range(steps, dtype)}
     for step in steps:
         if step.kernel is not None and isinstance(step.kernel.body, Scatter):
             excluded |= set(step.outputs)  # updates add up where the result is stored
@@ -192,3 +193,93 @@ def _is_narrow(expr: Expr, dtype: DType) -> bool:
         case Const(value=value):
             return float(np.asarray(value).astype(dtype.numpy)) == float(value)
     return False
+
+
+# ---- values past the range of a format ----
+
+Reach = tuple[bool, bool]  # whether finite numbers may lie below the least and above the largest of the format
+FITS: Reach = (False, False)
+# functions of any number that stay within f16's range, or are infinite in f32 no later than a constant would matter
+BOUNDED = frozenset({"exp", "tanh", "erf", "sin", "cos", "sign", "log", "asin", "acos", "atan", "asinh", "acosh"})
+
+
+def _out_of_range(steps: Sequence[Step], dtype: DType) -> frozenset[Value]:
+    """Values that a constant takes past the range of ``dtype``: it itself, scaled, selected, what it is added to.
+
+    Numbers that are not known are taken to fit, and so are products of matrices: the format is the user's choice.
+    """
+    reach: dict[Value, Reach] = {}
+    for step in steps:
+        if (kernel := step.kernel) is None:
+            continue
+
+        def of_input(position: int, inputs: Sequence[Value] = step.inputs) -> Reach:
+            value = inputs[position]
+            if value not in reach and (array := constant_value(value)) is not None:
+                reach[value] = _reach_of(array, dtype)
+            return reach.get(value, FITS)
+
+        known: dict[Expr, Reach] = {}
+        match kernel.body:
+            case Rowwise(statistics=statistics):
+                for s in statistics:
+                    known[s.hole] = _reach(s.value, known, of_input, dtype)
+            case Window(value=value, acc=acc):
+                known[acc] = _reach(value, known, of_input, dtype)
+        for store in kernel.stores:
+            target = step.outputs[store.target - kernel.inputs]
+            found = _reach(store.value, known, of_input, dtype)
+            reach[target] = _either(reach.get(target, FITS), found)  # parts of a Concat have a store each
+    return frozenset(value for value, found in reach.items() if any(found))
+
+
+def _reach_of(array: np.ndarray, dtype: DType) -> Reach:
+    if array.dtype.kind != "f":
+        return FITS
+    with np.errstate(over="ignore"):
+        past = array[np.isfinite(array) & ~np.isfinite(array.astype(dtype.numpy))]
+    return bool((past < 0).any()), bool((past > 0).any())
+
+
+def _either(*found: Reach) -> Reach:
+    return any(low for low, _ in found), any(high for _, high in found)
+
+
+def _reach(expr: Expr, known: Mapping[Expr, Reach], of_input: Callable[[int], Reach], dtype: DType) -> Reach:
+    """``known``: the reach of holes. Loads that only tell where something is read do not count."""
+    found: dict[Expr, Reach] = dict(known)
+    for node in walk(expr):
+        match node:
+            case Const(value=value) if node.dtype.is_float:
+                found[node] = _reach_of(np.asarray(value, np.float64), dtype)
+            case Load(source=source) if node.dtype.is_float:
+                found[node] = of_input(source)
+            case Cast(value=value) if node.dtype.is_float:
+                found[node] = found.get(value, FITS)
+            case Select(then=then, otherwise=otherwise):
+                found[node] = _either(found.get(then, FITS), found.get(otherwise, FITS))
+            case Reduce(body=body):
+                found[node] = found.get(body, FITS)
+            case Call(fn=fn, args=args) if node.dtype.is_float and fn not in BOUNDED:
+                found[node] = _reach_of_call(fn, [found.get(a, FITS) for a in args])
+    return found.get(expr, FITS)
+
+
+def _reach_of_call(fn: str, args: Sequence[Reach]) -> Reach:
+    (low, high), *others = args
+    match fn:
+        case "neg":
+            return high, low
+        case "abs":
+            return False, low or high
+        case "sub":
+            return low or others[0][1], high or others[0][0]
+        case "max":
+            return low and others[0][0], high or others[0][1]
+        case "min":
+            return low or others[0][0], high and others[0][1]
+        case "add" | "floor" | "ceil" | "round":
+            return _either(*args)
+        case "div":
+            return (True, True) if low or high else FITS  # by a large number is small
+    return (True, True) if any(map(any, args)) else FITS

@@ -78,12 +78,11 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     """Sizes. ``taps``: parts of the depth that an im2col load takes one by one; 0 for a matrix.
 
     ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model. ``out_bytes``: of an
-    element of a result that TMA can store, else 0. ``out_reads``: loads of the epilogue that every element has its own of.
+    element of a result that TMA can store, else 0. ``out_reads``: what the epilogue loads beside the sums.
     """
     body = kernel.body
     assert isinstance(body, Contraction)
     form, result = form_of_a(kernel), result_matrix(kernel)
-    rows, columns = {*body.batch, *body.m}, set(body.n)
     reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
     return {
         "batch": _count(body.batch),
@@ -95,7 +94,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "out_wide": store_width(kernel),
         "b_known": int(packable(kernel, "b")),
         "out_bytes": result.dtype.nbytes if isinstance(result, Matrix) else 0,
-        "out_reads": sum(bool(node.free & rows) and bool(node.free & columns) for node in reads),
+        "out_reads": len(reads),
     }
 
 
@@ -236,7 +235,7 @@ START_CYCLES = 1500  # launch, barriers, the way of the first bytes
 STORE_SHARE = 16  # elements a cycle through shared memory and the epilogue
 CLUSTER_CYCLES = 2000  # two waits of a cluster and its reduction's latency
 PAIR_CYCLES = 500  # a wait of both work-groups at their start, and for each other later on
-TMA_STORE_SHARE = {True: 12, False: 24}  # as STORE_SHARE, with tma_store; by whether elements are read two by two
+TMA_STORE_SHARE = {True: 12, False: 24}  # as STORE_SHARE, with tma_store; by whether operands are read two columns at a time
 CYCLES_PER_MICROSECOND = 1700.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from graphs import tensor, weight
-from kernel_oracle import expected
+from kernel_oracle import expected, run_steps
 from kernels import conv, matmul, random_inputs, softmax
 
 import gpucomp
@@ -187,3 +187,84 @@ def test_a_precision_that_the_target_lacks_is_an_error(level, target):
 
     assert error.value.code == "GPC2011"
     assert level in str(error.value)
+
+
+# ---- what f16 cannot hold ----
+
+LEAST = float(np.finfo(np.float32).min)  # what exporters add to, or put in place of, a score that is hidden
+
+
+def masked_attention(fused, *, boolean=False):
+    """Attention with a mask as exporters write it: (1 - seen) * LEAST is added; or LEAST put in place of scores."""
+    q, k, v = (tensor(n, 2, 5, 8) for n in "qkv")
+    seen = tensor("seen", 1, 5)
+    least, one = constant(np.float32(LEAST)), constant(np.float32(1))
+    mask = ops.Less(constant(np.float32(0)), seen) if boolean else ops.Mul(ops.Sub(one, seen), least)
+    if fused:
+        return Graph((q, k, v, seen), (ops.Attention(q, k, v, mask, masked=LEAST if boolean else 0.0),))
+    scores = ops.MatMul(q, ops.Transpose(k, perm=(0, 2, 1)))
+    scores = ops.Where(mask, scores, least) if boolean else ops.Add(scores, mask)
+    return Graph((q, k, v, seen), (ops.MatMul(ops.Softmax(scores, axis=2), v),))
+
+
+@pytest.mark.parametrize("level", HALF_ULP)
+@pytest.mark.parametrize("boolean", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_row_whose_keys_are_all_hidden_is_the_values_mean_as_in_f32(level, boolean, fused):
+    graph = masked_attention(fused, boolean=boolean)
+    steps = partition(graph)
+    feeds = {n: RNG.standard_normal((2, 5, 8)).astype(np.float32) for n in "qkv"}
+    for seen in ([0, 0, 0, 0, 0], [1, 1, 0, 1, 0]):
+        feeds["seen"] = np.float32([seen])
+
+        exact, found = (run_steps(graph, precision.apply(steps, graph, how), feeds)[0] for how in ("fp32", level))
+
+        assert relative_error(found, exact) < 8 * HALF_ULP[level]
+        if not any(seen):
+            mean = np.broadcast_to(feeds["v"].mean(axis=1, keepdims=True), exact.shape)
+            assert relative_error(exact, mean) < 1e-6
+
+
+def scored(fn, constant_value=LEAST):
+    """The types in memory of softmax(fn(x @ w, constant)) @ v."""
+    x = tensor("x", 5, 16)
+    scores = fn(ops.MatMul(x, weight(RNG, 16, 24)), constant(np.float32(constant_value)))
+    graph = Graph((x,), (ops.MatMul(ops.Softmax(scores, axis=1), weight(RNG, 24, 7)),))
+    return stored(precision.apply(partition(graph), graph, "fp16"))
+
+
+@pytest.mark.parametrize(("number", "held"), [(LEAST, "f32"), (-65520.0, "f32"), (-65504.0, "f16"), (-np.inf, "f16")])
+def test_what_a_constant_takes_past_f16_stays_f32_until_it_is_bounded(number, held):
+    assert scored(ops.Add, number) == [["f32", "f16", held], [held, "f16"], ["f16", "f16", "f32"]]
+
+
+@pytest.mark.parametrize(
+    ("fn", "held"),
+    [
+        (lambda x, c: ops.Max(x, c), "f16"),
+        (lambda x, c: ops.Min(ops.Max(x, c), constant(np.float32(-LEAST))), "f16"),
+        (lambda x, c: ops.Min(x, c), "f32"),
+        (lambda x, c: ops.Max(x, ops.Neg(ops.Mul(x, c))), "f32"),
+        (lambda x, c: ops.Min(x, ops.Abs(ops.Mul(x, c))), "f16"),
+        (lambda x, c: ops.Sub(x, c), "f32"),
+        (lambda x, c: ops.Max(ops.Sub(x, c), x), "f32"),
+        (lambda x, c: ops.Min(ops.Sub(x, c), x), "f16"),
+        (lambda x, c: ops.Div(x, c), "f16"),
+        (lambda x, c: ops.Tanh(ops.Mul(x, c)), "f16"),
+        (lambda x, c: ops.Where(ops.Less(x, c), x, ops.Relu(x)), "f16"),
+    ],
+)
+def test_functions_take_a_constant_past_f16_or_do_not(fn, held):
+    assert scored(fn)[0][-1] == held
+
+
+def test_a_mask_that_is_a_constant_array_counts():
+    x, w = tensor("x", 4, 8), weight(RNG, 8, 6)
+    triangle = np.where(np.tri(4, 6, dtype=bool), 0, LEAST).astype(np.float32)
+
+    def held(mask):
+        graph = Graph((x,), (ops.Softmax(ops.Add(ops.MatMul(x, w), constant(mask)), axis=1),))
+        return stored(precision.apply(partition(graph), graph, "fp16"))[0][-1]
+
+    assert held(triangle) == "f32"
+    assert held(triangle / 1e35) == "f16"

@@ -1,0 +1,42 @@
+"""Kernels and schedules for the tests of the wgmma engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+from kernels import conv
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.targets import cuda
+
+FAMILY = FAMILIES["contraction/wgmma"]
+TARGET = cuda.manifest("sm_90a")
+TILE = {"tile_m": 64, "tile_n": 32, "consumers": 1, "stages": 2, "splits": 1, "overlap": 0,
+        "setmaxnreg": 0, "multicast": 0, "tma_store": 0}  # fmt: skip
+
+
+def with_math(kernel, math="tf32"):
+    return replace(kernel, body=replace(kernel.body, math=math))
+
+
+def constant_b(kernel):
+    """``kernel`` with its second input known when the model is compiled."""
+    return replace(kernel, constants=frozenset({1}))
+
+
+def image(*args, **options):
+    return constant_b(conv(*args, **options))
+
+
+def one_result(kernel):
+    """``kernel`` without its second result."""
+    return replace(kernel, params=kernel.params[:-1], outputs=1, stores=kernel.stores[:1])
+
+
+TWO = TILE | {"tile_m": 128, "consumers": 2}
+TMA_STORE = TILE | {"tma_store": 1}
+
+
+def problem_of(kernel):
+    return SimpleNamespace(**FAMILY.problem(kernel))
