@@ -62,11 +62,11 @@ class Row:
     faults: list[str] = field(default_factory=list)
 
 
-def kernels(models: Sequence[str], target: Target) -> list[Kernel]:
-    """The distinct kernels of ``models`` at every precision that ``target`` has."""
+def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> list[Kernel]:
+    """The distinct kernels of ``models``, or of their small versions, at every precision that ``target`` has."""
     found: dict[str, Kernel] = {}
     for model in models:
-        graph = run_pipeline(frontend.load(build(model)), target=target)
+        graph = run_pipeline(frontend.load(build(model, reduced=reduced)), target=target)
         steps = partition(graph, Policy(prologues=target.prologues))
         for mode in PRECISIONS:
             try:

@@ -1,4 +1,7 @@
-"""What a kernel has to compute, by the numpy evaluator: the oracle of every back end. Slow and obvious on purpose."""
+"""What a kernel has to compute, by the numpy evaluator: the oracle of every back end. Slow and obvious on purpose.
+
+Sums of contractions, rows and attention are added up in float64, whatever the kernel adds them up in.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, Reduce, Var, reduce
-from gpucomp.expr.evaluate import evaluate, grid_of
+from gpucomp.expr.core import Expr, Reduce, Var, cast, identity_of, reduce
+from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Store, Window
+from gpucomp.ir.types import F64
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
@@ -28,13 +32,23 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
         case Loops(domain=domain):
             _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {})
         case Contraction() as c:
-            domain = c.domain
-            product = reduce("sum", c.k, c.a * c.b)
-            _store(kernel.stores, domain, inputs, outputs, kernel.inputs, {c.acc: product})
+            wide = F64 if c.acc.dtype.is_float else c.acc.dtype
+            product = cast(reduce("sum", c.k, cast(c.a, wide) * cast(c.b, wide)), c.acc.dtype)
+            _store(kernel.stores, c.domain, inputs, outputs, kernel.inputs, {c.acc: product})
         case Window() as w:
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
             _rowwise(kernel, r, inputs, outputs)
+        case Scan() as s:
+            bound = dict(grid_of(s.domain))
+            bound[s.acc] = _running(s, inputs)
+            for store in kernel.stores:
+                _scatter(store, bound, inputs, outputs, kernel.inputs)
+        case Scatter() as x:
+            bound = dict(grid_of(x.domain))
+            bound[x.acc] = _changed(x, inputs)
+            for store in kernel.stores:
+                _scatter(store, bound, inputs, outputs, kernel.inputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
 
@@ -62,6 +76,39 @@ def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], ou
     bound[body.acc] = means.astype(np.float32).reshape([a.extent for a in body.domain])
     for store in kernel.stores:
         _scatter(store, bound, inputs, outputs, kernel.inputs)
+
+
+def _running(body: Scan, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Every running value, element by element from the first; floats in f64."""
+    shape = tuple(v.extent for v in body.domain)
+    values = np.broadcast_to(evaluate(body.value, inputs, grid_of(body.domain)), shape)
+    wide = np.moveaxis(values.astype(np.float64) if body.acc.dtype.is_float else values, -1, 0)
+    found = np.empty_like(wide)
+    total = np.full(wide.shape[1:], identity_of(body.op, body.acc.dtype)).astype(wide.dtype)
+    with np.errstate(all="ignore"):
+        for i in reversed(range(shape[-1])) if body.reverse else range(shape[-1]):
+            after = REDUCE[body.op](total, wide[i])
+            found[i] = total if body.exclusive else after
+            total = after
+        return np.moveaxis(found, 0, -1).astype(body.acc.dtype.numpy)
+
+
+def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Every element, update after update, line after line."""
+    shape = tuple(v.extent for v in body.domain)
+    result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
+    for line in np.ndindex(*(v.extent for v in body.lines)):
+        bound = {v: np.asarray(k) for v, k in zip(body.lines, line, strict=True)}
+        if not evaluate(body.guard, inputs, bound):
+            continue
+        for number in np.ndindex(*(v.extent for v in body.updates)):
+            bound |= {v: np.asarray(k) for v, k in zip(body.updates, number, strict=True)}
+            at = [int(evaluate(e, inputs, bound)) for e in body.found]
+            inside = all(0 <= a < v.extent for a, v in zip(at, body.places, strict=True))
+            if inside and evaluate(body.where, inputs, bound):
+                bound[body.acc] = result[(*line, *at)]
+                result[(*line, *at)] = evaluate(body.after, inputs, bound)
+    return result
 
 
 def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpucomp import ops
 from gpucomp.expr.core import (
+    Algorithm,
     Expr,
     Load,
     Var,
@@ -27,8 +29,10 @@ from gpucomp.expr.core import (
     var,
 )
 from gpucomp.expr.simplify import simplify
-from gpucomp.ir.types import BOOL, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
+from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Statistic, Store, Window
+from gpucomp.ops.registry import accumulator
+from gpucomp.recognise import Composed, recognise
 
 
 def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:
@@ -253,6 +257,26 @@ def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype
     return Kernel("reduce", params, 1, body, (Store(1, (r,), total),), label=f"{op} over {cols}")
 
 
+def scan(
+    op: str,
+    rows: int,
+    cols: int,
+    *,
+    rows_inside: bool = False,
+    dtype: DType = F32,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Kernel:
+    """Twice the running ``op`` along x[rows, cols], or along the first axis of x[cols, rows], plus another tensor."""
+    r, c = var("r", rows), var("c", cols)
+    at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
+    acc = accumulator(dtype) if op in {"sum", "prod"} else dtype
+    running = hole("acc", acc)
+    body = Scan((r,), c, op, cast(load(0, at, dtype), acc), running, exclusive, reverse)
+    value = cast(running, dtype) * 2 + load(1, at, dtype)
+    return Kernel("scan", (TensorType(dtype, shape),) * 3, 1, body, (Store(2, at, value),), label=f"running {op}")
+
+
 def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
     """(x + residual - mean) / deviation * scale + shift over the columns; ``rows_inside``: of x[cols, rows]."""
     r, c = var("r", rows), var("c", cols)
@@ -298,7 +322,9 @@ def average_pool(
         count = count * cast(call("min", first + size, extent) - call("max", first, 0), F32)
     acc = hole("acc", F32)
     params = (TensorType(dtype, image), TensorType(dtype, (n, oh, ow, c)), TensorType(F32, (n, oh, ow, c)))
-    stores = tuple(Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc)))
+    stores = tuple(
+        Store(t, tuple(map(simplify, to)), v) for t, v in ((1, cast(acc / simplify(count), dtype)), (2, acc))
+    )
     domain, axes = (tuple(v for v in vs if isinstance(v, Var)) for vs in (to, taps))
     return Kernel("pool", params, 2, Window(domain, axes, "sum", value, acc), stores, label="average pool")
 
@@ -379,3 +405,23 @@ def random_inputs(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
             low = 0 if t.dtype.kind == "u" else -9
             arrays.append(rng.integers(low, 10, t.shape).astype(t.dtype.numpy))
     return arrays
+
+
+def scatter(
+    data: tuple[int, ...],
+    indices: tuple[int, ...],
+    reduction: str = "none",
+    *,
+    axis: int | None = None,
+    dtype: DType = F32,
+    index_dtype: DType = I64,
+) -> Kernel:
+    """ScatterElements along ``axis``; ScatterND of tuples of indices where there is none."""
+    op, attrs = (ops.ScatterND, {}) if axis is None else (ops.ScatterElements, {"axis": axis})
+    updates = indices if axis is not None else (*indices[:-1], *data[indices[-1] :])
+    params = (TensorType(dtype, data), TensorType(index_dtype, indices), TensorType(dtype, updates))
+    assert op.algorithm is not None
+    algorithm = op.algorithm(*params, reduction=reduction, **attrs)
+    assert isinstance(algorithm, Algorithm)
+    store = Store(3, algorithm.axes, algorithm.body)
+    return recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")

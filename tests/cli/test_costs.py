@@ -64,7 +64,9 @@ def test_instructions_are_read_off_a_listing_with_predicates_and_uniform_registe
 
 
 def test_the_report_is_a_table_and_json(found, capfd, tmp_path):
-    code, out, _ = command(capfd, "bench", DIGITS, *OPEN, "--static", "--target", "cuda:sm_80", "--json", tmp_path / "r.json")
+    code, out, _ = command(
+        capfd, "bench", DIGITS, *OPEN, "--static", "--target", "cuda:sm_80", "--json", tmp_path / "r.json"
+    )
 
     data = json.loads((tmp_path / "r.json").read_text())
     assert code == 0

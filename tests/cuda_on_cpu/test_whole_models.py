@@ -44,16 +44,23 @@ def test_a_model_gives_onnxruntime_s_answer_in_three_thread_orders(case):
         np.testing.assert_array_equal(shuffled[output], forward[output])
 
 
-@pytest.mark.parametrize(("level", "limit"), [("tf32", 4e-3), ("3xtf32", 1e-5), ("fp16", 4e-3)])
-def test_a_model_keeps_its_answer_at_lower_precision(level, limit):
-    model, shapes, feeds = model_of("convolutions")
+LIMITS = {"tf32": 4e-3, "3xtf32": 1e-5, "fp16": 4e-3}
+LOWER = [("convolutions", level) for level in LIMITS]
+LOWER += [(case, level) for case in ("tokens", "digits") for level in ("tf32", "fp16")]
+
+
+@pytest.mark.parametrize(("case", "level"), LOWER)
+def test_a_model_keeps_its_answer_on_matrix_units_at_lower_precision(case, level):
+    model, shapes, feeds = model_of(case)
     exact = gpucomp.compile(model, target="cpu", shapes=shapes).run(feeds)
 
-    on_cpu = ModelOnCpu(gpucomp.compile(model, target="cuda:sm_80", shapes=shapes, precision=level))
+    executable = gpucomp.compile(model, target="cuda:sm_80", shapes=shapes, precision=level)
+    on_cpu = ModelOnCpu(executable)
     forward, backward = (on_cpu.run(feeds, order=o, seed=7) for o in ("forward", "reversed"))
 
+    assert any("gc_mma_" in text for text in executable.sources.values())
     for output, right in exact.items():
-        assert relative_error(forward[output], right) <= limit
+        assert relative_error(forward[output], right) <= LIMITS[level]
         np.testing.assert_array_equal(backward[output], forward[output])
 
 

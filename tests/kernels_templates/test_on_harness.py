@@ -7,16 +7,29 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import RaceError, compile_many
+from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from cuda_on_cpu.kernel_files import broken
 from kernel_oracle import UNWRITTEN, expected
-from kernels import add_relu, conv, grouped_conv, into_part, joined, matmul, max_pool, random_inputs, reduction, softmax
+from kernels import (
+    add_relu,
+    conv,
+    grouped_conv,
+    into_part,
+    joined,
+    matmul,
+    max_pool,
+    padded,
+    random_inputs,
+    reduction,
+    softmax,
+)
 from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
 from gpucomp.codegen.families import family_of
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, I8, I16, I32, U8
-from gpucomp.kernel import Attention, Contraction, Rowwise
+from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.targets import cuda
 
@@ -59,6 +72,8 @@ def terms_of(kernel):
     match kernel.body:
         case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes):
             return max(1, math.prod(a.extent for a in axes))
+        case Scan(axis=axis):
+            return axis.extent
     return 1
 
 
@@ -107,6 +122,7 @@ FEATURES = {
     "vector of f16 points": ({"points": 21}, add_relu(7, 24, dtype=F16), POINTS | {"vector": 8}),
     "a choice of inputs": ({"points": 77}, joined(7, 3, 1, 5, 2), POINTS | {"vector": 1}),
     "a choice of f16 inputs": ({"points": 30}, joined(5, 2, 4, dtype=F16), POINTS | {"vector": 1}),
+    "zeros around": ({"points": 44}, padded(38, 3), POINTS | {"vector": 1}),
     "points into a part": ({"points": 65}, into_part(add_relu(13, 5), 1, 4, 2), POINTS | {"vector": 1}),
     "points into a part by vectors": ({"points": 26}, into_part(add_relu(13, 8), 0, 3, 1), POINTS),
     "rows kept": ({"steps": 5}, softmax(11, 37), ROW),
@@ -168,6 +184,47 @@ def test_a_choice_of_inputs_is_one_load_and_no_branch():
 
     assert text.count("else") == 0
     assert text.count(" = *") == 1
+
+
+# of the two engines that take every point by itself: feature, text, what stands there instead
+MISTAKES = {
+    "a group past the end": ("points into a part by vectors", "point < 26", "point < 27"),
+    "a group that is left out": ("points into a part by vectors", "point < 26", "point < 25"),
+    "an item's points are the other's": ("vector of points", "first + item * 32", "first + item * 16"),
+    "the place of a part": ("points into a part by vectors", "x2 + e0 + 24", "x2 + e0"),
+    "columns of the other half": ("points into a part by vectors", "point % 2 * 4", "(point + 1) % 2 * 4"),
+    "a point before the first": ("zeros around", "3 <= point", "2 <= point"),
+    "a point behind the last": ("zeros around", "point < 41", "point < 42"),
+    "a halo one too wide": ("window in a loop", "0 <= e6", "-1 <= e6"),
+    "padding that wins": ("window in a loop", "- 60] : (-__int_as_float(0x7f800000))", "- 60] : 3.0f"),
+    "a row of the window left out": ("window in a loop", "e2 < 2", "e2 < 1"),
+    "a tap read twice": ("window unrolled", "x0 + e9 + 120", "x0 + e9 + 112"),
+}
+
+
+@pytest.fixture(scope="module")
+def mistaken(features):
+    pairs = []
+    for number, (name, text, instead) in enumerate(MISTAKES.values()):
+        source, _ = features[name]
+        pairs.append((broken(source.text, replace=text, by=instead).replace(source.name, f"m{number}"), f"m{number}"))
+    return dict(zip(MISTAKES, compile_many(pairs), strict=True))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_text_is_seen(mistake, features, mistaken):
+    name = MISTAKES[mistake][0]
+    kernel, (source, _) = FEATURES[name][1], features[name]
+    inputs = random_inputs(kernel)
+
+    def check():
+        outputs, args = arguments(kernel, source, inputs)
+        launch_once(source, mistaken[mistake], args)
+        for actual, right in zip(outputs, expected(kernel, inputs), strict=True):
+            assert_matches(actual, right)
+
+    with pytest.raises((AssertionError, CudaOnCpuError)):
+        check()
 
 
 BARRIER = "__syncthreads();"

@@ -8,14 +8,21 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import oclgrind
 import pytest
+from kernels import average_pool, conv, random_inputs
 from oclgrind_jobs import KERNELS, TARGET, TINY, source_of
 from template_cases import CASES, default, is_empty, spread
 
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
 from gpucomp.kernel import Contraction
 from gpucomp.kernels_templates.contraction.simt import PLAIN
+from gpucomp.packing import pack, packed_constant
 from gpucomp.targets import opencl
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +100,7 @@ def is_ordered(block: str) -> bool:
     return "data race at global memory" in block and len(lines) == len(scratch) == 2
 
 
-@pytest.mark.parametrize("family", ["loops", "rowwise", "pool"])
+@pytest.mark.parametrize("family", ["loops", "rowwise", "pool", "scan", "scatter"])
 def test_every_schedule_keeps_to_its_memory(family, tmp_path):
     assert findings(simple_jobs(family), tmp_path) == []
 
@@ -106,6 +113,10 @@ def test_every_contraction_keeps_to_its_memory_and_meets_at_every_barrier(part, 
 STEM = {"tile_y": 1, "tile_x": 8, "tile_n": 8, "reg_m": 2, "reg_n": 4}
 WINDOW = {"threads": 32, "vector": 2, "tile_y": 2, "tile_x": 2, "unroll": 1}
 ATTENTION = {"tile_m": 4, "tile_n": 4, "reg_m": 2, "row_items": 4, "splits": 1, "vector": 1}
+WINOGRAD = {
+    "outputs": 2, "columns": 16, "blocks": 8, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
+}  # fmt: skip
+FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "columns": 32, "reg_b": 2}
 ENGINES = [
     ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4}),
     ("tiny-depthwise", "depthwise", WINDOW | {"tile_y": 1, "unroll": 0}),
@@ -117,6 +128,10 @@ ENGINES = [
     ("tiny-attention", "attention/simt", ATTENTION),
     ("tiny-attention", "attention/simt", ATTENTION | {"tile_n": 2, "reg_m": 1, "row_items": 4}),
     ("tiny-attention_causal", "attention/simt", ATTENTION | {"splits": 2, "tile_n": 2}),
+    ("filters", "contraction/winograd", WINOGRAD | {"stages": 2}),
+    ("filters", "contraction/winograd", WINOGRAD | {"positions": 4, "reg_b": 2}),
+    ("filters", "contraction/winograd", FOUR),
+    ("filters", "contraction/winograd", FOUR | {"splits": 2}),
 ]
 
 
@@ -124,6 +139,33 @@ def test_every_engine_of_its_own_keeps_to_its_memory(tmp_path):
     jobs = [{"case": c, "engine": f, "schedule": s, "name": f"k{i}"} for i, (c, f, s) in enumerate(ENGINES)]
 
     assert findings(jobs, tmp_path) == []
+
+
+def test_winograd_and_sliding_pools_keep_to_their_memory(tmp_path):
+    winograd, sliding = FAMILIES["contraction/winograd"], FAMILIES["pool/window"]
+    schedule = {
+        "columns": 16,
+        "blocks": 8,
+        "channels": 4,
+        "positions": 2,
+        "reg_n": 4,
+        "reg_b": 4,
+        "stages": 2,
+        "splits": 1,
+    }
+    kernel = replace(conv((1, 3, 5, 8), 6, (3, 3), pad=1), constants=frozenset({1}))
+    made = pack(
+        kernel, winograd.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**winograd.problem(kernel)))
+    )
+    inputs = random_inputs(kernel)
+    arrays = [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
+    jobs = [(made.kernel, render(made.kernel, schedule, TARGET, "k0", winograd), arrays)]
+    pooled = average_pool((1, 5, 7, 6), (3, 2), 2, 1)
+    for change in ({}, {"unroll": 0, "tile_y": 1}):
+        source = render(pooled, WINDOW | change, TARGET, f"k{len(jobs)}", sliding)
+        jobs.append((pooled, source, random_inputs(pooled)))
+
+    assert oclgrind.findings(jobs, tmp_path) == []
 
 
 def test_every_gemv_keeps_to_its_memory_and_meets_at_every_barrier(tmp_path):

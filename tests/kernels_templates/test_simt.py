@@ -190,6 +190,18 @@ def test_the_default_copies_asynchronously_where_the_device_and_the_operands_all
     assert default(plain, cuda.manifest("sm_75").limits)["asynchronous"] == 0
 
 
+# 128 sums a work-item, of four slices, that four work-groups add up
+JOINED = {"tile_m": 32, "tile_n": 16, "tile_k": 16, "reg_m": 8, "reg_n": 16, "stages": 1, "asynchronous": 0, "slices": 4,
+          "splits": 4}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [{"splits": 2}, {"slices": 1, "tile_m": 128, "tile_n": 64}, {"reg_n": 8}])
+def test_sums_that_fit_where_they_are_joined_are_legal(change):
+    problem = SIMT.problem(matmul(99, 99, 99))
+
+    assert SIMT.reasons(TILE | JOINED | change, problem, TARGET.limits) == []
+
+
 @pytest.mark.parametrize(
     ("change", "kernel", "arch", "reason"),
     [
@@ -199,6 +211,7 @@ def test_the_default_copies_asynchronously_where_the_device_and_the_operands_all
         ({"stages": 1}, matmul(99, 99, 99), "sm_80", "second stage"),
         ({"slices": 4, "tile_k": 8, "tile_m": 64, "tile_n": 128}, matmul(99, 99, 99), "sm_80", "arrays of fixed size"),
         ({"lanes": 4, "slices": 2}, matmul(99, 99, 99), "sm_80", "one slice"),
+        (JOINED, matmul(99, 99, 99), "sm_80", "about 282 registers"),
     ],
 )
 def test_what_cannot_run_is_objected_to(change, kernel, arch, reason):

@@ -79,7 +79,9 @@ def test_a_target_with_an_engine_keeps_what_the_engine_takes(target, kept):
     small = ops.Attention(tensor("q", 2, 5, 7), tensor("k", 2, 11, 7), tensor("v", 2, 11, 3), scale=0.5)
     wide = ops.Attention(tensor("a", 5, 300), tensor("b", 11, 300), tensor("c", 11, 3))
 
-    after = run_pipeline(Graph((*graph_of(small).inputs, *graph_of(wide).inputs), (small, wide)), target=resolve(target))
+    after = run_pipeline(
+        Graph((*graph_of(small).inputs, *graph_of(wide).inputs), (small, wide)), target=resolve(target)
+    )
 
     assert Counter(ops_of(after))["Attention"] == kept
 

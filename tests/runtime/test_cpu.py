@@ -391,7 +391,9 @@ def test_the_copy_probe_copies_and_the_peak_probe_says_what_it_did() -> None:
     np.testing.assert_array_equal(result[: source.size], source)
     assert (result[source.size :] == 255).all()
     assert room.view(np.int64)[0] == 2 * lanes * CHAINS * STEPS
-    np.testing.assert_allclose(room.view(np.float32)[16 : 16 + lanes], 2.0 * CHAINS, rtol=1e-6)  # x = x / 2 + 1 tends to 2
+    np.testing.assert_allclose(
+        room.view(np.float32)[16 : 16 + lanes], 2.0 * CHAINS, rtol=1e-6
+    )  # x = x / 2 + 1 tends to 2
 
 
 def test_ten_thousand_runs_leave_memory_as_it_is() -> None:

@@ -58,7 +58,9 @@ def test_an_unknown_target_is_a_usage_error_that_lists_what_exists(text):
 
 
 def test_an_unknown_opencl_device_is_a_usage_error_that_lists_devices():
-    with pytest.raises(UsageError, match=r"flavours are generic, pocl, mali, amd, gfx906, .*gfx1100; devices here are '"):
+    with pytest.raises(
+        UsageError, match=r"flavours are generic, pocl, mali, amd, gfx906, .*gfx1100; devices here are '"
+    ):
         targets.resolve("opencl:no such device")
 
 

@@ -1,0 +1,208 @@
+"""Random awkward kernels, by random legal schedules, through every engine in every dtype: compared with float64.
+
+    python -m bench.kernel_sweep [--cases 200] [--minutes 60] [--cell 'sm_80 contraction/mma f16' ...] [--seed 0]
+                                 [--layers] [--races] [--journal sweep.jsonl] [--again] [--markdown out.md]
+
+CUDA text runs on the CPU-played device in three thread orders, which have to give the same bits; OpenCL text runs on
+PoCL. A cell is a target, an engine and a dtype. ``--layers``: the kernels of the benchmark models at their exact shapes
+instead, by every engine's default schedule, large ones compared at some hundred points. ``--races``: CUDA text alone, in
+one order, watched by ThreadSanitizer.
+
+What was tried is in the journal, a line a case, and is not tried again by another call; ``--again`` repeats what failed.
+A case that ends the process is a failure of its own, found by the next call. The exit status is 1 when a case disagrees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.results import append, lines
+from bench.kernel_sweep.cases import Case, Cell, cells, draw
+from bench.kernel_sweep.layers import layers
+from bench.kernel_sweep.play import Ready, by_harness, by_pocl, compiled, prepared
+from gpucomp import config
+from gpucomp.errors import GpucompError
+from gpucomp.targets import cuda
+
+BATCH = 24  # texts that one run of g++ compiles
+Wanted = tuple[str, str, Callable[[], Case]]  # a case's name, its cell's, and what makes it
+
+
+class Journal:
+    """How each case ended: ``{"case": name, "cell": ..., "fault": "" or what is wrong, ...}``.
+
+    A case without a fault was only begun; where the line is the last on it, it ended the process.
+    """
+
+    def __init__(self, path: Path, again: bool = False) -> None:
+        self.path, self.ended = path, dict[str, dict[str, Any]]()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        begun: dict[str, dict[str, Any]] = {}
+        for entry in lines(path):
+            (self.ended if "fault" in entry else begun)[entry["case"]] = entry
+        for name in begun.keys() - self.ended.keys():
+            self.end(name, begun[name]["cell"], "it ended the process")
+        if again:
+            self.ended = {name: entry for name, entry in self.ended.items() if not entry["fault"]}
+
+    def begin(self, name: str, cell: str) -> None:
+        append(self.path, {"case": name, "cell": cell})
+
+    def end(self, name: str, cell: str, fault: str, **facts: Any) -> None:
+        self.ended[name] = {"case": name, "cell": cell, "fault": fault, **facts}
+        append(self.path, self.ended[name])
+
+
+@dataclass
+class Row:
+    cell: str
+    tried: int = 0
+    groups: int = 0  # cases of more than one work-group
+    steps: int = 0  # cases whose loop over the depth goes round more than once
+    left_out: int = 0  # cases whose text is too long to compile for a CPU
+    faults: list[str] = field(default_factory=list)
+
+
+def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bool = False) -> None:
+    """Try what is not in the journal yet, until ``deadline`` (monotonic seconds)."""
+    waiting: list[tuple[str, Ready]] = []
+    for name, cell, case in wanted:
+        if time.monotonic() > deadline:
+            break
+        if name in journal.ended:
+            continue
+        try:
+            ready = prepared(case(), f"k{len(waiting)}")
+        except (GpucompError, LookupError, ValueError) as error:
+            journal.end(name, cell, f"not rendered: {error}")
+            continue
+        if ready is None:
+            journal.end(name, cell, "", left_out="its text is too long to compile for a CPU")
+        elif ready.case.cell.target in cuda.ARCHITECTURES:
+            waiting.append((name, ready))
+            if len(waiting) == BATCH:
+                play(waiting, journal, races)
+                waiting = []
+        else:
+            journal.begin(name, cell)
+            try:
+                fault = by_pocl(ready)
+            except GpucompError as error:
+                fault = str(error)
+            told(journal, name, fault, ready)
+    play(waiting, journal, races)
+
+
+def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> None:
+    """Cases of CUDA: every launch is a process of its own, so that nothing ends this one."""
+    if not batch:
+        return
+    for (name, ready), built in zip(batch, compiled([ready for _, ready in batch], races), strict=True):
+        told(journal, name, built if isinstance(built, str) else by_harness(ready, built), ready)
+
+
+def told(journal: Journal, name: str, fault: str, ready: Ready) -> None:
+    case, geometry = ready.case, ready.source.geometry
+    journal.end(
+        name, case.cell.name, fault, kernel=case.kernel.label, schedule=case.schedule,
+        groups=math.prod(geometry.groups), steps=ready.steps,
+    )  # fmt: skip
+    if fault:
+        print(f"FAULT {name}: {case.kernel.label} {case.schedule}: {fault}", file=sys.stderr, flush=True)
+
+
+def drawn(chosen: Sequence[Cell], count: int, seed: int) -> Iterator[Wanted]:
+    """Case 0 of every cell, then case 1: whenever a sweep ends, all cells have been tried about as often."""
+    for number in range(count):
+        for cell in chosen:
+            yield f"{cell.name} {number}", cell.name, partial(draw, cell, number, seed)
+
+
+def of_models(chosen: Sequence[Cell]) -> Iterator[Wanted]:
+    names = {cell.name for cell in chosen}
+    for target in dict.fromkeys(cell.target for cell in chosen):
+        for name, case in layers(target):
+            if case.cell.name in names:
+                yield name, case.cell.name, lambda case=case: case
+
+
+def rows(chosen: Sequence[Cell], source: str, journal: Journal) -> list[Row]:
+    found = {cell.name: Row(cell.name) for cell in chosen}
+    for name, entry in journal.ended.items():
+        row = found.get(entry["cell"])
+        if row is None or not name.endswith(source):
+            continue
+        if "left_out" in entry:
+            row.left_out += 1
+            continue
+        row.tried += 1
+        row.groups += entry.get("groups", 0) > 1
+        row.steps += entry.get("steps", 0) > 1
+        if entry["fault"]:
+            row.faults.append(f"{name}: {entry.get('kernel', '')} {entry.get('schedule', '')}: {entry['fault']}")
+    return list(found.values())
+
+
+def table(found: Sequence[Row]) -> str:
+    """Markdown."""
+    head = [
+        "| target | engine | dtype | cases | of several work-groups | of several steps of depth | too long | disagree |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    body = [
+        f"| {' | '.join(r.cell.split())} | {r.tried} | {r.groups} | {r.steps} | {r.left_out} | {len(r.faults)} |"
+        for r in found
+    ]
+    return "\n".join(head + body)
+
+
+def report(found: Sequence[Row], how: str) -> str:
+    faults = [f"- {fault}" for row in found for fault in row.faults]
+    lead = (
+        f"`python -m bench.kernel_sweep {how}`: {sum(r.tried for r in found)} cases in {len(found)} cells. CUDA (sm_*) on "
+        "the CPU-played device, in three thread orders that have to give equal bits; OpenCL on PoCL, AMD's matrix "
+        "instructions written out. The oracle is numpy in float64."
+    )
+    end = ["Disagreements:", *faults] if faults else ["Disagreements: none."]
+    return "\n".join(["# Kernels through every engine, beside float64", "", lead, "", table(found), "", *end, ""])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [cell.name for cell in cells()]
+    parser.add_argument("--cases", type=int, default=200, help="of each cell")
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which no more are begun")
+    parser.add_argument("--cell", action="append", choices=names, metavar="NAME", help="repeatable; default all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--layers", action="store_true", help="the benchmark models' kernels instead of random ones")
+    parser.add_argument("--races", action="store_true", help="watch CUDA text by ThreadSanitizer")
+    parser.add_argument("--journal", type=Path, help="what was tried; default in the cache folder")
+    parser.add_argument("--again", action="store_true", help="repeat what failed")
+    parser.add_argument("--markdown", type=Path)
+    options = parser.parse_args(arguments)
+    path = options.journal or (config.current().cache or Path.cwd()) / "kernel_sweep.jsonl"
+    chosen = [cell for cell in cells() if not options.cell or cell.name in options.cell]
+    if options.races:
+        chosen = [cell for cell in chosen if cell.target in cuda.ARCHITECTURES]
+    journal = Journal(path, options.again)
+    how = ("--layers" if options.layers else f"--seed {options.seed}") + " --races" * options.races
+    wanted = of_models(chosen) if options.layers else drawn(chosen, options.cases, options.seed)
+    named = ((f"{name} by {how}", cell, case) for name, cell, case in wanted)
+    sweep(named, journal, time.monotonic() + 60 * options.minutes, options.races)
+    found = rows(chosen, f" by {how}", journal)
+    print(table(found))
+    if options.markdown:
+        options.markdown.write_text(report(found, how), encoding="utf-8")
+    return 1 if any(row.faults for row in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

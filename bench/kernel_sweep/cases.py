@@ -1,0 +1,385 @@
+"""Random kernels of awkward sizes, each for one engine in one dtype, with a legal random schedule: all from a seed."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+from kernels import (
+    add_relu,
+    attention,
+    average_pool,
+    conv,
+    depthwise,
+    elementwise,
+    grouped_conv,
+    into_part,
+    joined,
+    layer_norm,
+    matmul,
+    max_pool,
+    padded,
+    reduction,
+    softmax,
+    transposed,
+)
+
+from bench.gpu.checks import cost
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.expr.core import axes_of, call, load
+from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
+from gpucomp.kernel import Attention, Contraction, Kernel
+from gpucomp.schedule.space import Family
+from gpucomp.targets import cuda, opencl
+from gpucomp.targets.target import Target
+
+LARGEST = 1 << 18  # points that the oracle goes through for one kernel
+MOST_ITEMS = 1 << 14  # work-items of a launch, each a fiber
+LEAST_ITEMS = 32  # of a work-group on PoCL, which writes out every item of a smaller one
+LONGEST = 40_000  # characters of a text: compilers for CPUs take minutes over what is written out whole
+DRAWS = 400  # of schedules for one kernel, and of kernels for one case
+CHOSEN_OF = 4  # legal schedules: the one of most work-groups is taken three times out of four
+PRIMES = tuple(p for p in range(2, 256) if all(p % d for d in range(2, math.isqrt(p) + 1)))
+
+# what an engine computes where it runs; ``tf32`` and ``3xtf32`` are f32 with what its arithmetic may round
+SIMT = ("f32", "f16", "bf16", "f64", "i8", "i32")
+FLOATS = ("f32", "f16", "bf16")
+CELLS: dict[str, dict[str, tuple[str, ...]]] = {
+    "sm_80": {
+        "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
+        "loops/transpose": (*FLOATS, "f64", "u8"),
+        "depthwise": FLOATS,
+        "contraction/simt": SIMT,
+        "contraction/gemv": SIMT,
+        "contraction/mma": ("f16", "bf16", "tf32", "3xtf32", "i8", "u8"),
+        "contraction/winograd": ("f32",),
+        "rowwise": (*FLOATS, "f64", "i32", "u8"),
+        "pool": (*FLOATS, "u8"),
+        "pool/window": (*FLOATS, "u8"),
+        "attention/simt": FLOATS,
+        "attention/mma": ("f16", "bf16"),
+    },
+    "sm_75": {"contraction/simt": ("f32", "f16"), "contraction/mma": ("f16", "i8")},
+    "sm_90a": {"contraction/wgmma": ("f16", "bf16", "tf32", "i8")},
+    "pocl": {
+        "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
+        "loops/transpose": (*FLOATS, "u8"),
+        "depthwise": FLOATS,
+        "contraction/simt": SIMT,
+        "contraction/gemv": SIMT,
+        "contraction/mali": (*FLOATS, "i8", "i32"),
+        "contraction/winograd": ("f32",),
+        "rowwise": (*FLOATS, "f64", "i32", "u8"),
+        "pool": (*FLOATS, "u8"),
+        "pool/window": (*FLOATS, "u8"),
+        "attention/simt": FLOATS,
+    },
+    "gfx90a": {"contraction/amd": ("f32", "f16")},
+    "gfx1100": {"contraction/amd": ("f16",)},
+}
+EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that is an arithmetic: what ``Contraction.math`` says
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One engine in one dtype on one target."""
+
+    target: str
+    engine: str
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.target} {self.engine} {self.dtype}"
+
+    @property
+    def family(self) -> Family:
+        return FAMILIES[self.engine]
+
+    @property
+    def type(self) -> DType:
+        return F32 if self.dtype in EXPECTED else DTYPES[self.dtype]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    cell: Cell
+    number: int
+    kernel: Kernel
+    schedule: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.name} {self.number}"
+
+
+def cells() -> list[Cell]:
+    return [Cell(target, engine, dtype) for target, engines in CELLS.items()
+            for engine, dtypes in engines.items() for dtype in dtypes]  # fmt: skip
+
+
+def target_of(cell: Cell) -> Target:
+    """Where the case is rendered for. PoCL is given what a GPU has, so that it is given a GPU's schedules."""
+    if cell.target in cuda.ARCHITECTURES:
+        return cuda.manifest(cell.target)
+    if cell.target in opencl.AMD:
+        return opencl.manifest(cell.target)
+    return opencl.manifest("pocl").with_limits(threads=256, shared_bytes=49152, warp=32)
+
+
+def features_of(cell: Cell) -> frozenset[str]:
+    """What decides which engines there are; Mali's engine runs anywhere and is made for one device."""
+    found = target_of(cell).features
+    return found | {"mali"} if cell.engine == "contraction/mali" else found
+
+
+def work(kernel: Kernel) -> int:
+    """Numbers that the oracle goes through."""
+    if not isinstance(kernel.body, Attention):
+        return cost(kernel)
+    body = kernel.body
+    rows_, cols = (math.prod(v.extent for v in axes) for axes in (body.batch + body.rows, body.cols))
+    return rows_ * cols * sum(math.prod(v.extent for v in axes) for axes in (body.depth, body.values))
+
+
+def draw(cell: Cell, number: int, seed: int = 0) -> Case:
+    """Case ``number`` of a cell: the same one for the same ``seed``.
+
+    Raises ``LookupError`` where nothing that is drawn suits the engine, which is a fault of ``KERNELS``.
+    """
+    rng = random.Random(f"{seed} {cell.name} {number}")
+    for _ in range(DRAWS):
+        kernel = KERNELS[cell.engine.split("/")[0]](rng, cell)
+        if any(0 in t.shape for t in kernel.params[kernel.inputs :]) or work(kernel) > LARGEST:
+            continue
+        if cell.family.accepts(kernel, features_of(cell)):
+            continue
+        schedule = drawn(cell, kernel, rng)
+        if schedule is not None:
+            return Case(cell, number, kernel, schedule)
+    raise LookupError(f"{cell.name}: no kernel of {DRAWS} suits it")
+
+
+def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | None:
+    """A legal schedule, rather one with many work-groups; ``None`` where few that are drawn can be played on a CPU."""
+    found: list[tuple[int, dict[str, int]]] = []
+    problem, limits = cell.family.problem(kernel), target_of(cell).limits
+    for _ in range(DRAWS):
+        schedule = {p.name: rng.choice(p.choices) for p in cell.family.params}
+        if cell.family.reasons(schedule, problem, limits):
+            continue
+        geometry = cell.family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+        groups, items = math.prod(geometry.groups), math.prod(geometry.items)
+        opencl_alone = target_of(cell).kind == "opencl" and cell.engine != "contraction/mali" and items < LEAST_ITEMS
+        if groups * items > MOST_ITEMS or opencl_alone or written_out(schedule, items) > 512:
+            continue
+        found.append((groups, schedule))
+        if len(found) == CHOSEN_OF:
+            break
+    if not found:
+        return None
+    return max(found, key=lambda f: f[0])[1] if rng.random() < 0.75 else found[0][1]
+
+
+def written_out(schedule: dict[str, int], items: int) -> float:
+    """Multiply-adds, or loads four times over, that the text of `simt` has for a work-item."""
+    depth = schedule.get("tile_k", 1)
+    loaded = depth * (schedule.get("tile_m", 0) + schedule.get("tile_n", 0)) / items
+    return max(depth * schedule.get("reg_m", 1) * schedule.get("reg_n", 1), 4 * loaded)
+
+
+# ---- sizes ----
+
+
+def awkward(rng: random.Random, most: int) -> int:
+    """A size from 1 to ``most``: small, prime, next to a power of two, or a multiple of what vectors and tiles take."""
+    found = rng.choice(
+        (
+            rng.randint(1, 5),
+            rng.choice(PRIMES),
+            (1 << rng.randint(2, 8)) + rng.choice((-1, 0, 1)),
+            4 * rng.randint(1, 16),
+            8 * rng.randint(1, 24),
+            rng.randint(1, most),
+        )
+    )
+    return min(found, most)
+
+
+def one_in(rng: random.Random, count: int) -> bool:
+    return rng.randrange(count) == 0
+
+
+def part_of(rng: random.Random, kernel: Kernel) -> Kernel:
+    """Sometimes ``kernel`` with its first result as a part of a longer one."""
+    rank = len(kernel.stores[0].index)
+    if rank == 0 or not one_in(rng, 6):
+        return kernel
+    before, after = rng.choice(((0, 3), (1, 2), (4, 8), (8, 0), (5, 3)))
+    return into_part(kernel, rng.randrange(rank), before, after)
+
+
+# ---- kernels of each family ----
+
+
+def loops(rng: random.Random, cell: Cell) -> Kernel:
+    dtype = cell.type
+    if cell.engine == "loops/transpose":
+        return turned(rng, dtype)
+    kind = rng.randrange(5)
+    if kind == 0:
+        return transposed(awkward(rng, 90), awkward(rng, 90), dtype)
+    if kind == 1:
+        return padded(awkward(rng, 200), rng.randint(1, 9), dtype)
+    if kind == 2:
+        return joined(awkward(rng, 40), *(awkward(rng, 20) for _ in range(rng.randint(2, 4))), dtype=dtype)
+    shape = [awkward(rng, 40) for _ in range(rng.randint(1, 3))]
+    return part_of(rng, add_relu(*shape, dtype=dtype))
+
+
+def turned(rng: random.Random, dtype: DType) -> Kernel:
+    """Axes in another order, the innermost of them not innermost any more; doubled on the way."""
+    shape = tuple(awkward(rng, 80) for _ in range(rng.choice((2, 3))))
+    axes = axes_of(shape)
+    order = rng.choice([(1, 0)] if len(shape) == 2 else [(0, 2, 1), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+    read = load(0, tuple(axes[k] for k in order), dtype)
+    source = TensorType(dtype, tuple(shape[k] for k in order))
+    return part_of(rng, elementwise([call("max", read, 1)], (source,), shape, axes))
+
+
+def window(rng: random.Random) -> tuple[int, int]:
+    return rng.choice([(3, 3), (3, 3), (1, 1), (2, 3), (5, 5), (1, 3), (4, 2), (7, 7)])
+
+
+def image(rng: random.Random, channels: int, most: int = 16) -> tuple[int, int, int, int]:
+    return rng.choice((1, 1, 2, 3)), rng.randint(1, most), rng.randint(1, most), channels
+
+
+def fits(shape: tuple[int, ...], taps: tuple[int, int], pad: int, dilation: tuple[int, int] = (1, 1)) -> bool:
+    return all(e + 2 * pad >= d * (f - 1) + 1 for e, f, d in zip(shape[1:3], taps, dilation, strict=True))
+
+
+def depthwise_conv(rng: random.Random, cell: Cell) -> Kernel:
+    while True:
+        taps, shape, pad = window(rng), image(rng, awkward(rng, 40)), rng.randint(0, 3)
+        dilation = rng.choice((1, 1, 2)), rng.choice((1, 1, 3))
+        if fits(shape, taps, pad, dilation):
+            stride = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, 2, 3))
+            kernel = depthwise(shape, taps, stride=stride, pad=pad, dilation=dilation, dtype=cell.type)
+            return part_of(rng, kernel)
+
+
+def contraction(rng: random.Random, cell: Cell) -> Kernel:
+    kernel = part_of(rng, convolution(rng, cell) if is_conv(rng, cell) else product(rng, cell))
+    if cell.engine == "contraction/winograd" or one_in(rng, 2):
+        kernel = replace(kernel, constants=frozenset({1}))
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    return replace(kernel, body=replace(body, math=EXPECTED.get(cell.dtype, "strict")))
+
+
+def is_conv(rng: random.Random, cell: Cell) -> bool:
+    if cell.engine == "contraction/winograd":
+        return True
+    return cell.type.is_float and cell.type.name != "f64" and cell.engine != "contraction/gemv" and not one_in(rng, 3)
+
+
+def product(rng: random.Random, cell: Cell) -> Kernel:
+    dtype, acc = cell.type, F32 if cell.type.is_float else I32
+    if dtype.name == "f64":
+        acc = dtype
+    m, n, k = awkward(rng, 150), awkward(rng, 150), awkward(rng, 250)
+    if cell.engine == "contraction/gemv":
+        m, n = rng.sample((rng.randint(1, 8), n), 2)
+    if cell.engine in ("contraction/simt", "contraction/gemv", "contraction/mali") and one_in(rng, 40):
+        k = 0
+    if cell.engine == "contraction/wgmma" or (cell.engine == "contraction/mma" and one_in(rng, 2)):
+        k = -(-max(k, 1) // 16) * 16
+    batch = rng.choice(((), (), (), (2,), (3, 2)))
+    a, b = one_in(rng, 4), one_in(rng, 2)
+    return matmul(m, n, k, batch=batch, dtype=dtype, acc=acc, a_transposed=a, b_transposed=b)
+
+
+def convolution(rng: random.Random, cell: Cell) -> Kernel:
+    by_eight = cell.engine in ("contraction/wgmma", "contraction/winograd") or one_in(rng, 2)
+    while True:
+        channels = rng.choice((8, 16, 24, 40)) if by_eight else rng.choice((1, 3, 4, 5, 6, 12, 13))
+        if cell.engine == "contraction/winograd":
+            channels = 4 * rng.randint(1, 9)
+        taps, shape, pad = window(rng), image(rng, channels, 13), rng.randint(0, 2)
+        stride, dilation = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, 1, 2))
+        if cell.engine == "contraction/winograd":
+            taps, stride, dilation = (3, 3), 1, 1
+        if not fits(shape, taps, pad, (dilation, dilation)):
+            continue
+        columns = awkward(rng, 70)
+        if cell.type is F32 and cell.engine != "contraction/winograd" and one_in(rng, 6):
+            groups = rng.choice((2, 3, 4))
+            grouped = (*shape[:3], groups * rng.choice((1, 3, 4, 8)))
+            return grouped_conv(grouped, groups, rng.randint(1, 20), taps, pad=pad)
+        nchw = cell.engine not in ("contraction/wgmma", "contraction/winograd") and one_in(rng, 5)
+        options = {"stride": stride, "pad": pad, "dilation": dilation}
+        return conv(shape, columns, taps, **options, nchw=nchw, dtype=cell.type)
+
+
+def rows(rng: random.Random, cell: Cell) -> Kernel:
+    dtype = cell.type
+    kind = rng.randrange(3) if dtype in (F32, F16, BF16) else 2  # softmax and norms are made for these
+    inside = one_in(rng, 3)
+    if kind == 0:
+        shape = [awkward(rng, 30), awkward(rng, 300)] if one_in(rng, 2) else [rng.randint(1, 5), awkward(rng, 90), 8]
+        return part_of(rng, softmax(*shape, axis=rng.randrange(len(shape)), dtype=dtype))
+    if kind == 1:
+        return part_of(rng, layer_norm(awkward(rng, 40), awkward(rng, 300), rows_inside=inside, dtype=dtype))
+    op = rng.choice(("sum", "max", "min") if dtype.name != "u8" else ("max", "min"))
+    return reduction(op, awkward(rng, 60), awkward(rng, 700), rows_inside=inside, dtype=dtype)
+
+
+def pool(rng: random.Random, cell: Cell) -> Kernel:
+    while True:
+        taps, shape = window(rng), image(rng, awkward(rng, 40), 14)
+        side, stride = max(taps), rng.choice((1, 1, 2, 3))
+        if one_in(rng, 2) or not cell.type.is_float:
+            pad = rng.randint(0, side // 2)
+            if fits(shape, (side, side), pad):
+                return part_of(rng, max_pool(shape, side, stride, pad, cell.type))
+            continue
+        pad = rng.randint(0, min(taps) // 2)
+        if fits(shape, taps, pad):
+            return average_pool(shape, taps, stride, pad, dtype=cell.type)
+
+
+def attend(rng: random.Random, cell: Cell) -> Kernel:
+    depth = rng.choice((8, 16, 24, 32, 40, 64, 72, 128)) if one_in(rng, 2) else awkward(rng, 80)
+    rows_, cols = awkward(rng, 70), awkward(rng, 130)
+    values = depth if one_in(rng, 2) else 2 * awkward(rng, 40)
+    if cell.engine == "attention/mma":
+        depth, values = -(-depth // 2) * 2, -(-values // 2) * 2
+    options = {
+        "heads": rng.choice((1, 2, 3)),
+        "mask": rng.choice(("", "", "add", "bool")),
+        "residual": one_in(rng, 3),
+        "dtype": cell.type,
+    }
+    if one_in(rng, 4):
+        return attention(rows_, rows_, depth, depth, merged=True, **options)
+    if one_in(rng, 3):
+        options["mask"] = ""
+        return part_of(rng, attention(rows_, max(cols, rows_), depth, values, causal=rng.choice((0, 0, 3)), **options))
+    turned_ = cell.engine == "attention/simt" and one_in(rng, 4)
+    return part_of(
+        rng, attention(rows_, cols, depth, values, group=rng.choice((1, 1, 2)), transposed=turned_, **options)
+    )
+
+
+KERNELS: dict[str, Callable[[random.Random, Cell], Kernel]] = {
+    "loops": loops,
+    "depthwise": depthwise_conv,
+    "contraction": contraction,
+    "rowwise": rows,
+    "pool": pool,
+    "attention": attend,
+}

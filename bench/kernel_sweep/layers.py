@@ -1,0 +1,41 @@
+"""The kernels of the benchmark models at their exact shapes, each by every engine's default schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+from bench.compile_spaces import kernels
+from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, target_of, work
+from bench.models import MODELS
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.kernel import Attention, Contraction, Kernel
+
+MOST_WORK = 1 << 29  # multiply-adds of a kernel that is played at its exact shape: minutes on matrix units
+
+
+def dtype_of(kernel: Kernel) -> str:
+    """Of what the kernel reads first; the arithmetic where that may round."""
+    math = kernel.body.math if isinstance(kernel.body, Contraction | Attention) else "strict"
+    return kernel.params[0].dtype.name if math == "strict" else math
+
+
+def layers(target: str, models: Sequence[str] = tuple(MODELS)) -> Iterator[tuple[str, Case]]:
+    """The distinct kernels of each model, the smallest first, and those of its small version: name and case.
+
+    What is too large to be played on a CPU is left to the small version of the model, which has the same layers.
+    """
+    seen: set[tuple[str, str]] = set()
+    subject = target_of(Cell(target, "loops", "f32"))
+    for model in models:
+        found = [k for small in (True, False) for k in kernels((model,), subject, small) if work(k) <= MOST_WORK]
+        for kernel in sorted(found, key=work):
+            for engine in CELLS[target]:
+                cell, family = Cell(target, engine, dtype_of(kernel)), FAMILIES[engine]
+                if family not in engines_of(kernel, features_of(cell)) or (engine, kernel.digest) in seen:
+                    continue
+                seen.add((engine, kernel.digest))
+                problem = SimpleNamespace(**family.problem(kernel))
+                schedule = dict(family.default(problem, target_of(cell).limits))
+                if not family.reasons(schedule, vars(problem), target_of(cell).limits):
+                    yield f"{model} {cell.name} {kernel.digest[:12]}", Case(cell, 0, kernel, schedule)

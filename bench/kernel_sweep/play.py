@@ -1,0 +1,159 @@
+"""Plays a case on the CPU - CUDA by the harness, OpenCL by PoCL - and says how it differs from float64, if it does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+from amd_emulation import emulated
+from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import random_inputs
+from tolerance import assert_matches
+
+from bench.gpu.checks import terms_of
+from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, target_of, work
+from bench.kernel_sweep.points import Points, sampled
+from gpucomp.codegen.render import render
+from gpucomp.codegen.source import KernelSource
+from gpucomp.ir.types import F16, F32, TensorType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.packing import pack, packed_constant
+
+STEPS = ("steps_per_split", "tiles_per_split", "tiles_k", "steps")  # as the engines' sizes call them
+PATIENCE_S = 900.0  # for a launch: whole layers of real models are played, on machines that have other work
+MOST_POINTS = 512  # of a kernel that is too large to be computed whole
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A case as text: ``kernel`` and ``inputs`` as the engine has them packed, ``wanted`` what the case has to give."""
+
+    case: Case
+    kernel: Kernel
+    source: KernelSource
+    inputs: tuple[np.ndarray, ...]
+    wanted: tuple[Points, ...]
+
+    @property
+    def steps(self) -> int:
+        """How often the loop over a contraction's depth, or an attention's columns, goes round in a work-group."""
+        family, kernel = self.case.cell.family, self.kernel
+        s, p = SimpleNamespace(**self.case.schedule), SimpleNamespace(**family.problem(kernel))
+        sizes = family.derive(s, p)
+        return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
+
+
+def prepared(case: Case, name: str = "k0") -> Ready | None:
+    """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not."""
+    s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**case.cell.family.problem(case.kernel))
+    wanted = case.cell.family.packing(case.kernel, s, p)
+    packed = pack(case.kernel, wanted) if wanted else None
+    kernel = packed.kernel if packed else case.kernel
+    source = render(kernel, case.schedule, target_of(case.cell), name, case.cell.family)
+    if len(source.text) > LONGEST:
+        return None
+    given = random_inputs(case.kernel, seed=case.number)
+    if isinstance(case.kernel.body, Contraction) and case.kernel.body.math == "tf32":
+        given = [to_tf32(x) for x in given]
+    if work(case.kernel) <= LARGEST:
+        first = case.kernel.inputs
+        right = [Points(first + n, (), array) for n, array in enumerate(expected(case.kernel, given))]
+    else:
+        right = sampled(case.kernel, given, MOST_POINTS)
+    inputs = [*(given[k] for k in packed.kept), packed_constant(packed, given)] if packed else given
+    return Ready(case, kernel, source, tuple(np.ascontiguousarray(x) for x in inputs), tuple(right))
+
+
+def to_tf32(x: np.ndarray) -> np.ndarray:
+    """Rounded to 10 bits of fraction: products of such numbers are exact in f64, whichever way a device rounds them."""
+    return (x.view(np.uint32) + np.uint32(0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | str]:
+    """Every text by one run of g++; where that fails each by itself, and what g++ says of it in its place.
+
+    ``races``: built with ThreadSanitizer.
+    """
+    try:
+        pairs = [(r.source.text, r.source.name) for r in batch]
+        return list(compile_many(pairs, sanitizer="thread" if races else None))
+    except CudaOnCpuError as error:
+        if len(batch) == 1:
+            return [str(error)]
+        return [found for ready in batch for found in compiled([ready], races)]
+
+
+def by_harness(ready: Ready, built: CudaOnCpu) -> str:
+    """What is wrong, in any of three thread orders; empty when nothing is. One order is enough to find a race in."""
+    first: list[np.ndarray] = []
+    for order in ORDERS if built.sanitizer is None else ORDERS[-1:]:
+        outputs = [
+            np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in ready.kernel.params[ready.kernel.inputs :]
+        ]
+        geometry, scratch = ready.source.geometry, []
+        if geometry.workspace_bytes:
+            scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
+        if geometry.counter_bytes:
+            scratch.append(np.zeros(geometry.counter_bytes, np.uint8))
+        arguments: list[np.ndarray | Mapped] = [*map(constant, ready.inputs), *outputs, *scratch]
+        buffers = [a for a in arguments if isinstance(a, np.ndarray)]
+        arguments += [Mapped(spec, buffers[spec.parameter]) for spec in ready.source.tensor_maps]
+        shared = geometry.dynamic_shared_bytes
+        try:
+            built.run(
+                geometry.groups,
+                geometry.items,
+                arguments,
+                order=order,
+                seed=5,
+                dynamic_shared=shared,
+                timeout=PATIENCE_S,
+            )
+        except CudaOnCpuError as error:
+            return f"{order}: {error}"
+        if geometry.counter_bytes and scratch[-1].any():
+            return f"{order}: counters are not left zeroed"
+        if not first:
+            first = outputs
+        elif any(a.tobytes() != b.tobytes() for a, b in zip(first, outputs, strict=True)):
+            return f"{order}: other bits than {ORDERS[0]}"
+    return difference(ready, first)
+
+
+def constant(array: np.ndarray) -> np.ndarray:
+    """A view that the harness refuses to see changed."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def by_pocl(ready: Ready) -> str:
+    """What is wrong after one launch; empty when nothing is."""
+    kernel, source, inputs = ready.kernel, ready.source, list(ready.inputs)
+    if ready.case.cell.engine == "contraction/amd":  # matrix instructions written out, f16 held as f32
+        source = emulated(source)
+        kernel = replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
+        inputs = [x.astype(np.float32) if x.dtype == np.float16 else x for x in inputs]
+    elif ready.case.cell.engine == "contraction/winograd":
+        # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
+        source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
+    found = opencl_device.run(kernel, source, inputs)
+    with np.errstate(over="ignore"):
+        types = ready.kernel.params[ready.kernel.inputs :]
+        return difference(ready, [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)])
+
+
+def difference(ready: Ready, found: Sequence[np.ndarray]) -> str:
+    """What is further from the oracle than its dtype and the length of its sums allow; empty when nothing is."""
+    kernel = ready.case.kernel
+    for right in ready.wanted:
+        try:
+            assert_matches(found[right.target - kernel.inputs][right.index], right.values, terms=terms_of(kernel))
+        except AssertionError as error:
+            return f"parameter {right.target}: {' '.join(str(error).split())[:300]}"
+    return ""

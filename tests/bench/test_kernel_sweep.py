@@ -1,0 +1,182 @@
+"""The sweep of random kernels: the same cases from the same seed, a journal that goes on, disagreements that are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cuda_on_cpu.kernel_files import broken
+from kernel_oracle import expected
+from kernels import (
+    attention,
+    average_pool,
+    conv,
+    depthwise,
+    layer_norm,
+    matmul,
+    max_pool,
+    random_inputs,
+    reduction,
+    softmax,
+)
+
+from bench.gpu.results import lines
+from bench.kernel_sweep import __main__ as program
+from bench.kernel_sweep import layers
+from bench.kernel_sweep.__main__ import Journal, main
+from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
+from bench.kernel_sweep.play import by_harness, compiled, prepared
+from bench.kernel_sweep.points import sampled
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.ir.types import F16, I32
+
+SIMT = Cell("sm_80", "contraction/simt", "f32")
+
+
+@pytest.mark.parametrize("cell", cells(), ids=lambda c: c.name)
+def test_a_case_suits_its_engine_and_is_the_same_every_time(cell):
+    case, again = draw(cell, 3), draw(cell, 3)
+
+    assert (again.kernel.digest, again.schedule) == (case.kernel.digest, case.schedule)
+    assert cell.family.accepts(case.kernel, features_of(cell)) == ""
+    assert cell.family.reasons(case.schedule, cell.family.problem(case.kernel), target_of(cell).limits) == []
+
+
+def test_other_numbers_and_seeds_are_other_cases():
+    found = [draw(SIMT, number, seed) for number in range(4) for seed in range(3)]
+
+    assert len({(case.kernel.digest, tuple(case.schedule.items())) for case in found}) == len(found)
+
+
+def test_every_engine_has_cells():
+    assert {engine for engines in CELLS.values() for engine in engines} == set(FAMILIES)
+
+
+# one of every engine; the sweep itself is for the hours outside of the suite
+SAMPLE = (
+    "sm_80 loops f16", "sm_80 loops/transpose u8", "sm_80 depthwise bf16", "sm_80 contraction/simt i8",
+    "sm_80 contraction/gemv bf16", "sm_80 contraction/mma 3xtf32", "sm_80 contraction/winograd f32", "sm_80 rowwise f64",
+    "sm_80 pool u8", "sm_80 pool/window f16", "sm_80 attention/simt f32", "sm_80 attention/mma bf16",
+    "sm_75 contraction/mma f16", "sm_90a contraction/wgmma tf32", "pocl contraction/mali f16", "pocl rowwise bf16",
+    "gfx90a contraction/amd f16",
+)  # fmt: skip
+
+
+def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
+    arguments = ["--cases", "1", "--journal", str(tmp_path / "j.jsonl"), "--markdown", str(tmp_path / "r.md")]
+    arguments += [word for name in SAMPLE for word in ("--cell", name)]
+
+    assert main(arguments) == 0
+    first = list(lines(tmp_path / "j.jsonl"))
+    assert main(arguments) == 0
+
+    ended = [entry for entry in first if "fault" in entry]
+    played = sum("left_out" not in entry for entry in ended)
+    assert len(ended) == len(SAMPLE)
+    assert played >= len(SAMPLE) - 2, "hardly any text is too long"
+    assert list(lines(tmp_path / "j.jsonl")) == first
+    assert f"{played} cases in {len(SAMPLE)} cells" in (tmp_path / "r.md").read_text()
+    assert "| sm_80 | pool | u8 | 1 |" in capsys.readouterr().out
+
+
+def fixed(kernel, schedule=None):
+    problem = SIMT.family.problem(kernel)
+    default = SIMT.family.default(type("Sizes", (), problem), target_of(SIMT).limits)
+    return Case(SIMT, 0, kernel, dict(schedule or default))
+
+
+@pytest.mark.parametrize(
+    ("replace_", "by", "fault"),
+    [("a_depth < 13", "a_depth < 12", "max error"), ("row < 9", "row < 10", "written 0 bytes past its end")],
+)
+def test_a_kernel_that_is_wrong_is_told(replace_, by, fault):
+    ready = prepared(fixed(matmul(9, 7, 13)))
+    wrong = replace(ready, source=replace(ready.source, text=broken(ready.source.text, replace=replace_, by=by)))
+
+    whole, changed = compiled([ready, wrong])
+
+    assert by_harness(ready, whole) == ""
+    assert fault in by_harness(wrong, changed)
+
+
+def test_a_text_that_does_not_compile_is_told_and_the_others_are_played():
+    ready = prepared(fixed(matmul(5, 6, 7)))
+    wrong = replace(ready, source=replace(ready.source, text=ready.source.text + "nonsense"))
+
+    good, bad = compiled([ready, wrong])
+
+    assert by_harness(ready, good) == ""
+    assert "nonsense" in bad
+
+
+def test_a_case_that_ended_the_process_is_a_failure_once_and_again_is_tried_again(tmp_path):
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path)
+    journal.begin("a", "cell")
+    journal.begin("b", "cell")
+    journal.end("b", "cell", "")
+    path.write_text(path.read_text() + '{"case": "c", "fau')
+
+    found, third = Journal(path), Journal(path, again=True)
+
+    assert {name: entry["fault"] for name, entry in found.ended.items()} == {"a": "it ended the process", "b": ""}
+    assert set(third.ended) == {"b"}
+    assert json.loads(path.read_text().splitlines()[-1])["case"] == "a"
+
+
+def test_faults_are_counted_in_the_row_of_their_cell(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl")
+    journal.end(f"{SIMT.name} 0 by --seed 0", SIMT.name, "off", groups=3, steps=1)
+    journal.end(f"{SIMT.name} 0 by --seed 1", SIMT.name, "", groups=3, steps=1)
+    journal.end(f"{SIMT.name} 1 by --seed 0", SIMT.name, "", left_out="too long")
+
+    (row,) = program.rows([SIMT], " by --seed 0", journal)
+
+    assert (row.tried, row.groups, row.steps, row.left_out, len(row.faults)) == (1, 1, 0, 1, 1)
+    assert "- sm_80 contraction/simt f32 0 by --seed 0" in program.report([row], "--seed 0")
+
+
+SAMPLED = {
+    "conv": conv((2, 7, 5, 3), 6, (3, 3), pad=1),
+    "batch": matmul(5, 7, 11, batch=(3,), dtype=F16),
+    "integers": matmul(5, 7, 11, dtype=I32, acc=I32),
+    "depthwise": depthwise((1, 6, 7, 5), (3, 3), pad=1),
+    "softmax": softmax(3, 19, 8, axis=1),
+    "row results": reduction("sum", 17, 13, rows_inside=True),
+    "layer norm": layer_norm(7, 48),
+    "max pool": max_pool((1, 11, 9, 8), 3, 2, 1),
+    "average pool": average_pool((2, 6, 7, 3), (3, 2), 2, 1),
+    "causal attention": attention(13, 13, 8, 12, causal=0, dtype=F16),
+    "masked attention": attention(5, 9, 8, 6, group=2, mask="bool", residual=True),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_points_are_those_of_the_whole_oracle(name):
+    kernel = SAMPLED[name]
+    inputs = random_inputs(kernel, seed=4)
+    whole = expected(kernel, inputs)
+
+    found = sampled(kernel, inputs, 40)
+
+    assert [p.target - kernel.inputs for p in found] == list(range(kernel.outputs))
+    for points, right in zip(found, whole, strict=True):
+        there = right[points.index]
+        assert points.values.size > 4
+        assert len({tuple(int(i) for i in at) for at in zip(*(a.flat for a in points.index), strict=True)}) > 4
+        last = [n - 1 for n in right.shape]
+        assert any(all(a.flat[k] == n for a, n in zip(points.index, last, strict=True)) for k in range(there.size))
+        np.testing.assert_allclose(points.values.astype(np.float64), there.astype(np.float64), rtol=1e-6, atol=1e-6)
+
+
+def test_a_layer_is_tried_by_every_engine_that_takes_it_and_a_large_one_is_left_out(monkeypatch):
+    small, large = matmul(24, 16, 32, dtype=F16), matmul(1 << 10, 1 << 9, 1 << 11, dtype=F16)
+    monkeypatch.setattr(layers, "kernels", lambda models, target, reduced: [large, small])
+
+    found = list(layers.layers("sm_80", ["a model"]))
+
+    assert [case.cell.engine for _, case in found] == ["contraction/simt", "contraction/mma"]
+    assert all(case.kernel is small for _, case in found)
+    assert work(large) > layers.MOST_WORK > LARGEST > work(small)
