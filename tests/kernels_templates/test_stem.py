@@ -205,6 +205,13 @@ def test_opencl_text_gives_numpy_s_answer(name):
     assert_right(kernel, opencl_device.run(ready, source, arrays), inputs)
 
 
+def test_the_text_reads_like_one_written_by_hand(golden):
+    _, kernel, schedule, target = MMA_CASES["four blocks a warp"]
+    golden(source_of(MMA, kernel, schedule, target).text, "stem_mma.cu")
+    _, kernel, schedule = SIMT_CASES["7 x 7 by 2"]
+    golden(source_of(SIMT, kernel, schedule, opencl.manifest("generic")).text, "stem_simt.cl")
+
+
 # ---- mistakes ----
 
 MISTAKES = {  # what is wrong: engine, case, text, instead
