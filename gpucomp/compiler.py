@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpucomp import integers, targets
+from gpucomp import groups, integers, targets
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
@@ -105,6 +105,7 @@ def lower(
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
     steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
+    steps = groups.merge(steps, device.features)
     return Lowered(graph, *render(steps, device, tell, picks), steps)
 
 

@@ -159,7 +159,13 @@ def stem(image, out_channels, window, *, planar=True, source=F32, math="strict",
 
 
 def grouped_conv(
-    image: tuple[int, int, int, int], groups: int, columns: int, window: tuple[int, int], *, pad: int = 0
+    image: tuple[int, int, int, int],
+    groups: int,
+    columns: int,
+    window: tuple[int, int],
+    *,
+    pad: int = 0,
+    dtype: DType = F32,
 ) -> Kernel:
     """NHWC conv whose channels fall into ``groups`` of ``columns`` outputs each; [R, S, C / groups, OC] weights."""
     n, h, w, channels = image
@@ -172,11 +178,11 @@ def grouped_conv(
     y, x = m[1] - pad + k[0], m[2] - pad + k[1]
     channel = g * columns + oc
     acc = hole("acc", F32)
-    a = select(both([y >= 0, y < h, x >= 0, x < w]), load(0, (m[0], y, x, g * depth + k[2]), F32), 0.0)
-    body = Contraction(batch, m, n_axes, k, a, load(1, (*k, channel), F32), acc)
+    a = select(both([y >= 0, y < h, x >= 0, x < w]), cast(load(0, (m[0], y, x, g * depth + k[2]), dtype), F32), 0.0)
+    body = Contraction(batch, m, n_axes, k, a, cast(load(1, (*k, channel), dtype), F32), acc)
     shapes = (image, (r, s, depth, groups * columns), (groups * columns,), (n, oh, ow, groups * columns))
-    value = call("max", acc + load(2, (channel,), F32), 0.0)
-    params = tuple(TensorType(F32, shape) for shape in shapes)
+    value = cast(call("max", acc + cast(load(2, (channel,), dtype), F32), 0.0), dtype)
+    params = tuple(TensorType(dtype, shape) for shape in shapes)
     return Kernel("contraction", params, 1, body, (Store(3, (*m, channel), value),), label=f"conv of {groups} groups")
 
 

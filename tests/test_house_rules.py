@@ -28,7 +28,7 @@ LAYERS = (
     ("gpucomp.recognise",),
     ("gpucomp.winograd",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
-    ("gpucomp.integers",),
+    ("gpucomp.integers", "gpucomp.groups"),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.kernels_templates",),

@@ -328,12 +328,15 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 
 def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
-    """A constant operand along the depth, where as it is it cannot be copied or its fragments are read piecemeal."""
+    """A constant operand along the depth, where as it is it cannot be copied, or not by whole chunks, or its fragments
+    are read piecemeal."""
     for name, extent in (("b", p.n), ("a", p.m)):
         by_depth, copied = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_copied")
         width = math.gcd(p.k, CHUNK_BYTES // p.element_bytes)
-        piecemeal = p.element_bytes != 2 and not by_depth and width * p.element_bytes == CHUNK_BYTES
-        if (copied and not piecemeal) or width * p.element_bytes < 4 or not packable(kernel, name):
+        whole = width * p.element_bytes == CHUNK_BYTES
+        piecemeal = p.element_bytes != 2 and not by_depth and whole
+        narrow = whole and getattr(p, f"{name}_wide") < width
+        if (copied and not piecemeal and not narrow) or width * p.element_bytes < 4 or not packable(kernel, name):
             continue
         after = SimpleNamespace(**{**vars(p), f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
         available = min(MOST_REGISTERS, REGISTER_FILE // derive(s, p)["threads"])

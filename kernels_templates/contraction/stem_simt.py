@@ -9,7 +9,7 @@ from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.stem import Stem, staging, stem_of, stem_sizes
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.schedule.space import REGISTER_FILE, Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 PARAMS = (
     Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group"),
@@ -22,7 +22,7 @@ STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
 MAX_GROUPS = (1 << 31) - 1
 MOST_TAPS = 16  # of a side of the window
-RESERVED = 36  # registers for addresses, predicates and counters
+RESERVED = 44  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
@@ -93,8 +93,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
-    if (used := registers(s, p)) > limits.registers:
-        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    available = min(limits.registers, REGISTER_FILE // d.threads)
+    if (used := registers(s, p)) > available:
+        yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
 

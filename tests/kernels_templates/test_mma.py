@@ -12,7 +12,7 @@ import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from cuda_on_cpu.kernel_files import broken
 from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
 from tolerance import assert_matches
 
 from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
@@ -71,6 +71,8 @@ CASES = {
                             tile(16, 8, 2, 1, 2, 2, 4, 1, 1), SM_80),
     "three channels": ({"a_copied": 0}, conv((1, 13, 9, 3), 20, (5, 3), stride=2, pad=2, dtype=F16),
                        tile(16, 16, 2, 1, 1, 1, 3, 1, 1), SM_80),
+    "patches of a planar image": ({"a_by_depth": 1, "a_wide": 8, "b_by_depth": 1},
+                                  conv((1, 16, 24, 3), 20, (8, 8), stride=8, dtype=F16, nchw=True), SMALL, SM_80),
     "a window across memory": ({"a_by_depth": 0}, conv((1, 9, 9, 6), 20, (3, 3), pad=1, dtype=F16, nchw=True),
                                SMALL, SM_80),
     "groups in f32": ({"batch": 2}, with_math(grouped_conv((1, 7, 5, 16), 2, 12, (3, 3), pad=1), "3xtf32"),
@@ -173,6 +175,8 @@ PACKED = {  # a constant operand that is better laid out along the depth, and on
     "tf32": (with_math(matmul(20, 32, 48), "tf32"), "b"),
     "rows of the left operand": (bytes_of(20, 32, 64, I8, I8, a_transposed=True, b_transposed=True), "a"),
     "groups": (with_math(grouped_conv((1, 5, 5, 16), 2, 12, (3, 3), pad=1), "3xtf32"), "b"),
+    "patches of odd columns": (replace(stem((1, 16, 16, 3), 31, (8, 8), stride=8, dtype=F16), constants=frozenset()), "b"),
+    "f16 in half chunks": (matmul(20, 36, 48, dtype=F16), "b"),
     "f16": (matmul(20, 32, 48, dtype=F16), ""),
     "f16 of odd depth": (matmul(20, 31, 49, dtype=F16), ""),
 }

@@ -191,7 +191,9 @@ def test_multiply_adds_give_numpy_s_answer_in_any_thread_order(name, simt_built)
         np.testing.assert_array_equal(results[0][0], other[0])
 
 
-@pytest.mark.parametrize("name", SIMT_CASES)
+@pytest.mark.parametrize(
+    "name", ["7 x 7 by 2", "3 x 3 by 2, odd sizes", "one channel", "channels last", "f16, sums of f32"]
+)
 def test_opencl_text_gives_numpy_s_answer(name):
     _, kernel, schedule = SIMT_CASES[name]
     inputs = random_inputs(kernel)
@@ -201,6 +203,13 @@ def test_opencl_text_gives_numpy_s_answer(name):
     source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
 
     assert_right(kernel, opencl_device.run(ready, source, arrays), inputs)
+
+
+def test_the_text_reads_like_one_written_by_hand(golden):
+    _, kernel, schedule, target = MMA_CASES["four blocks a warp"]
+    golden(source_of(MMA, kernel, schedule, target).text, "stem_mma.cu")
+    _, kernel, schedule = SIMT_CASES["7 x 7 by 2"]
+    golden(source_of(SIMT, kernel, schedule, opencl.manifest("generic")).text, "stem_simt.cl")
 
 
 # ---- mistakes ----
@@ -322,7 +331,7 @@ def test_what_cannot_run_has_a_reason(family, change, limits, reason):
 # ---- resources ----
 
 
-@pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_120"])
 def test_default_schedules_take_no_more_than_is_reckoned(arch):
     target = cuda.manifest(arch)
     kernels = {

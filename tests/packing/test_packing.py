@@ -210,3 +210,31 @@ def test_digits_of_a_transformed_depth_have_to_hold_it():
 
     with pytest.raises(ValueError, match="the digits of k count to 36, it has 64"):
         pack(kernel, Packing("b", (Digit("span", 1, 7), Digit("k", 1, 36)), "winograd23"))
+
+
+FILLED = ((2, 2), (3, 4), (5, 7))  # rows, columns, channels of a window
+FILLED_DIGITS = (Digit("k", 1, 56), Digit("span", 1, 11))
+
+
+def test_parts_of_the_depth_are_filled_up_with_zeros():
+    kernel = with_constants(conv((1, 6, 7, 5), 11, (2, 3)), 1)
+    inputs = random_inputs(kernel)
+
+    packed = pack(kernel, Packing("b", FILLED_DIGITS, filled=FILLED))
+    filters = packed_constant(packed, inputs)
+
+    windows = filters.reshape(2, 4, 7, 11)
+    np.testing.assert_array_equal(windows[:, :3, :5], inputs[1])
+    assert not windows[:, 3:].any()
+    assert not windows[:, :, 5:].any()
+    kept = [inputs[k] for k in packed.kept]
+    for found, right in zip(expected(packed.kernel, [*kept, filters]), expected(kernel, inputs), strict=True):
+        np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("filled", [((2, 2), (3, 4), (4, 7)), ((2, 2), (3, 2), (5, 7))])
+def test_parts_that_are_not_the_depth_s_or_too_small_are_refused(filled):
+    kernel = with_constants(conv((1, 6, 7, 5), 11, (2, 3)), 1)
+
+    with pytest.raises(ValueError, match="a depth of 30 is not filled up by"):
+        pack(kernel, Packing("b", FILLED_DIGITS, filled=filled))
