@@ -124,7 +124,53 @@ class Attention:
         return self.batch + self.rows + self.values
 
 
-Body = Loops | Contraction | Rowwise | Window | Attention
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """``acc[rows, axis] = op over all j <= axis of value[rows, j]``, seen by stores as the hole ``acc``.
+
+    ``exclusive`` leaves ``j = axis`` out, ``reverse`` runs from the end: over ``j >= axis``. ``value`` is of
+    ``acc.dtype``. ``op`` is ``sum``, ``prod``, ``max`` or ``min``; of nothing it gives its identity.
+    """
+
+    rows: tuple[Var, ...]
+    axis: Var
+    op: str
+    value: Expr
+    acc: Hole
+    exclusive: bool = False
+    reverse: bool = False
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return (*self.rows, self.axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """Elements that updates change one after another, at places that are data. Lines are independent of each other.
+
+    ``element[lines, places]`` starts as ``initial``. Then, for each point of ``updates`` in row-major order at which
+    ``where`` holds and every ``found[d]`` lies within ``places[d]``, ``element[lines, found] = after``, which sees what
+    was there as the hole ``acc``. Lines where ``guard`` does not hold have no updates, and nothing may be read for any.
+    Stores see what is there at last as ``acc`` and store just that, anywhere.
+    """
+
+    lines: tuple[Var, ...]
+    places: tuple[Var, ...]
+    updates: tuple[Var, ...]
+    found: tuple[Expr, ...]
+    guard: Expr
+    where: Expr
+    initial: Expr
+    after: Expr
+    acc: Hole
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.lines + self.places
+
+
+Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter
 
 
 def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
@@ -136,8 +182,13 @@ def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
             return replace(body, q=change(body.q), k=change(body.k), v=change(body.v), score=change(body.score))
         case Rowwise():
             return replace(body, statistics=tuple(replace(s, value=change(s.value)) for s in body.statistics))
-        case Window():
+        case Window() | Scan():
             return replace(body, value=change(body.value))
+        case Scatter():
+            found = tuple(map(change, body.found))
+            guard, where = change(body.guard), change(body.where)
+            initial, after = change(body.initial), change(body.after)
+            return replace(body, found=found, guard=guard, where=where, initial=initial, after=after)
         case Loops():
             return body
 
@@ -178,10 +229,12 @@ class Kernel:
                 parts += [a, b]
             case Rowwise(statistics=statistics):
                 parts += [s.value for s in statistics]
-            case Window(value=value):
+            case Window(value=value) | Scan(value=value):
                 parts.append(value)
             case Attention(q=q, k=k, v=v, score=score):
                 parts += [q, k, v, score]
+            case Scatter() as c:
+                parts += [*c.found, c.guard, c.where, c.initial, c.after]
         for store in self.stores:
             parts += [*store.index, store.value]
         return parts
@@ -210,6 +263,16 @@ def format_kernel(kernel: Kernel) -> str:
         case Window() as w:
             lines.append(f"  for {_axes(w.domain)} | window {_axes(w.window)}")
             lines.append(f"  {w.acc.name}: {w.acc.dtype} = {w.op} {format_expr(w.value)}")
+        case Scatter() as c:
+            lines.append(f"  lines {_axes(c.lines)} | places {_axes(c.places)} | updates {_axes(c.updates)}")
+            at = ", ".join(map(format_expr, c.found))
+            lines.append(f"  {c.acc.name}: {c.acc.dtype} = {format_expr(c.initial)}")
+            lines.append(f"  {c.acc.name}[{at}] = {format_expr(c.after)}")
+            lines.append(f"  where {format_expr(c.guard)}, {format_expr(c.where)}")
+        case Scan() as s:
+            kind = f"{'exclusive ' if s.exclusive else ''}{'reverse ' if s.reverse else ''}{s.op}"
+            lines.append(f"  rows {_axes(s.rows)} | axis {_axes((s.axis,))}")
+            lines.append(f"  {s.acc.name}: {s.acc.dtype} = running {kind} {format_expr(s.value)}")
         case Attention() as t:
             axes = {"batch": t.batch, "rows": t.rows, "cols": t.cols, "depth": t.depth, "values": t.values}
             lines.append("  " + " | ".join(f"{name} {_axes(found)}" for name, found in axes.items()))

@@ -8,6 +8,7 @@ A packing may name a transform of the values too: the packed kernel then reads t
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,7 +18,7 @@ import numpy as np
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, literal, load, loads, select, transform
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.expr.printer import format_expr
-from gpucomp.expr.simplify import Simplifier, flatten
+from gpucomp.expr.simplify import Simplifier, flatten, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Step, Store
@@ -104,6 +105,8 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     depth = extents["k"]
     if change is not None:
         extents["k"] = change.depth(depth)
+    if packing.filled:
+        flat["k"], extents["k"] = _filled_depth(packing, flat["k"], depth)
     _check(packing.digits, extents)
     simplify = Simplifier()
 
@@ -135,6 +138,14 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     constants = frozenset(number[k] for k in kernel.constants if k in number) | {len(kept)}
     new = replace(kernel, params=params, body=replace(body, a=a, b=b), stores=stores, constants=constants)
     return Packed(new, kept, element, axes, packing)
+
+
+def _filled_depth(packing: Packing, k: Expr, depth: int) -> tuple[Expr, int]:
+    """Where depth ``k`` is in the filled depth, and how deep that is."""
+    parts, filled = zip(*packing.filled, strict=True)
+    if math.prod(parts) != depth or any(map(operator.gt, parts, filled)) or packing.transform:
+        raise ValueError(f"a depth of {depth} is not filled up by {packing.filled}")
+    return flatten(unflatten(k, parts), filled), math.prod(filled)
 
 
 def _undone(change: Transform, read: Callable[[Expr], Expr], k: Expr, channels: int) -> Expr:
@@ -175,7 +186,9 @@ def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.n
     elements = operand_elements(packed.element, [v for group in packed.axes for v in group], inputs).reshape(extents)
     if packed.packing.transform:
         elements = _transformed(TRANSFORMS[packed.packing.transform], elements)
-        extents = list(elements.shape)
+    if packed.packing.filled:
+        elements = _filled(packed.packing.filled, elements)
+    extents = list(elements.shape)
     radix = {name: _radix(packed.packing.digits, name) for name in AXES}
     room = [math.prod(d.extent for d in radix[name]) for name in AXES]
     if room != extents:
@@ -185,6 +198,15 @@ def packed_constant(packed: Packed, inputs: Sequence[np.ndarray | None]) -> np.n
     split = [d for name in AXES for d in radix[name]]
     elements = elements.reshape([d.extent for d in split])
     return np.ascontiguousarray(elements.transpose([split.index(d) for d in packed.packing.digits]))
+
+
+def _filled(filled: Sequence[tuple[int, int]], elements: np.ndarray) -> np.ndarray:
+    """``elements`` [batch, depth, span] with each part of the depth filled up with zeros."""
+    batch, _, span = elements.shape
+    room = np.zeros((batch, *(n for _, n in filled), span), elements.dtype)
+    parts = elements.reshape(batch, *(n for n, _ in filled), span)
+    room[tuple(slice(n) for n in parts.shape)] = parts
+    return room.reshape(batch, -1, span)
 
 
 def _transformed(change: Transform, elements: np.ndarray) -> np.ndarray:

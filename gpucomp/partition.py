@@ -26,6 +26,7 @@ from gpucomp.expr.simplify import Simplifier, simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
 from gpucomp.kernel import Step, Store
 from gpucomp.recognise import Composed, recognise
+from gpucomp.scatter import scatter_of
 
 MAX_STORES = 3  # results one kernel may write
 MAX_PARAMS = 48  # pointers one kernel may take: OpenCL promises 1024 bytes of arguments
@@ -205,6 +206,8 @@ class _Partition:
             return f"{value.op} also needs a value that this kernel's own result leads to"
         if value.op.push is not None:
             return self._pushes(value, group, inside)
+        if self._scatters(group.anchor):
+            return f"what {group.anchor.op} stores is whole only after its last update"
         if len(value.node.types) > 1 or any(v.shape != value.shape for v in value.inputs if self.group.get(v) is group):
             return f"{value.op} has another shape"
         if len({self.place[value.inputs[k]] for k in inside}) > 1:
@@ -324,6 +327,11 @@ class _Partition:
             return False
         product = sums[0].body
         return isinstance(product, Call) and product.fn == "mul" and all(_touches_data(a) for a in product.args)
+
+    def _scatters(self, value: Value) -> bool:
+        algorithm = self.algorithm(value)
+        assert algorithm is not None
+        return self.reduces(value) and scatter_of(algorithm.axes, algorithm.body) is not None
 
     def _rereads(self, value: Value) -> bool:
         """Whether an operand's element is read for many results: sliding windows and contractions."""

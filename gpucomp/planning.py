@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpucomp import config
+from gpucomp.codegen.scatter import copied_in_place
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.graph import Constant, Graph, Value
 from gpucomp.ir.types import I8, TensorType
-from gpucomp.kernel import Contraction, Kernel, Loops, Step
+from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, Step
 from gpucomp.runtime.arena import Lifetime, plan_arena
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
@@ -184,8 +185,12 @@ def compiled_kernel(kernel: Kernel, item: Rendered) -> CompiledKernel:
 def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
     """Pairs (output, input) of parameters where each input element is read only to make the output element in its place.
 
-    Such a result may lie on the operand's memory when the operand dies: no other element of it is read later.
+    Such a result may lie on the operand's memory when the operand dies: no other element of it is read later. A scatter
+    there has nothing to copy.
     """
+    if isinstance(kernel.body, Scatter):
+        data = copied_in_place(kernel)
+        return [] if data is None else [(kernel.stores[0].target, data)]
     if not isinstance(kernel.body, (Loops, Contraction)):
         return []
     inner: set[int] = set()

@@ -24,7 +24,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Cast, Const, Expr, Load, Select, cast, load, loads, transform
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Step, Store, mapped
+from gpucomp.kernel import Attention, Contraction, Kernel, Scatter, Step, Store, mapped
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
@@ -94,6 +94,8 @@ def _narrowed_values(
     written = {v for step in steps for v in step.outputs}
     excluded = set(graph.outputs)
     for step in steps:
+        if step.kernel is not None and isinstance(step.kernel.body, Scatter):
+            excluded |= set(step.outputs)  # updates add up where the result is stored
         if step in kept:
             excluded |= {*step.inputs, *step.outputs}
         elif contractions_only:

@@ -4,6 +4,8 @@ no reduction                                   loops
 weighted sum over the softmax of products      attention
 one sum of products, rows and columns          contraction     (depthwise stays in loops: it has no columns)
 one reduction over a sliding window            pool
+one reduction up to an axis of the result      scan
+one over updates that look for their element   scatter
 reductions over whole rows                     norm, or reduce when only the rows are stored
 anything else                                  loops, with the reductions inside
 """
@@ -21,10 +23,13 @@ from gpucomp.expr.core import (
     Expr,
     Load,
     Reduce,
+    Select,
     Var,
     call,
     hole,
+    identity_of,
     index,
+    literal,
     loads,
     reduces,
     substitute,
@@ -41,12 +46,15 @@ from gpucomp.kernel import (
     Kernel,
     Loops,
     Rowwise,
+    Scan,
+    Scatter,
     Statistic,
     Store,
     Window,
     canonical_names,
     rename,
 )
+from gpucomp.scatter import scatter_of
 
 WINDOW_LIMIT = 1024  # more points than this are no pooling window
 
@@ -66,7 +74,7 @@ def recognise(composed: Composed, label: str = "") -> Kernel:
     simplify = Simplifier()
     stores = tuple(Store(s.target, tuple(map(simplify, s.index)), simplify(s.value)) for s in composed.stores)
     domain = tuple(v for v in composed.domain if v.extent != 1)
-    for attempt in (_attention, _contraction, _window, _rowwise):
+    for attempt in (_attention, _contraction, _scatter, _window, _scan, _rowwise):
         if found := attempt(domain, stores, composed.params):
             family, body, stores = found
             break
@@ -253,6 +261,36 @@ def _slides(reduction: Reduce, domain: tuple[Var, ...]) -> bool:
     return any(i.free & axes and i.free & places for ld in loads(reduction.body) for i in ld.index)
 
 
+def _scatter(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
+    values = {s.value for s in stores}
+    if len(values) != 1 or (body := scatter_of(domain, values.pop())) is None:
+        return None
+    return "scatter", body, tuple(Store(s.target, s.index, body.acc) for s in stores)
+
+
+def _scan(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
+    """op over k of select(k <= i, x[k], identity), where i is an axis of the result and k runs as far"""
+    found = _all_reduces(stores)
+    if len(found) != 1 or len(found[0].axes) != 1 or 0 in [v.extent for v in domain]:
+        return None
+    (reduction,) = found
+    (k,) = reduction.axes
+    match reduction.body:
+        case Select(condition=Call(fn="lt" | "le" as how, args=(Var() as a, Var() as b)), then=value, otherwise=nothing):
+            pass
+        case _:
+            return None
+    axis = b if a is k else a
+    if k not in (a, b) or axis not in domain or axis.extent != k.extent or axis in value.free:
+        return None
+    if nothing is not literal(identity_of(reduction.op, reduction.dtype), reduction.dtype) or not loads(value):
+        return None
+    acc = hole("acc", reduction.dtype)
+    rows = tuple(v for v in domain if v is not axis)
+    body = Scan(rows, axis, reduction.op, substitute(value, {k: axis}), acc, how == "lt", a is not k)
+    return "scan", body, _replace(stores, {reduction: acc})
+
+
 def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[TensorType, ...]) -> Found | None:
     found = _all_reduces(stores)
     if not found or 0 in [v.extent for v in (*domain, *(a for r in found for a in r.axes))]:
@@ -352,6 +390,10 @@ def _canonical(kernel: Kernel) -> Kernel:
             domains = {"i": r.rows, "j": r.cols}
         case Window() as w:
             domains = {"i": w.domain, "r": w.window}
+        case Scan() as s:
+            domains = {"i": s.rows, "j": (s.axis,)}
+        case Scatter() as x:
+            domains = {"i": x.lines, "p": x.places, "k": x.updates}
         case Attention() as t:
             domains = {"b": t.batch, "i": t.rows, "j": t.cols, "c": t.depth, "d": t.values}
     names = canonical_names(kernel.expressions(), domains)
@@ -372,6 +414,14 @@ def _canonical(kernel: Kernel) -> Kernel:
             body = Rowwise(new(r.rows), new(r.cols), statistics, r.row_stores)
         case Window() as w:
             body = Window(new(w.domain), new(w.window), w.op, rename(w.value, names), w.acc)
+        case Scatter() as x:
+            found = tuple(rename(e, names) for e in x.found)
+            guard, where, initial, after = (rename(e, names) for e in (x.guard, x.where, x.initial, x.after))
+            axes = new(x.lines), new(x.places), new(x.updates)
+            body = Scatter(*axes, found, guard, where, initial, after, x.acc)
+        case Scan() as s:
+            (axis,) = new((s.axis,))
+            body = replace(s, rows=new(s.rows), axis=axis, value=rename(s.value, names))
         case Attention() as t:
             q, k, v, score = (rename(e, names) for e in (t.q, t.k, t.v, t.score))
             body = Attention(

@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol, Self, TypeVar
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -98,3 +99,90 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "winograd43": toom_cook((0, Fraction(3, 4), -Fraction(3, 4), Fraction(3, 2), -Fraction(3, 2))),
     "winograd63": toom_cook((0, 1, -1, Fraction(1, 2), -Fraction(1, 2), 2, -2)),
 }
+
+
+class Term(Protocol):
+    """What ``linear`` computes with: a number, or what stands for one in generated code."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+    def __sub__(self, other: Self, /) -> Self: ...
+    def __mul__(self, factor: float, /) -> Self: ...
+    def muladd(self, factor: float, addend: Self, /) -> Self:
+        """``self * factor + addend``."""
+
+
+T = TypeVar("T", bound=Term)
+
+
+def linear(matrix: Sequence[Sequence[float]], values: Sequence[T]) -> list[T]:
+    """``matrix @ values``. Rows that differ only in signs share their sums, and so do columns."""
+    pairs = _paired_columns(matrix)
+    if pairs:
+        return _by_columns(matrix, values, pairs)
+    found: list[T] = []
+    while len(found) < len(matrix):
+        row = matrix[len(found)]
+        after = matrix[len(found) + 1] if len(found) + 1 < len(matrix) else ()
+        if after and after != row and all(abs(x) == abs(y) for x, y in zip(row, after, strict=True)):
+            even = _dot([x if x == y else 0 for x, y in zip(row, after, strict=True)], values)
+            odd = [x if x != y else 0 for x, y in zip(row, after, strict=True)]
+            scale = _last_nonzero(odd)
+            rest = _dot([x / scale for x in odd], values)
+            found += [_plus(even, rest, scale), _plus(even, rest, -scale)]
+        else:
+            found.append(_dot(row, values))
+    return found
+
+
+def _by_columns(matrix: Sequence[Sequence[float]], values: Sequence[T], pairs: Sequence[int]) -> list[T]:
+    """Sums and differences of the values of paired columns, then each row from those."""
+    sums = {k: values[k] + values[k + 1] for k in pairs}
+    differences = {k: values[k] - values[k + 1] for k in pairs}
+    found = []
+    for row in matrix:
+        factors, terms = [], []
+        for k, value in enumerate(values):
+            if k - 1 in sums:
+                continue
+            factors.append(row[k])
+            if k in sums:
+                value = sums[k] if row[k] == row[k + 1] else differences[k]
+            terms.append(value)
+        found.append(_dot(factors, terms))
+    return found
+
+
+def _paired_columns(matrix: Sequence[Sequence[float]]) -> list[int]:
+    """The first of each two columns that differ only in signs, where most columns are in such pairs."""
+    columns = list(zip(*matrix, strict=True))
+    found: list[int] = []
+    k = 0
+    while k + 1 < len(columns):
+        one, other = columns[k], columns[k + 1]
+        if one != other and all(abs(x) == abs(y) for x, y in zip(one, other, strict=True)):
+            found.append(k)
+            k += 1
+        k += 1
+    return found
+
+
+def _last_nonzero(factors: Sequence[float]) -> float:
+    return next(x for x in reversed(factors) if x)
+
+
+def _plus(value: T, other: T, factor: float) -> T:
+    if factor == 1:
+        return value + other
+    if factor == -1:
+        return value - other
+    return other.muladd(factor, value)
+
+
+def _dot(factors: Sequence[float], values: Sequence[T]) -> T:
+    """The sum of products, begun with a factor of 1 where there is one."""
+    terms = sorted(((x, v) for x, v in zip(factors, values, strict=True) if x), key=lambda term: term[0] != 1)
+    (factor, value), *rest = terms
+    total = value if factor == 1 else value * factor
+    for factor, value in rest:
+        total = _plus(total, value, factor)
+    return total

@@ -16,6 +16,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers read the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module run in one worker: what it builds is built once."""
+    for item in items:
+        shared = [
+            name
+            for name, found in item._fixtureinfo.name2fixturedefs.items()
+            if found[-1].scope == "module" and found[-1].baseid == item.parent.nodeid
+        ]
+        if shared:
+            first = min(shared)
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            item.add_marker(pytest.mark.xdist_group(f"{item.parent.nodeid}:{first}:{parameters.get(first, '')}"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def checked_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The IR is verified after every pass of every test, and compiled kernels are kept for this run alone.

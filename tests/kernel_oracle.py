@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, Reduce, Var, cast, reduce
-from gpucomp.expr.evaluate import evaluate, grid_of
+from gpucomp.expr.core import Expr, Reduce, Var, cast, identity_of, reduce
+from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
 from gpucomp.ir.types import F64
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
@@ -39,6 +39,16 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
             _rowwise(kernel, r, inputs, outputs)
+        case Scan() as s:
+            bound = dict(grid_of(s.domain))
+            bound[s.acc] = _running(s, inputs)
+            for store in kernel.stores:
+                _scatter(store, bound, inputs, outputs, kernel.inputs)
+        case Scatter() as x:
+            bound = dict(grid_of(x.domain))
+            bound[x.acc] = _changed(x, inputs)
+            for store in kernel.stores:
+                _scatter(store, bound, inputs, outputs, kernel.inputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
 
@@ -66,6 +76,39 @@ def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], ou
     bound[body.acc] = means.astype(np.float32).reshape([a.extent for a in body.domain])
     for store in kernel.stores:
         _scatter(store, bound, inputs, outputs, kernel.inputs)
+
+
+def _running(body: Scan, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Every running value, element by element from the first; floats in f64."""
+    shape = tuple(v.extent for v in body.domain)
+    values = np.broadcast_to(evaluate(body.value, inputs, grid_of(body.domain)), shape)
+    wide = np.moveaxis(values.astype(np.float64) if body.acc.dtype.is_float else values, -1, 0)
+    found = np.empty_like(wide)
+    total = np.full(wide.shape[1:], identity_of(body.op, body.acc.dtype)).astype(wide.dtype)
+    with np.errstate(all="ignore"):
+        for i in reversed(range(shape[-1])) if body.reverse else range(shape[-1]):
+            after = REDUCE[body.op](total, wide[i])
+            found[i] = total if body.exclusive else after
+            total = after
+        return np.moveaxis(found, 0, -1).astype(body.acc.dtype.numpy)
+
+
+def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Every element, update after update, line after line."""
+    shape = tuple(v.extent for v in body.domain)
+    result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
+    for line in np.ndindex(*(v.extent for v in body.lines)):
+        bound = {v: np.asarray(k) for v, k in zip(body.lines, line, strict=True)}
+        if not evaluate(body.guard, inputs, bound):
+            continue
+        for number in np.ndindex(*(v.extent for v in body.updates)):
+            bound |= {v: np.asarray(k) for v, k in zip(body.updates, number, strict=True)}
+            at = [int(evaluate(e, inputs, bound)) for e in body.found]
+            inside = all(0 <= a < v.extent for a, v in zip(at, body.places, strict=True))
+            if inside and evaluate(body.where, inputs, bound):
+                bound[body.acc] = result[(*line, *at)]
+                result[(*line, *at)] = evaluate(body.after, inputs, bound)
+    return result
 
 
 def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpucomp import ops
 from gpucomp.expr.core import (
+    Algorithm,
     Expr,
+    Load,
     Var,
     axes_of,
     both,
@@ -22,11 +25,14 @@ from gpucomp.expr.core import (
     reduce,
     select,
     substitute,
+    transform,
     var,
 )
 from gpucomp.expr.simplify import simplify
-from gpucomp.ir.types import BOOL, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
+from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Statistic, Store, Window
+from gpucomp.ops.registry import accumulator
+from gpucomp.recognise import Composed, recognise
 
 
 def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:
@@ -135,6 +141,23 @@ def conv(
     return Kernel("contraction", params, 1, body, (store,), label=f"conv {r}x{s} {c}->{out_channels}")
 
 
+def stem(image, out_channels, window, *, planar=True, source=F32, math="strict", **options):
+    """``conv`` of constant filters over an image [N, C, H, W] (``planar``) of ``source``, rounded to the filters' type."""
+    kernel = conv(image, out_channels, window, **options)
+    n, h, w, c = image
+
+    def read(node):
+        if not isinstance(node, Load) or node.source != 0:
+            return None
+        b, y, x, channel = node.index
+        value = load(0, (b, channel, y, x) if planar else node.index, source)
+        return value if source is node.dtype else cast(value, node.dtype)
+
+    params = (TensorType(source, (n, c, h, w) if planar else image), *kernel.params[1:])
+    body = replace(kernel.body, a=transform(kernel.body.a, read), math=math)
+    return replace(kernel, params=params, body=body, constants=frozenset({1}))
+
+
 def grouped_conv(
     image: tuple[int, int, int, int], groups: int, columns: int, window: tuple[int, int], *, pad: int = 0
 ) -> Kernel:
@@ -226,6 +249,26 @@ def reduction(op: str, rows: int, cols: int, *, rows_inside: bool = False, dtype
     body = Rowwise((r,), (c,), (Statistic(total, op, x),), frozenset({0}))
     params = (TensorType(dtype, (cols, rows) if rows_inside else (rows, cols)), TensorType(dtype, (rows,)))
     return Kernel("reduce", params, 1, body, (Store(1, (r,), total),), label=f"{op} over {cols}")
+
+
+def scan(
+    op: str,
+    rows: int,
+    cols: int,
+    *,
+    rows_inside: bool = False,
+    dtype: DType = F32,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Kernel:
+    """Twice the running ``op`` along x[rows, cols], or along the first axis of x[cols, rows], plus another tensor."""
+    r, c = var("r", rows), var("c", cols)
+    at, shape = ((c, r), (cols, rows)) if rows_inside else ((r, c), (rows, cols))
+    acc = accumulator(dtype) if op in {"sum", "prod"} else dtype
+    running = hole("acc", acc)
+    body = Scan((r,), c, op, cast(load(0, at, dtype), acc), running, exclusive, reverse)
+    value = cast(running, dtype) * 2 + load(1, at, dtype)
+    return Kernel("scan", (TensorType(dtype, shape),) * 3, 1, body, (Store(2, at, value),), label=f"running {op}")
 
 
 def layer_norm(rows: int, cols: int, *, rows_inside: bool = False, dtype: DType = F32) -> Kernel:
@@ -356,3 +399,23 @@ def random_inputs(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
             low = 0 if t.dtype.kind == "u" else -9
             arrays.append(rng.integers(low, 10, t.shape).astype(t.dtype.numpy))
     return arrays
+
+
+def scatter(
+    data: tuple[int, ...],
+    indices: tuple[int, ...],
+    reduction: str = "none",
+    *,
+    axis: int | None = None,
+    dtype: DType = F32,
+    index_dtype: DType = I64,
+) -> Kernel:
+    """ScatterElements along ``axis``; ScatterND of tuples of indices where there is none."""
+    op, attrs = (ops.ScatterND, {}) if axis is None else (ops.ScatterElements, {"axis": axis})
+    updates = indices if axis is not None else (*indices[:-1], *data[indices[-1] :])
+    params = (TensorType(dtype, data), TensorType(index_dtype, indices), TensorType(dtype, updates))
+    assert op.algorithm is not None
+    algorithm = op.algorithm(*params, reduction=reduction, **attrs)
+    assert isinstance(algorithm, Algorithm)
+    store = Store(3, algorithm.axes, algorithm.body)
+    return recognise(Composed((*params, params[0]), 1, algorithm.axes, (store,)), label=f"scatter {reduction}")

@@ -10,10 +10,12 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import opencl_device
 from kernel_oracle import expected
-from kernels import attention, conv, depthwise, matmul, random_inputs, transposed
+from kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed
 from template_cases import CASES
 from tolerance import assert_matches
 
@@ -22,6 +24,8 @@ from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import BF16, F16, F64, I32
 from gpucomp.kernel import Kernel
+from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule.space import Digit, Packing
 from gpucomp.targets import opencl
 
 TINY = {
@@ -48,7 +52,15 @@ TINY = {
     "attention": attention(5, 6, 4, 3, heads=1, mask="bool"),
     "attention_causal": attention(5, 5, 4, 4, heads=1, causal=0, residual=True),
 }
-KERNELS: dict[str, Kernel] = CASES | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
+FILTERS = {"filters": replace(conv((1, 5, 7, 4), 6, (3, 3), pad=1), constants=frozenset({1}))}
+# their filters as the engine has them: taps, then columns filled up to those of a tile
+STEMS = {
+    "stem-planar": pack(stem((1, 5, 8, 3), 7, (3, 3), stride=2, pad=1),
+                        Packing("b", (Digit("k", 1, 27), Digit("span", 1, 8)))).kernel,
+    "stem-channels-last": pack(stem((2, 5, 6, 2), 7, (3, 2), pad=1, planar=False),
+                               Packing("b", (Digit("k", 1, 12), Digit("span", 1, 8)))).kernel,
+}  # fmt: skip
+KERNELS: dict[str, Kernel] = CASES | FILTERS | STEMS | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
 # its simulator takes any schedule; f64 is what it says of itself
 TARGET = replace(opencl.manifest("generic"), features=frozenset({"fp64"}))
 
@@ -58,17 +70,30 @@ def source_of(job: dict) -> KernelSource:
     alone = "tile_k" in schedule and (schedule["tile_m"], schedule["tile_n"]) == (schedule["reg_m"], schedule["reg_n"])
     target = TARGET.with_limits(warp=1) if alone else TARGET
     family = FAMILIES[job["engine"]] if "engine" in job else None
-    source = render(KERNELS[job["case"]], schedule, target, job["name"], family)
+    source = render(packed(job)[0], schedule, target, job["name"], family)
     return replace(source, text=job.get("text", source.text))
+
+
+def packed(job: dict) -> tuple[Kernel, list[np.ndarray]]:
+    """The kernel as its engine wants it, and its inputs: constants packed, where it packs them."""
+    kernel = KERNELS[job["case"]]
+    inputs, family = random_inputs(kernel), FAMILIES.get(job.get("engine", ""))
+    if family is None or not kernel.constants:
+        return kernel, inputs
+    wanted = family.packing(kernel, SimpleNamespace(**job["schedule"]), SimpleNamespace(**family.problem(kernel)))
+    if wanted is None:
+        return kernel, inputs
+    made = pack(kernel, wanted)
+    return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
 
 
 def main(path: str) -> None:
     for job in json.loads(Path(path).read_text(encoding="utf-8")):
         kernel = KERNELS[job["case"]]
-        inputs = random_inputs(kernel)
-        found = opencl_device.run(kernel, source_of(job), inputs, flavour="generic")
+        ready, inputs = packed(job)
+        found = opencl_device.run(ready, source_of(job), inputs, flavour="generic")
         if "text" not in job:
-            for actual, right in zip(found, expected(kernel, inputs), strict=True):
+            for actual, right in zip(found, expected(kernel, random_inputs(kernel)), strict=True):
                 assert_matches(actual, right, terms=200)
         print(job["name"], flush=True)
 

@@ -1,4 +1,4 @@
-"""ONNX's own node tests, and how one is judged: it matches within ONNX's tolerance, or is refused; never wrong."""
+"""ONNX's own tests, and how one is judged: it matches within ONNX's tolerance, or is refused; never wrong."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import functools
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from gpucomp.backend import Backend
@@ -27,7 +29,36 @@ def cases() -> dict[str, object]:
         warnings.simplefilter("ignore")  # making the expected values overflows on purpose here and there
         from onnx.backend.test.loader import load_model_tests
 
-        return {case.name: case for case in load_model_tests(kind="node")}
+        found = {case.name: case for case in load_model_tests(kind="node")}
+        for kind in ("simple", "pytorch-converted", "pytorch-operator"):
+            for case in load_model_tests(kind=kind):
+                assert case.name not in found
+                found[case.name] = case if case.model else read(case)
+    return found
+
+
+def read(case: object) -> SimpleNamespace:
+    """A case that lies in files, as those are that are made when they are listed."""
+    folder = Path(case.model_dir)
+    sets = sorted(folder.glob("test_data_set_*"), key=lambda path: int(path.name.rpartition("_")[2]))
+    return SimpleNamespace(
+        name=case.name, model=onnx.load(folder / "model.onnx"), rtol=case.rtol, atol=case.atol,
+        data_sets=[(_tensors(data, "input"), _tensors(data, "output")) for data in sets],
+    )  # fmt: skip
+
+
+def _tensors(folder: Path, what: str) -> list[object]:
+    """Arrays; the bytes of what is none, a sequence say."""
+    values: list[object] = []
+    for k in range(len(list(folder.glob(f"{what}_*.pb")))):
+        tensor = onnx.TensorProto()
+        data = (folder / f"{what}_{k}.pb").read_bytes()
+        try:
+            tensor.ParseFromString(data)
+            values.append(numpy_helper.to_array(tensor))
+        except (DecodeError, TypeError, ValueError):
+            values.append(data)
+    return values
 
 
 def listed(path: Path) -> list[str]:

@@ -308,6 +308,23 @@ def ints(*values: Any, dtype: Any = np.int64) -> np.ndarray:
     return np.array(values[0] if len(values) == 1 else values, dtype)
 
 
+def cumulative(low: float, high: float) -> list[Case]:
+    cases = [
+        Case((sample(t, 3, 7, 2, low=low, high=high),), {"axis": a, "exclusive": e, "reverse": r}, terms=7)
+        for t in (*FLOATS, I32)
+        for a, e, r in ((0, False, False), (1, True, False), (1, False, True), (2, True, True))
+    ]
+    return [
+        *cases,
+        Case((sample(F32, 0, 2),), {"axis": 0}),
+        Case((sample(F32, 1, 2),), {"axis": 0, "exclusive": True}),
+        Case((np.array([1, np.inf, 2, np.nan, 3], np.float32),), {"axis": 0, "exclusive": True}),
+        Case((sample(F32, 67, low=low, high=high),), {"axis": 0}, terms=67),
+        Case((sample(F32, 5, 33, low=low, high=high),), {"axis": 1, "reverse": True}, terms=33),
+        Case((sample(F32, 13, 37, low=low, high=high),), {"axis": 0}, terms=13),
+    ]
+
+
 def scatters() -> list[Case]:
     made = []
     data, updates = sample(F32, 5, 3), sample(F32, 3, 3, seed=1)
@@ -545,12 +562,8 @@ CASES: dict[str, list[Case]] = {
     "ReduceMin": reductions((*FLOATS, *INTEGERS, BOOL)),
     "ArgMax": [],
     "ArgMin": [],
-    "CumSum": [
-        Case((sample(t, 3, 7, 2),), {"axis": a, "exclusive": e, "reverse": r}, terms=7)
-        for t in (*FLOATS, I32)
-        for a, e, r in ((0, False, False), (1, True, False), (1, False, True), (2, True, True))
-    ]
-    + [Case((sample(F32, 0, 2),), {"axis": 0}), Case((sample(F32, 1, 2),), {"axis": 0, "exclusive": True})],
+    "CumSum": cumulative(-2, 2),
+    "CumProd": cumulative(0.5, 1.5),
     "TopK": [
         Case((sample(t, 3, 7, 2, low=-4, high=4),), {"k": k, "axis": 1, "largest": largest}, exact=True)
         for t in (*FLOATS, I64, U8)

@@ -5,7 +5,20 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from kernels import add_relu, attention, conv, layer_norm, matmul, max_pool, padded, reduction, softmax, transposed
+from kernels import (
+    add_relu,
+    attention,
+    conv,
+    layer_norm,
+    matmul,
+    max_pool,
+    padded,
+    reduction,
+    scan,
+    scatter,
+    softmax,
+    transposed,
+)
 
 from gpucomp.codegen.families import family_of
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
@@ -85,7 +98,28 @@ ATTENTION = {
     "f16": attention(9, 40, 32, 24, dtype=F16, mask="add"),
     "one_row": attention(1, 50, 200, 64),
 }
-FAMILIES = {"loops": LOOPS, "contraction": CONTRACTION, "rowwise": ROWWISE, "pool": POOL, "attention": ATTENTION}
+SCAN = {
+    "sum": scan("sum", 7, 131),
+    "vectors": scan("sum", 3, 264, reverse=True, exclusive=True),
+    "rows_inside": scan("sum", 37, 29, rows_inside=True, exclusive=True),
+    "one_row": scan("sum", 1, 1031),
+    "one_column": scan("sum", 13, 2, reverse=True),
+    "prod_f16": scan("prod", 5, 24, dtype=F16, exclusive=True),
+    "max_i32": scan("max", 5, 67, dtype=I32, reverse=True),
+    "i64": scan("sum", 3, 19, dtype=I64),
+    "empty": scan("sum", 0, 5),
+}
+SCATTER = {
+    "slices": scatter((7, 24), (13, 1), "add"),
+    "one_by_one": scatter((5, 7), (3, 11, 2), "mul"),
+    "columns": scatter((17, 5), (9, 3), axis=0),
+    "rows": scatter((3, 37), (2, 19), "max", axis=1, dtype=I32),
+    "f16": scatter((9, 16), (4, 1), dtype=F16),
+    "flat": scatter((131,), (41, 1), "add"),
+    "bool": scatter((5, 3), (2, 3), axis=0, dtype=BOOL),
+}
+FAMILIES = {"loops": LOOPS, "contraction": CONTRACTION, "rowwise": ROWWISE, "pool": POOL, "attention": ATTENTION,
+            "scan": SCAN, "scatter": SCATTER}  # fmt: skip
 CASES = {f"{family}-{name}": kernel for family, cases in FAMILIES.items() for name, kernel in cases.items()}
 
 SMALLEST = Limits(threads=64, shared_bytes=8192, warp=8, registers=64, units=1, vector_bytes=16, subgroups=False)

@@ -24,6 +24,7 @@ LAYERS = (
     ("gpucomp.frontend", "gpucomp.interpreter"),
     ("gpucomp.rewrite",),
     ("gpucomp.passes",),
+    ("gpucomp.scatter",),
     ("gpucomp.recognise",),
     ("gpucomp.winograd",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),

@@ -16,6 +16,8 @@ KERNELS = {
     "rowwise": kernels.softmax(3, 5),
     "window": kernels.max_pool((1, 5, 7, 3), 3, 2, 1),
     "attention": kernels.attention(5, 7, 3, 2, mask="add"),
+    "scan": kernels.scan("sum", 3, 5),
+    "scatter": kernels.scatter((5, 3), (4, 2), "add", axis=0),
 }
 
 
@@ -35,7 +37,10 @@ def test_every_element_expression_of_a_body_is_changed(name):
     assert replace(kernel, body=same).text == kernel.text
 
 
-@pytest.mark.parametrize(("name", "loaded"), [("contraction", 2), ("rowwise", 1), ("window", 1), ("attention", 4)])
+LOADED = {"contraction": 2, "rowwise": 1, "window": 1, "attention": 4, "scan": 1, "scatter": 3}
+
+
+@pytest.mark.parametrize(("name", "loaded"), LOADED.items())
 def test_what_the_change_returns_is_in_the_new_body(name, loaded):
     kernel = replace(KERNELS[name], stores=())
 

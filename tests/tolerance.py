@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpucomp.winograd import ALGORITHMS, floats
+
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
@@ -38,3 +40,18 @@ def assert_identical(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(found, wanted)
     numbers = ~np.isnan(wanted)
     np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wanted[numbers]))
+
+
+def winograd_bound(outputs: int, channels: int) -> float:
+    """Relative error in the L2 norm below which F(outputs, 3), squared, stays in f32: 1.7 times what is expected.
+
+    For pixels and filters of independent elements. A rounding is an error of 0.41 units, root mean square: uniform over
+    a binade, of numbers spread evenly over it. A position's sum over C channels is rounded at each step, when it has
+    k / C of its variance: C / 2 roundings of the whole; its filters, its pixels and its outputs add about four. What
+    the position's products have of variance, the squares of the factors that they are multiplied by say; the outputs
+    have three along each axis. That is Barabasz et al. (2020), with variances where they have bounds.
+    """
+    algorithm = ALGORITHMS[f"winograd{outputs}3"]
+    filters, data, result = (np.square(floats(m)) for m in (algorithm.filter, algorithm.data, algorithm.result))
+    amplified = (result @ (filters.sum(1) * data.sum(1)) / 3).mean()  # the root of a square: two axes
+    return float(1.7 * 0.41 * UNIT_ROUNDOFF["float32"] * np.sqrt(channels / 2 + 4) * amplified)

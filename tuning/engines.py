@@ -11,8 +11,8 @@ from functools import cached_property
 
 from gpucomp.codegen import families
 from gpucomp.codegen.llvm import space
-from gpucomp.schedule.records import Record
-from gpucomp.schedule.space import Family, Problem
+from gpucomp.schedule.records import Record, distance
+from gpucomp.schedule.space import Family
 from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.records import current_hashes
@@ -165,18 +165,12 @@ def sources(found: Sequence[Record], task: Task, device: Mapping[str, str]) -> d
             there = tuple(record["device"][name] for name in ("kind", "arch", "name"))
             if (record["kernel"], there) != (task.kernel.digest, here):
                 groups.setdefault((record["kernel"], there), []).append(record)
-        near = sorted(groups.values(), key=lambda trials: _distance(problem, trials[0].get("problem", {})))
+        near = sorted(groups.values(), key=lambda trials: distance(problem, trials[0].get("problem", {})))
         result[family.title] = [
             [(t["configuration"], t["ratio"] if t["invalidity"] == "correct" else None) for t in trials]
             for trials in near[:SOURCES]
         ]
     return result
-
-
-def _distance(a: Problem, b: Mapping[str, int]) -> float:
-    if a.keys() != b.keys():
-        return math.inf
-    return math.hypot(*(math.log((1 + abs(a[k])) / (1 + abs(b[k]))) for k in a))
 
 
 def hashes() -> dict[str, dict[str, str]]:

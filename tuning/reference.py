@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.expr.core import Expr, Reduce, Var, reduce, walk
+from gpucomp.expr.core import Expr, Reduce, Var, identity_of, reduce, walk
 from gpucomp.expr.evaluate import REDUCE, convert, evaluate, grid_of
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
 
 CHUNK = 1 << 22  # elements of an operand held in memory at a time
 EXACT_BYTES = 4  # of an integer whose products' sums f64 holds exactly
@@ -31,6 +31,12 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
             bound[w.acc] = np.broadcast_to(found, tuple(v.extent for v in w.domain))
         case Rowwise() as r:
             bound = _statistics(r, inputs)
+        case Scan() as c:
+            bound = dict(grid_of(c.domain))
+            bound[c.acc] = running(c, np.broadcast_to(evaluate(c.value, inputs, bound), [v.extent for v in c.domain]))
+        case Scatter() as x:
+            bound = dict(grid_of(x.domain))
+            bound[x.acc] = changed(x, inputs)
         case Attention() as t:
             bound = dict(grid_of(t.domain))
             bound[t.acc] = _attention(t, inputs)
@@ -54,6 +60,10 @@ def terms(kernel: Kernel) -> int:
             axes.append(cols)
         case Window(window=window):
             axes.append(window)
+        case Scan(axis=axis):
+            axes.append((axis,))
+        case Scatter(updates=updates):
+            axes.append(updates)
         case Attention(cols=cols, depth=depth):
             axes += [cols, depth]
     return math.prod(map(_points, axes))
@@ -106,6 +116,38 @@ def _product(c: Contraction, inputs: Sequence[np.ndarray]) -> np.ndarray:
                     result[number, row : row + step, column : column + step] = left @ right
     shape = tuple(v.extent for v in c.domain)
     return result.astype(c.acc.dtype.numpy).reshape(shape)
+
+
+def running(body: Scan, values: np.ndarray) -> np.ndarray:
+    """The running values of a scan over the last axis of ``values``; floats in f64, rounded once."""
+    wide = values.astype(np.float64) if body.acc.dtype.is_float else values
+    wide = wide[..., ::-1] if body.reverse else wide
+    if body.exclusive:
+        nothing = np.full_like(wide[..., :1], identity_of(body.op, body.acc.dtype))
+        wide = np.concatenate([nothing, wide[..., :-1]], axis=-1)
+    with np.errstate(all="ignore"):
+        found = REDUCE[body.op].accumulate(wide, axis=-1)
+        return (found[..., ::-1] if body.reverse else found).astype(body.acc.dtype.numpy)
+
+
+def changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """A scatter's elements after all updates, in the order of ``body.domain``: update after update, all lines at once."""
+    shape = tuple(v.extent for v in body.domain)
+    result = np.broadcast_to(evaluate(body.initial, inputs, grid_of(body.domain)), shape).copy()
+    lines = dict(grid_of(body.lines))
+    extents = tuple(v.extent for v in body.lines)
+    every = [np.broadcast_to(v, extents) for v in lines.values()]
+    for number in np.ndindex(*(v.extent for v in body.updates)):
+        bound = lines | {v: np.asarray(k) for v, k in zip(body.updates, number, strict=True)}
+        found = [np.broadcast_to(evaluate(e, inputs, bound), extents) for e in body.found]
+        hit = np.broadcast_to(evaluate(body.guard, inputs, bound) & evaluate(body.where, inputs, bound), extents)
+        for at, place in zip(found, body.places, strict=True):
+            hit = hit & (at >= 0) & (at < place.extent)
+        where = tuple(a[hit] for a in (*every, *found))
+        there: dict[Expr, np.ndarray] = {v: np.broadcast_to(a, extents)[hit] for v, a in bound.items()}
+        there[body.acc] = result[where]
+        result[where] = evaluate(body.after, inputs, there)
+    return result
 
 
 def _statistics(body: Rowwise, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarray]:

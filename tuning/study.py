@@ -22,6 +22,7 @@ from gpucomp.tuning.crew import Crew, Runner
 from gpucomp.tuning.measure import Rules
 from gpucomp.tuning.messages import Message
 from gpucomp.tuning.records import Known, Store
+from gpucomp.tuning.samplers import Sampler
 from gpucomp.tuning.setups import subject
 from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task
 
@@ -31,18 +32,6 @@ TRIES = 2  # of the default, without which nothing can be judged; of anything el
 SEED = 11  # of the data that candidates are checked and timed on
 BUILD_S = 30.0  # between two looks at the builders
 RULES = Rules()
-
-
-class Sampler(Protocol):
-    """Proposes rows of a table of candidates."""
-
-    def ask(self, count: int) -> list[int]:
-        """At most ``count`` rows that were not asked for or told before; none when there are no more."""
-        ...
-
-    def tell(self, point: int, seconds: float | None) -> None:
-        """What a row takes; ``None`` for one that gives no time."""
-        ...
 
 
 class Table(Protocol):

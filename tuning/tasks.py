@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
@@ -223,18 +223,6 @@ def forecast(progress: Sequence[Progress], seconds: float) -> float:
 class _Ahead:
     gain: float
     cost: float
-
-
-def latency(progress: Sequence[Progress]) -> float:
-    """Seconds of the kernels of a run, with the best of each."""
-    return sum(p.task.weight * p.best for p in progress)
-
-
-def shares(tasks: Sequence[Task]) -> Iterator[tuple[Task, float]]:
-    """Each task and its part of the untuned model's kernels, the heaviest first."""
-    total = sum(task.weight for task in tasks) or 1.0
-    for task in sorted(tasks, key=lambda t: -t.weight):
-        yield task, task.weight / total
 
 
 def weigh(tasks: Sequence[Task], names: Mapping[str, str], launches: Sequence[tuple[str, float]]) -> None:

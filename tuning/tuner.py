@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -394,13 +394,3 @@ def _record(state: State, tools: Tools) -> Picks:
         if verdict.decided:
             tools.store.append("pick", study.pick(verdict.candidate, verdict.fields))
     return _picks(state, state.kept)
-
-
-def summary(state: State) -> dict[str, Any]:
-    """Counts for messages: trials, valid ones, tasks."""
-    trials = [t for s in state.studies for t in s.trials]
-    return {
-        "trials": len(trials),
-        "valid": sum(t["invalidity"] == "correct" for t in trials),
-        "tasks": len(state.studies),
-    }

@@ -9,6 +9,7 @@ Results go to stdout, everything else to stderr. A traceback is printed only wit
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -20,6 +21,7 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     sys.excepthook = report_crash
+    warnings.showwarning = report_warning
     import click  # what costs time to import is imported when it is used
 
     from gpucomp.cli.commands import gpucomp
@@ -72,6 +74,11 @@ def report_crash(kind: type[BaseException], error: BaseException, trace: Traceba
     print_error("GPC1000", f"internal error, {kind.__name__}: {text[:300]}; for a traceback set GPUCOMP_DEBUG=1")
     if _debugging():
         sys.__excepthook__(kind, error, trace)
+
+
+def report_warning(message: Warning | str, *where: object, **options: object) -> None:
+    """The interpreter's hook for warnings: what is wrong, without the line of code that noticed."""
+    print(f"warning: {one_line(str(message))}", file=sys.stderr)
 
 
 def _debugging() -> bool:

@@ -146,10 +146,18 @@ def open_model(how: ModelOptions, files: tuple[str, ...] = ()) -> Executable:
         try:
             return package.compile(path, shapes=sizes, progress=report, **options)
         except UsageError as error:
-            found = tensors.shapes_in_files(files) if error.code == "GPC2102" else {}
+            found = _shapes_told_by(files, path) if error.code == "GPC2102" else {}
             if not found.keys() - sizes.keys():
                 raise
         return package.compile(path, shapes={**found, **sizes}, progress=report, **options)
+
+
+def _shapes_told_by(files: tuple[str, ...], model: Path) -> dict[str, tuple[int, ...]]:
+    if not files:
+        return {}
+    from gpucomp.frontend import onnx as frontend
+
+    return {**tensors.shapes_of_photos(files, frontend.declared_shapes(model)), **tensors.shapes_in_files(files)}
 
 
 def _write(path: Path, text: str) -> None:

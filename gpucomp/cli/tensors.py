@@ -47,6 +47,22 @@ def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def shapes_of_photos(
+    texts: Sequence[str], declared: Mapping[str, tuple[int | None, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs that get a photo and leave only the batch open, by name: a photo is a batch of 1."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, _, file = text.rpartition("=")
+        if not name and len(declared) == 1:
+            (name,) = declared
+        batch, *rest = declared.get(name) or (0,)
+        sizes = tuple(size for size in rest if size is not None)
+        if Path(file).suffix.lower() in IMAGES and batch is None and len(sizes) == len(rest) == 3:
+            shapes[name] = (1, *sizes)
+    return shapes
+
+
 def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: str) -> dict[str, np.ndarray]:
     """Arrays of ``NAME=FILE`` arguments. A model of one input needs no name, nor does an .npz with all of them."""
     given: dict[str, np.ndarray] = {}

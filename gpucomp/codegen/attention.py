@@ -12,6 +12,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.copies import Walk, copy_loader, stored
 from gpucomp.codegen.emit import LANE, Emitter, lanes_of
 from gpucomp.codegen.epilogue import epilogue, split_scratch
+from gpucomp.codegen.mma import FUNCTIONS
 from gpucomp.codegen.operand import count, places
 from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, substitute, var
 from gpucomp.ir.types import F32
@@ -130,15 +131,14 @@ def mma_attention_hooks(
     assert isinstance(body, Attention)
     batch = var("batch", max(1, p.batch))
     dtype = stored(body.q).dtype
-    narrow = printer.dialect.narrow[dtype]
     return {
         **_common(kernel, printer, batch, s, p, derived),
         "q": _copier(kernel, printer, "q", batch, s, p, derived),
         "k": _copier(kernel, printer, "k", batch, s, p, derived),
         "v": _copier(kernel, printer, "v", batch, s, p, derived),
         "storage": printer.dialect.storage_type(dtype),
-        "narrow": narrow,
-        "multiply": f"gc_mma_m16n8k16_{dtype.name}",
+        "narrow": printer.dialect.narrow.get(dtype, ""),
+        "multiply": FUNCTIONS[dtype],
     }
 
 

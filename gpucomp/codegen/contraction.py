@@ -10,7 +10,7 @@ from gpucomp.codegen.access import Rewriter, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, lane_loop, lanes_of
 from gpucomp.codegen.epilogue import epilogue, split_scratch
-from gpucomp.codegen.operand import places
+from gpucomp.codegen.operand import along_memory, places
 from gpucomp.codegen.text import plus, times
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
 from gpucomp.kernel import Contraction, Kernel
@@ -22,6 +22,7 @@ def contraction_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/simt.j2`` for what each hook is."""
+    kernel = along_memory(kernel)
     body = kernel.body
     assert isinstance(body, Contraction)
     batch = var("batch", max(1, p.batch))

@@ -44,11 +44,22 @@ def pixels_of(kernel: Kernel) -> Pixels | str:
     value, guards = uncast(body.a), []
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
         guards, value = conjuncts(value.condition), uncast(value.then)
+    return pixels_read(kernel, value, guards)
+
+
+def pixels_read(kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)) -> Pixels | str:
+    """``value``, read under ``guards``, as the pixels that ``a`` walks over, or why it is none.
+
+    ``order``: which dimensions of the parameter are images, rows, columns and channels; ``Pixels.image`` has this order.
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
     if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
         return COMPUTED
-    n, h, w, c = kernel.params[value.source].shape
+    n, h, w, c = (kernel.params[value.source].shape[d] for d in order)
+    places = [value.index[d] for d in order]
     m, k = long_axes(body.m), long_axes(body.k)
-    number, row, column, channel = (_position(linear(simplify(i)), m, k) for i in value.index)
+    number, row, column, channel = (_position(linear(simplify(i)), m, k) for i in places)
     if body.batch or number is None or row is None or column is None or channel is None:
         return NO_IMAGE
     walk = [v for v in (number.axis, row.axis, column.axis) if v is not None]
@@ -59,7 +70,7 @@ def pixels_of(kernel: Kernel) -> Pixels | str:
         return "a reads a part of an image"
     if number.out != n or channel.taps != c:
         return "a reads a part of an image"
-    edges = [e for place, extent in ((value.index[1], h), (value.index[2], w)) for e in _edges(place, extent)]
+    edges = [e for place, extent in ((places[1], h), (places[2], w)) for e in _edges(place, extent)]
     if any(_not_negative(g) not in edges for g in guards):
         return "a has a condition that is no edge of the image"
     return Pixels(

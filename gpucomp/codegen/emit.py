@@ -164,6 +164,12 @@ class Emitter:
             body.append(printer.store(s.target, offset, value))
         return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
 
+    def kept(self, target: int, value: Expr, array: str, lane: Var, width: int) -> list[str]:
+        """Statements that leave ``width`` lanes of ``value`` in ``array`` as elements of ``params[target]``."""
+        printer, dtype = self.printer, self.printer.params[target][1]
+        head, body, (text,) = self.lanes([printer.written(target, value)], lane, width)
+        return [*head, *lane_loop([*body, f"{array}[{LANE}] = {printer.put(text, dtype)};"], width)]
+
 
 def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, tuple[Expr, ...]] | None:
     """The load that ``expr`` is, and the conditions under which it is not zero; ``None`` when it is more than that."""

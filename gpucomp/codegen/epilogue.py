@@ -71,11 +71,13 @@ def epilogue(
     width: int,
     acc: str,
     column: Callable[[Var, int], Mapping[Expr, str]] | None = None,
+    into: str = "",
 ) -> Epilogue:
     """The stores of a contraction or an attention, for a run of ``width`` columns of a row.
 
     They read ``batch`` (where that is a variable), ``row``, ``col``, which counts runs, and the result, whose text is
     ``acc``: of one ``lane`` where a run has several. ``column(col, width)`` gives other texts for where the run is.
+    ``into`` is an array of ``width`` elements that the one store's values go to instead of memory.
     """
     body = kernel.body
     assert isinstance(body, (Contraction, Attention))
@@ -90,7 +92,7 @@ def epilogue(
         FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups))
         for t in flat_stores(kernel.stores, rewriter)
     ]
-    exprs = [e for t in stores for e in (t.offset, t.value)]
+    exprs = [e for t in stores for e in ((t.value,) if into else (t.offset, t.value))]
     known: dict[Expr, str] = {row: "row"}
     known.update(dict.fromkeys(batch.free, "batch"))
     row_lines, names = Emitter(printer, known, prefix="r").named(parts_within(exprs, groups[0]))
@@ -99,4 +101,9 @@ def epilogue(
     known[body.acc] = acc
     if width > 1:
         known[lane] = LANE
-    return Epilogue(row_lines, Emitter(printer, known).store(stores, lane, width), col, exprs, list(names))
+    if into:
+        (only,) = stores
+        written = Emitter(printer, known).kept(only.target, only.value, into, lane, width)
+    else:
+        written = Emitter(printer, known).store(stores, lane, width)
+    return Epilogue(row_lines, written, col, exprs, list(names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.kernels_templates.attention.mma import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt import FAMILY as ATTENTION
 from gpucomp.kernels_templates.contraction.amd import FAMILY as AMD
@@ -10,6 +10,8 @@ from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
 from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
 from gpucomp.kernels_templates.contraction.mma import FAMILY as MMA
 from gpucomp.kernels_templates.contraction.simt import FAMILY as SIMT
+from gpucomp.kernels_templates.contraction.stem_mma import FAMILY as STEM_MMA
+from gpucomp.kernels_templates.contraction.stem_simt import FAMILY as STEM_SIMT
 from gpucomp.kernels_templates.contraction.wgmma import FAMILY as WGMMA
 from gpucomp.kernels_templates.contraction.winograd import FAMILY as WINOGRAD
 from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
@@ -18,13 +20,17 @@ from gpucomp.kernels_templates.loops.transpose import FAMILY as TRANSPOSE
 from gpucomp.kernels_templates.pool.space import FAMILY as POOL
 from gpucomp.kernels_templates.pool.window import FAMILY as POOL_WINDOW
 from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
+from gpucomp.kernels_templates.scan.space import FAMILY as SCAN
+from gpucomp.kernels_templates.scatter.space import FAMILY as SCATTER
 from gpucomp.schedule.space import Family
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
-    Contraction: (MALI, GEMV, AMD, WGMMA, MMA, WINOGRAD, SIMT),
+    Contraction: (MALI, GEMV, AMD, WGMMA, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),
     Rowwise: (ROWWISE,),
+    Scan: (SCAN,),
+    Scatter: (SCATTER,),
     Window: (POOL_WINDOW, POOL),
     Attention: (ATTENTION_MMA, ATTENTION),
 }

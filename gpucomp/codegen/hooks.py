@@ -18,6 +18,9 @@ from gpucomp.codegen.gemv import gemv_hooks
 from gpucomp.codegen.mali import mali_hooks
 from gpucomp.codegen.mma import mma_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
+from gpucomp.codegen.scan import scan_hooks
+from gpucomp.codegen.scatter import scatter_hooks
+from gpucomp.codegen.stem import stem_mma_hooks, stem_simt_hooks
 from gpucomp.codegen.transpose import transpose_hooks
 from gpucomp.codegen.wgmma import wgmma_hooks
 from gpucomp.codegen.winograd import winograd_hooks
@@ -81,10 +84,14 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/mali": mali_hooks,
     "contraction/mma": mma_hooks,
     "contraction/simt": contraction_hooks,
+    "contraction/stem_mma": stem_mma_hooks,
+    "contraction/stem_simt": stem_simt_hooks,
     "contraction/wgmma": wgmma_hooks,
     "contraction/winograd": winograd_hooks,
     "contraction/gemv": gemv_hooks,
     "rowwise": rowwise_hooks,
+    "scan": scan_hooks,
+    "scatter": scatter_hooks,
     "pool": pool_hooks,
     "pool/window": depthwise_hooks,
     "depthwise": depthwise_hooks,

@@ -17,6 +17,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.copies import Walk, copy_loader, hoisted, place, stored
 from gpucomp.codegen.emit import LANE, Emitter
 from gpucomp.codegen.epilogue import epilogue, split_scratch
+from gpucomp.codegen.operand import along_memory
 from gpucomp.expr.core import Expr, Var, call, var
 from gpucomp.ir.types import BF16, F16, F32, I8, DType
 from gpucomp.kernel import Contraction, Kernel
@@ -68,6 +69,7 @@ def mma_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mma.j2`` for what each hook is."""
+    kernel = along_memory(kernel)
     body = kernel.body
     assert isinstance(body, Contraction)
     batch = var("batch", max(1, p.batch))
@@ -89,12 +91,13 @@ def mma_hooks(
         "index": printer.dialect.index_type(largest),
         "acc_type": acc_type,
         "zero": printer.dialect.literal(0, body.acc.dtype),
-        "multiply": _function(a_type, b_type),
+        "multiply": multiply_function(a_type, b_type),
         "rounds": a_type is F32,
     }
 
 
-def _function(a: DType, b: DType) -> str:
+def multiply_function(a: DType, b: DType) -> str:
+    """The prelude's function that multiplies fragments of ``a`` by those of ``b``."""
     if a in FUNCTIONS:
         return FUNCTIONS[a]
     signs = ", ".join("true" if t is I8 else "false" for t in (a, b))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpucomp.codegen.access import Rewriter, innermost, vector_loads
 from gpucomp.codegen.emit import lanes_of
 from gpucomp.expr.core import Expr, Load, Var, substitute, var, walk
-from gpucomp.expr.simplify import simplify, unflatten
-from gpucomp.kernel import Kernel
+from gpucomp.expr.simplify import coefficient, simplify, unflatten
+from gpucomp.kernel import Contraction, Kernel
 
 WIDTHS = (8, 4, 2)
 ACCESS_BYTES = 16
@@ -37,6 +38,31 @@ def fast_axis(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[
     flat, other = var("flat", max(1, count(axes))), var("other", max(1, count(others)))
     rewritten = Rewriter(kernel.params, places(axes, flat) | places(others, other))(value)
     return by_depth, max((w for w in WIDTHS if _is_wide(rewritten, flat, w)), default=1)
+
+
+def along_memory(kernel: Kernel) -> Kernel:
+    """``kernel`` with the depth's axes in the order in which ``a`` runs through memory, where accesses get wide by that.
+
+    A patch of a planar image, say, is runs of its rows: the depth (row, column, channel) becomes (channel, row, column).
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if len(body.k) < 2 or fast_axis(kernel, body.a, body.m, body.k)[1] > 1:
+        return kernel
+    steps = {axis: _memory_step(kernel, body.a, axis) for axis in body.k}
+    if None in steps.values():
+        return kernel
+    ordered = tuple(sorted(body.k, key=lambda axis: -(steps[axis] or 0)))
+    if ordered == body.k or fast_axis(kernel, body.a, body.m, ordered) <= (1, 1):
+        return kernel
+    return replace(kernel, body=replace(body, k=ordered))
+
+
+def _memory_step(kernel: Kernel, value: Expr, axis: Var) -> int | None:
+    """How far apart in memory neighbours along ``axis`` are, the same in every load; ``None`` where there is no such."""
+    flattened = Rewriter(kernel.params, {})(value)
+    found = {coefficient(n.index[0], axis) for n in walk(flattened) if isinstance(n, Load) and axis in n.free}
+    return found.pop() if len(found) == 1 else None
 
 
 def _run(value: Expr, axes: Sequence[Var]) -> int:

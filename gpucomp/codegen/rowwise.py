@@ -16,7 +16,7 @@ from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, places
 from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, substitute, var, walk
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, U64
-from gpucomp.kernel import Kernel, Rowwise
+from gpucomp.kernel import Kernel, Rowwise, Scan
 
 SHUFFLED = 32  # threads of a CUDA warp
 
@@ -24,14 +24,23 @@ SHUFFLED = 32  # threads of a CUDA warp
 # the walk ---------------------------------------------------------------------------------------------------
 
 
+def sides(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], list[Expr]]:
+    """Rows, columns, and what is read for every element of a row: of row statistics, or of a scan."""
+    match kernel.body:
+        case Rowwise() as r:
+            return r.rows, r.cols, [s.value for s in r.statistics]
+        case Scan() as s:
+            return s.rows, (s.axis,), [s.value]
+    raise AssertionError(f"{kernel.family} has no rows")
+
+
 def rows_side_by_side(kernel: Kernel) -> bool:
     """Whether neighbouring rows, not neighbouring columns, are neighbours in the largest array that is read."""
-    body = kernel.body
-    assert isinstance(body, Rowwise)
+    rows, cols, reads = sides(kernel)
     rewrite = Rewriter(kernel.params, {})
-    values = [rewrite(e) for e in [*(s.value for s in body.statistics), *(s.value for s in kernel.stores)]]
+    values = [rewrite(e) for e in [*reads, *(s.value for s in kernel.stores)]]
     sizes = {}
-    for side, axes in (("cols", body.cols), ("rows", body.rows)):
+    for side, axes in (("cols", cols), ("rows", rows)):
         long = [a for a in axes if a.extent > 1]
         moving = [n for e in values for n in walk(e) if isinstance(n, Load) and any(innermost([n], a) for a in long)]
         sizes[side] = max((math.prod(v.extent for v in n.free) for n in moving), default=0)
@@ -40,9 +49,9 @@ def rows_side_by_side(kernel: Kernel) -> bool:
 
 def access_width(kernel: Kernel, side_by_side: bool) -> int:
     """Elements that every load that moves along the contiguous axis, and every store along it, may take at once."""
-    body = kernel.body
-    assert isinstance(body, Rowwise)
-    axes = body.rows if side_by_side else body.cols
+    rows, cols, reads = sides(kernel)
+    once = kernel.body.row_stores if isinstance(kernel.body, Rowwise) else frozenset()
+    axes = rows if side_by_side else cols
     extent = math.prod(a.extent for a in axes)
     flat = var("flat", max(1, extent))
     for width in WIDTHS:
@@ -51,8 +60,8 @@ def access_width(kernel: Kernel, side_by_side: bool) -> int:
         quotient, lane = var("quotient", extent // width), var(LANE, width)
         at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(axes, flat).items()}
         rewriter = Rewriter(kernel.params, at)
-        stores = [s for i, s in enumerate(kernel.stores) if side_by_side or i not in body.row_stores]
-        values = [simplify(rewriter(e)) for e in [*(s.value for s in body.statistics), *(s.value for s in stores)]]
+        stores = [s for i, s in enumerate(kernel.stores) if side_by_side or i not in once]
+        values = [simplify(rewriter(e)) for e in [*reads, *(s.value for s in stores)]]
         moving = {n for e in values for n in walk(e) if isinstance(n, Load) and lane in n.free}
         found = {f.load for f in vector_loads(values, lane, width)}
         aligned = all(is_aligned(rewriter.offset(s.target, s.index), lane, width) for s in stores)

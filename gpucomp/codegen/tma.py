@@ -1,7 +1,9 @@
-"""How the tensor memory accelerator can load a contraction's operand: as a matrix, or as the pixels of a convolution.
+"""What the tensor memory accelerator can load and store: a contraction's operand as a matrix or as the pixels of a
+convolution, its result as a matrix.
 
 An operand has to be a plain load, contiguous in depth, with every other stride a multiple of 16 bytes: the accelerator
-neither computes nor reads unaligned rows. What it cannot load is refused with the reason.
+neither computes nor reads unaligned rows; a result the same along its columns. What it cannot move is refused with the
+reason.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from gpucomp.codegen.convolution import COMPUTED, NO_IMAGE, Pixels, long_axes, pixels_of, uncast
 from gpucomp.expr.core import Expr, Load, Var
 from gpucomp.expr.simplify import flatten, linear
-from gpucomp.ir.types import DType
+from gpucomp.ir.types import BF16, F16, F32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.runtime.tensor_map import CORNERS, OFFSETS, TensorMap
 
@@ -22,7 +24,10 @@ MAX_STEP = 8  # pixels from one to the next of an im2col load
 
 @dataclass(frozen=True)
 class Matrix:
-    """``operand[batch, span, k]`` lies at ``offset + batch * batch_stride + span * stride + k``, in elements."""
+    """``operand[batch, span, k]`` lies at ``offset + batch * batch_stride + span * stride + k``, in elements.
+
+    A result's span are its rows, its depth the columns.
+    """
 
     source: int
     dtype: DType
@@ -44,23 +49,46 @@ def matrix_of(kernel: Kernel, operand: str) -> Matrix | str:
     value = uncast(body.a if operand == "a" else body.b)
     if not isinstance(value, Load):
         return f"{operand} is computed while it is loaded"
-    constant, terms = linear(flatten(value.index, kernel.params[value.source].shape))
     span_axes = body.m if operand == "a" else body.n
-    groups = [_joined(axes, terms) for axes in (body.batch, span_axes, body.k)]
-    mine = {v for axes in (body.batch, span_axes, body.k) for v in axes}
+    return _matrix(kernel, value.source, value.index, (body.batch, span_axes, body.k), operand, "in depth")
+
+
+STORED = (F16, BF16, F32)
+
+
+def result_matrix(kernel: Kernel) -> Matrix | str:
+    """The result as a matrix that can be stored, or why it is none."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if len(kernel.stores) != 1:
+        return f"there are {len(kernel.stores)} results"
+    (store,) = kernel.stores
+    if (dtype := kernel.params[store.target].dtype) not in STORED:
+        return f"the result is {dtype}, not {', '.join(map(str, STORED))}"
+    return _matrix(kernel, store.target, store.index, (body.batch, body.m, body.n), "the result", "in its columns")
+
+
+def _matrix(
+    kernel: Kernel, parameter: int, at: tuple[Expr, ...], axes: tuple[Sequence[Var], ...], name: str, along: str
+) -> Matrix | str:
+    """``params[parameter][at]`` over the axes of the batch, the span and the depth."""
+    operand = kernel.params[parameter]
+    constant, terms = linear(flatten(at, operand.shape))
+    groups = [_joined(group, terms) for group in axes]
+    mine = {v for group in axes for v in group}
     if any(group is None for group in groups) or any(t not in mine for t in terms):
-        return f"{operand} does not lie in memory as a matrix"
+        return f"{name} does not lie in memory as a matrix"
     (batch, batch_stride), (span, stride), (depth, step) = (g or (1, 0) for g in groups)  # none is None here
     if depth > 1 and step != 1:
-        return f"{operand} is not contiguous in depth"
-    size, rounded = value.dtype.nbytes, -(-depth * value.dtype.nbytes // ALIGNMENT) * ALIGNMENT
+        return f"{name} is not contiguous {along}"
+    size, rounded = operand.dtype.nbytes, -(-depth * operand.dtype.nbytes // ALIGNMENT) * ALIGNMENT
     stride = stride if span > 1 else rounded // size
     batch_stride = batch_stride if batch > 1 else 0
     if stride <= 0 or batch_stride < 0:
-        return f"{operand} is read with a stride that is not positive"
+        return f"{name} is walked with a stride that is not positive"
     if any(n * size % ALIGNMENT for n in (constant, stride, batch_stride)):
-        return f"rows of {operand} do not start at multiples of {ALIGNMENT} bytes"
-    return Matrix(value.source, value.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)
+        return f"rows of {name} do not start at multiples of {ALIGNMENT} bytes"
+    return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)
 
 
 def loadable_pixels(kernel: Kernel) -> Pixels | str:
@@ -117,7 +145,13 @@ def map_of_b(form: Matrix, dtype: str, rows: int, depth: int, taps: int) -> Tens
     )  # fmt: skip
 
 
-def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int) -> TensorMap:
+def map_of_result(form: Matrix, rows: int, columns: int) -> TensorMap:
+    """Pieces of ``rows`` rows and ``columns`` columns, swizzled by the length of their rows."""
+    nbytes = columns * form.dtype.nbytes
+    return _map_of_matrix(form, form.dtype.name, rows, columns, swizzle=nbytes if nbytes > ALIGNMENT else 0)
+
+
+def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int = 128) -> TensorMap:
     size, has_batch = form.dtype.nbytes, form.batch > 1
     return TensorMap(
         form.source,
@@ -125,7 +159,7 @@ def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int) -> TensorMap
         (form.depth, form.span, form.batch)[: 2 + has_batch],
         (form.stride * size, form.batch_stride * size)[: 1 + has_batch],
         (depth, rows, 1)[: 2 + has_batch],
-        swizzle=128,
+        swizzle=swizzle,
         offset=form.offset * size,
     )
 

@@ -9,7 +9,17 @@ from typing import Any
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE
 from gpucomp.codegen.epilogue import epilogue
-from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, map_of_a, map_of_b, matrix_of
+from gpucomp.codegen.text import modulo, over, times
+from gpucomp.codegen.tma import (
+    Matrix,
+    Pixels,
+    form_of_a,
+    map_of_a,
+    map_of_b,
+    map_of_result,
+    matrix_of,
+    result_matrix,
+)
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Cast, Expr, Select, index, var
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
@@ -54,44 +64,101 @@ def wgmma_hooks(
     """See ``kernels_templates/contraction/wgmma.j2`` for what each hook is."""
     body = kernel.body
     assert isinstance(body, Contraction)
-    a, b, kind = form_of_a(kernel), matrix_of(kernel, "b"), kind_of(kernel)
+    a, b, c, kind = form_of_a(kernel), matrix_of(kernel, "b"), result_matrix(kernel), kind_of(kernel)
     if isinstance(a, str) or isinstance(b, str) or kind is None:
         reason = next((r for r in (a, b) if isinstance(r, str)), "its types are not multiplied by wgmma")
         raise ScheduleError(f"{kernel.label or kernel.family}: {reason}", code="GPC8001")
     instruction, element = kind
-    maps = (
-        map_of_a(a, element, s.tile_m, derived.tile_k),
-        map_of_b(b, element, s.tile_n, derived.tile_k, max(1, p.taps)),
-    )
+    maps = [
+        map_of_a(a, element, derived.load_m, derived.tile_k),
+        map_of_b(b, element, derived.load_n, derived.tile_k, max(1, p.taps)),
+    ]
     batch = var("batch", p.batch) if p.batch > 1 else index(0)
-    found = epilogue(kernel, printer, batch, derived.out_vector, f"sums[{LANE if derived.out_vector > 1 else 0}]")
+    if s.tma_store and isinstance(c, Matrix):
+        maps.append(map_of_result(c, ROWS, derived.piece))
+        found = epilogue(kernel, printer, batch, 2, f"sums[{LANE}]", into="out")
+    else:
+        found = epilogue(kernel, printer, batch, derived.out_vector, f"sums[{LANE if derived.out_vector > 1 else 0}]")
     return {
-        "tensor_maps": maps,
+        "tensor_maps": tuple(maps),
         "programmatic": bool(s.overlap),
         "instruction": instruction,
         "acc_type": printer.dialect.value_type(body.acc.dtype),
         "pair_type": "int2" if body.acc.dtype is I32 else "float2",
         "zero": printer.dialect.literal(0, body.acc.dtype),
-        "index": printer.dialect.index_type(max(p.m + s.tile_m, p.n + s.tile_n, p.batch) + 1),
+        "index": printer.dialect.index_type(max(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
+        **_tile(s, p, derived),
         **_producer(a, b, s, p, derived),
+        **(_pieces(printer, c, derived) if s.tma_store and isinstance(c, Matrix) else {}),
         "row_lines": found.row_lines,
         "store": found.store,
         "sums_copy": printer.dialect.copy("sums", "from", body.acc.dtype, derived.out_vector),
     }
 
 
+ROWS = 64  # of a block of sums
+SWIZZLES = {128: "line % 8", 64: "line / 2 % 4", 32: "line / 4 % 2"}  # by bytes of a row: what its chunks are moved by
+
+
+def _pieces(printer: CPrinter, c: Matrix, derived: SimpleNamespace) -> dict[str, Any]:
+    """``first_chunk``: bytes from a row's start to what a thread writes of columns 0 to 7, or 0 to 15 with stmatrix.
+
+    ``together``: groups of eight columns that it writes at once.
+    """
+    is_half, swizzle = c.dtype.nbytes == 2, SWIZZLES.get(derived.piece_bytes)
+    chunk = "id % 32 / 16" if is_half else "id % 4 / 2"
+    moved = f"({chunk} ^ {swizzle}) * 16" if swizzle else f"{chunk} * 16"
+    return {
+        "out_type": printer.dialect.storage_type(c.dtype),
+        "together": 2 if is_half else 1,
+        "first_chunk": moved if is_half else f"{moved} + id % 2 * 8",
+    }
+
+
+def _tile(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, str]:
+    """Where the work-group's tile starts. Tiles are walked row by row; pairs along the rows are neighbours."""
+    if s.multicast == 1:
+        row, column, pairs = (
+            over("tile / 2", derived.tiles_n),
+            modulo("tile / 2", derived.tiles_n),
+            derived.tiles_m // 2,
+        )
+        row = f"{row} % {pairs} * 2 + tile % 2" if p.batch > 1 and pairs > 1 else _moved_on(row, pairs)
+    else:
+        row, column = over("tile", derived.tiles_n), modulo("tile", derived.tiles_n)
+        row = modulo(row, derived.tiles_m) if p.batch > 1 or derived.tiles_m == 1 else row
+    return {
+        "first_row": times(row, s.tile_m),
+        "first_column": times(column, s.tile_n),
+        "in_batch": over("tile", derived.tiles_n * derived.tiles_m),
+    }
+
+
+def _moved_on(row: str, pairs: int) -> str:
+    return "tile % 2" if pairs == 1 else f"{row} * 2 + tile % 2"
+
+
 def _producer(
     a: Matrix | Pixels, b: Matrix, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> dict[str, Any]:
-    """``first_lines``: once, where the pixels start. ``step_lines``: where a step is. ``load_a``, ``load_b``: its loads."""
-    to_b = f"to + {s.tile_m * 128}"
+    """``first_lines``: once, where the pixels start. ``step_lines``: where a step is. ``load_a``, ``load_b``: its loads.
+
+    ``wait_empty``: until the ring has room. An operand that is shared comes in halves, one from each work-group.
+    """
+    shares_a, shares_b = s.multicast == 2, s.multicast == 1
+    to_a = f"to + rank * {derived.load_m * 128}" if shares_a else "to"
+    to_b = f"to + {s.tile_m * 128}" + (f" + rank * {derived.load_n * 128}" if shares_b else "")
+    first_row = f"(first_row + rank * {derived.load_m})" if shares_a else "first_row"
+    first_column = f"first_column + rank * {derived.load_n}" if shares_b else "first_column"
+    waits = {"wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);"}
     if isinstance(a, Matrix):
         depth = f"step * {derived.tile_k}" if derived.steps > 1 else "0"
         return {
             "first_lines": [],
             "step_lines": [],
-            "load_a": _matrix_load("to", "map_a", depth, "first_row", a.batch),
-            "load_b": _matrix_load(to_b, "map_b", depth, "first_column", b.batch),
+            "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a.batch, shares_a),
+            "load_b": _matrix_load(to_b, "map_b", depth, first_column, b.batch, shares_b),
+            **waits,
         }
     columns, per_tap = a.window[1], derived.steps_per_tap
     tap = "step" if per_tap == 1 else "tap"
@@ -101,7 +168,7 @@ def _producer(
         _scaled(f"{tap} % {columns}" if a.window[0] > 1 else tap, a.dilations[1]) if columns > 1 else "0",
         _scaled(f"{tap} / {columns}" if columns > 1 else tap, a.dilations[0]) if a.window[0] > 1 else "0",
     ]
-    (oh, ow), first = a.out, "first_row"
+    (oh, ow), first = a.out, first_row
     image = "0" if a.image[0] == 1 else f"{first} / {oh * ow}"
     line = f"{first} / {ow}" if ow > 1 else first
     at = [f"{first} % {ow}" if ow > 1 else "0", line if a.image[0] == 1 else f"{line} % {oh}" if oh > 1 else "0"]
@@ -110,23 +177,30 @@ def _producer(
         for name, text, step, start in zip("wh", at, a.steps[::-1], a.first[::-1], strict=True)
     ]
     load_b = (
-        f"gc_tma_load_3d({to_b}, &map_b, full + stage, {channel}, {tap}, first_column);"
+        _load("3d", to_b, "map_b", [channel, tap, first_column], shares_b)
         if p.taps > 1
-        else _matrix_load(to_b, "map_b", channel, "first_column", b.batch)
+        else _matrix_load(to_b, "map_b", channel, first_column, b.batch, shares_b)
     )
+    pixel = [channel, "first_w", "first_h", "first_n" if a.image[0] > 1 else "0", *offsets]
     return {
         "first_lines": [*first_lines, *([f"const int first_n = {image};"] if a.image[0] > 1 else [])],
         "step_lines": step_lines,
-        "load_a": f"gc_tma_load_im2col_4d(to, &map_a, full + stage, {channel}, first_w, first_h, "
-        f"{'first_n' if a.image[0] > 1 else '0'}, {', '.join(offsets)});",
+        "load_a": _load("im2col_4d", to_a, "map_a", pixel, shares_a),
         "load_b": load_b,
+        **waits,
     }
 
 
-def _matrix_load(to: str, name: str, depth: str, span: str, batch: int) -> str:
+def _matrix_load(to: str, name: str, depth: str, span: str, batch: int, shared: bool) -> str:
     if batch > 1:
-        return f"gc_tma_load_3d({to}, &{name}, full + stage, {depth}, {span}, batch);"
-    return f"gc_tma_load_2d({to}, &{name}, full + stage, {depth}, {span});"
+        return _load("3d", to, name, [depth, span, "batch"], shared)
+    return _load("2d", to, name, [depth, span], shared)
+
+
+def _load(form: str, to: str, name: str, at: list[str], shared: bool) -> str:
+    """One load into the stage, of this work-group or of both."""
+    suffix, ranks = ("_multicast", ", 3") if shared else ("", "")
+    return f"gc_tma_load_{form}{suffix}({to}, &{name}, full + stage, {', '.join(at)}{ranks});"
 
 
 def _scaled(text: str, factor: int) -> str:

@@ -92,6 +92,7 @@ from gpucomp.ops.pool import AveragePool, MaxPool, MaxPoolIndices
 from gpucomp.ops.reduction import (
     ArgMax,
     ArgMin,
+    CumProd,
     CumSum,
     Rank,
     ReduceMax,
@@ -136,6 +137,7 @@ __all__ = [
     "ConvTranspose",
     "Cos",
     "Cosh",
+    "CumProd",
     "CumSum",
     "DeformConv",
     "Div",

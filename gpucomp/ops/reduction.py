@@ -159,32 +159,42 @@ ArgMax = _arg_reduction("ArgMax", "max")
 ArgMin = _arg_reduction("ArgMin", "min")
 
 
-@op("CumSum")
-def CumSum(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> TensorType:
-    """Sums of the elements up to each one along ``axis``; ``reverse``: from each one on, ``exclusive``: without it."""
-    expect(x, "fiu")
-    expect_axis(axis, x.rank)
-    return x
+def _cumulative(name: str, how: str, ufunc: np.ufunc) -> Op:
+    """``how`` over the elements up to each one along ``axis``; ``reverse``: from each one on, ``exclusive``: without it."""
+
+    def rule(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> TensorType:
+        expect(x, "fiu")
+        expect_axis(axis, x.rank)
+        return x
+
+    made = op(name)(rule)
+
+    @made.define("reference")
+    def reference(x: np.ndarray, *, axis: int, exclusive: bool = False, reverse: bool = False) -> np.ndarray:
+        y = np.moveaxis(_wide(x), axis, 0)
+        y = y[::-1] if reverse else y
+        if exclusive:
+            y = np.concatenate([np.full_like(y[:1], identity_of(how, dtype_of(x.dtype))), y[:-1]])
+        with np.errstate(all="ignore"):
+            total = ufunc.accumulate(y, 0, dtype=y.dtype) if y.size else y
+            return np.moveaxis(total[::-1] if reverse else total, 0, axis).astype(x.dtype)
+
+    @made.define("algorithm")
+    def algorithm(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Algorithm:
+        axes = axes_of(x.shape)
+        k = var("k", x.shape[axis])
+        at = [k if d == axis else a for d, a in enumerate(axes)]
+        first, second = (axes[axis], k) if reverse else (k, axes[axis])
+        counted = first < second if exclusive else first <= second
+        acc = accumulator(x.dtype)
+        element = cast(load(0, at, x.dtype), acc)
+        return Algorithm(axes, cast(reduce(how, (k,), select(counted, element, identity_of(how, acc))), x.dtype))
+
+    return made
 
 
-@CumSum.define("reference")
-def _cumsum_reference(x: np.ndarray, *, axis: int, exclusive: bool = False, reverse: bool = False) -> np.ndarray:
-    y = np.flip(_wide(x), axis) if reverse else _wide(x)
-    total = np.cumsum(y, axis, dtype=y.dtype)
-    if exclusive:
-        total = total - y
-    return (np.flip(total, axis) if reverse else total).astype(x.dtype)
-
-
-@CumSum.define("algorithm")
-def _cumsum_algorithm(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Algorithm:
-    axes = axes_of(x.shape)
-    k = var("k", x.shape[axis])
-    at = [k if d == axis else a for d, a in enumerate(axes)]
-    first, second = (axes[axis], k) if reverse else (k, axes[axis])
-    counted = first < second if exclusive else first <= second
-    element = cast(load(0, at, x.dtype), accumulator(x.dtype))
-    return Algorithm(axes, cast(reduce("sum", (k,), select(counted, element, 0)), x.dtype))
+CumSum = _cumulative("CumSum", "sum", np.add)
+CumProd = _cumulative("CumProd", "prod", np.multiply)
 
 
 def _before(a: Expr, a_place: Expr, b: Expr, b_place: Expr, largest: bool) -> Expr:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
-from gpucomp.ir.types import BOOL, DType
+from gpucomp.ir.types import BF16, BOOL, F16, F32, DType
 from gpucomp.rewrite.concat import WIDEST
 from gpucomp.rewrite.match import (
     COMMUTATIVE,
@@ -262,6 +262,19 @@ def drop_kept_axes(node: Node, uses: Uses) -> Value | None:
     return None
 
 
+@rule(ops.ScatterElements, ops.ScatterND)
+def scatter_in_single(node: Node) -> Value | None:
+    """scatter(data, i, updates) of 16-bit floats  ->  cast(scatter(f32(data), i, f32(updates))), where it adds or multiplies
+
+    Updates change what is stored, one after another: 16 bits would round after each.
+    """
+    data, indices, updates = node.inputs
+    if node.attrs.get("reduction") not in {"add", "mul"} or data.type.dtype not in (F16, BF16):
+        return None
+    wide = node.op(ops.Cast(data, to=F32), indices, ops.Cast(updates, to=F32), name=node.name, **node.attrs)
+    return ops.Cast(wide, to=data.type.dtype)
+
+
 RULES = (
     constant_on_the_right,
     subtract_constant,
@@ -284,6 +297,7 @@ RULES = (
     merge_concats,
     drop_empty_parts,
     drop_kept_axes,
+    scatter_in_single,
 )
 
 # after the Transposes have settled: one that only moves axes of extent 1 would no longer meet its inverse

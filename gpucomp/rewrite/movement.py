@@ -123,9 +123,9 @@ def transpose_after_arg(node: Node) -> Value | None:
     return None
 
 
-@rule(ops.Softmax, ops.LogSoftmax, ops.CumSum)
+@rule(ops.Softmax, ops.LogSoftmax, ops.CumSum, ops.CumProd)
 def transpose_after_axis(node: Node) -> Value | None:
-    """softmax(transpose(x, p), axis)  ->  transpose(softmax(x, p[axis]), p); also log_softmax and cumsum"""
+    """softmax(transpose(x, p), axis)  ->  transpose(softmax(x, p[axis]), p); also log_softmax, cumsum, cumprod"""
     match node.inputs[0]:
         case Value(ops.Transpose, (x,), {"perm": perm}):
             moved = node.op(x, name=node.name, **{**node.attrs, "axis": perm[node.attrs["axis"]]})

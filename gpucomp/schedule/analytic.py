@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.device import Device
 from gpucomp.schedule.space import Geometry, Work
 
@@ -52,6 +52,11 @@ def operations(kernel: Kernel) -> float:
             return points * (stored + 2 * math.prod(v.extent for v in body.k))
         case Window():
             return points * (stored + math.prod(v.extent for v in body.window) * (count(body.value) + 1))
+        case Scan():
+            return points * (stored + count(body.value) + 1)
+        case Scatter():
+            changes = math.prod(v.extent for v in body.lines + body.updates)
+            return points * count(body.initial) + changes * count(body.after)
         case Rowwise():
             per_point = sum(count(s.value) + 1 for s in body.statistics)
             return points * (per_point + stored)
@@ -69,7 +74,7 @@ def traffic(kernel: Kernel) -> float:
     body = kernel.body
     inner: tuple[Var, ...] = ()
     match body:
-        case Contraction(k=inner) | Window(window=inner) | Attention(cols=inner):
+        case Contraction(k=inner) | Window(window=inner) | Attention(cols=inner) | Scatter(updates=inner):
             pass
     times = math.prod(v.extent for v in (*body.domain, *inner))
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
@@ -86,7 +91,7 @@ def traffic(kernel: Kernel) -> float:
 def arithmetic(kernel: Kernel) -> str:
     """The type of the numbers that ``operations`` counts: of what is accumulated, else the widest float; "" for none."""
     body = kernel.body
-    if isinstance(body, (Contraction, Attention, Window)):
+    if isinstance(body, (Contraction, Attention, Window, Scan, Scatter)):
         return body.acc.dtype.name
     nodes = {node for expr in kernel.expressions() for node in walk(expr) if isinstance(node, (Call, Reduce, Select))}
     floats = {node.dtype for node in nodes if node.dtype.is_float}

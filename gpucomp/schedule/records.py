@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,26 +201,17 @@ class Pick:
 
 @dataclass(frozen=True)
 class Picks:
-    """All picks of some record files, found by kernel: read once, asked for every kernel.
-
-    damage    lines that are no records, by file and number
-    """
+    """All picks of some record files, found by kernel: read once, asked for every kernel."""
 
     by_kernel: Mapping[str, Sequence[Pick]] = field(default_factory=dict)
-    damage: Sequence[str] = ()
 
     @classmethod
-    def of(cls, picks: Iterable[Pick], damage: Sequence[str] = ()) -> Picks:
+    def of(cls, picks: Iterable[Pick]) -> Picks:
         """A later pick for a kernel on a device replaces an earlier one."""
         found: dict[str, dict[tuple[str, ...], Pick]] = {}
         for pick in picks:
             found.setdefault(pick.kernel, {})[device_key(pick.device)] = pick
-        return cls({kernel: tuple(last.values()) for kernel, last in found.items()}, damage)
-
-    def without(self, kernels: Iterable[str]) -> Picks:
-        """Those for other kernels."""
-        left = set(kernels)
-        return Picks({kernel: found for kernel, found in self.by_kernel.items() if kernel not in left}, self.damage)
+        return cls({kernel: tuple(last.values()) for kernel, last in found.items()})
 
     def exact(self, kernel: str, target: Target) -> Pick | None:
         """The pick for a kernel on this very device; none where ``target`` is but a kind of device."""
@@ -241,9 +233,9 @@ class Picks:
         if not target.identity:
             return None
         rivals = [
-            (distance, pick)
+            (far, pick)
             for pick in self._by_engine.get((engine, *device_key(device_of(target))), ())
-            if (distance := _distance(problem, pick.problem)) <= NEAR
+            if (far := distance(problem, pick.problem)) <= NEAR
         ]
         return min(rivals, key=lambda r: r[0], default=(0.0, None))[1]
 
@@ -258,7 +250,8 @@ class Picks:
 NEAR = math.log(1.5)  # one size half as large again, say
 
 
-def _distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+    """How far two problems are from each other: the norm of the logarithms of the ratios of their sizes."""
     if a.keys() != b.keys():
         return math.inf
     return math.hypot(*(math.log((1 + abs(a[k])) / (1 + abs(b[k]))) for k in a))
@@ -285,7 +278,10 @@ def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
         picks.pop(key, None)
         if record["kind"] == "pick":
             picks[key] = Pick.of(record)
-    return Picks.of(picks.values(), damage)
+    if damage:
+        more = f" and {len(damage) - 1} more" if len(damage) > 1 else ""
+        warnings.warn(f"records: {damage[0]}{more}; such lines are left out", RuntimeWarning, stacklevel=2)
+    return Picks.of(picks.values())
 
 
 def load(place: Path) -> Picks:

@@ -104,12 +104,15 @@ class Packing:
 
     ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` are columns by fours. Digits that reach past
     an axis pad it with zeros. ``transform`` names one of ``gpucomp.packing.TRANSFORMS``, which the depth goes through
-    first: the digits of ``k`` are then those of the transformed depth.
+    first: the digits of ``k`` are then those of the transformed depth. ``filled`` pads within the depth instead: it is
+    parts of so many, outermost first, each filled up with zeros to the second number; the digits of ``k`` are then
+    those of the filled depth.
     """
 
     operand: str  # "a" or "b"
     digits: tuple[Digit, ...]
     transform: str = ""
+    filled: tuple[tuple[int, int], ...] = ()
 
 
 def _anything(kernel: Kernel, features: frozenset[str]) -> str:

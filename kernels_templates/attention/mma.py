@@ -17,8 +17,8 @@ PARAMS = (
     simt.SPLITS,
 )
 BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
-PAD = 8  # elements behind a shared row: 16 bytes, so that eight rows that ldmatrix reads lie in different banks
-KEPT_DEPTH = 128  # the deepest head whose queries stay in registers
+CHUNK = 16  # bytes behind a shared row, so that eight rows that ldmatrix reads lie in different banks
+KEPT_BYTES = 256  # of the longest row of queries that stays in registers
 MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for addresses and what else the loops keep, at most
 FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared memory, which is aligned so
@@ -30,8 +30,10 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     body = kernel.body
     assert isinstance(body, Attention)
     types = {stored(e).dtype for e in (body.q, body.k, body.v)}
-    if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16}:
-        return "queries, keys and values of f16, or all of bf16, expected"
+    if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16, F32}:
+        return "queries, keys and values of f16, or all of bf16 or f32, expected"
+    if types == {F32} and body.math == "strict":
+        return "f32 is multiplied exactly unless the kernel allows tf32 or 3xtf32"
     for name, value, rows, inner in _operands(body):
         found = copyable(kernel, value, rows, inner)
         if not found.width or not found.by_depth:
@@ -48,29 +50,37 @@ def _operands(body: Attention) -> tuple:
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    """As for `simt`; ``q_wide``, ``k_wide``, ``v_wide``: elements that one asynchronous copy takes."""
+    """As for `simt`, and what one asynchronous copy takes and matrix units do.
+
+    q_wide, k_wide, v_wide   elements of a copy
+    element_bytes            of an operand; ``products`` of matrix units for one: 3 for 3xtf32
+    """
     body = kernel.body
     assert isinstance(body, Attention)
+    nbytes = stored(body.q).dtype.nbytes
     found = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)}
-    return {**simt.problem(kernel), **found}
+    products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
+    return {**simt.problem(kernel), **found, "element_bytes": nbytes, "products": products}
 
 
-def _up(value: int) -> int:
-    return -(-value // BLOCK) * BLOCK
+def _up(value: int, block: int = BLOCK) -> int:
+    return -(-value // block) * block
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     tile_m, tiles_n = BLOCK * s.warps, -(-p.n // s.tile_n)
-    depth_pad, values_pad = _up(p.depth), _up(p.values)
+    chunk = CHUNK // p.element_bytes
+    depth_pad, values_pad = _up(p.depth, 2 * chunk), _up(p.values)
     tiles_m = -(-p.m // tile_m)
     return {
         "threads": 32 * s.warps,
         "tile_m": tile_m,
         "depth_pad": depth_pad,
         "values_pad": values_pad,
-        "pitch": depth_pad + PAD,
-        "v_pitch": values_pad + PAD,
-        "keep_q": int(depth_pad <= KEPT_DEPTH),
+        "pitch": depth_pad + chunk,
+        "v_pitch": values_pad + chunk,  # of f32 too: rows two apart that a warp reads are 8 banks apart
+        # ptxas would keep both parts of split ones
+        "keep_q": int(depth_pad * p.element_bytes <= KEPT_BYTES and p.products == 1),
         "out_vector": min(2, p.out_wide),
         "part_words": 4 + values_pad // 2,
         "tiles_m": max(1, tiles_m),
@@ -82,7 +92,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """The rows of queries, and one stage of keys and of values."""
     d = SimpleNamespace(**derive(s, p))
-    return 2 * ((d.tile_m + s.tile_n) * d.pitch + s.tile_n * d.v_pitch)
+    return p.element_bytes * ((d.tile_m + s.tile_n) * d.pitch + s.tile_n * d.v_pitch)
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -92,7 +102,10 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Sums of a warp's values and scores (kernels.md 2.10), queries where they stay, fragments, 40 for the rest."""
     d = SimpleNamespace(**derive(s, p))
-    return d.values_pad // 2 + s.tile_n // 2 + (d.depth_pad // 4 if d.keep_q else 4) + 8 + 40
+    if p.products == 3:  # measured: ptxas works on several sums of parts at once, for scores more than for values
+        return d.values_pad * 9 // 8 + s.tile_n * 5 // 2 + 68
+    queries = d.depth_pad * p.element_bytes // 8 if d.keep_q else 4
+    return d.values_pad // 2 + s.tile_n // 2 + queries + 8 + 40
 
 
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -138,6 +151,8 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         for tile_n in (64, 32, 16)
         if not list(objections(SimpleNamespace(warps=warps, tile_n=tile_n, splits=1), p, limits))
     ]
+    if not candidates:  # too wide a head: another engine's business
+        return {"warps": 1, "tile_n": 16, "splits": 1}
     filling = [s for s in candidates if p.batch * -(-p.m // (BLOCK * s["warps"])) >= 0.8 * limits.units]
     schedule = filling[0] if filling else next(s for s in candidates if s["warps"] == candidates[-1]["warps"])
     d = SimpleNamespace(**derive(SimpleNamespace(**schedule), p))
@@ -153,9 +168,9 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
     return Work(
         macs=d.tile_m * s.tile_n * stages * (d.depth_pad + d.values_pad),
-        cache_bytes=2 * (d.tile_m + stages * s.tile_n) * (p.depth + p.values),
+        cache_bytes=p.element_bytes * (d.tile_m + stages * s.tile_n) * (p.depth + p.values),
         steps=stages + 1,
-        math="f16",
+        math="f16" if p.element_bytes == 2 else "3xtf32" if p.products == 3 else "tf32",
         extra_us=2 + 0.2 * s.splits if s.splits > 1 else 0.0,
     )
 

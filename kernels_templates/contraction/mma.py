@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.copies import copyable, stored
 from gpucomp.codegen.epilogue import store_width
-from gpucomp.codegen.operand import fast_axis
+from gpucomp.codegen.operand import along_memory, fast_axis
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
@@ -83,6 +83,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     a_wide          elements that one access may take; ``a_copied`` says whether it may be asynchronous
     out_wide        columns that a store may take at once
     """
+    kernel = along_memory(kernel)
     body = kernel.body
     assert isinstance(body, Contraction)
     types = operand_types(kernel)
@@ -339,8 +340,19 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
         # the schedule was chosen for the operand as it is, and has to run with this one
         if all(registers(s, after, async_copy=is_async) <= available for is_async in (True, False)):
             batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
-            return Packing(name, (*batch, Digit("span", 1, extent), Digit("k", 1, p.k)))
+            return Packing(name, (*batch, Digit("span", 1, extent), *_depth_digits(kernel)))
     return None
+
+
+def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
+    """The depth as the engine walks along it: one digit, or one of each axis where it takes them in another order."""
+    body, ordered = kernel.body, along_memory(kernel).body
+    assert isinstance(body, Contraction)
+    assert isinstance(ordered, Contraction)
+    if ordered.k == body.k:
+        return (Digit("k", 1, math.prod(v.extent for v in body.k)),)
+    inner = {axis: math.prod(v.extent for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
+    return tuple(Digit("k", inner[axis], axis.extent) for axis in ordered.k)
 
 
 FAMILY = Family(

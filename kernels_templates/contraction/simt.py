@@ -10,7 +10,7 @@ from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import pure_load
 from gpucomp.codegen.epilogue import store_width
-from gpucomp.codegen.operand import USUAL_INPUTS, fast_axis
+from gpucomp.codegen.operand import USUAL_INPUTS, along_memory, fast_axis
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
@@ -46,6 +46,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ``out_wide``: columns that a store may take at once. ``a_copied``, ``b_copied``: nothing is computed on the way.
     ``exact_f32``: f32 is multiplied as f32, which matrix units do not. ``inputs``: parameters that are read.
     """
+    kernel = along_memory(kernel)
     body = kernel.body
     assert isinstance(body, Contraction)
     a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)

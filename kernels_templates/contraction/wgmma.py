@@ -1,7 +1,7 @@
-"""The parameters of the contraction family's `wgmma` engine (sm_90a): TMA tiles, a ring of stages, cluster split-K.
+"""The parameters of the contraction family's `wgmma` engine (sm_90a): TMA tiles, a ring of stages, clusters.
 
-Tiles are 128 bytes deep, the span of the swizzle. The producer is one warp and gives no registers away
-(``setmaxnreg``): one consumer's 128 x 192 and two consumers' 128 x 256 fit without.
+Tiles are 128 bytes deep, the span of the swizzle. The producer is one warp, which suffices for one consumer's 128 x 192
+and two consumers' 128 x 256. Larger ones take registers from a producer that is a warpgroup (``setmaxnreg``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.codegen.epilogue import store_width
-from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of
+from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of, result_matrix
 from gpucomp.codegen.wgmma import kind_of, operand_dtypes
-from gpucomp.expr.core import Var
+from gpucomp.expr.core import Load, Var, walk
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
 from gpucomp.schedule.space import (
@@ -36,6 +36,9 @@ PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
 BARRIER_BYTES = 16  # of a stage: full and empty
 COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
 SPLITS = (1, 2, 4, 8)
+INSTRUCTION_REGISTERS = 26  # that ptxas asks for besides an instruction's sums
+TRADES = {2: (40, 232), 3: (32, 160)}  # by consumers: registers the producer keeps, a consumer has (kernels.md 1.2)
+SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; after how many rows the pattern repeats
 
 PARAMS = (
     Param("tile_m", (64, 128, 192, 256), "rows of the result per work-group"),
@@ -44,6 +47,9 @@ PARAMS = (
     Param("stages", (2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead"),
     Param("splits", SPLITS, "work-groups, of one cluster, that share the depth of a tile"),
     Param("overlap", (0, 1, 2), "1: starts before the launch before it ends; 2: and loads tiles of a constant b"),
+    Param("setmaxnreg", (0, 1), "1: the producer is a warpgroup that leaves most of its registers to the consumers"),
+    Param("multicast", (0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a"),
+    Param("tma_store", (0, 1), "1: the result leaves through shared memory by the tensor memory accelerator"),
 )
 
 
@@ -71,11 +77,14 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """Sizes. ``taps``: parts of the depth that an im2col load takes one by one; 0 for a matrix.
 
-    ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model.
+    ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model. ``out_bytes``: of an
+    element of a result that TMA can store, else 0. ``out_reads``: loads of the epilogue that every element has its own of.
     """
     body = kernel.body
     assert isinstance(body, Contraction)
-    form = form_of_a(kernel)
+    form, result = form_of_a(kernel), result_matrix(kernel)
+    rows, columns = {*body.batch, *body.m}, set(body.n)
+    reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
     return {
         "batch": _count(body.batch),
         "m": _count(body.m),
@@ -85,6 +94,8 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "element_bytes": form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
         "out_wide": store_width(kernel),
         "b_known": int(packable(kernel, "b")),
+        "out_bytes": result.dtype.nbytes if isinstance(result, Matrix) else 0,
+        "out_reads": sum(bool(node.free & rows) and bool(node.free & columns) for node in reads),
     }
 
 
@@ -106,22 +117,36 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     steps             tiles along the depth: of all taps, one tap after another
     steps_per_tap     tiles along a tap's channels
     blocks            64-row blocks of a consumer
+    load_m, load_n    rows of a and columns of b that one load brings
+    piece             columns of the result that one TMA store takes; ``piece_bytes`` of a row of them
+    given, taken      registers of a thread of the producer and of a consumer after ``setmaxnreg``
     ring, shared      bytes of all stages; of everything
     """
     tile_k = DEPTH_BYTES // p.element_bytes
     per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
     steps = per_tap * max(1, p.taps)
     stage = DEPTH_BYTES * (s.tile_m + s.tile_n)
-    ring = max(s.stages * stage, 4 * s.tile_m * (s.tile_n + PAD))
+    # the result takes the place of the ring
+    result = s.tile_m * s.tile_n * p.out_bytes if s.tma_store else 4 * s.tile_m * (s.tile_n + PAD)
+    ring = max(s.stages * stage, result)
     tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
+    tiles_m, tiles_n = tiles_m + (s.multicast == 1 and tiles_m % 2), tiles_n + (s.multicast == 2 and tiles_n % 2)
+    piece = math.gcd(s.tile_n, SWIZZLE_BYTES // max(1, p.out_bytes))
+    given, taken = TRADES.get(s.consumers, (0, 0))
     return {
-        "threads": GROUP * s.consumers + WARP,
+        "threads": GROUP * s.consumers + (GROUP if s.setmaxnreg else WARP),
         "tile_k": tile_k,
         "steps": steps,
         "steps_per_tap": per_tap,
         "steps_per_split": -(-steps // s.splits),
         "blocks": s.tile_m // s.consumers // 64,
         "sums": s.tile_n // 2,
+        "load_m": s.tile_m // 2 if s.multicast == 2 else s.tile_m,
+        "load_n": s.tile_n // 2 if s.multicast == 1 else s.tile_n,
+        "piece": piece,
+        "piece_bytes": piece * p.out_bytes,
+        "given": given,
+        "taken": taken,
         "stage_bytes": stage,
         "ring": ring,
         "shared": ring + BARRIER_BYTES * s.stages,
@@ -147,7 +172,12 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def registers_there(s: SimpleNamespace, limits: Limits) -> int:
-    """What a thread may have when one work-group runs on a multiprocessor: 255, 168, 128 with 1, 2, 3 consumers.
+    """What a consumer's thread may have when one work-group runs on a multiprocessor."""
+    return TRADES[s.consumers][1] if s.setmaxnreg else launch_registers(s, limits)
+
+
+def launch_registers(s: SimpleNamespace, limits: Limits) -> int:
+    """What every thread starts with: 255, 168, 128 with 1, 2, 3 consumers.
 
     Each of the four parts of a multiprocessor has a quarter of the registers, for its share of the warps, by eights.
     """
@@ -159,19 +189,35 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if s.tile_m % s.consumers or s.tile_m // s.consumers not in (64, 128):
         yield f"{s.consumers} warpgroups do not share {s.tile_m} rows by 64 or 128"
         return
+    if s.setmaxnreg and s.consumers not in TRADES:
+        yield f"{s.consumers} warpgroup that multiplies has all registers it can use: there is nothing to take"
+        return
     d = SimpleNamespace(**derive(s, p))
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (needed := registers(s, p)) > (there := registers_there(s, limits)):
         yield f"about {needed} registers per work-item, there are {there}"
+    if (needed := s.tile_n // 2 + INSTRUCTION_REGISTERS) > (there := launch_registers(s, limits)):
+        yield f"ptxas wants {needed} registers for one wgmma whatever setmaxnreg brings, a launch has {there}"
     if d.shared > limits.shared_bytes:
         yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
-    if max(p.m + s.tile_m, p.n + s.tile_n) > MAX_GROUPS:
+    if max(p.m + s.tile_m * (1 + (s.multicast == 1)), p.n + s.tile_n * (1 + (s.multicast == 2))) > MAX_GROUPS:
         yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
     if s.overlap == 2 and not p.b_known:
         yield "b is the result of another kernel: its tiles cannot be loaded before that ends"
+    if s.multicast and s.splits > 1:
+        yield "a cluster shares the depth or the loads, not both"
+    if s.multicast == 1 and d.load_n % SWIZZLE_ROWS:
+        yield f"half of {s.tile_n} columns of b is no multiple of {SWIZZLE_ROWS}, which the swizzle repeats after"
+    if s.tma_store:
+        if not p.out_bytes or p.out_wide * p.out_bytes != 16:
+            yield "the result is no matrix of f16, bf16 or f32 with rows of whole 16 bytes, which TMA could store"
+        if s.splits > 1:
+            yield "the parts of a split sum are added up in order of the rows, not where wgmma leaves them"
+        if p.out_bytes == 2 and s.tile_n % 16:
+            yield f"stmatrix takes 16 columns at a time, the tile has {s.tile_n}"
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
@@ -189,6 +235,8 @@ LOAD_BYTES_PER_CYCLE = 32  # of one multiprocessor, from L2, when all of them lo
 START_CYCLES = 1500  # launch, barriers, the way of the first bytes
 STORE_SHARE = 16  # elements a cycle through shared memory and the epilogue
 CLUSTER_CYCLES = 2000  # two waits of a cluster and its reduction's latency
+PAIR_CYCLES = 500  # a wait of both work-groups at their start, and for each other later on
+TMA_STORE_SHARE = {True: 12, False: 24}  # as STORE_SHARE, with tma_store; by whether elements are read two by two
 CYCLES_PER_MICROSECOND = 1700.0
 
 
@@ -196,12 +244,12 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     d = SimpleNamespace(**derive(s, p))
     multiply = s.tile_m * s.tile_n / MULTIPLIER_SHARE
     read = DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) / SHARED_BYTES_PER_CYCLE
-    load = DEPTH_BYTES * (s.tile_m + s.tile_n) / LOAD_BYTES_PER_CYCLE
+    load = DEPTH_BYTES * (d.load_m + d.load_n) / LOAD_BYTES_PER_CYCLE
     filled = min(s.stages, d.steps_per_split)
     late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the way of the bytes
     waves = -(-d.tiles * s.splits // limits.units)
-    store = s.tile_m * s.tile_n / s.splits / STORE_SHARE
-    added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else 0
+    store = s.tile_m * s.tile_n / s.splits / (TMA_STORE_SHARE[p.out_reads > 0] if s.tma_store else STORE_SHARE)
+    added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else PAIR_CYCLES * (s.multicast > 0)
     return waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
 
 
@@ -212,28 +260,46 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     """What a work-group does, for the analytic model."""
     d = SimpleNamespace(**derive(s, p))
-    added = CLUSTER_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0
+    added = (CLUSTER_CYCLES if s.splits > 1 else PAIR_CYCLES if s.multicast else 0) / CYCLES_PER_MICROSECOND
     return Work(
         macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,
-        cache_bytes=d.stage_bytes * d.steps_per_split + s.tile_m * s.tile_n // s.splits * p.element_bytes,
+        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split
+        + s.tile_m * s.tile_n // s.splits * p.element_bytes,
         steps=-(-d.steps_per_split // s.stages),
         math={1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes],
         extra_us=added,
     )
 
 
+TILES = ((64, 1, 0), (128, 2, 0), (192, 3, 0), (256, 2, 0), (192, 3, 1), (256, 2, 1))  # rows, consumers, setmaxnreg
+PLAIN = {"splits": 1, "overlap": 0, "setmaxnreg": 0, "multicast": 0, "tma_store": 0}
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The tile and split that the model finds fastest, with as many stages as fit and the depth has."""
+    """The tile and split that the model finds fastest, with as many stages as fit and the depth has.
+
+    Registers are taken only by tiles that cannot do without, loads shared only where there is more than a wave of
+    tiles (as DeepGEMM's heuristics have it), and the result stored by TMA where nothing is read beside it.
+    """
     candidates: list[dict[str, int]] = []
-    for tile_m, consumers in ((64, 1), (128, 2), (192, 3), (256, 2)):
+    for tile_m, consumers, trade in TILES:
         for tile_n in COLUMNS:
-            for splits in SPLITS:
-                schedule = {"tile_m": tile_m, "tile_n": tile_n, "consumers": consumers, "splits": splits, "overlap": 0}
-                if found := _staged(schedule, p, limits):
+            tile = PLAIN | {"tile_m": tile_m, "tile_n": tile_n, "consumers": consumers}
+            if trade and registers(SimpleNamespace(**tile), p) <= registers_there(SimpleNamespace(**tile), limits):
+                continue
+            tiles = -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch
+            clusters = [{"splits": splits} for splits in SPLITS]
+            clusters += [{"multicast": way} for way in (1, 2)] if tiles > limits.units else []
+            for cluster in clusters:
+                if found := _staged(tile | cluster | {"setmaxnreg": trade}, p, limits):
                     candidates.append(found)
     if not candidates:  # too many tiles for a launch, whatever their size: another engine's business
-        return {"tile_m": 64, "tile_n": 8, "consumers": 1, "stages": 2, "splits": 1, "overlap": 0}
-    return min(candidates, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
+        return PLAIN | {"tile_m": 64, "tile_n": 8, "consumers": 1, "stages": 2}
+    best = min(candidates, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
+    out = best | {"tma_store": 1}
+    if list(objections(SimpleNamespace(**out), p, limits)):
+        return best
+    return min(best, out, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
 
 
 MOST_STAGES = 8

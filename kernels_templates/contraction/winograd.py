@@ -1,7 +1,11 @@
-"""The parameters of the contraction family's `winograd` engine: F(2x2, 3x3) in one kernel, strict f32.
+"""The parameters of the contraction family's `winograd` engine: F(2x2, 3x3) and F(4x4, 3x3) in one kernel, strict f32.
 
-Four outputs take 16 products instead of 36: worth it where multipliers are scarce and channels are many. Matrix units
-beat it where a kernel lets them round; so do devices whose local memory is plain memory.
+Four outputs take 16 products instead of 36, sixteen take 36 instead of 144: worth it where multipliers are scarce and
+channels are many. Matrix units beat it where a kernel lets them round; so do devices whose local memory is plain memory.
+
+F(4, 3) has more of everything to keep: 36 positions a block, and a 6 x 6 block of pixels a channel, which no work-item
+has registers for beside its sums. So its pixels are transformed a line at a time, meeting in shared memory between
+columns and rows; and a work-item adds up a whole line of positions, of which it makes the line's four outputs itself.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from types import SimpleNamespace
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.tma import loadable_pixels
-from gpucomp.codegen.winograd import COLUMN_ACCESS, POSITIONS, TRANSFORM
+from gpucomp.codegen.winograd import COLUMN_ACCESS, transform_of
 from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.contraction.simt import (
     BARRIER_CYCLES,
@@ -37,12 +41,13 @@ from gpucomp.schedule.space import (
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
 PARAMS = (
+    Param("outputs", (2, 4), "rows, and columns, of outputs of a block"),
     Param("columns", (16, 32, 64), "output channels per work-group"),
-    Param("blocks", (8, 16, 32), "2 x 2 blocks of output pixels per work-group"),
+    Param("blocks", (8, 16, 32), "blocks of output pixels per work-group"),
     Param("channels", (4, 8), "input channels of one shared-memory stage"),
-    Param("positions", (1, 2, 4), "of the 16 transformed products, how many a work-item adds up"),
+    Param("positions", (1, 2, 4, 6), "of a block's 16 or 36 products, how many a work-item adds up"),
     Param("reg_n", (4, 8), "output channels per work-item"),
-    Param("reg_b", (4, 8), "blocks per work-item"),
+    Param("reg_b", (2, 4, 8), "blocks per work-item"),
     Param("stages", (1, 2), "buffers in shared memory: with 2 the next one is stored while this one is read"),
     SPLITS,
 )
@@ -70,17 +75,39 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     return {**winograd_sizes(kernel, form), "out_wide": store_width(kernel)}
 
 
+def products_of(s: SimpleNamespace) -> int:
+    """Positions of a block: products of each channel with each filter, of which its outputs are made."""
+    return int((s.outputs + 2) ** 2)
+
+
 def threads_of(s: SimpleNamespace) -> int:
-    return (POSITIONS // s.positions) * (s.columns // s.reg_n) * (s.blocks // s.reg_b)
+    return (products_of(s) // s.positions) * (s.columns // s.reg_n) * (s.blocks // s.reg_b)
+
+
+def lines_at_once(s: SimpleNamespace) -> int:
+    """Lines of each of a stage's blocks that all work-items transform at once; 0 where they are too few.
+
+    F(2, 3) has a block in the registers of one work-item, F(4, 3) one to three of its six lines.
+    """
+    side, patches = s.outputs + 2, s.blocks * s.channels
+    most = threads_of(s) // patches
+    if s.outputs == 2:
+        return side if most else 0
+    return next((n for n in (6, 3, 2) if n <= most), 0)
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """``rows``, ``row_columns``: work-items of one position along blocks and columns; ``tasks``: blocks to transform.
+    """``rows``, ``row_columns``: work-items of one position along blocks and columns.
 
+    ``side``: pixels of a block along each axis, ``products`` in all; ``by_lines``: they are transformed line by line.
+    ``tasks``: work-items that transform, each ``line_steps`` lines (or whole blocks), ``line_step`` apart.
+    ``in_lines``: a work-item has a whole line of positions, and makes the outputs of the line itself.
     ``filter_step``: positions of the filters that all work-items move at once, in ``filter_steps``.
     """
-    threads = threads_of(s)
-    blocks_y, blocks_x = -(-p.out_y // 2), -(-p.out_x // 2)
+    threads, products, side = threads_of(s), products_of(s), s.outputs + 2
+    by_lines, in_lines = int(s.outputs > 2), int(s.positions == side)
+    line_step = max(1, lines_at_once(s))
+    blocks_y, blocks_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
     blocks = p.images * blocks_y * blocks_x
     tiles_b, tiles_n, tiles_k = -(-blocks // s.blocks), -(-p.n // s.columns), -(-p.depth // s.channels)
     out_vector = min(4, p.out_wide)
@@ -90,9 +117,16 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "rows": s.blocks // s.reg_b,
         "row_columns": s.columns // s.reg_n,
         "pad": BANKS // s.channels,  # work-items of a warp store channel by channel: rows lie in banks of their own
-        "tasks": s.blocks * s.channels,
+        "side": side,
+        "products": products,
+        "by_lines": by_lines,
+        "in_lines": in_lines,
+        "patches": s.blocks * s.channels,
+        "tasks": s.blocks * s.channels * (line_step if by_lines else 1),
+        "line_step": line_step,
+        "line_steps": side // line_step,
         "filter_step": filter_step,
-        "filter_steps": -(-POSITIONS // filter_step),
+        "filter_steps": -(-products // filter_step),
         "blocks_y": blocks_y,
         "blocks_x": blocks_x,
         "all_blocks": blocks,
@@ -103,25 +137,27 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "tiles_k": tiles_k,
         "tiles_per_split": -(-tiles_k // s.splits),
         "out_vector": out_vector,
-        "out_tasks": s.blocks // s.reg_b * 4 * s.columns // out_vector,
+        "out_tasks": s.blocks // s.reg_b * s.outputs ** (1 if in_lines else 2) * s.columns // out_vector,
+        "task_outputs": s.outputs if in_lines else 1,
     }
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Transformed pixels and filters of one stage each; the products of the output transform lie on the filters."""
     d = SimpleNamespace(**derive(s, p))
-    tiles = s.stages * POSITIONS * s.channels * (s.blocks + d.pad + s.columns) * 4
+    tiles = s.stages * d.products * s.channels * (s.blocks + d.pad + s.columns) * 4
     return tiles + (FLAG_BYTES if s.splits > 1 else 0)
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Sums, the operands of a step, the block and the filters on their way, and the rest.
+    """Sums, the operands of a step, the pixels and the filters on their way, and the rest.
 
     ptxas takes up to ``PLENTY`` more of them, and does without.
     """
     d = SimpleNamespace(**derive(s, p))
     sums = s.positions * s.reg_n * s.reg_b
-    return sums + s.reg_n + s.reg_b + POSITIONS + COLUMN_ACCESS * d.filter_steps + RESERVED
+    pixels = d.side * (d.line_steps if d.by_lines else d.side)
+    return sums + s.reg_n + s.reg_b + pixels + COLUMN_ACCESS * d.filter_steps + RESERVED
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -130,12 +166,18 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if s.columns % s.reg_n or s.blocks % s.reg_b:
         yield "reg_n, reg_b must divide columns, blocks"
         return
+    if products_of(s) % s.positions or s.positions > s.outputs + 2:
+        yield f"positions={s.positions} is no part of a line of F({s.outputs}, 3)'s positions"
+        return
     d = SimpleNamespace(**derive(s, p))
+    if d.by_lines and not d.in_lines:
+        yield f"the outputs of F({s.outputs}, 3) are made of whole lines, positions={d.side}"
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
-    if d.tasks > d.threads:
-        yield f"{d.tasks} blocks of a channel to transform, {d.threads} work-items take one each"
-    if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or POSITIONS % d.filter_step:
+    if not lines_at_once(s):
+        share = "two lines of one" if d.by_lines else "one"
+        yield f"{d.patches} blocks of a channel to transform, {d.threads} work-items take {share} each"
+    if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or d.products % d.filter_step:
         yield f"{d.threads} work-items cannot share filters of {s.channels} x {s.columns} evenly"
     if d.rows > s.channels:
         yield f"{d.rows} rows of products do not fit where {s.channels} rows of filters were"
@@ -154,9 +196,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
 
 
 def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Partial sums, four outputs a block."""
+    """Partial sums, one an output."""
     d = SimpleNamespace(**derive(s, p))
-    return int(d.tiles * s.splits * s.blocks * 4 * s.columns * 4)
+    return int(d.tiles * s.splits * s.blocks * s.outputs**2 * s.columns * 4)
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
@@ -170,22 +212,29 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     )
 
 
-NAMES = ("columns", "blocks", "channels", "positions", "reg_n", "reg_b", "stages")
+NAMES = ("outputs", "columns", "blocks", "channels", "positions", "reg_n", "reg_b", "stages")
 TILES = (  # from large to small
-    (64, 32, 4, 2, 8, 8, 1),
-    (64, 16, 4, 2, 8, 4, 2),
-    (64, 16, 4, 2, 8, 4, 1),
-    (32, 32, 4, 2, 4, 8, 2),
-    (32, 32, 4, 2, 4, 8, 1),
-    (32, 16, 8, 2, 4, 4, 1),
-    (32, 16, 4, 2, 4, 4, 2),
-    (32, 16, 4, 2, 4, 4, 1),
+    (2, 64, 32, 4, 2, 8, 8, 1),
+    (2, 64, 16, 4, 2, 8, 4, 2),
+    (2, 64, 16, 4, 2, 8, 4, 1),
+    (2, 32, 32, 4, 2, 4, 8, 2),
+    (2, 32, 32, 4, 2, 4, 8, 1),
+    (2, 32, 16, 8, 2, 4, 4, 1),
+    (2, 32, 16, 4, 2, 4, 4, 2),
+    (2, 32, 16, 4, 2, 4, 4, 1),
+    (4, 32, 16, 4, 6, 4, 4, 1),
+    (4, 64, 8, 4, 6, 4, 2, 1),
+    (4, 32, 8, 4, 6, 4, 2, 1),
 )
 
-TRANSFORM_MACS = 120  # a block of a channel: 16 guarded loads, 32 additions, 16 stores, as multiply-adds
-OUT_MACS = 40  # a vector of outputs: nine reads of shared memory, what is added up, the epilogue
-MOST_SPLIT_SUMS = 64
-HALO = 2  # pixels of a block that no other block of the work-group reads: eight of 16
+# a block of a channel, as multiply-adds: 16 guarded loads, 32 additions, 16 stores; 36 loads, 144 multiply-adds, 36 values
+# that go to shared memory, come back and go there again
+TRANSFORM_MACS = {2: 120, 4: 324}
+# a vector of one output: nine reads of shared memory, what is added up, the epilogue; of four: six reads and four epilogues
+OUT_MACS = {2: 40, 4: 120}
+LINE_MACS = 80  # a work-item's line of sums of a run of four columns: its outputs, and four stores
+MOST_SPLIT_SUMS = 96
+LOSS = {2: 1.0, 4: 1.1}  # F(4, 3) has three times the error of F(2, 3): it has to be worth it
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -196,7 +245,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
     candidates = [s for s in candidates if s["splits"] == 1 or s["positions"] * s["reg_n"] * s["reg_b"] <= MOST_SPLIT_SUMS]
     legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+    return min(legal or candidates[-1:], key=lambda s: LOSS[s["outputs"]] * cycles(SimpleNamespace(**s), p, limits))
 
 
 def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
@@ -208,13 +257,16 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
         return float("inf")  # too little for each, or enough of them without
     share = -(-groups // limits.units)
     rate = min(MULTIPLY_ADDS_PER_CYCLE, share * d.threads)
-    sums = POSITIONS * s.blocks * s.columns * s.channels * (1 + 1 / s.reg_n + 1 / s.reg_b)
-    loaded = POSITIONS * s.channels * 4 * (s.blocks / HALO + s.columns)
-    arithmetic, memory = (sums + d.tasks * TRANSFORM_MACS) / rate, loaded / MEMORY_BYTES_PER_CYCLE
-    stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (3 - s.stages) * BARRIER_CYCLES
-    outputs = s.reg_b * d.out_tasks
-    out = share * outputs * (OUT_MACS / rate + d.out_vector * 4 / MEMORY_BYTES_PER_CYCLE) + 2 * s.reg_b * BARRIER_CYCLES
-    added = SPLIT_CYCLES + s.splits * s.blocks * 4 * s.columns / 32 if s.splits > 1 else 0
+    sums = d.products * s.blocks * s.columns * s.channels * (1 + 1 / s.reg_n + 1 / s.reg_b)
+    # pixels of a block that no other block of the work-group reads: two columns of four, four of six
+    loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
+    arithmetic, memory = (sums + d.patches * TRANSFORM_MACS[s.outputs]) / rate, loaded / MEMORY_BYTES_PER_CYCLE
+    stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (3 - s.stages + d.by_lines) * BARRIER_CYCLES
+    vectors = s.reg_b * d.out_tasks
+    lines = s.reg_b * d.threads * s.reg_n // 4 * LINE_MACS * d.in_lines
+    stored = vectors * d.task_outputs * d.out_vector * 4 / MEMORY_BYTES_PER_CYCLE
+    out = share * ((vectors * OUT_MACS[s.outputs] + lines) / rate + stored) + 2 * s.reg_b * BARRIER_CYCLES
+    added = SPLIT_CYCLES + s.splits * s.blocks * s.outputs**2 * s.columns / 32 if s.splits > 1 else 0
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
@@ -223,14 +275,19 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
 
 
+PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, that transform a block of a channel
+OUTPUT_ADDS = 8  # that make an output of what was added up
+
+
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     """A work-group's share of the channels for its tile; partial sums go to the workspace and back."""
     d = SimpleNamespace(**derive(s, p))
-    stage = POSITIONS * s.channels * 4 * (s.blocks + s.columns)
-    sums = s.blocks * 4 * s.columns * 4
+    stage = d.products * s.channels * 4 * (s.blocks + s.columns)
+    outputs = s.blocks * s.outputs**2 * s.columns
+    channel = d.products * s.blocks * s.columns + s.blocks * PATCH_ADDS[s.outputs]
     return Work(
-        macs=float(POSITIONS * s.blocks * s.columns * s.channels * d.tiles_per_split),
-        cache_bytes=float(d.tiles_per_split * stage + (3 if s.splits > 1 else 1) * sums),
+        macs=float(d.tiles_per_split * s.channels * channel + outputs * OUTPUT_ADDS),
+        cache_bytes=float(d.tiles_per_split * stage + (3 if s.splits > 1 else 1) * outputs * 4),
         steps=1 + d.tiles_per_split,
         extra_us=SPLIT_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0,
     )
@@ -239,8 +296,8 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
     """Transformed filters [position, input channel, output channel], output channels filled up to whole tiles."""
     d = SimpleNamespace(**derive(s, p))
-    digits = (Digit("k", p.depth, POSITIONS), Digit("k", 1, p.depth), Digit("span", 1, d.padded_n))
-    return Packing("b", digits, TRANSFORM)
+    digits = (Digit("k", p.depth, d.products), Digit("k", 1, p.depth), Digit("span", 1, d.padded_n))
+    return Packing("b", digits, transform_of(s.outputs))
 
 
 FAMILY = Family(

@@ -161,6 +161,7 @@ ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting
 OVERHEAD = 60  # instructions of a work-item around its window
+NARROWER = 0.95  # of whole accesses' time: a pool's halves, twice as many requests, have to gain more than that
 
 
 def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
@@ -187,6 +188,8 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     small = {"threads": min(threads, 128), "vector": 1, "tile_y": 1, "tile_x": 1, "unroll": 0}
     best: tuple[float, dict[str, int]] | None = None
     widths = [w for w in PARAMS[1].choices if w <= p.widest and 2 * w >= p.widest]
+    if not p.weighted:
+        widths.reverse()
     for vector, tile_y, tile_x, unroll in itertools.product(widths, (1, 2, 4), PARAMS[3].choices, (1, 0)):
         if tile_y >= 2 * p.out_y or tile_x >= 2 * p.out_x:
             continue
@@ -194,7 +197,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         if any(True for _ in objections(SimpleNamespace(**s), p, limits)):
             continue
         cost = cycles(s, p, limits)
-        if best is None or cost < best[0]:
+        if best is None or cost < best[0] * (1 if p.weighted or vector == best[1]["vector"] else NARROWER):
             best = cost, s
     if best is None:
         return small

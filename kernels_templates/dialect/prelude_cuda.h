@@ -184,6 +184,14 @@ __device__ __forceinline__ T gc_warp_min(T value) {
   return value;
 }
 
+// ---- barriers of a part of the block --------------------------------------------------------------
+
+// Waits for `threads` threads of the block, a multiple of 32, in whole warps; `number` is from 1 to 15, 0 is
+// __syncthreads. The others may have exited.
+__device__ __forceinline__ void gc_named_barrier(int number, int threads) {
+  asm volatile("barrier.sync.aligned %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // ---- asynchronous copies, global to shared --------------------------------------------------------
 // 4, 8 or 16 bytes, both addresses aligned to that; zeros are stored where not valid, and the source is
 // not read. Bytes arrive at the wait that leaves at most `pending` of the thread's committed groups open;
@@ -459,6 +467,31 @@ __device__ __forceinline__ void gc_mbarrier_wait(unsigned long long* barrier, un
         : "memory");
 }
 
+// Arrives at the barrier that stands at the same place in the shared memory of the cluster's block `rank`, which may
+// not have exited. Whoever waits for it there takes gc_mbarrier_wait_cluster.
+__device__ __forceinline__ void gc_mbarrier_arrive_cluster(unsigned long long* barrier, unsigned rank) {
+  asm volatile(
+      "{\n.reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(
+          (unsigned)__cvta_generic_to_shared(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
+// gc_mbarrier_wait that also orders what threads of other blocks did before they arrived.
+__device__ __forceinline__ void gc_mbarrier_wait_cluster(unsigned long long* barrier, unsigned parity) {
+  unsigned done = 0;
+  while (!done)
+    asm volatile(
+        "{\n.reg .pred done;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n}"
+        : "=r"(done)
+        : "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(parity)
+        : "memory");
+}
+
 // Makes initialised barriers known to TMA and to the cluster; a __syncthreads or gc_cluster_sync has to follow.
 __device__ __forceinline__ void gc_fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
@@ -514,10 +547,47 @@ __device__ __forceinline__ void gc_tma_load_im2col_4d(void* shared_dst, const gc
       : "memory");
 }
 
+// The same box to the same place in every block of the cluster whose bit of `ranks` is set; each block's barrier at
+// the same place counts the bytes that land there.
+__device__ __forceinline__ void gc_tma_load_2d_multicast(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y,
+                                 unsigned short ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, "
+      "%4}], [%2], %5;" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y), "h"(ranks)
+      : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_load_3d_multicast(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y,
+                                 int z, unsigned short ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, "
+      "%4, %5}], [%2], %6;" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(x), "r"(y), "r"(z), "h"(ranks)
+      : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_load_im2col_4d_multicast(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier,
+                                        int channel, int w, int h, int n, unsigned short offset_w,
+                                        unsigned short offset_h, unsigned short ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%3, %4, %5, %6}], [%2], {%7, %8}, %9;" ::"r"((unsigned)__cvta_generic_to_shared(shared_dst)),
+      "l"(map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(channel), "r"(w), "r"(h), "r"(n),
+      "h"(offset_w), "h"(offset_h), "h"(ranks)
+      : "memory");
+}
+
 // The way back; elements outside of the tensor are left out. Shared memory is read until the group is waited for.
 __device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                "r"((unsigned)__cvta_generic_to_shared(shared_src)), "r"(x), "r"(y)
+               : "memory");
+}
+
+__device__ __forceinline__ void gc_tma_store_3d(const gc_tensor_map* map, const void* shared_src, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+               "r"((unsigned)__cvta_generic_to_shared(shared_src)), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
 
@@ -683,6 +753,8 @@ __device__ __forceinline__ void gc_wgmma_s8(int* acc, unsigned long long a, unsi
 #undef GC_WGMMA_INT
 
 // Registers a thread of the warpgroup may have from here on, a multiple of 8 from 24 to 256; all its threads call.
+// A block starts with what its launch bounds leave a thread, 65536 / (threads * blocks) by eights. `dec` gives the
+// rest to the block; `inc` waits until the block has what is missing. Code after either is its warpgroup's alone.
 template <int registers>
 __device__ __forceinline__ void gc_setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));

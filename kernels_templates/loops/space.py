@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.expr.core import loads
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
@@ -19,12 +20,14 @@ MAX_GROUPS = (1 << 31) - 1
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``size``: points of the domain; ``width``: bytes of the widest element that moves."""
+    """``size``: points of the domain; ``width``: bytes of the widest element of which neighbouring points take others."""
     domain = kernel.body.domain
+    moving = {s.target for s in kernel.stores}
+    moving |= {ld.source for s in kernel.stores for ld in loads(s.value) if domain and domain[-1] in ld.free}
     return {
         "size": math.prod(a.extent for a in domain),
         "inner": domain[-1].extent if domain else 1,
-        "width": max((p.dtype.nbytes for p in kernel.params), default=4),
+        "width": max((kernel.params[k].dtype.nbytes for k in moving), default=4),
     }
 
 

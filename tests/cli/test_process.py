@@ -87,6 +87,14 @@ def test_control_c_ends_with_130_and_one_line():
     assert (running.returncode, err.strip()) == (130, "interrupted")
 
 
+def test_a_warning_is_one_line():
+    script = "import warnings\ndef warned(*a, **k):\n  warnings.warn('one\\ntwo', RuntimeWarning)\n  return broken()\n"
+
+    ran = process(BROKEN + "\n" + script + "gpucomp.compile = warned", "run", "m.onnx")
+
+    assert ran.stderr.splitlines()[0] == "warning: one two"
+
+
 def test_a_reader_that_stops_reading_gets_no_traceback():
     script = PREFIX + "import click\n"
     script += "from gpucomp.cli import doctor\ndoctor.findings = lambda: ['x' * 100] * 20000\n"

@@ -94,6 +94,25 @@ def test_a_photo_becomes_grey_for_one_channel(picture):
     assert array[0, 0, 0, 0] == np.float32(76) / np.float32(255)  # 0.299 of red
 
 
+@pytest.mark.parametrize(
+    ("texts", "declared", "found"),
+    [
+        (["x=a.jpg"], {"x": (None, 3, 5, 7)}, {"x": (1, 3, 5, 7)}),
+        (["a.PNG"], {"x": (None, 5, 7, 3)}, {"x": (1, 5, 7, 3)}),
+        (["a=b=c.png"], {"a=b": (None, 1, 5, 7)}, {"a=b": (1, 1, 5, 7)}),
+        (["x=a.npy"], {"x": (None, 3, 5, 7)}, {}),  # an array has a shape of its own
+        (["x=a.jpg"], {"x": (None, 3, None, 7)}, {}),  # any size would do: which one is for the user to say
+        (["x=a.jpg"], {"x": (2, 3, 5, 7)}, {}),
+        (["x=a.jpg"], {"x": (None, 3)}, {}),
+        (["x=a.jpg"], {"x": ()}, {}),
+        (["y=a.jpg"], {"x": (None, 3, 5, 7)}, {}),
+        (["a.jpg"], {"x": (None, 3, 5, 7), "y": (None, 3, 5, 7)}, {}),
+    ],
+)
+def test_a_photo_says_that_an_open_batch_is_one(texts, declared, found):
+    assert tensors.shapes_of_photos(texts, declared) == found
+
+
 def test_a_broken_photo_is_refused(tmp_path):
     (tmp_path / "p.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
 

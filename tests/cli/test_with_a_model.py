@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from PIL import Image
 
 from examples.digits import data
 from gpucomp import cli
@@ -57,6 +58,17 @@ def test_run_takes_an_open_shape_from_the_array(command, digits):
 
     assert code == 0, err
     assert "f32[7,10]" in out
+
+
+def test_a_photo_is_a_batch_of_one_where_the_model_leaves_the_batch_open(command, digits, tmp_path):
+    Image.new("L", (11, 13), 200).save(tmp_path / "grey.png")
+
+    named = command("run", DIGITS, "--input", "image=grey.png")
+    alone = command("run", DIGITS, "--input", "grey.png")
+
+    assert (named[0], named[2]) == (0, "")
+    assert "f32[1,10]" in named[1]
+    assert alone[1] == named[1]
 
 
 def test_a_shape_that_is_given_is_not_taken_from_the_array(command, digits):

@@ -10,7 +10,7 @@ import opencl_device
 import pytest
 from jinja2 import UndefinedError
 from jinja2.runtime import Macro
-from kernels import add_relu, conv, matmul, max_pool, padded, reduction, softmax, transposed
+from kernels import add_relu, conv, matmul, max_pool, padded, reduction, scan, scatter, softmax, transposed
 
 from gpucomp.codegen.dialect import DIALECTS
 from gpucomp.codegen.families import family_of
@@ -30,6 +30,8 @@ KERNELS = {
     "contraction": matmul(5, 7, 11),
     "rowwise": softmax(4, 19),
     "pool": max_pool((1, 7, 5, 4), 3, 2, 1),
+    "scan": scan("sum", 4, 19),
+    "scatter": scatter((5, 7), (3, 1)),
 }
 
 
@@ -128,6 +130,8 @@ GOLDEN = {
         reduction("sum", 40, 13, rows_inside=True),
         {"lanes": 4, "rows_per_group": 16, "vector": 1, "keep": 0, "splits": 1},
     ),
+    "scan_tiles": (scan("sum", 5, 37), {"lanes": 64, "rows_per_group": 1, "vector": 1, "accesses": 2}),
+    "scatter_slices": (scatter((13, 24), (31, 1), "add"), {"line_items": 8, "part_items": 4, "parts": 1, "vector": 4}),
     "pool_max": (max_pool((1, 8, 8, 4), 2, 2, 0), {"threads": 64, "vector": 4, "items": 1, "unroll": 1}),
 }
 

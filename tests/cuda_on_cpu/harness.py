@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 from cuda_on_cpu.errors import CudaOnCpuError, RaceError
 from cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
-from cuda_on_cpu.translation_unit import cluster_of, translation_unit
+from cuda_on_cpu.translation_unit import cluster_of, registers_of, translation_unit
 
 from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
 
@@ -80,7 +80,7 @@ class CudaOnCpu:
         batch: Sequence[tuple[str, str]] = (),
     ):
         kernels = tuple(batch) or ((source, kernel),)
-        self.kernel, self.sanitizer = kernel, sanitizer
+        self.source, self.kernel, self.sanitizer = source, kernel, sanitizer
         self.cluster = cluster_of(source, kernel)
         self._index = kernels.index((source, kernel))  # in the executable's table of kernels
         self._executable = _build(kernels, sanitizer, cache_dir or _process_cache())
@@ -107,7 +107,8 @@ class CudaOnCpu:
         if (threads := int(np.prod(block3))) > MAX_THREADS:
             raise CudaOnCpuError(f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run")
         buffers = _distinct_buffers(args)
-        header = (self._index, *grid3, *block3, *self.cluster, ORDERS.index(order), seed, dynamic_shared)
+        registers = registers_of(self.source, self.kernel, threads)
+        header = (self._index, *grid3, *block3, *self.cluster, ORDERS.index(order), seed, dynamic_shared, registers)
         request = [struct.pack(f"<{len(header)}Q", *header), struct.pack("<Q", len(buffers))]
         for buffer in buffers:
             request += [struct.pack("<2Q", _first_argument(buffer, args), buffer.nbytes), buffer.tobytes()]

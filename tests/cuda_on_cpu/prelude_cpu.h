@@ -264,6 +264,10 @@ __device__ __forceinline__ T gc_warp_min(T value) {
   return value;
 }
 
+// ---- barriers of a part of the block --------------------------------------------------------------
+
+__device__ __forceinline__ void gc_named_barrier(int number, int threads) { gc_runtime_named_barrier(number, threads); }
+
 // ---- asynchronous copies, global to shared --------------------------------------------------------
 // The destination holds poison from the call to the wait that covers its group.
 
@@ -448,6 +452,14 @@ __device__ __forceinline__ void gc_mbarrier_arrive_expect_tx(unsigned long long*
 
 __device__ __forceinline__ void gc_mbarrier_wait(unsigned long long* barrier, unsigned parity) { gc_runtime_mbarrier_wait(barrier, parity); }
 
+__device__ __forceinline__ void gc_mbarrier_arrive_cluster(unsigned long long* barrier, unsigned rank) {
+  gc_runtime_mbarrier_arrive_cluster(barrier, rank);
+}
+
+__device__ __forceinline__ void gc_mbarrier_wait_cluster(unsigned long long* barrier, unsigned parity) {
+  gc_runtime_mbarrier_wait_cluster(barrier, parity);
+}
+
 __device__ __forceinline__ void gc_fence_barrier_init() { gc_runtime_fence_barrier_init(); }
 
 __device__ __forceinline__ void gc_fence_proxy_async() { gc_runtime_fence_proxy_async(); }
@@ -474,8 +486,28 @@ __device__ __forceinline__ void gc_tma_load_im2col_4d(void* shared_dst, const gc
   gc_runtime_tma_load(shared_dst, map, barrier, {4, {channel, w, h, n}, true, {offset_w, offset_h}});
 }
 
+__device__ __forceinline__ void gc_tma_load_2d_multicast(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y,
+                                 unsigned short ranks) {
+  gc_runtime_tma_load_multicast(shared_dst, map, barrier, {2, {x, y}, false, {}}, ranks);
+}
+
+__device__ __forceinline__ void gc_tma_load_3d_multicast(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier, int x, int y,
+                                 int z, unsigned short ranks) {
+  gc_runtime_tma_load_multicast(shared_dst, map, barrier, {3, {x, y, z}, false, {}}, ranks);
+}
+
+__device__ __forceinline__ void gc_tma_load_im2col_4d_multicast(void* shared_dst, const gc_tensor_map* map, unsigned long long* barrier,
+                                        int channel, int w, int h, int n, unsigned short offset_w,
+                                        unsigned short offset_h, unsigned short ranks) {
+  gc_runtime_tma_load_multicast(shared_dst, map, barrier, {4, {channel, w, h, n}, true, {offset_w, offset_h}}, ranks);
+}
+
 __device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const void* shared_src, int x, int y) {
   gc_runtime_tma_store(map, shared_src, {2, {x, y}, false, {}});
+}
+
+__device__ __forceinline__ void gc_tma_store_3d(const gc_tensor_map* map, const void* shared_src, int x, int y, int z) {
+  gc_runtime_tma_store(map, shared_src, {3, {x, y, z}, false, {}});
 }
 
 __device__ __forceinline__ void gc_tma_store_commit() { gc_runtime_tma_store_commit(); }
@@ -535,6 +567,7 @@ __device__ __forceinline__ void gc_setmaxnreg_dec() {
 __device__ __forceinline__ void gc_stmatrix_x4(void* shared_row, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
   const unsigned elements[4] = {r0, r1, r2, r3};
   const int lane = gc_runtime_lane();
+  gc_runtime_require_shared("gc_stmatrix_x4", shared_row, 16);
   for (int i = 0; i < 4; ++i) {
     unsigned char* row = static_cast<unsigned char*>(gc_exchange("gc_stmatrix_x4", shared_row, 8 * i + lane / 4));
     *reinterpret_cast<unsigned*>(row + lane % 4 * 4) = elements[i];

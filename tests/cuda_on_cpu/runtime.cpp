@@ -60,7 +60,9 @@ constexpr size_t SHARED_ALIGNMENT = 1024;
 constexpr uint64_t MBARRIER_WORD = 0x6d62617272696572;  // what an mbarrier's memory holds
 constexpr int IDLE_PASSES = 20000;  // passes in which atomics changed nothing, before it is called a deadlock
 
-enum class State { READY, AT_BARRIER, AT_WARP, AT_MBARRIER, AT_CLUSTER, DONE };
+constexpr int NAMED_BARRIERS = 16;
+
+enum class State { READY, AT_BARRIER, AT_NAMED_BARRIER, AT_WARP, AT_MBARRIER, AT_REGISTERS, AT_CLUSTER, DONE };
 enum class Order { FORWARD, REVERSED, SHUFFLED };
 
 struct AsyncCopy {
@@ -103,6 +105,8 @@ struct Thread : GcThread {
   int linear;
   Block* block;
   int line;          // of the barrier it waits at
+  int named_barrier;
+  size_t register_changes;  // its calls of setmaxnreg
   const char* kind;  // of the warp collective it waits in
   unsigned long long* mbarrier;
   unsigned parity;  // of the phase it waits for
@@ -136,7 +140,9 @@ struct Mbarrier {
   unsigned count, pending;  // arrivals of a phase, those that are missing
   uint64_t expected;        // bytes announced in this phase
   unsigned phase;
-  bool fenced;  // known to TMA
+  bool fenced;             // known to TMA
+  bool from_afar, before;  // whether threads of other blocks arrived in this phase, in the one before it
+  unsigned cluster_phase;  // when it was initialised
   std::vector<TmaLoad> loads;
   char sync[2];  // addresses for ThreadSanitizer, by parity
 };
@@ -147,6 +153,23 @@ struct Wgmma {  // one of a warpgroup's; operands as numbers, in the order in wh
   unsigned long long a, b;
   std::vector<double> rows, cols;  // 64 x depth, columns x depth
   unsigned checked;                // warps that found the operands unchanged at their wait
+};
+
+struct NamedBarrier {
+  int threads, waiting;  // of the present phase; 0 threads where nobody waits
+  unsigned phase;
+  char sync[2];  // addresses for ThreadSanitizer, by parity
+};
+
+struct RegisterChange {  // one setmaxnreg of a warpgroup
+  bool increases;
+  int registers, arrived;  // registers of a thread; threads of the warpgroup that called
+  bool done;
+};
+
+struct Registers {  // of a thread of one warpgroup
+  int count;
+  std::vector<RegisterChange> changes;
 };
 
 struct Block {
@@ -160,8 +183,9 @@ struct Block {
   std::vector<unsigned char> async_view;
   std::map<unsigned long long*, Mbarrier> mbarriers;
   std::vector<std::vector<Wgmma>> wgmmas;  // by warpgroup
-  std::vector<int> registers;              // of a thread, by warpgroup
-  bool changes_registers;
+  std::vector<Registers> registers;        // by warpgroup
+  int free_registers;                      // given up, and not taken yet
+  NamedBarrier named_barriers[NAMED_BARRIERS];
   unsigned barrier_phase;
   // Two barrier objects in turn: with one, a thread that runs ahead to the next barrier would release into the
   // object that slower threads still acquire for this one, and its accesses in between would look ordered.
@@ -183,6 +207,7 @@ std::vector<Buffer> buffers;
 std::vector<void*> arguments;
 const GcEntry* kernel;
 uint64_t dynamic_shared_bytes;
+int first_registers;  // of a thread when a block starts
 Thread* running;  // null while the scheduler itself runs
 bool in_block;
 uint64_t progress;
@@ -288,14 +313,17 @@ unsigned meet_warp(const char* kind, const void* mine, size_t bytes) {
 // Nobody may read the shared memory of a block that is gone.
 void end_block(Block& block) {
   poison(block.dynamic_shared, dynamic_shared_bytes);
-  int registers = 0;
-  for (size_t group = 0; group < block.registers.size(); ++group) {
-    const size_t first = group * WARPGROUP;
-    const size_t members = block_threads - first < WARPGROUP ? block_threads - first : WARPGROUP;
-    registers += block.registers[group] * (int)members;
-  }
-  if (block.changes_registers && registers > REGISTERS)
-    fail("setmaxnreg: the block's threads ask for %d registers, a multiprocessor has %d", registers, REGISTERS);
+  for (const auto& [address, barrier] : block.mbarriers)
+    if (!barrier.loads.empty()) fail("the block has exited while TMA loads are on their way to it: wait for them");
+  bool takes = false, gives = false;
+  for (size_t group = 0; group < block.registers.size(); ++group)
+    for (const RegisterChange& change : block.registers[group].changes) {
+      if (change.arrived != WARPGROUP)
+        fail("setmaxnreg: %d of the %d threads of warpgroup %zu called it", change.arrived, WARPGROUP, group);
+      takes = takes || change.increases;
+      gives = gives || !change.increases;
+    }
+  if (gives && !takes) fail("setmaxnreg: registers are given up, and nobody takes them");
 }
 
 void run_kernel_forever() {
@@ -372,6 +400,17 @@ std::string describe_waiting(const Block& block) {
       place = "wait at __syncthreads in line " + std::to_string(thread.line);
     if (thread.state == State::AT_WARP) place = std::string("wait in ") + thread.kind;
     if (thread.state == State::AT_MBARRIER) place = describe_mbarrier(thread);
+    if (thread.state == State::AT_NAMED_BARRIER) {
+      const NamedBarrier& b = block.named_barriers[thread.named_barrier];
+      place = "wait at named barrier " + std::to_string(thread.named_barrier) + ", where " + std::to_string(b.waiting) +
+              " of " + std::to_string(b.threads) + " have come";
+    }
+    if (thread.state == State::AT_REGISTERS) {
+      const RegisterChange& change =
+          block.registers[(size_t)(thread.linear / WARPGROUP)].changes[thread.register_changes - 1];
+      place = "wait for " + std::to_string(change.registers) + " registers each (" + std::to_string(change.arrived) +
+              " threads of the warpgroup have called, " + std::to_string(block.free_registers) + " registers are free)";
+    }
     if (thread.state == State::AT_CLUSTER) place = "wait in gc_cluster_sync";
     if (thread.state == State::DONE) place = "have exited";
     if (thread.state == State::READY) place = "spin on an atomic that does not change";
@@ -396,6 +435,8 @@ std::string describe_waiting(const Block& block) {
   }
   fail("deadlock in a cluster: %s", text.c_str());
 }
+
+Thread* threads_of(const Block& block) { return &threads[(size_t)block.first_thread]; }
 
 // Releases the __syncthreads that every thread of the block waits at.
 bool release_barrier(Block& block) {
@@ -452,9 +493,9 @@ void start_block(Block& block, uint3 index, unsigned rank) {
   block.barrier_phase = 0;
   block.mbarriers.clear();
   block.wgmmas.assign((block_threads + WARPGROUP - 1) / WARPGROUP, {});
-  const int most = REGISTERS / (int)block_threads / 8 * 8;
-  block.registers.assign(block.wgmmas.size(), most < 256 ? most : 256);
-  block.changes_registers = false;
+  block.registers.assign(block.wgmmas.size(), Registers{first_registers, {}});
+  block.free_registers = 0;
+  for (NamedBarrier& barrier : block.named_barriers) barrier = NamedBarrier{};
   poison(block.dynamic_shared, dynamic_shared_bytes);
   block.async_view.assign(block.dynamic_shared, block.dynamic_shared + dynamic_shared_bytes);
   for (Warp& warp : block.warps) warp = Warp{};
@@ -463,7 +504,7 @@ void start_block(Block& block, uint3 index, unsigned rank) {
     thread.state = State::READY;
     thread.copies.clear();
     thread.groups_committed = thread.store_groups = thread.wgmma_groups = 0;
-    thread.wgmmas_called = 0;
+    thread.wgmmas_called = thread.register_changes = 0;
     thread.wgmma_fenced = false;
     thread.sums.clear();
     ++warp_of(thread).alive;
@@ -476,7 +517,16 @@ bool phase_can_complete(const Mbarrier& b) {
   return b.pending == 0 && in_flight == b.expected;
 }
 
+// Whether a warpgroup that waits for registers can have them.
+bool is_granted(const Thread& thread) {
+  const Registers& mine = thread.block->registers[(size_t)(thread.linear / WARPGROUP)];
+  const RegisterChange& change = mine.changes[thread.register_changes - 1];
+  const int missing = (change.registers - mine.count) * WARPGROUP;
+  return change.done || (change.arrived == WARPGROUP && missing <= thread.block->free_registers);
+}
+
 bool can_run(const Thread& thread) {
+  if (thread.state == State::AT_REGISTERS) return is_granted(thread);
   if (thread.state != State::AT_MBARRIER) return thread.state == State::READY;
   const auto found = thread.block->mbarriers.find(thread.mbarrier);
   if (found == thread.block->mbarriers.end()) return true;  // somebody invalidated it: the waiter finds out
@@ -604,10 +654,12 @@ size_t checked_box(const char* what, const GcTensorMap& map, const GcBox& box, c
   return at;
 }
 
-Mbarrier& mbarrier_at(const char* what, unsigned long long* address) {
-  const auto found = running->block->mbarriers.find(address);
-  if (found == running->block->mbarriers.end()) fail("%s: no mbarrier is initialised there", what);
+Mbarrier& mbarrier_at(const char* what, unsigned long long* address, Block& block) {
+  const auto found = block.mbarriers.find(address);
+  if (found == block.mbarriers.end()) fail("%s: no mbarrier is initialised there", what);
   if (*address != MBARRIER_WORD) fail("%s: the mbarrier was overwritten", what);
+  if (&block != running->block && found->second.cluster_phase == cluster_phase)
+    fail("%s: another block's mbarrier, and no gc_cluster_sync has followed its initialisation", what);
   return found->second;
 }
 
@@ -641,6 +693,8 @@ void complete_phase(Block& block, Mbarrier& b) {
   b.loads.clear();
   b.expected = 0;
   b.pending = b.count;
+  b.before = b.from_afar;
+  b.from_afar = false;
   ++b.phase;
   ++progress;
 }
@@ -884,6 +938,32 @@ void gc_runtime_barrier(int line) {
   __tsan_acquire(&block.barrier_sync[parity]);
 }
 
+void gc_runtime_named_barrier(int number, int threads) {
+  Thread& self = *running;
+  Block& block = *self.block;
+  if (number < 1 || number >= NAMED_BARRIERS) fail("gc_named_barrier: number %d", number);
+  if (threads < WARP || threads % WARP || threads > (int)block_threads) fail("gc_named_barrier: %d threads", threads);
+  NamedBarrier& barrier = block.named_barriers[number];
+  if (barrier.threads && barrier.threads != threads)
+    fail("gc_named_barrier: %d threads are to meet at number %d, and %d", barrier.threads, number, threads);
+  const unsigned parity = barrier.phase & 1;
+  __tsan_release(&barrier.sync[parity]);
+  barrier.threads = threads;
+  self.named_barrier = number;
+  self.state = State::AT_NAMED_BARRIER;
+  if (++barrier.waiting == threads) {
+    for (size_t t = 0; t < block_threads; ++t) {
+      Thread& other = threads_of(block)[t];
+      if (other.state == State::AT_NAMED_BARRIER && other.named_barrier == number) other.state = State::READY;
+    }
+    barrier.threads = barrier.waiting = 0;
+    ++barrier.phase;
+    ++progress;
+  }
+  yield();
+  __tsan_acquire(&barrier.sync[parity]);
+}
+
 int gc_runtime_lane() { return running->linear % WARP; }
 
 unsigned long long gc_runtime_warp_exchange(const char* kind, unsigned long long bits, int source_lane) {
@@ -974,34 +1054,53 @@ void gc_runtime_mbarrier_init(unsigned long long* barrier, unsigned count) {
   gc_runtime_shared_offset(barrier);
   if (count == 0 || count >= 1u << 20) fail("gc_mbarrier_init: %u arrivals", count);
   *barrier = MBARRIER_WORD;
-  running->block->mbarriers[barrier] = Mbarrier{count, count, 0, 0, false, {}, {}};
+  running->block->mbarriers[barrier] = Mbarrier{count, count, 0, 0, false, false, false, cluster_phase, {}, {}};
 }
 
 void gc_runtime_mbarrier_invalidate(unsigned long long* barrier) {
-  const Mbarrier& b = mbarrier_at("gc_mbarrier_invalidate", barrier);
+  const Mbarrier& b = mbarrier_at("gc_mbarrier_invalidate", barrier, *running->block);
   if (!b.loads.empty()) fail("gc_mbarrier_invalidate: loads are under way");
   running->block->mbarriers.erase(barrier);
   poison(barrier, sizeof *barrier);
 }
 
-void gc_runtime_mbarrier_arrive(unsigned long long* barrier, unsigned bytes) {
-  Mbarrier& b = mbarrier_at("gc_mbarrier_arrive", barrier);
-  complete_phase(*running->block, b);
+static void arrive_at(const char* what, Block& block, unsigned long long* barrier, unsigned bytes) {
+  Mbarrier& b = mbarrier_at(what, barrier, block);
+  complete_phase(block, b);
   if (b.pending == 0)
-    fail("gc_mbarrier_arrive: %u threads have arrived already, and bytes of the phase are missing", b.count);
+    fail("%s: %u threads have arrived already, and bytes of the phase are missing", what, b.count);
   __tsan_release(&b.sync[b.phase & 1]);
   b.expected += bytes;
+  b.from_afar = b.from_afar || &block != running->block;
   --b.pending;
   ++progress;
 }
 
-void gc_runtime_mbarrier_wait(unsigned long long* barrier, unsigned parity) {
+// The cluster's block `rank`, whose shared memory somebody is about to use.
+static Block& block_of_rank(unsigned rank) {
+  if (rank >= cluster.size()) fail("block %u of a cluster of %zu", rank, cluster.size());
+  if (cluster[rank].alive == 0) fail("block %u of the cluster has exited: its shared memory is gone", rank);
+  return cluster[rank];
+}
+
+void gc_runtime_mbarrier_arrive(unsigned long long* barrier, unsigned bytes) {
+  arrive_at("gc_mbarrier_arrive", *running->block, barrier, bytes);
+}
+
+void gc_runtime_mbarrier_arrive_cluster(unsigned long long* barrier, unsigned rank) {
+  const unsigned long long offset = gc_runtime_shared_offset(barrier);
+  Block& block = block_of_rank(rank);
+  arrive_at("gc_mbarrier_arrive_cluster", block, reinterpret_cast<unsigned long long*>(block.dynamic_shared + offset), 0);
+}
+
+static void wait_for_phase(const char* what, unsigned long long* barrier, unsigned parity, bool of_cluster) {
   Thread& self = *running;
-  if (parity > 1) fail("gc_mbarrier_wait: parity %u", parity);
+  if (parity > 1) fail("%s: parity %u", what, parity);
   for (;;) {
-    Mbarrier& b = mbarrier_at("gc_mbarrier_wait", barrier);
+    Mbarrier& b = mbarrier_at(what, barrier, *self.block);
     complete_phase(*self.block, b);
     if ((b.phase & 1) != parity) {
+      if (b.before && !of_cluster) fail("%s: threads of another block arrived: gc_mbarrier_wait_cluster", what);
       __tsan_acquire(&b.sync[parity]);
       return;
     }
@@ -1011,6 +1110,14 @@ void gc_runtime_mbarrier_wait(unsigned long long* barrier, unsigned parity) {
     yield();
     self.state = State::READY;
   }
+}
+
+void gc_runtime_mbarrier_wait(unsigned long long* barrier, unsigned parity) {
+  wait_for_phase("gc_mbarrier_wait", barrier, parity, false);
+}
+
+void gc_runtime_mbarrier_wait_cluster(unsigned long long* barrier, unsigned parity) {
+  wait_for_phase("gc_mbarrier_wait_cluster", barrier, parity, true);
 }
 
 void gc_runtime_fence_barrier_init() {
@@ -1023,20 +1130,37 @@ void gc_runtime_fence_proxy_async() {
   memcpy(block.async_view.data(), block.dynamic_shared, dynamic_shared_bytes);
 }
 
-void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box) {
-  Block& block = *running->block;
-  const size_t at = checked_box("TMA load", *map, box, shared_dst);
-  Mbarrier& b = mbarrier_at("TMA load", barrier);
+// Byte `at` of the shared memory of `block` is where the box goes.
+static void start_load(Block& block, size_t at, const GcTensorMap& map, unsigned long long* barrier, const GcBox& box) {
+  Mbarrier& b = mbarrier_at("TMA load", barrier, block);
   if (!b.fenced) fail("TMA load: gc_fence_barrier_init has not followed the mbarrier's initialisation");
-  const uint64_t bytes = box_bytes(*map);
+  const uint64_t bytes = box_bytes(map);
+  unsigned char* const destination = block.dynamic_shared + at;
   __tsan_func_entry(__builtin_return_address(0));
-  __tsan_write_range(shared_dst, bytes);
+  __tsan_write_range(destination, bytes);
   __tsan_func_exit();
   __tsan_release(&b.sync[b.phase & 1]);
-  poison(shared_dst, bytes);
+  poison(destination, bytes);
   poison(block.async_view.data() + at, bytes);
-  b.loads.push_back({static_cast<unsigned char*>(shared_dst), *map, box, bytes});
+  const Unwatched scope;
+  b.loads.push_back({destination, map, box, bytes});
   ++progress;
+}
+
+void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box) {
+  start_load(*running->block, checked_box("TMA load", *map, box, shared_dst), *map, barrier, box);
+}
+
+void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box,
+                                   unsigned ranks) {
+  const size_t at = checked_box("TMA load", *map, box, shared_dst);
+  const unsigned long long offset = gc_runtime_shared_offset(barrier);
+  if (ranks == 0) fail("TMA load: for no block of the cluster");
+  for (unsigned rank = 0; ranks >> rank; ++rank) {
+    if (!(ranks >> rank & 1)) continue;
+    Block& block = block_of_rank(rank);
+    start_load(block, at, *map, reinterpret_cast<unsigned long long*>(block.dynamic_shared + offset), box);
+  }
 }
 
 void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box) {
@@ -1139,10 +1263,33 @@ void gc_runtime_wgmma_wait(int pending) {
 
 void gc_runtime_setmaxnreg(const char* which, int registers) {
   Thread& self = *running;
+  Block& block = *self.block;
+  const bool increases = strcmp(which, "gc_setmaxnreg_inc") == 0;
+  const size_t group = (size_t)(self.linear / WARPGROUP);
   if (registers < 24 || registers > 256 || registers % 8) fail("%s: %d registers", which, registers);
+  if ((group + 1) * WARPGROUP > block_threads) fail("%s: not a whole warpgroup", which);
   gc_runtime_warp_exchange(which, 0, 0);
-  self.block->registers[(size_t)(self.linear / WARPGROUP)] = registers;
-  self.block->changes_registers = true;
+  Registers& mine = block.registers[group];
+  const size_t number = self.register_changes++;
+  if (number == mine.changes.size()) mine.changes.push_back({increases, registers, 0, false});
+  const auto change = [&]() -> RegisterChange& { return mine.changes[number]; };
+  if (change().increases != increases || change().registers != registers)
+    fail("%s: warps of a warpgroup ask for different registers", which);
+  if (!change().done && (increases ? registers < mine.count : registers > mine.count))
+    fail("%s: %d registers, a thread has %d", which, registers, mine.count);
+  ++change().arrived;
+  ++progress;
+  if (!increases && change().arrived < WARPGROUP) return;  // what is given up is free when the last warp has done so
+  while (!is_granted(self)) {
+    self.state = State::AT_REGISTERS;
+    yield();
+    self.state = State::READY;
+  }
+  if (change().done) return;
+  change().done = true;
+  block.free_registers -= (registers - mine.count) * WARPGROUP;
+  mine.count = registers;
+  ++progress;
 }
 
 unsigned gc_runtime_cluster_rank() { return running->block->rank; }
@@ -1158,9 +1305,7 @@ void gc_runtime_cluster_sync() {
 
 const void* gc_runtime_cluster_address(const void* address, unsigned rank) {
   const unsigned long long offset = gc_runtime_shared_offset(address);
-  if (rank >= cluster.size()) fail("block %u of a cluster of %zu", rank, cluster.size());
-  if (cluster[rank].alive == 0) fail("block %u of the cluster has exited: its shared memory is gone", rank);
-  return cluster[rank].dynamic_shared + offset;
+  return block_of_rank(rank).dynamic_shared + offset;
 }
 
 void gc_runtime_atomic_done(bool changed_memory) {
@@ -1184,6 +1329,7 @@ int main() {
   const Order order = (Order)read_u64();
   Shuffler shuffler = {read_u64()};
   dynamic_shared_bytes = read_u64();
+  first_registers = (int)read_u64();
   buffers.resize(read_u64());
   for (Buffer& buffer : buffers) read_buffer(buffer);
   std::vector<uint64_t> values(read_u64());  // each a buffer's address, a scalar's bits or a tensor map's address

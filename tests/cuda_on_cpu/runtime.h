@@ -39,6 +39,9 @@ extern GcLaunch gc_launch;
 // Waits for every thread of the block; `line` is the source line of the call.
 void gc_runtime_barrier(int line);
 
+// Waits for as many threads at the barrier of this number; `number` is from 1 to 15.
+void gc_runtime_named_barrier(int number, int threads);
+
 // Deposits 64 bits and waits for the 32 lanes of the warp; returns what `source_lane` deposited, or
 // poison where that lane has exited or does not exist. `kind` names the collective.
 unsigned long long gc_runtime_warp_exchange(const char* kind, unsigned long long bits, int source_lane);
@@ -62,9 +65,13 @@ void gc_runtime_mbarrier_init(unsigned long long* barrier, unsigned count);
 void gc_runtime_mbarrier_invalidate(unsigned long long* barrier);
 void gc_runtime_mbarrier_arrive(unsigned long long* barrier, unsigned bytes);
 void gc_runtime_mbarrier_wait(unsigned long long* barrier, unsigned parity);
+void gc_runtime_mbarrier_arrive_cluster(unsigned long long* barrier, unsigned rank);
+void gc_runtime_mbarrier_wait_cluster(unsigned long long* barrier, unsigned parity);
 void gc_runtime_fence_barrier_init();
 void gc_runtime_fence_proxy_async();
 void gc_runtime_tma_load(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box);
+void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, unsigned long long* barrier, GcBox box,
+                                   unsigned ranks);
 void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box);
 void gc_runtime_tma_store_commit();
 void gc_runtime_tma_store_wait(int pending);

@@ -44,6 +44,26 @@ SOURCES = {
     "cluster without the first wait": (broken(HOPPER, replace="gc_cluster_sync();"), "k_cluster"),
     "cluster without the last wait": (broken(HOPPER, replace="gc_cluster_sync();", occurrence=1), "k_cluster"),
     "stmatrix": (HOPPER, "k_stmatrix"),
+    "store 3d": (HOPPER, "k_store_3d"),
+    "named barrier": (HOPPER, "k_named_barrier"),
+    "named barrier that is missing": (broken(HOPPER, replace="gc_named_barrier(3, 64);", occurrence=1), "k_named_barrier"),
+    "named barrier for more than come": (broken(HOPPER, replace="(3, 64)", by="(3, 96)"), "k_named_barrier"),
+    "multicast": (HOPPER, "k_multicast"),
+    "multicast to one": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 1)"), "k_multicast"),
+    "multicast to nobody": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 0)"), "k_multicast"),
+    "multicast to a stranger": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 7)"), "k_multicast"),
+    "multicast that does not wait for the other": (
+        broken(HOPPER, replace="gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"), "k_multicast"
+    ),
+    "multicast that waits within its block": (
+        broken(HOPPER, replace="gc_mbarrier_wait_cluster", by="gc_mbarrier_wait"), "k_multicast"
+    ),
+    "multicast with an arrival too many": (broken(HOPPER, replace="step + 1 < steps && ", by=""), "k_multicast"),
+    "multicast before the other is there": (
+        broken(HOPPER, replace="gc_cluster_sync();\n  if (threadIdx.x >=", by="__syncthreads();\n  if (threadIdx.x >="),
+        "k_multicast",
+    ),
+    "multicast boxes": (HOPPER, "k_multicast_boxes"),
     "wgmma": (WGMMA, "k_wgmma_f16"),
     "wgmma without its fence": (broken(WGMMA, replace="gc_wgmma_fence();"), "k_wgmma_f16"),
     "wgmma without a wait": (broken(WGMMA, replace="gc_wgmma_wait<0>();"), "k_wgmma_f16"),
@@ -68,7 +88,8 @@ SOURCES = {
     "wgmma types": (WGMMA, "k_wgmma_types"),
 }
 WATCHED = (
-    "ring", "ring that does not wait for its readers", "cluster", "wgmma", "wgmma whose stage is given back early",
+    "ring", "ring that does not wait for its readers", "cluster", "multicast",
+    "named barrier", "named barrier that is missing", "wgmma", "wgmma whose stage is given back early",
 )  # fmt: skip
 
 
@@ -111,8 +132,24 @@ def cluster(name: str, order: str = "forward", sanitizer: str | None = None) -> 
     assert (by_four == y).all()
 
 
+def multicast(name: str, order: str = "forward", sanitizer: str | None = None) -> None:
+    steps = 5
+    x, y = np.random.default_rng(7).standard_normal((37, 32), "f4"), np.full((steps, 2, 8, 32), 7, np.float32)
+    spec = replace(ROW, extents=(32, 37), box=(32, 4))
+    compiled(name, sanitizer).run((2,), (64,), [Mapped(spec, x), y, np.int32(steps)], order=order, dynamic_shared=1040)
+    right = np.concatenate([2 * x, np.zeros((3, 32), np.float32)]).reshape(steps, 1, 8, 32)
+    np.testing.assert_array_equal(y, np.broadcast_to(right, y.shape))
+
+
+def named_barrier(name: str, order: str = "forward", sanitizer: str | None = None) -> None:
+    x, y = np.arange(64, dtype=np.float32), np.zeros((2, 64), np.float32)
+    kernel = compiled(f"named barrier{name.removeprefix('named_barrier')}", sanitizer)
+    kernel.run((1,), (96,), [x, y], order=order, dynamic_shared=256)
+    np.testing.assert_array_equal(y, np.stack([x[::-1], 2 * x[::-1]]))
+
+
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("launch", [ring, wgmma, cluster], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("launch", [ring, wgmma, cluster, multicast, named_barrier], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("sanitizer", [None, "thread"])
 def test_right_kernels_give_the_answer_in_any_order_without_races(launch, order, sanitizer):
     launch(launch.__name__, order, sanitizer)
@@ -132,6 +169,34 @@ def test_right_kernels_give_the_answer_in_any_order_without_races(launch, order,
 def test_a_phase_that_cannot_complete_is_an_error_that_says_what_is_missing(name, message):
     with pytest.raises(CudaOnCpuError, match=message):
         ring(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("multicast to one", "deadlock in a cluster: .* rank 1: 32 threads wait .* 1024 bytes announced, 0 in flight"),
+        ("multicast that does not wait for the other", "bytes of the phase are missing"),
+        ("multicast to nobody", "for no block of the cluster"),
+        ("multicast to a stranger", "block 2 of a cluster of 2"),
+        ("multicast that waits within its block", "gc_mbarrier_wait: threads of another block arrived"),
+        ("multicast with an arrival too many", "block . of the cluster has exited|threads have arrived already"),
+        ("multicast before the other is there", "another block's mbarrier, and no gc_cluster_sync has followed"),
+    ],
+)
+def test_a_multicast_mistake_is_an_error(name, message):
+    def in_all_orders():
+        for order in ORDERS:
+            multicast(name, order)
+
+    with pytest.raises(CudaOnCpuError, match=message):
+        in_all_orders()
+
+
+def test_a_named_barrier_that_is_missing_is_a_race_and_one_for_too_many_never_opens():
+    with pytest.raises(RaceError):
+        named_barrier("named_barrier that is missing", sanitizer="thread")
+    with pytest.raises(CudaOnCpuError, match="deadlock: 32 threads have exited, 64 threads wait at named barrier 3"):
+        named_barrier("named_barrier for more than come")
 
 
 @pytest.mark.parametrize("name", ["ring without a wait for the bytes", "ring with the wrong phase"])
@@ -162,22 +227,56 @@ def test_a_wgmma_mistake_is_an_error(name, message):
         wgmma(name)
 
 
-@pytest.mark.parametrize(("most", "total"), [(232, 0), (240, 66560)])
-def test_registers_of_all_warpgroups_have_to_be_there(most, total):
-    source = f"""extern "C" __global__ void __launch_bounds__(384) k() {{
-      if (threadIdx.x < 256) {{
-        gc_setmaxnreg_inc<{most}>();
-      }} else {{
-        gc_setmaxnreg_dec<40>();
-      }}
-    }}"""
-    kernel = CudaOnCpu(source, "k")
+CHANGES = {  # of registers: what consumers do, what the producer does, the message; 384 threads start with 168 each
+    "right": ("gc_setmaxnreg_inc<232>();", "gc_setmaxnreg_dec<40>();", ""),
+    "too many": ("gc_setmaxnreg_inc<240>();", "gc_setmaxnreg_dec<40>();",
+                 "128 threads wait for 240 registers each .* 7168 registers are free"),
+    "nobody gives": ("gc_setmaxnreg_inc<232>();", "", "wait for 232 registers each .* 0 registers are free"),
+    "nobody takes": ("", "gc_setmaxnreg_dec<40>();", "registers are given up, and nobody takes them"),
+    "more are given than there are": ("gc_setmaxnreg_inc<232>();", "gc_setmaxnreg_dec<176>();",
+                                      "gc_setmaxnreg_dec: 176 registers, a thread has 168"),
+    "fewer are taken": ("gc_setmaxnreg_inc<160>();", "gc_setmaxnreg_dec<40>();",
+                        "gc_setmaxnreg_inc: 160 registers, a thread has 168"),
+    "a warp alone": ("gc_setmaxnreg_inc<232>();", "if (threadIdx.x < 288) gc_setmaxnreg_dec<40>();", "deadlock"),
+    "a warp too few": ("if (threadIdx.x != 5) gc_setmaxnreg_inc<232>();", "gc_setmaxnreg_dec<40>();", "deadlock"),
+    "warps that disagree": ("if (threadIdx.x < 32) gc_setmaxnreg_inc<232>(); else gc_setmaxnreg_inc<224>();",
+                            "gc_setmaxnreg_dec<40>();", "warps of a warpgroup ask for different registers"),
+}  # fmt: skip
 
-    if total:
-        with pytest.raises(CudaOnCpuError, match=f"ask for {total} registers, a multiprocessor has 65536"):
-            kernel.run((1,), (384,), [])
+
+@functools.cache
+def changing(name: str) -> CudaOnCpu:
+    sources = [
+        (f"""extern "C" __global__ void __launch_bounds__(384, 1) k{i}() {{
+          if (threadIdx.x < 256) {{
+            {taken}
+          }} else {{
+            {given}
+          }}
+        }}""", f"k{i}")
+        for i, (taken, given, _) in enumerate(CHANGES.values())
+    ]  # fmt: skip
+    return compile_many(sources)[list(CHANGES).index(name)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", CHANGES)
+def test_registers_are_given_and_taken_by_whole_warpgroups_that_have_them(name, order):
+    if message := CHANGES[name][2]:
+        with pytest.raises(CudaOnCpuError, match=message):
+            changing(name).run((1,), (384,), [], order=order)
     else:
-        kernel.run((1,), (384,), [])
+        changing(name).run((1,), (384,), [], order=order)
+
+
+def test_launch_bounds_say_how_many_registers_there_are():
+    source = """extern "C" __global__ void __launch_bounds__(256, 2) k() {
+      if (threadIdx.x < 128) gc_setmaxnreg_inc<216>(); else gc_setmaxnreg_dec<40>();
+    }"""
+    CudaOnCpu(source, "k").run((1,), (256,), [])
+
+    with pytest.raises(CudaOnCpuError, match="gc_setmaxnreg_inc: 216 registers, a thread has 256"):
+        CudaOnCpu(source.replace("256, 2", "256, 1"), "k").run((1,), (256,), [])
 
 
 def test_an_operand_that_is_given_back_too_early_is_seen():
@@ -299,6 +398,11 @@ def test_boxes_are_cut_out_with_zeros_around_and_pixels_are_a_convolution_s(
     for found, wanted in zip(y, (wanted_three, wanted_four, wanted_pixels), strict=True):
         np.testing.assert_array_equal(unswizzled(found, swizzle).view(np.float16), np.float16(wanted))
 
+    of_both = np.zeros((2, 2, 16, 32), np.uint8)
+    args = [Mapped(three, x), Mapped(pixels, x), at, of_both, np.int32(512)]
+    compiled("multicast boxes").run((2,), (32,), args, dynamic_shared=2 * 512 + 8)
+    np.testing.assert_array_equal(of_both, np.broadcast_to(y[[0, 2]], of_both.shape))
+
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_store_leaves_out_what_is_outside(order):
@@ -308,6 +412,17 @@ def test_a_store_leaves_out_what_is_outside(order):
                           order=order)  # fmt: skip
 
     np.testing.assert_array_equal(y, 3 * x[:5, :28])
+
+
+def test_a_store_of_three_dimensions_leaves_out_what_is_outside():
+    x, y = np.random.default_rng(6).standard_normal((2, 4, 32), "f4"), np.zeros((2, 5, 28), np.float32)
+    spec = TensorMap(0, "f32", (28, 5, 2), (112, 560), (32, 4, 2))
+
+    compiled("store 3d").run((1,), (32,), [x, Mapped(spec, y)], dynamic_shared=1024)
+
+    right = np.zeros_like(y)
+    right[1, 2:] = 3 * x[0, :3, :28]
+    np.testing.assert_array_equal(y, right)
 
 
 def test_a_store_takes_what_was_fenced_and_is_waited_for():

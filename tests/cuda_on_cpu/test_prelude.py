@@ -56,7 +56,9 @@ def test_the_same_sources_compile_with_nvrtc_without_spills(path, arch):
     assert set(compiled.kernels) == set(re.findall(r"\bk_\w+(?=\()", path.read_text()))
     for kernel, resources in compiled.kernels.items():
         assert resources.spill_store_bytes == resources.spill_load_bytes == 0, kernel
-        assert 0 < resources.registers <= 64, kernel
+        # setmaxnreg deals out what launch bounds leave a thread: all of that has to be there
+        least, most = (128, 128) if kernel == "k_wgmma_f16" else (1, 64)
+        assert least <= resources.registers <= most, kernel
 
 
 def test_nvrtc_figures_are_those_of_the_kernel():

@@ -39,15 +39,32 @@ def translation_unit(kernels: Sequence[tuple[str, str]]) -> str:
     return "\n".join([*text, "const GcEntry gc_entries[] = {", *table, "};", ""])
 
 
+def _attribute(source: str, kernel: str, name: str) -> list[int]:
+    """The numbers of an attribute in front of the kernel's name; none where it does not stand there."""
+    head = next((m[0] for m in KERNEL.finditer(source) if m[1] == kernel), "")
+    found = re.search(rf"__{name}__\s*\(([^)]*)\)", head)
+    return [int(number) for number in found[1].split(",")] if found else []
+
+
+REGISTERS = 65536  # of a multiprocessor
+MOST_REGISTERS = 256  # of a thread, as setmaxnreg counts
+
+
+def registers_of(source: str, kernel: str, threads: int) -> int:
+    """What a thread may have when a block of ``threads`` starts, as the kernel's ``__launch_bounds__`` says."""
+    bounds = _attribute(source, kernel, "launch_bounds") or [threads]
+    bound, blocks = (*bounds, 1)[:2]
+    return min(MOST_REGISTERS, REGISTERS // (bound * blocks) // 8 * 8)
+
+
 def cluster_of(source: str, kernel: str) -> tuple[int, int, int]:
     """The blocks of a cluster, x first, as the kernel's ``__cluster_dims__`` says."""
-    head = next((m[0] for m in KERNEL.finditer(source) if m[1] == kernel), "")
-    found = re.search(r"__cluster_dims__\s*\(([^)]*)\)", head)
+    found = _attribute(source, kernel, "cluster_dims")
     if not found:
         return 1, 1, 1
     if re.search(r"(?<!extern )__shared__", source):
         raise CudaOnCpuError(f"{kernel}: blocks of a cluster share their variables here: use dynamic shared memory")
-    x, y, z = (*map(int, found[1].split(",")), 1, 1)[:3]
+    x, y, z = (*found, 1, 1)[:3]
     return x, y, z
 
 

@@ -1,4 +1,4 @@
-"""ONNX's node tests through the frontend and the interpreter. ``onnx_passing.txt`` may only grow."""
+"""ONNX's tests through the frontend and the interpreter. ``onnx_passing.txt`` may only grow."""
 
 import dataclasses
 

@@ -18,6 +18,7 @@ from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernels_templates.attention.mma import registers_taken, shared_bytes
 from gpucomp.precision import retyped
+from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
 
 MMA = FAMILIES["attention/mma"]
@@ -26,6 +27,10 @@ SM_80 = cuda.manifest("sm_80")
 
 def tile(warps, tile_n, splits):
     return {"warps": warps, "tile_n": tile_n, "splits": splits}
+
+
+def with_math(kernel, math="tf32"):
+    return replace(kernel, body=replace(kernel.body, math=math))
 
 
 # what the engine can do: derived sizes that prove it, kernel, schedule
@@ -45,6 +50,14 @@ CASES = {
                            tile(2, 32, 1)),
     "vit": ({"tiles_m": 4}, attention(197, 197, 64, 64, heads=1, dtype=F16), tile(4, 64, 1)),
     "head of 200": ({"keep_q": 0}, attention(9, 33, 200, 200, dtype=F16), tile(1, 16, 1)),
+    "tf32": ({"k_wide": 4, "keep_q": 1, "products": 1}, with_math(attention(17, 40, 64, 64, mask="add")), tile(2, 16, 1)),
+    "tf32, odd heads": ({"q_wide": 1, "depth_pad": 40, "values_pad": 32}, with_math(attention(9, 33, 37, 19)), tile(1, 32, 1)),
+    "tf32, causal, split": ({"causal": 0}, with_math(attention(65, 65, 32, 32, causal=0)), tile(2, 16, 3)),
+    "tf32, head of 200": ({"keep_q": 0}, with_math(attention(9, 33, 200, 200)), tile(1, 16, 1)),
+    "tf32, merged": ({"tiles_m": 3}, with_math(attention(65, 65, 16, 16, merged=True, residual=True)), tile(2, 32, 1)),
+    "3xtf32": ({"products": 3, "keep_q": 0}, with_math(attention(33, 81, 64, 64, heads=1), "3xtf32"), tile(2, 32, 1)),
+    "3xtf32, a boolean mask": ({"q_wide": 2, "keep_q": 0}, with_math(attention(5, 129, 82, 46, mask="bool"), "3xtf32"),
+                               tile(1, 32, 1)),
     "into a part": ({"out_vector": 1}, into_part(attention(9, 17, 16, 8, dtype=F16), 3, 1, 2), tile(1, 16, 1)),
 }  # fmt: skip
 
@@ -63,6 +76,8 @@ def launch(kernel, source, built, inputs, **how):
 
 def assert_right(kernel, outputs, inputs):
     for actual, right in zip(outputs, expected(kernel, inputs), strict=True):
+        if kernel.body.math == "tf32" and actual.dtype == np.float32:
+            actual, right = actual.astype(np.float16), right.astype(np.float16)  # tf32 has f16's fraction
         assert_matches(actual, right, terms=kernel.body.cols[0].extent)
 
 
@@ -112,6 +127,14 @@ MISTAKES = {  # case, text, what stands there instead
     "a stage too few below the diagonal": ("causal", "seen = first_row + 16", "seen = first_row"),
     "a split is lost": ("one row, split", "part < 4", "part < 3"),
     "a total of one lane": ("vit", "sum += gc_shfl_xor(sum, 2);", ""),
+    "queries as they are": ("tf32", "q_big[r] = gc_float_to_tf32(q_value)", "q_big[r] = 0x3f800000u"),
+    "weights of the other column": ("tf32", "s[j][r % 2 * 2 + r / 2]", "s[j][r]"),
+    "values of another column": ("tf32", "my_pair * 68", "my_lane % 4 * 68"),
+    "keys' halves swapped": ("tf32", "q_big, k_big + 2", "q_big, k_big"),
+    "small parts of queries lost": ("3xtf32", "gc_mma_m16n8k8_tf32(part, q_small, k_big);", ""),
+    "small parts of keys lost": ("3xtf32", "gc_mma_m16n8k8_tf32(part, q_big, k_small + 2);", ""),
+    "small parts of weights lost": ("3xtf32", "gc_mma_m16n8k8_tf32(part, w_small, v_big);", ""),
+    "small parts of values lost": ("3xtf32", "gc_mma_m16n8k8_tf32(part, w_big, v_small);", ""),
     "rows past the end are stored": ("vit", "if (row < 197)", "if (row < 256)"),
 }  # fmt: skip
 
@@ -180,6 +203,9 @@ REAL = {
     "bert": attention(128, 128, 64, 64, heads=12, mask="add", dtype=F16),
     "gpt2": attention(1024, 1024, 64, 64, heads=12, causal=0, dtype=BF16),
     "wide": attention(512, 512, 256, 256, heads=4, dtype=F16),
+    "bert tf32": with_math(attention(128, 128, 64, 64, heads=12, mask="add")),
+    "bert 3xtf32": with_math(attention(128, 128, 64, 64, heads=12, mask="add"), "3xtf32"),
+    "wide tf32": with_math(attention(512, 512, 256, 256, heads=4)),
     "decoding": attention(1, 2048, 128, 128, heads=8, group=4, dtype=F16),
 }
 
@@ -205,18 +231,31 @@ def test_it_takes_what_matrix_units_multiply_and_copies_move():
     stays_wide = attention(9, 16, 16, 16)
     narrowed = retyped(stays_wide, [replace(t, dtype=F16) for t in stays_wide.params], F16)
 
-    for kernel in (half, narrowed):
+    for kernel in (half, narrowed, with_math(stays_wide), with_math(attention(9, 16, 5, 7), "3xtf32")):
         assert engines_of(kernel, SM_80.features)[0] is MMA
         assert narrowed.body.acc.dtype is F32
     for kernel, features, reason in (
         (half, cuda.FEATURES["sm_75"], "no mma.sync"),
         (half, opencl.FEATURES["amd"], "no mma.sync"),
-        (stays_wide, SM_80.features, "f16, or all of bf16"),
-        (computed, SM_80.features, "f16, or all of bf16"),
+        (stays_wide, SM_80.features, "f32 is multiplied exactly"),
+        (with_math(stays_wide, "3xtf32"), cuda.FEATURES["sm_75"], "no mma.sync"),
+        (with_math(attention(9, 16, 16, 16, transposed=True)), SM_80.features, "along its heads"),
+        (replace(with_math(stays_wide), body=replace(with_math(stays_wide).body, q=stays_wide.body.q * 2.0)),
+         SM_80.features, "it is computed, not just read"),
+        (computed, SM_80.features, "f16, or all of bf16 or f32"),
         (attention(9, 16, 16, 16, dtype=F16, transposed=True), SM_80.features, "along its heads"),
         (attention(9, 16, 5, 16, dtype=F16), SM_80.features, "along its heads"),
     ):
         assert reason in MMA.accepts(kernel, features)
+
+
+@pytest.mark.parametrize(("width", "takes"), [(128, True), (136, False)])
+def test_3xtf32_of_wide_heads_is_left_to_the_engine_of_every_device(width, takes):
+    kernel = with_math(attention(33, 40, width, width), "3xtf32")
+
+    chosen = choose(kernel, engines_of(kernel, SM_80.features), SM_80.limits)
+
+    assert chosen.family.title == ("attention/mma" if takes else "attention/simt")
 
 
 @pytest.mark.parametrize("change", [{"tile_n": 128}, {"warps": 8}])

@@ -13,12 +13,15 @@ from kernel_oracle import UNWRITTEN, expected
 from kernels import add_relu, elementwise, padded, random_inputs, transposed
 from tolerance import assert_matches
 
+from gpucomp import ops
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.expr.core import axes_of, call, load, select
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I64, U8, TensorType
+from gpucomp.kernel import Store
+from gpucomp.recognise import Composed, recognise
 from gpucomp.schedule.choose import choose
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, opencl, sass
 
 FAMILY = FAMILIES["loops/transpose"]
 TARGET = cuda.manifest("sm_80")
@@ -238,3 +241,50 @@ def test_a_missing_barrier_is_a_race_and_the_text_has_none():
     launched(kernel, source, whole)
     with pytest.raises(RaceError):
         launched(kernel, source, broken)
+
+
+def of_operator(op, *types, **attrs):
+    """The kernel of one operator."""
+    algorithm = op.algorithm(*types, **attrs)
+    store = Store(len(types), algorithm.axes, algorithm.body)
+    result = op.type_rule(*types, **attrs)
+    return recognise(Composed((*types, result), 1, algorithm.axes, (store,)))
+
+
+IMAGE = TensorType(F32, (1, 56, 56, 64))
+TWICE = {"sizes": (1, 112, 112, 64), "scales": (1.0, 2.0, 2.0, 1.0)}
+ODD = {"sizes": (1, 97, 83, 64), "scales": (1.0, 97 / 56, 83 / 56, 1.0)}
+# kernel, its 16-byte loads and its other loads: of indices
+WIDE = {
+    "embedding": (of_operator(ops.Gather, TensorType(F32, (30522, 768)), TensorType(I64, (1, 128)), axis=0), 1, 1),
+    "tuples": (of_operator(ops.GatherND, TensorType(F32, (64, 32, 768)), TensorType(I64, (100, 2))), 1, 2),
+    "nearest": (of_operator(ops.Resize, IMAGE, **TWICE, mode="nearest"), 1, 0),
+    "linear": (of_operator(ops.Resize, IMAGE, **TWICE, mode="linear"), 4, 0),
+    "linear to odd sizes": (of_operator(ops.Resize, IMAGE, **ODD, mode="linear"), 4, 0),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_gathered_rows_and_resized_images_move_by_sixteen_bytes(name):
+    kernel, wide, narrow = WIDE[name]
+    target = cuda.manifest("sm_90a")
+    chosen = choose(kernel, engines_of(kernel, target.features), target.limits)
+
+    cubin, log = cuda.compile_source(render(kernel, chosen.schedule, target, "k0", chosen.family), target)
+
+    used, found = cuda.resources(log)["k0"], sass.instructions(cubin)
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+    if found is None:
+        pytest.skip("nvdisasm is not installed")
+    moved = {n: sum(c for i, c in found.items() if i.startswith(n) and ".128" in i) for n in ("LDG", "STG")}
+    assert moved == {"LDG": wide, "STG": 1}
+    assert sass.count(found, "LDG", "STG") == wide + narrow + 1
+    assert sass.count(found, "CALL") == 0  # of a division that is no multiplication
+
+
+def test_indices_wider_than_what_they_gather_do_not_narrow_it():
+    half = of_operator(ops.Gather, TensorType(F16, (50, 64)), TensorType(I64, (7,)), axis=0)
+    single = of_operator(ops.GatherElements, TensorType(F32, (9, 64)), TensorType(I64, (7, 64)), axis=0)
+
+    assert FAMILIES["loops"].problem(half)["width"] == 2
+    assert FAMILIES["loops"].problem(single)["width"] == 8  # an index for each element

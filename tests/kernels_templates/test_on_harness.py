@@ -29,7 +29,7 @@ from tolerance import assert_matches
 from gpucomp.codegen.families import family_of
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, I8, I16, I32, U8
-from gpucomp.kernel import Attention, Contraction, Rowwise
+from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.targets import cuda
 
@@ -72,6 +72,8 @@ def terms_of(kernel):
     match kernel.body:
         case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes):
             return max(1, math.prod(a.extent for a in axes))
+        case Scan(axis=axis):
+            return axis.extent
     return 1
 
 

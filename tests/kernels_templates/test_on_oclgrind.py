@@ -100,7 +100,7 @@ def is_ordered(block: str) -> bool:
     return "data race at global memory" in block and len(lines) == len(scratch) == 2
 
 
-@pytest.mark.parametrize("family", ["loops", "rowwise", "pool"])
+@pytest.mark.parametrize("family", ["loops", "rowwise", "pool", "scan", "scatter"])
 def test_every_schedule_keeps_to_its_memory(family, tmp_path):
     assert findings(simple_jobs(family), tmp_path) == []
 
@@ -110,17 +110,28 @@ def test_every_contraction_keeps_to_its_memory_and_meets_at_every_barrier(part, 
     assert findings(contraction_jobs(part), tmp_path) == []
 
 
+STEM = {"tile_y": 1, "tile_x": 8, "tile_n": 8, "reg_m": 2, "reg_n": 4}
 WINDOW = {"threads": 32, "vector": 2, "tile_y": 2, "tile_x": 2, "unroll": 1}
 ATTENTION = {"tile_m": 4, "tile_n": 4, "reg_m": 2, "row_items": 4, "splits": 1, "vector": 1}
+WINOGRAD = {
+    "outputs": 2, "columns": 16, "blocks": 8, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
+}  # fmt: skip
+FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "columns": 32, "reg_b": 2}
 ENGINES = [
     ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4}),
     ("tiny-depthwise", "depthwise", WINDOW | {"tile_y": 1, "unroll": 0}),
     ("tiny-depthwise_stride", "depthwise", WINDOW),
     ("tiny-depthwise_stride", "depthwise", WINDOW | {"tile_y": 4, "tile_x": 7, "vector": 1}),
     ("tiny-transpose", "loops/transpose", {"tile": 8, "threads": 32}),
+    ("stem-planar", "contraction/stem_simt", STEM),
+    ("stem-channels-last", "contraction/stem_simt", STEM | {"tile_y": 2, "reg_m": 1}),
     ("tiny-attention", "attention/simt", ATTENTION),
     ("tiny-attention", "attention/simt", ATTENTION | {"tile_n": 2, "reg_m": 1, "row_items": 4}),
     ("tiny-attention_causal", "attention/simt", ATTENTION | {"splits": 2, "tile_n": 2}),
+    ("filters", "contraction/winograd", WINOGRAD | {"stages": 2}),
+    ("filters", "contraction/winograd", WINOGRAD | {"positions": 4, "reg_b": 2}),
+    ("filters", "contraction/winograd", FOUR),
+    ("filters", "contraction/winograd", FOUR | {"splits": 2}),
 ]
 
 

@@ -13,7 +13,7 @@ from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
 from gpucomp.codegen.render import render
-from gpucomp.kernel import Attention, Contraction, Rowwise
+from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
 
@@ -25,6 +25,8 @@ def terms_of(kernel) -> int:
     match kernel.body:
         case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes):
             return max(1, math.prod(a.extent for a in axes))
+        case Scan(axis=axis):
+            return axis.extent
     return 1
 
 

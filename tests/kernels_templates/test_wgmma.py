@@ -20,18 +20,19 @@ import gpucomp
 from gpucomp import compiler
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
-from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of
+from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of, result_matrix
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, select
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32
 from gpucomp.kernels_templates.contraction import wgmma
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.space import Digit, Packing
-from gpucomp.targets import cuda
+from gpucomp.targets import cuda, sass
 
 FAMILY = FAMILIES["contraction/wgmma"]
 TARGET = cuda.manifest("sm_90a")
-TILE = {"tile_m": 64, "tile_n": 32, "consumers": 1, "stages": 2, "splits": 1, "overlap": 0}
+TILE = {"tile_m": 64, "tile_n": 32, "consumers": 1, "stages": 2, "splits": 1, "overlap": 0,
+        "setmaxnreg": 0, "multicast": 0, "tma_store": 0}  # fmt: skip
 
 
 def with_math(kernel, math="tf32"):
@@ -46,6 +47,14 @@ def constant_b(kernel):
 def image(*args, **options):
     return constant_b(conv(*args, **options))
 
+
+def one_result(kernel):
+    """``kernel`` without its second result."""
+    return replace(kernel, params=kernel.params[:-1], outputs=1, stores=kernel.stores[:1])
+
+
+TWO = TILE | {"tile_m": 128, "consumers": 2}
+TMA_STORE = TILE | {"tma_store": 1}
 
 # kernel, schedule, and what the schedule is there for
 CASES = {
@@ -85,6 +94,27 @@ CASES = {
     "conv tf32": (with_math(image((1, 7, 6, 20), 12, (3, 3), pad=1)), TILE | {"tile_n": 16}),
     "conv split": (image((1, 7, 7, 72), 24, (3, 3), pad=1, dtype=F16), TILE | {"splits": 4}),
     "conv, b early": (image((1, 7, 7, 72), 24, (3, 3), pad=1, dtype=F16), TILE | {"overlap": 2, "stages": 4}),
+    "registers change hands": (matmul(137, 23, 328, dtype=BF16, b_transposed=True),
+                               TWO | {"tile_n": 16, "setmaxnreg": 1}),
+    "of three, split": (matmul(200, 40, 136, dtype=F16, b_transposed=True),
+                        TILE | {"tile_m": 192, "consumers": 3, "setmaxnreg": 1, "splits": 2}),
+    "tma store": (image((2, 9, 7, 24), 40, (3, 3), pad=1, dtype=F16), TMA_STORE),
+    "tma store, short rows": (one_result(matmul(70, 56, 72, dtype=BF16, b_transposed=True)), TMA_STORE | {"tile_n": 48}),
+    "tma store, two blocks": (one_result(matmul(139, 72, 72, batch=(2,), dtype=F16, b_transposed=True)),
+                              TMA_STORE | {"tile_m": 128, "tile_n": 128}),
+    "tma store f32": (with_math(one_result(matmul(137, 44, 40, b_transposed=True))), TMA_STORE | TWO | {"tma_store": 1}),
+    "tma store f32, short rows": (with_math(one_result(matmul(67, 52, 40, b_transposed=True))), TMA_STORE | {"tile_n": 48}),
+    "tma store f32, shortest": (with_math(one_result(matmul(67, 12, 40, b_transposed=True))), TMA_STORE | {"tile_n": 8}),
+    "tma store into a part": (into_part(one_result(matmul(66, 24, 72, dtype=F16, b_transposed=True)), 1, 8, 16),
+                              TMA_STORE | {"tile_n": 96}),
+    "b for two": (matmul(150, 40, 328, batch=(2,), dtype=F16, b_transposed=True), TILE | {"multicast": 1, "stages": 3}),
+    "a for two": (matmul(70, 90, 200, batch=(3,), dtype=BF16, b_transposed=True), TILE | {"multicast": 2}),
+    "b for two, one pair": (constant_b(matmul(65, 16, 520, dtype=F16)),
+                            TILE | {"tile_n": 16, "multicast": 1, "overlap": 2}),
+    "taps for two": (image((2, 9, 7, 24), 40, (3, 3), pad=1, dtype=F16), TILE | {"multicast": 1, "tma_store": 1}),
+    "pixels for two": (image((1, 13, 11, 72), 40, (3, 3), pad=1, dtype=F16), TILE | {"multicast": 2, "overlap": 1}),
+    "everything": (image((1, 13, 11, 72), 48, (3, 3), stride=2, pad=1, dtype=F16),
+                   TWO | {"setmaxnreg": 1, "multicast": 1, "tma_store": 1, "overlap": 2, "stages": 4}),
     "default": (image((1, 14, 14, 64), 32, (3, 3), pad=1, dtype=F16), None),
 }  # fmt: skip
 
@@ -183,14 +213,34 @@ MISTAKES = {
     "readers that never arrive": ("f16", {"replace": "gc_mbarrier_arrive(empty + stage_before);", "by": ";"}),
     "no wait for the first part": ("split by two", {"replace": "gc_cluster_sync();"}),
     "no wait for the last reader": ("split by two", {"replace": "gc_cluster_sync();", "occurrence": 1}),
+    "nobody gives registers": ("registers change hands", {"replace": "gc_setmaxnreg_dec<40>();"}),
+    "nobody takes registers": ("registers change hands", {"replace": "gc_setmaxnreg_inc<232>();"}),
+    "a warp takes registers": (
+        "registers change hands", {"replace": "gc_setmaxnreg_inc<232>();", "by": "if (id < 32) gc_setmaxnreg_inc<232>();"}
+    ),
+    "a store before all have written": ("tma store", {"replace": "gc_named_barrier(2, 128);"}),
+    "a store of what was not fenced": ("tma store", {"replace": "gc_fence_proxy_async();"}),
+    "no wait for the store": ("tma store", {"replace": "gc_tma_store_wait<0>();"}),
+    "chunks of the next row": ("tma store", {"replace": "line / 2 % 4", "by": "line % 4"}),
+    "a mask of one": ("b for two", {"replace": ", batch, 3)", "by": ", batch, 1)"}),
+    "both load the same half": ("b for two", {"replace": "first_column + rank * 16", "by": "first_column"}),
+    "arrivals at home": ("b for two", {"replace": "stage_before, 1)", "by": "stage_before, 0)"}),
+    "a wait of the block for the cluster": ("b for two", {"replace": "gc_mbarrier_wait_cluster", "by": "gc_mbarrier_wait"}),
+    "barriers that the other may not know": ("b for two", {"replace": "gc_cluster_sync();", "by": "__syncthreads();"}),
     "the other tap": ("3x3", {"replace": "step % 3, step / 3", "by": "step / 3, step % 3"}),
 }  # fmt: skip
 RACES = {
     "nothing": ("bf16, two warpgroups", {}),
     "nothing, split": ("split by two", {}),
+    "nothing, registers and store": ("everything", {}),
+    "nothing, for two": ("a for two", {}),
+    "loads that do not wait for the other's readers": (
+        "a for two", {"replace": "gc_mbarrier_wait_cluster(empty + stage, parity);"}
+    ),
+    "no barrier before the ring is left": ("everything", {"replace": "gc_named_barrier(1, 256);"}),
     "a stage given back early": ("bf16, two warpgroups", {"replace": "empty + stage_before", "by": "empty + stage"}),
-    "no barrier before the sums are left": ("bf16, two warpgroups", {"replace": "__syncthreads();", "occurrence": 1}),
-    "no barrier after that": ("bf16, two warpgroups", {"replace": "__syncthreads();", "occurrence": 2}),
+    "no barrier before the sums are left": ("bf16, two warpgroups", {"replace": "gc_named_barrier(1, 256);"}),
+    "no barrier after that": ("bf16, two warpgroups", {"replace": "gc_named_barrier(1, 256);", "occurrence": 1}),
 }
 
 
@@ -348,6 +398,15 @@ LARGE = matmul(4096, 4096, 4096, dtype=F16, b_transposed=True)
         ({"tile_m": 128, "tile_n": 256}, "about 288 registers per work-item, there are 255"),
         ({"tile_m": 192, "consumers": 3, "tile_n": 192}, ""),
         ({"tile_m": 192, "consumers": 3, "tile_n": 256}, "about 160 registers per work-item, there are 128"),
+        ({"tile_m": 192, "consumers": 3, "tile_n": 256, "setmaxnreg": 1}, "ptxas wants 154 registers for one wgmma"),
+        ({"tile_m": 256, "consumers": 2, "tile_n": 192, "setmaxnreg": 1}, ""),
+        ({"tile_m": 256, "consumers": 2, "tile_n": 256, "setmaxnreg": 1}, "about 288 registers per work-item, there are 232"),
+        ({"setmaxnreg": 1}, "1 warpgroup that multiplies has all registers it can use"),
+        ({"multicast": 1}, ""),
+        ({"multicast": 2, "tile_n": 8}, ""),
+        ({"multicast": 1, "tile_n": 8}, "half of 8 columns of b is no multiple of 8"),
+        ({"multicast": 2, "splits": 2}, "a cluster shares the depth or the loads, not both"),
+        ({"tma_store": 1}, "the result is no matrix of f16, bf16 or f32 with rows of whole 16 bytes"),
         ({"tile_m": 128, "consumers": 2, "tile_n": 256, "stages": 4}, ""),
         ({"tile_m": 128, "consumers": 2, "tile_n": 256, "stages": 5}, "B of shared memory, the device has 232448 B"),
         ({"overlap": 1}, ""),
@@ -359,6 +418,38 @@ def test_schedules_that_cannot_run_say_why(change, reason):
 
     assert bool(found) == bool(reason)
     assert reason in "; ".join(found)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "change", "reason"),
+    [
+        (one_result(LARGE), {}, ""),
+        (one_result(LARGE), {"splits": 2}, "added up in order of the rows"),
+        (one_result(LARGE), {"tile_n": 8}, "stmatrix takes 16 columns at a time"),
+        (with_math(one_result(matmul(64, 44, 64, b_transposed=True))), {"tile_n": 8}, ""),
+        (with_math(one_result(matmul(64, 42, 64, b_transposed=True))), {}, "rows of whole 16 bytes"),
+        (into_part(one_result(matmul(64, 24, 64, dtype=F16, b_transposed=True)), 1, 8, 8), {}, ""),
+        (into_part(one_result(matmul(64, 24, 64, dtype=F16, b_transposed=True)), 1, 4, 8), {}, "rows of whole 16 bytes"),
+        (matmul(64, 64, 64, dtype=F16, b_transposed=True), {}, "the result is no matrix"),
+    ],
+)
+def test_what_leaves_by_tma_is_one_aligned_matrix(kernel, change, reason):
+    found = FAMILY.reasons(TMA_STORE | change, FAMILY.problem(kernel), TARGET.limits)
+
+    assert bool(found) == bool(reason)
+    assert reason in "; ".join(found)
+
+
+def test_a_result_says_why_it_is_no_matrix():
+    half, narrow = matmul(64, 24, 64, dtype=F16, b_transposed=True), matmul(64, 24, 64, dtype=I8, acc=I32)
+
+    assert result_matrix(one_result(half)) == Matrix(3, F16, 0, 24, 64, 24, 1, 0)
+    assert result_matrix(half) == "there are 2 results"
+    assert result_matrix(one_result(narrow)) == "the result is i8, not f16, bf16, f32"
+    nchw = conv((2, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
+    assert result_matrix(nchw) == "the result does not lie in memory as a matrix"
+    one_image = conv((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
+    assert result_matrix(one_image) == "the result is not contiguous in its columns"
 
 
 def test_too_many_tiles_and_threads_are_refused():
@@ -402,7 +493,18 @@ def test_defaults_are_legal_and_spill_nothing(name):
     used, _ = ptxas(REAL[name], schedule)
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
-    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule), p)
+    assert_registers(used, schedule, p)
+
+
+def assert_registers(used, schedule, p):
+    """The formula's; with setmaxnreg all that a launch leaves a thread, or the consumers would wait for more forever."""
+    s = SimpleNamespace(**schedule)
+    if s.setmaxnreg:
+        assert used.registers == wgmma.launch_registers(s, TARGET.limits), schedule
+        given, taken = wgmma.TRADES[s.consumers]
+        assert given + s.consumers * taken <= (1 + s.consumers) * used.registers
+    else:
+        assert wgmma.accumulators(s) < used.registers <= wgmma.registers(s, p), schedule
 
 
 def test_deep_layers_are_split_and_large_ones_are_not():
@@ -411,6 +513,50 @@ def test_deep_layers_are_split_and_large_ones_are_not():
     assert deep["splits"] > 1
     assert large["splits"] == 1
     assert large["tile_m"] * large["tile_n"] >= 128 * 128
+
+
+def test_loads_are_shared_where_there_is_more_than_a_wave_and_results_leave_by_tma_where_nothing_is_read_beside():
+    def chosen(kernel):
+        return FAMILY.default(problem_of(kernel), TARGET.limits)
+
+    plain, residual = one_result(LARGE), image((8, 56, 56, 64), 64, (3, 3), pad=1, dtype=F16)
+    wave = one_result(matmul(1024, 1024, 4096, dtype=F16, b_transposed=True))
+
+    assert (chosen(plain)["multicast"] > 0, chosen(plain)["tma_store"]) == (True, 1)
+    assert problem_of(residual).out_bytes == 2
+    assert chosen(residual)["tma_store"] == 0
+    assert chosen(wave)["multicast"] == 0
+
+
+def test_registers_are_taken_by_tiles_that_cannot_do_without():
+    kernel = one_result(matmul(1 << 13, 3 << 11, 1 << 12, dtype=F16, b_transposed=True))
+
+    schedule = FAMILY.default(problem_of(kernel), TARGET.limits)
+
+    assert schedule["setmaxnreg"] == (wgmma.accumulators(SimpleNamespace(**schedule)) + 32 > 168)
+
+
+def machine_code(kernel, schedule):
+    source = render(kernel, schedule, TARGET, "k0", FAMILY)
+    return sass.instructions(cuda.compile_source(source, TARGET)[0])
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="nvdisasm is not installed")
+def test_machine_code_has_what_the_schedule_says():
+    kernel = one_result(matmul(512, 512, 512, dtype=F16, b_transposed=True))
+
+    def has(found, *parts):
+        return any(all(part in name for part in parts) for name in found)
+
+    plain = machine_code(kernel, TWO)
+    for change, parts in (
+        ({"setmaxnreg": 1}, ("USETMAXREG",)),
+        ({"multicast": 1}, ("UTMALDG", "MULTICAST")),
+        ({"tma_store": 1}, ("UTMASTG",)),
+        ({"tma_store": 1}, ("STSM",)),
+    ):
+        assert has(machine_code(kernel, TWO | change), *parts)
+        assert not has(plain, *parts)
 
 
 def test_a_default_that_cannot_run_leaves_the_kernel_to_another_engine():
@@ -431,8 +577,7 @@ def test_a_spread_of_schedules_spills_nothing_and_keeps_to_the_formula(seed):
     used, log = ptxas(kernel, schedule)
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, schedule
-    assert wgmma.accumulators(SimpleNamespace(**schedule)) < used.registers, schedule
-    assert used.registers <= wgmma.registers(SimpleNamespace(**schedule), SimpleNamespace(**problem)), schedule
+    assert_registers(used, schedule, SimpleNamespace(**problem))
     assert "serialized" not in log, "ptxas has wgmmas wait for each other"
 
 

@@ -84,7 +84,7 @@ def translated(name, case):
         return name, [*arrays, np.array(a["axes"])], {"keepdims": int(a["keepdims"])}
     if name in {"ArgMax", "ArgMin"}:
         return name, arrays, {k: int(v) for k, v in a.items()}
-    if name == "CumSum":
+    if name in {"CumSum", "CumProd"}:
         return name, [*arrays, np.array(a["axis"])], {k: int(v) for k, v in a.items() if k != "axis"}
     if name in {"MaxPool", "AveragePool", "MaxPoolIndices"}:
         return _pool(name, arrays, a)

@@ -10,7 +10,7 @@ from kernel_oracle import update
 from gpucomp import ops
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.source import KernelSource
-from gpucomp.ir import Graph
+from gpucomp.ir import Graph, constant
 from gpucomp.ir.types import DTYPES
 from gpucomp.partition import partition
 from gpucomp.planning import Rendered, make_plan
@@ -80,6 +80,35 @@ def test_a_result_takes_the_place_of_the_operand_it_replaces():
 
     temporaries = [b for b in plan.buffers if b.kind == TEMP]
     assert len(temporaries) == 3
+    assert plan.arena_bytes == 2 * 16 * 16 * 4
+
+
+def scattering(reduction, *, data_again=False):
+    """relu(x) with rows added to it, its only temporary beside the result of the scatter."""
+    x, updates = tensor("x", 16, 16), tensor("updates", 3, 16)
+    data = ops.MatMul(x, constant(np.eye(16, dtype=np.float32)))
+    made = ops.ScatterND(data, constant(np.array([[5], [1], [-11]])), updates, reduction=reduction)
+    after = ops.MatMul(made, constant(np.eye(16, dtype=np.float32)))
+    return Graph((x, updates), (ops.Add(after, data) if data_again else after,))
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+def test_a_scatter_changes_the_memory_of_what_dies_with_it(reduction):
+    graph = scattering(reduction)
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.standard_normal((16, 16)).astype(np.float32), "updates": np.ones((3, 16), np.float32)}
+
+    plan, weights, steps = plan_of(graph)
+
+    assert [s.kernel.family for s in steps] == ["contraction", "scatter", "contraction"]
+    assert plan.arena_bytes == 16 * 16 * 4
+    for actual, expected in zip(execute(plan, weights, steps, inputs), interpret(graph, inputs), strict=True):
+        assert np.abs(actual - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_a_scatter_copies_what_is_read_again():
+    plan, _, _ = plan_of(scattering("add", data_again=True))
+
     assert plan.arena_bytes == 2 * 16 * 16 * 4
 
 

@@ -61,6 +61,16 @@ def test_mixed_keeps_what_something_else_than_a_contraction_reads():
     ]
 
 
+def test_what_updates_add_up_in_stays_f32():
+    """Each would be rounded where it is stored."""
+    x, updates = tensor("x", 5, 16), tensor("updates", 3, 16)
+    places = constant(np.array([[1], [4], [1]]))
+    made = ops.ScatterND(ops.MatMul(x, weight(RNG, 16, 16)), places, updates, reduction="add")
+    graph = Graph((x, updates), (ops.MatMul(made, weight(RNG, 16, 7)),))
+
+    assert stored(precision.apply(partition(graph), graph, "fp16"))[1] == ["f16", "i64", "f32", "f32"]
+
+
 @pytest.mark.parametrize("math", ["tf32", "3xtf32"])
 def test_tensor_core_arithmetic_is_for_contractions_of_f32(math):
     graph = two_layers()

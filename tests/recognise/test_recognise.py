@@ -10,7 +10,7 @@ from gpucomp import ops
 from gpucomp.expr.core import Call, Load, load, reduces, transform
 from gpucomp.expr.evaluate import evaluate_algorithm
 from gpucomp.ir import F32, TensorType
-from gpucomp.ir.types import F16, I32
+from gpucomp.ir.types import F16, I32, I64
 from gpucomp.kernel import Attention, Contraction, Loops, Rowwise, Store, Window
 from gpucomp.recognise import Composed, recognise
 
@@ -22,6 +22,7 @@ def f32(*shape):
 CONV = {"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 2), "layout": "NHWC"}
 POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1), "dilations": (1, 1)}
 
+I64_3x7, F16_5x7, F16_3x7 = TensorType(I64, (3, 7)), TensorType(F16, (5, 7)), TensorType(F16, (3, 7))
 CASES = {
     "conv": (ops.Conv, (f32(2, 9, 7, 5), f32(3, 2, 5, 4)), CONV, "contraction"),
     "conv_nchw": (ops.Conv, (f32(1, 5, 9, 7), f32(4, 5, 3, 2)), {**CONV, "layout": "NCHW"}, "contraction"),
@@ -56,6 +57,22 @@ CASES = {
     "attention_f16": (ops.Attention, tuple(TensorType(F16, s) for s in ((5, 4), (7, 4), (7, 6))), {}, "attention"),
     "attention_of_wide_heads": (ops.Attention, (f32(2, 300), f32(3, 300), f32(3, 2)), {"scale": 0.05}, "loops"),
     "attention_of_one_key": (ops.Attention, (f32(5, 4), f32(1, 4), f32(1, 6)), {}, "loops"),
+    "running_sum": (ops.CumSum, (f32(3, 5, 7),), {"axis": 1}, "scan"),
+    "running_sum_of_all": (ops.CumSum, (f32(5),), {"axis": 0, "exclusive": True}, "scan"),
+    "running_sum_from_the_end": (ops.CumSum, (f32(3, 5),), {"axis": 1, "reverse": True, "exclusive": True}, "scan"),
+    "running_sum_f16": (ops.CumSum, (TensorType(F16, (3, 5)),), {"axis": 0, "reverse": True}, "scan"),
+    "running_product_i32": (ops.CumProd, (TensorType(I32, (3, 5)),), {"axis": 1}, "scan"),
+    "running_sum_of_one": (ops.CumSum, (f32(5, 1),), {"axis": 1}, "loops"),
+    "running_sum_of_nothing": (ops.CumSum, (f32(5, 0),), {"axis": 0}, "loops"),
+    "scatter": (ops.ScatterElements, (f32(5, 7), I64_3x7, f32(3, 7)), {"axis": 0}, "scatter"),
+    "scatter_mul": (ops.ScatterElements, (f32(5, 7), I64_3x7, f32(3, 7)), {"axis": 0, "reduction": "mul"}, "scatter"),
+    "scatter_nd": (ops.ScatterND, (f32(4, 5, 3), TensorType(I32, (6, 2)), f32(6, 3)), {"reduction": "max"}, "scatter"),
+    "scatter_nd_grid": (ops.ScatterND, (f32(4, 5, 3), TensorType(I32, (2, 3, 1)), f32(2, 3, 5, 3)), {}, "scatter"),
+    "scatter_f16_replaces": (ops.ScatterElements, (F16_5x7, I64_3x7, F16_3x7), {"axis": 0}, "scatter"),
+    "scatter_f16_would_round": (ops.ScatterElements, (F16_5x7, I64_3x7, F16_3x7), {"axis": 0, "reduction": "add"}, "reduce"),
+    "scatter_of_nothing": (ops.ScatterND, (f32(4, 3), TensorType(I32, (0, 1)), f32(0, 3)), {}, "loops"),
+    "scatter_everywhere": (ops.ScatterND, (f32(4, 3), TensorType(I32, (2, 0)), f32(2, 4, 3)), {}, "loops"),
+    "rank": (ops.Rank, (f32(5, 7),), {"axis": 1}, "reduce"),
     "relu": (ops.Relu, (f32(3, 5),), {}, "loops"),
     "transpose": (ops.Transpose, (f32(3, 5, 7),), {"perm": (2, 0, 1)}, "loops"),
     "scalar": (ops.Relu, (f32(),), {}, "loops"),

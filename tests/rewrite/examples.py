@@ -143,6 +143,12 @@ _EXAMPLES: dict[str, Example] = {
     "drop_kept_axes": expression(
         ops.Reshape(ops.ReduceSum(X, axes=(0, 2), keepdims=True), shape=(3,)),
     ),
+    "scatter_in_single": expression(
+        ops.ScatterND(
+            tensor("h", 5, 7, dtype=F16), constant(np.array([[4], [1], [4]])), tensor("u", 3, 7, dtype=F16), reduction="add"
+        ),
+        terms=3,
+    ),
     "transpose_unit_axes": expression(ops.Transpose(tensor("x", 2, 1, 5, 1), perm=(3, 0, 2, 1))),
     # simplify
     "square": expression(ops.Pow(X, scalar(2))),

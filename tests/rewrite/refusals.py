@@ -31,6 +31,8 @@ _CONV = ops.Conv(IMAGE, weights(4, 6, 2, 3), **SQUARE)
 _MATMUL = ops.MatMul(X, weights(5, 7))
 _PAIR = ops.Transpose(LAST, perm=LAST_TO_FIRST)
 _I = tensor("i", 2, 3, 5, dtype=I32)
+_H, _UPDATES = tensor("h", 5, 3, dtype=F16), tensor("u", 1, 3, dtype=F16)
+SINGLE = tensor("u", 1, 3, 5)
 _POWER = ops.Exp(ops.Sub(X, ops.ReduceMax(X, axes=(1,), keepdims=True)))
 _SCORES = ops.MatMul(tensor("q", 2, 5, 7), tensor("k", 2, 7, 11))
 _WEIGHTS = ops.Softmax(_SCORES, axis=2)
@@ -100,6 +102,12 @@ REFUSALS: dict[str, dict[str, Graph]] = {
     },
     "merge_reshapes": {"one alone": graph_of(ops.Reshape(X, shape=(30,)))},
     "merge_transposes": {"a reshape between": graph_of(swapped(ops.Reshape(swapped(X), shape=(5, 3, 2))))},
+    "scatter_in_single": {
+        "nothing adds up": graph_of(ops.ScatterElements(_H, constant(np.zeros((1, 3), np.int64)), _UPDATES, axis=0)),
+        "nothing is rounded": graph_of(
+            ops.ScatterElements(X, constant(np.zeros((1, 3, 5), np.int64)), SINGLE, axis=0, reduction="add")
+        ),
+    },
     "transpose_unit_axes": {"others move too": graph_of(ops.Transpose(tensor("x", 2, 1, 5), perm=(2, 1, 0)))},
     "merge_casts": {
         "f16 holds less than f32": graph_of(ops.Cast(ops.Cast(X, to=F16), to=F32)),

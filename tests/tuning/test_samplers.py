@@ -86,7 +86,8 @@ def test_spaces_of_no_one_and_two_points(name, space, points):
 @pytest.mark.parametrize("name", NAMES)
 def test_results_from_records_are_not_asked_for(name):
     sampler = samplers.create(name, GRID, seed=4)
-    samplers.resume(sampler, [(0, 2.0), (5, None), (9, 1.0), (9, 1.5)])
+    for point, seconds in [(0, 2.0), (5, None), (9, 1.0), (9, 1.5)]:
+        sampler.tell(point, seconds)
 
     points = walk(sampler, times(GRID), 1000)
 

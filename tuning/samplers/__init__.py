@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gpucomp.errors import UsageError, quote
@@ -45,9 +44,3 @@ def create(name: str, candidates: Candidates, seed: int = 0, prior: Prior | None
     module, kind = SAMPLERS[name]
     sampler: Sampler = getattr(importlib.import_module(module), kind)(candidates, seed, prior)
     return sampler
-
-
-def resume(sampler: Sampler, results: Sequence[tuple[int, float | None]]) -> None:
-    """Tell ``sampler`` what records hold, as (point, seconds or None)."""
-    for point, seconds in results:
-        sampler.tell(point, seconds)

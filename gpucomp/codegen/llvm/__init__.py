@@ -6,12 +6,14 @@ from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.contraction_space import contraction_form
 from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
+from gpucomp.codegen.llvm.scan import emit_scan
+from gpucomp.codegen.llvm.scatter import emit_scatter
 from gpucomp.codegen.llvm.space import family_of
 from gpucomp.codegen.llvm.windows import emit_windows
 from gpucomp.codegen.llvm.winograd import emit_winograd
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, call, cast, reduce, substitute
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Statistic, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Statistic, Window
 from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
@@ -38,6 +40,10 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
             text, tasks = emit_loops(kernel, window.domain, value, schedule, name, target)
         case Rowwise() as rowwise:
             text, tasks = emit_rowwise(kernel, rowwise, schedule, name, target)
+        case Scatter() as scatter:
+            text, tasks = emit_scatter(kernel, scatter, schedule, name, target)
+        case Scan() as scan:
+            text, tasks = emit_scan(kernel, scan, schedule, name, target)
         case Attention() as attention:
             text, tasks = emit_loops(kernel, attention.domain, {attention.acc: _mean(attention)}, schedule, name, target)
         case Contraction() as contraction:

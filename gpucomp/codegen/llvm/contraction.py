@@ -36,7 +36,7 @@ from gpucomp.targets.target import Target
 
 LINE = 64  # bytes of a cache line
 SHORT_RUN = 12  # points of k that are written out rather than looped over
-LIGHT_EPILOGUE = 40  # operations that may be written out for every vector of the register block
+LIGHT_EPILOGUE = 20  # operations that may be written out for every vector of the register block: an exponential is more
 
 Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
 

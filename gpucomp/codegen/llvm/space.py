@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import contraction_space, windows, winograd_space
 from gpucomp.codegen.llvm.contraction_space import LANES, geometry, nothing, too_wide
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
 
 TASKS = Param("tasks", (1, 16, 64, 256), "parts wanted for the threads to share, where the work is worth it")
@@ -33,6 +33,10 @@ def _loops_default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return {"lanes": _lanes(limits), "tasks": 64, "unroll": 16}
 
 
+def _scatter_default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    return {"lanes": _lanes(limits), "tasks": 64}
+
+
 def _rowwise_problem(kernel: Kernel) -> Problem:
     body = kernel.body
     assert isinstance(body, Rowwise)
@@ -47,6 +51,10 @@ LOOPS = Family("loops", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_pro
                geometry, _loops_default)  # fmt: skip
 WINDOW = Family("pool", "codegen/llvm/loops", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, nothing,
                 geometry, _loops_default)  # fmt: skip
+SCAN = Family("scan", "codegen/llvm/scan", (LANES, TASKS, UNROLL), _loops_problem, _plain_objections, nothing,
+              geometry, _loops_default)  # fmt: skip
+SCATTER = Family("scatter", "codegen/llvm/scatter", (LANES, TASKS), _loops_problem, _plain_objections, nothing,
+                 geometry, _scatter_default)  # fmt: skip
 ROWWISE = Family("rowwise", "codegen/llvm/rowwise", (LANES, TASKS, UNROLL, COPIES), _rowwise_problem,
                  _plain_objections, nothing, geometry, _rowwise_default)  # fmt: skip
 
@@ -131,6 +139,8 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (WINDOWS_OF_LOOPS, LOOPS),
     Contraction: (winograd_space.FAMILY, contraction_space.FAMILY),
     Rowwise: (ROWWISE,),
+    Scan: (SCAN,),
+    Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, WINDOW),
     Attention: (WINDOW,),
 }

@@ -27,11 +27,9 @@ from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
-from gpucomp.winograd import ALGORITHMS, floats
+from gpucomp.winograd import ALGORITHMS, floats, linear
 
 UNROLL = 4  # channels written out in the innermost loop
-Matrix = Sequence[Sequence[float]]
-
 POINTERS = 8  # of a row of a tile's pixels: no tile has more
 
 
@@ -280,80 +278,6 @@ class _Emitter:
         printer = self.entry.printer(self.program, bound, self.width, mask)
         for i, store in enumerate(self.stores):
             printer.store(store.target, self.program.results[2 * i], self.program.results[2 * i + 1])
-
-
-def linear(matrix: Matrix, values: Sequence[Value]) -> list[Value]:
-    """``matrix @ values``. Rows that differ only in signs share their sums, and so do columns."""
-    pairs = _paired_columns(matrix)
-    if pairs:
-        return _by_columns(matrix, values, pairs)
-    found: list[Value] = []
-    while len(found) < len(matrix):
-        row = matrix[len(found)]
-        after = matrix[len(found) + 1] if len(found) + 1 < len(matrix) else ()
-        if after and after != row and all(abs(x) == abs(y) for x, y in zip(row, after, strict=True)):
-            even = _dot([x if x == y else 0 for x, y in zip(row, after, strict=True)], values)
-            odd = [x if x != y else 0 for x, y in zip(row, after, strict=True)]
-            scale = _last_nonzero(odd)
-            rest = _dot([x / scale for x in odd], values)
-            found += [_plus(even, rest, scale), _plus(even, rest, -scale)]
-        else:
-            found.append(_dot(row, values))
-    return found
-
-
-def _by_columns(matrix: Matrix, values: Sequence[Value], pairs: Sequence[int]) -> list[Value]:
-    """Sums and differences of the values of paired columns, then each row from those."""
-    sums = {k: values[k] + values[k + 1] for k in pairs}
-    differences = {k: values[k] - values[k + 1] for k in pairs}
-    found = []
-    for row in matrix:
-        factors, terms = [], []
-        for k, value in enumerate(values):
-            if k - 1 in sums:
-                continue
-            factors.append(row[k])
-            if k in sums:
-                value = sums[k] if row[k] == row[k + 1] else differences[k]
-            terms.append(value)
-        found.append(_dot(factors, terms))
-    return found
-
-
-def _paired_columns(matrix: Matrix) -> list[int]:
-    """The first of each two columns that differ only in signs, where most columns are in such pairs."""
-    columns = list(zip(*matrix, strict=True))
-    found: list[int] = []
-    k = 0
-    while k + 1 < len(columns):
-        one, other = columns[k], columns[k + 1]
-        if one != other and all(abs(x) == abs(y) for x, y in zip(one, other, strict=True)):
-            found.append(k)
-            k += 1
-        k += 1
-    return found
-
-
-def _last_nonzero(factors: Sequence[float]) -> float:
-    return next(x for x in reversed(factors) if x)
-
-
-def _plus(value: Value, other: Value, factor: float) -> Value:
-    if factor == 1:
-        return value + other
-    if factor == -1:
-        return value - other
-    return other.muladd(factor, value)
-
-
-def _dot(factors: Sequence[float], values: Sequence[Value]) -> Value:
-    """The sum of products, begun with a factor of 1 where there is one."""
-    terms = sorted(((x, v) for x, v in zip(factors, values, strict=True) if x), key=lambda term: term[0] != 1)
-    (factor, value), *rest = terms
-    total = value if factor == 1 else value * factor
-    for factor, value in rest:
-        total = _plus(total, value, factor)
-    return total
 
 
 def emit_winograd(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:

@@ -68,6 +68,16 @@ def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None)
     return []
 
 
+def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
+    """The shapes of the inputs as the model states them, ``None`` for an open dimension; inputs without one are left out."""
+    proto, _ = read(model)
+    return {
+        info.name: tuple(d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim)
+        for info in proto.graph.input
+        if info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
+    }
+
+
 def read(model: ModelLike) -> tuple[onnx.ModelProto, Path | None]:
     """The parsed model and the folder its external data may lie in (``None``: nowhere)."""
     if isinstance(model, onnx.ModelProto):

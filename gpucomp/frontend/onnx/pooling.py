@@ -80,7 +80,7 @@ def lp_pool(
     *,
     auto_pad: str,
     kernel_shape: tuple[int, ...],
-    p: int,
+    p: float,
     pads: tuple[int, ...] | None = None,
     strides: tuple[int, ...] | None = None,
     ceil_mode: int = 0,
@@ -123,7 +123,7 @@ def global_max_pool(x: Value) -> Value:
 
 
 @translates("GlobalLpPool")
-def global_lp_pool(x: Value, *, p: int) -> Value:
+def global_lp_pool(x: Value, *, p: float) -> Value:
     if p < 1:
         raise ValueError(f"p={p}")
     total = ops.ReduceSum(ops.Pow(ops.Abs(x), like(x, p)), axes=_spatial(x), keepdims=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import axes_of, axis_of, cast, ints, like, reshape, scalar
-from gpucomp.frontend.onnx.translate import Site, translates
-from gpucomp.ir import Value, constant
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.ir import Value
 from gpucomp.ir import types as t
 from gpucomp.ops.compose import top_k as ranked_top_k
 
@@ -133,6 +131,12 @@ def cumulative_sum(x: Value, axis: Value, *, exclusive: int, reverse: int) -> Va
     return ops.CumSum(x, axis=place, exclusive=bool(exclusive), reverse=bool(reverse))
 
 
+@translates("CumProd", since=26)
+def cumulative_product(x: Value, axis: Value, *, exclusive: int, reverse: int) -> Value:
+    place = axis_of(int(scalar(axis, "axis")), len(x.shape))
+    return ops.CumProd(x, axis=place, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
 @translates("TopK")
 def top_k_attribute(x: Value, *, axis: int, k: int) -> tuple[Value, Value]:
     return _top_k(x, k, axis, largest=True)
@@ -214,33 +218,3 @@ def _cofactors(cells: dict[tuple[int, int], Value], rows: list[int], columns: li
         total = term if total is None else (ops.Sub if k % 2 else ops.Add)(total, term)
     assert total is not None
     return total
-
-
-@translates("CumProd", since=26)
-def cumulative_product(x: Value, axis: Value, *, exclusive: int, reverse: int, site: Site) -> Value:
-    """Doubling steps: y[i] *= y[i - 2^k], log2(n) times."""
-    place = axis_of(int(scalar(axis, "axis")), len(x.shape))
-    n, rank = x.shape[place], len(x.shape)
-    if n == 0:
-        return x
-    one = np.ones((), x.type.dtype.numpy)
-
-    def shifted(y: Value, by: int) -> Value:
-        """y moved ``by`` places along the axis (towards its front for ``reverse``), ones moved in."""
-        kept = max(n - by, 0)
-        starts = [0] * rank
-        starts[place] = n - kept if reverse else 0
-        sizes = list(y.shape)
-        sizes[place] = kept
-        rest = ops.Slice(y, starts=tuple(starts), steps=(1,) * rank, sizes=tuple(sizes))
-        filler = [*y.shape]
-        filler[place] = n - kept
-        ones = ops.Expand(constant(one), shape=tuple(filler))
-        return ops.Concat(*((rest, ones) if reverse else (ones, rest)), axis=place)
-
-    y = shifted(x, 1) if exclusive else x
-    step = 1
-    while step < n:
-        y = ops.Mul(y, shifted(y, step))
-        step *= 2
-    return y

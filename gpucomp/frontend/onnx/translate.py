@@ -19,11 +19,22 @@ from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 1
+NEVER = 1 << 31  # an opset that will not come
 DEFAULT_DOMAIN = ""
 Translator = Callable[..., Any]
 
-_TRANSLATORS: dict[tuple[str, str], list[tuple[int, Translator, bool]]] = {}
+_TRANSLATORS: dict[tuple[str, str], list[Registered]] = {}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A translator for opsets from ``since`` to before ``until``, and whether it takes a ``site``."""
+
+    since: int
+    until: int
+    function: Translator
+    takes_site: bool
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,11 @@ class Site:
 
 
 def translates(
-    op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN
+    op_type: str, since: int = OLDEST_OPSET, domain: str = DEFAULT_DOMAIN, until: int = NEVER
 ) -> Callable[[Translator], Translator]:
     """Decorator: the translator of ``op_type`` from opset ``since`` on, until a newer registration takes over.
+
+    One that ends itself, before opset ``until``, goes before one that does not.
 
     A translator gets the inputs as positional ``Value``s (``None`` for an absent optional one) and the attributes as
     keywords, with the schema's defaults filled in; one with a ``site`` parameter also gets its ``Site``. It returns the
@@ -61,10 +74,10 @@ def translates(
 
     def register(function: Translator) -> Translator:
         versions = _TRANSLATORS.setdefault((domain, op_type), [])
-        if any(version == since for version, _, _ in versions):
+        if any((v.since, v.until) == (since, until) for v in versions):
             raise ValueError(f"{op_type} since {since} is translated twice")
-        versions.append((since, function, "site" in inspect.signature(function).parameters))
-        versions.sort(key=lambda entry: entry[0])
+        versions.append(Registered(since, until, function, "site" in inspect.signature(function).parameters))
+        versions.sort(key=lambda v: (v.since, -v.until))
         return function
 
     return register
@@ -72,8 +85,8 @@ def translates(
 
 def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, bool] | None:
     """The newest translator for ``opset`` and whether it takes a ``site``."""
-    fitting = [entry for entry in _TRANSLATORS.get((domain, op_type), []) if entry[0] <= opset]
-    return fitting[-1][1:] if fitting else None
+    fitting = [v for v in _TRANSLATORS.get((domain, op_type), []) if v.since <= opset < v.until]
+    return (fitting[-1].function, fitting[-1].takes_site) if fitting else None
 
 
 @cache
@@ -216,6 +229,7 @@ def checked_attributes(
                 code="GPC3014",
             )
         result[name] = attribute_value(attribute, files, str(site))
+    result.pop("consumed_inputs", None)  # of opsets before 6: what the node may overwrite
     for name in signature.required:
         if name not in seen:
             raise ModelError(f"{site}: attribute {name!r} is required", code="GPC3014")

@@ -30,6 +30,20 @@ extern "C" __global__ void __launch_bounds__(64) k_ring(const __grid_constant__ 
   if (threadIdx.x == 0) gc_mbarrier_invalidate(full);
 }
 
+// The last two of three warps exchange what they read; the first exits at once.
+extern "C" __global__ void __launch_bounds__(96) k_named_barrier(const float* x, float* y) {
+  float* const shared = reinterpret_cast<float*>(gc_swizzled_shared());
+  if (threadIdx.x < 32) return;
+  const int i = threadIdx.x - 32;
+  shared[i] = x[i];
+  gc_named_barrier(3, 64);
+  y[i] = shared[63 - i];
+  gc_named_barrier(3, 64);
+  shared[i] = 2.0f * x[i];
+  gc_named_barrier(3, 64);
+  y[64 + i] = shared[63 - i];
+}
+
 // One box each of three and four dimensions, and of a convolution's pixels, as they lie in shared memory.
 extern "C" __global__ void __launch_bounds__(32) k_boxes(const __grid_constant__ gc_tensor_map three,
                                                          const __grid_constant__ gc_tensor_map four,
@@ -58,6 +72,19 @@ extern "C" __global__ void __launch_bounds__(32) k_store(const float* x, const _
   gc_syncwarp();
   if (threadIdx.x == 0) {
     gc_tma_store_2d(&map, tile, 0, 0);
+    gc_tma_store_commit();
+    gc_tma_store_wait<0>();
+  }
+}
+
+// y = 3 x by a tile of 2 x 4 x 32 floats, out by TMA.
+extern "C" __global__ void __launch_bounds__(32) k_store_3d(const float* x, const __grid_constant__ gc_tensor_map map) {
+  float* const tile = reinterpret_cast<float*>(gc_swizzled_shared());
+  for (int i = threadIdx.x; i < 256; i += 32) tile[i] = 3.0f * x[i];
+  gc_fence_proxy_async();
+  gc_syncwarp();
+  if (threadIdx.x == 0) {
+    gc_tma_store_3d(&map, tile, 0, 2, 1);
     gc_tma_store_commit();
     gc_tma_store_wait<0>();
   }
@@ -97,4 +124,54 @@ extern "C" __global__ void __launch_bounds__(32) k_stmatrix(const unsigned* frag
   gc_stmatrix_x4(tile + lane % 8 * 16 + lane / 8 * 4, mine[0], mine[1], mine[2], mine[3]);
   gc_syncwarp();
   for (int i = lane; i < 128; i += 32) y[i] = tile[i];
+}
+
+// Both blocks of a cluster double the same tiles of 8 x 32 floats: each loads half of every tile for both.
+extern "C" __global__ void __launch_bounds__(64) __cluster_dims__(2, 1, 1) k_multicast(
+    const __grid_constant__ gc_tensor_map map, float* y, int steps) {
+  float* const tile = reinterpret_cast<float*>(gc_swizzled_shared());
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(gc_swizzled_shared() + 1024);
+  unsigned long long* const empty = full + 1;
+  const int rank = (int)gc_cluster_rank(), lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    gc_mbarrier_init(full, 1);
+    gc_mbarrier_init(empty, 2);
+    gc_fence_barrier_init();
+  }
+  gc_cluster_sync();
+  if (threadIdx.x >= 32) {
+    for (int step = 0; lane == 0 && step < steps; ++step) {
+      gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);
+      gc_mbarrier_arrive_expect_tx(full, 1024);
+      gc_tma_load_2d_multicast(tile + rank * 128, &map, full, 0, step * 8 + rank * 4, 3);
+    }
+    return;
+  }
+  for (int step = 0; step < steps; ++step) {
+    gc_mbarrier_wait(full, step & 1);
+    for (int i = lane; i < 256; i += 32) y[(step * 2 + rank) * 256 + i] = 2.0f * tile[i];
+    gc_syncwarp();
+    for (int other = 0; lane == 0 && step + 1 < steps && other < 2; ++other) gc_mbarrier_arrive_cluster(empty, other);
+  }
+}
+
+// A box of three dimensions from the first block of a cluster, pixels from the second, each for both.
+extern "C" __global__ void __launch_bounds__(32) __cluster_dims__(2, 1, 1) k_multicast_boxes(
+    const __grid_constant__ gc_tensor_map three, const __grid_constant__ gc_tensor_map pixels, const int* at,
+    unsigned char* y, int bytes) {
+  unsigned long long* const full = reinterpret_cast<unsigned long long*>(gc_swizzled_shared() + 2 * bytes);
+  const int rank = (int)gc_cluster_rank();
+  if (threadIdx.x == 0) {
+    gc_mbarrier_init(full, 1);
+    gc_fence_barrier_init();
+    gc_mbarrier_arrive_expect_tx(full, 2 * bytes);
+  }
+  gc_cluster_sync();
+  if (threadIdx.x == 0 && rank == 0)
+    gc_tma_load_3d_multicast(gc_swizzled_shared(), &three, full, at[0], at[1], at[2], 3);
+  if (threadIdx.x == 0 && rank == 1)
+    gc_tma_load_im2col_4d_multicast(gc_swizzled_shared() + bytes, &pixels, full, at[0], at[4], at[5], at[3],
+                                    (unsigned short)at[6], (unsigned short)at[7], 3);
+  gc_mbarrier_wait(full, 0);
+  for (int i = threadIdx.x; i < 2 * bytes; i += 32) y[rank * 2 * bytes + i] = gc_swizzled_shared()[i];
 }

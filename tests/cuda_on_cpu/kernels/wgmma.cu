@@ -1,7 +1,7 @@
 // wgmma and setmaxnreg: sm_90a alone
 
 // y[64, 32] = a[64, depth] b[32, depth]^T of f16 by two warpgroups, the second of which loads, 64 deep a stage.
-extern "C" __global__ void __launch_bounds__(256) k_wgmma_f16(const __grid_constant__ gc_tensor_map a,
+extern "C" __global__ void __launch_bounds__(256, 2) k_wgmma_f16(const __grid_constant__ gc_tensor_map a,
                                                               const __grid_constant__ gc_tensor_map b, float* y,
                                                               int depth) {
   unsigned char* const tiles = gc_swizzled_shared();

@@ -1,0 +1,91 @@
+"""The parameters of the scatter family: ScatterElements, ScatterND, and what else stores at places that are data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.scatter import lines_side_by_side, slice_width
+from gpucomp.kernel import Kernel, Scatter
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+
+PARAMS = (
+    Param("line_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "lines, or vectors of lines, of a work-group"),
+    Param("part_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "parts of a line's places in a work-group"),
+    Param("parts", (1, 4, 16, 64, 256, 1024, 4096), "work-groups that share a line's places"),
+    Param("vector", (1, 2, 4, 8), "neighbouring lines that a work-item changes at once"),
+)
+MAX_GROUPS = (1 << 31) - 1
+MAX_PARTS = 65535  # work-groups of a launch's second axis
+READERS = 16  # work-items that may look at an update of a line whatever the number of its places
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """``side_by_side``: whether neighbouring lines, not neighbouring places, are neighbours in memory.
+
+    widest           lines that a work-item may change at once
+    """
+    body = kernel.body
+    assert isinstance(body, Scatter)
+    return {
+        "lines": math.prod(v.extent for v in body.lines),
+        "places": math.prod(v.extent for v in body.places),
+        "updates": math.prod(v.extent for v in body.updates),
+        "side_by_side": int(lines_side_by_side(kernel)),
+        "widest": slice_width(kernel),
+    }
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """``part``: places that a work-item owns."""
+    return {
+        "threads": s.line_items * s.part_items,
+        "line_groups": p.lines // s.vector,
+        "part": -(-p.places // (s.parts * s.part_items)),
+    }
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    threads = s.line_items * s.part_items
+    if threads > limits.threads:
+        yield f"{threads} work-items per work-group, the device allows {limits.threads}"
+    if s.vector > p.widest or p.lines % s.vector:
+        yield f"{p.widest} lines can be changed at once, not {s.vector}"
+    if s.parts > MAX_PARTS:
+        yield f"{s.parts} parts, a launch has {MAX_PARTS} rows of work-groups"
+    if -(-p.lines // (s.vector * s.line_items)) > MAX_GROUPS:
+        yield f"more than {MAX_GROUPS} work-groups"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    used = -(-p.places // (d.part * s.part_items))  # the last parts may be empty
+    return Geometry((-(-d.line_groups // s.line_items), used, 1), (d.threads, 1, 1))
+
+
+def most_parts(p: SimpleNamespace) -> int:
+    """Parts of a line for which looking at every update in each costs no more than the copy, or ``READERS`` looks.
+
+    So the work of all work-items together is at most ``2 * places + READERS * updates`` a line.
+    """
+    return max(1, min(p.places, max(READERS, p.places // max(1, p.updates))))
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """Work-items for a few waves where ``most_parts`` allows them; neighbours in memory are neighbours in the group."""
+    groups = p.lines // p.widest
+    threads = max(t for t in (1, 32, 64, 128, 256) if t <= limits.threads) if limits.warp > 1 else 16
+    budget = most_parts(p)
+    wanted = min(budget, -(-limits.units * (2048 if limits.warp > 1 else 16) // groups))
+    lines = 1
+    while lines < threads and lines < (groups if p.side_by_side or wanted < threads else 1):
+        lines *= 2
+    part_items = 1
+    while 2 * part_items * lines <= threads and 2 * part_items <= wanted:
+        part_items *= 2
+    parts = max(n for n in PARAMS[2].choices if n == 1 or n * part_items <= wanted)
+    return {"line_items": lines, "part_items": part_items, "parts": parts, "vector": p.widest}
+
+
+FAMILY = Family("scatter", "scatter/kernel.j2", PARAMS, problem, objections, derive, geometry, default)

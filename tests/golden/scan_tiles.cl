@@ -1,0 +1,62 @@
+// running sum
+// problem   rows=5 cols=37 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 exclusive=0 reverse=0
+// schedule  lanes=64 rows_per_group=1 vector=1 accesses=2
+// template  scan/kernel.j2
+
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
+    __global const float* restrict x0,
+    __global const float* restrict x1,
+    __global float* restrict x2) {
+  __local float totals[64];
+  const int id = (int)get_local_id(0);
+  const int lane_id = id;
+  const int row = (int)get_group_id(0);
+  const int r0 = row * 37;
+  float carry = 0.0f;
+  for (int tile = 0; tile < 1; ++tile) {
+    const int first = tile * 128 + lane_id * 2;
+    float kept[2];
+    #pragma unroll
+    for (int access = 0; access < 2; ++access) {
+      const int place = first + access;
+      if (place < 37) {
+        const int col = place;
+        const float e1 = x0[r0 + col];
+        kept[access] = e1;
+      } else {
+        for (int lane = 0; lane < 1; ++lane) kept[access * 1 + lane] = 0.0f;
+      }
+    }
+    #pragma unroll
+    for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
+    float total = kept[1];
+    const int slot = lane_id;
+    totals[slot] = total;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int reach = 1; reach < 64; reach *= 2) {
+      float other = 0.0f;
+      if (lane_id >= reach) other = totals[slot - reach];
+      barrier(CLK_LOCAL_MEM_FENCE);
+      total = other + total;
+      totals[slot] = total;
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    float before = 0.0f;
+    if (lane_id > 0) before = totals[slot - 1];
+    const float prefix = carry + before;
+    #pragma unroll
+    for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
+    #pragma unroll
+    for (int access = 0; access < 2; ++access) {
+      const int place = first + access;
+      if (place < 37) {
+        const int col = place;
+        const int o0 = r0 + col;
+        const float o1 = kept[access] * 2.0f;
+        const float o2 = x1[o0];
+        const float o3 = o1 + o2;
+        x2[o0] = o3;
+      }
+    }
+  }
+}

@@ -1,0 +1,53 @@
+// scatter add
+// problem   lines=24 places=13 updates=31 side_by_side=1 widest=4
+// schedule  line_items=8 part_items=4 parts=1 vector=4
+// template  scatter/kernel.j2
+
+__kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
+    __global const float* restrict x0,
+    __global const long* restrict x1,
+    __global const float* restrict x2,
+    __global float* restrict x3) {
+  const int id = (int)get_local_id(0);
+  const int first_line = (int)get_group_id(0) * 8;
+  const int first_place = (int)get_group_id(1) * 16;
+  const int begin = first_place + id / 8 * 4;
+  const int end = begin + 4 < 13 ? begin + 4 : 13;
+  const int line = first_line + id % 8;
+  if (line >= 6) return;
+  if (x3 != x0) {
+    #pragma unroll 4
+    for (int place = begin; place < end; place += 1) {
+      float cv0[4];
+      vstore4(vload4(0, x0 + place * 24 + line * 4), 0, cv0);
+      float cw0[4];
+      #pragma unroll
+      for (int lane = 0; lane < 4; ++lane) {
+        cw0[lane] = cv0[lane];
+      }
+      vstore4(vload4(0, cw0), 0, x3 + place * 24 + line * 4);
+    }
+  }
+  #pragma unroll 8
+  for (int number = 0; number < 31; ++number) {
+    const long f0 = x1[number];
+    const long f3 = f0 < 0 ? (long)((ulong)f0 + (ulong)13) : f0;
+    if (0 <= f3 && f3 < 13 && (long)begin <= f3 && f3 < (long)end) {
+      const int target = (int)(f3);
+      {
+        const int at = target * 24 + line * 4;
+        float old[4];
+        vstore4(vload4(0, x3 + at), 0, old);
+        const int u2 = number * 24 + line * 4;
+        float uv0[4];
+        vstore4(vload4(0, x2 + u2), 0, uv0);
+        #pragma unroll
+        for (int lane = 0; lane < 4; ++lane) {
+          const float u3 = old[lane] + uv0[lane];
+          old[lane] = u3;
+        }
+        vstore4(vload4(0, old), 0, x3 + at);
+      }
+    }
+  }
+}

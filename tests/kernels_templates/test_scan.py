@@ -1,0 +1,205 @@
+"""The scan family: who shares a row, how tiles follow each other, in which order; and the mistakes its tests have to see."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.harness import RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import random_inputs, scan
+from native import Library
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import BF16, F16, F64, I8, I32, I64, U8, U64
+from gpucomp.kernels_templates.scan.space import depth
+from gpucomp.targets import cuda, sass
+
+FAMILY = FAMILIES["scan"]
+TARGET = cuda.manifest("sm_80")
+BASE = {"lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2}
+BOTH = {"exclusive": True, "reverse": True}
+
+# kernel, schedule: what the template can do, with tails of rows and of tiles
+FEATURES = {
+    "tiles with a tail": (scan("sum", 5, 37), BASE),
+    "tiles from the end": (scan("sum", 5, 37, **BOTH), BASE),
+    "one tile": (scan("sum", 3, 11, exclusive=True), BASE | {"accesses": 4}),
+    "vectors": (scan("sum", 7, 68), BASE | {"vector": 4}),
+    "vectors from the end": (scan("sum", 7, 68, **BOTH), BASE | {"vector": 4}),
+    "a warp": (scan("sum", 3, 131, reverse=True), BASE | {"lanes": 32, "accesses": 1}),
+    "warps, tiles": (scan("sum", 3, 397), BASE | {"lanes": 64, "rows_per_group": 2}),
+    "warps, one tile": (scan("sum", 3, 397, exclusive=True), BASE | {"lanes": 256, "rows_per_group": 1}),
+    "warps, vectors": (scan("sum", 2, 772, reverse=True), BASE | {"lanes": 64, "rows_per_group": 1, "vector": 4}),
+    "a work-group that is no whole warp": (scan("sum", 3, 37, **BOTH), BASE | {"rows_per_group": 1}),
+    "rows side by side": (scan("sum", 37, 29, rows_inside=True), BASE | {"lanes": 1, "rows_per_group": 32}),
+    "lanes over rows side by side": (scan("sum", 9, 53, rows_inside=True, **BOTH), BASE),
+    "a work-item a row": (scan("sum", 41, 9, exclusive=True), BASE | {"lanes": 1, "rows_per_group": 32}),
+    "one row": (scan("sum", 1, 523), BASE | {"lanes": 32, "rows_per_group": 1}),
+    "two columns": (scan("sum", 5, 2, exclusive=True), BASE),
+    "f16": (scan("sum", 3, 88, dtype=F16), BASE | {"vector": 8}),
+    "bf16": (scan("sum", 3, 35, dtype=BF16, reverse=True), BASE),
+    "f64": (scan("prod", 3, 35, dtype=F64), BASE | {"lanes": 64, "rows_per_group": 1, "accesses": 1}),
+    "u8": (scan("max", 9, 29, dtype=U8), BASE),
+    "i8 wraps": (scan("sum", 9, 61, dtype=I8), BASE),
+    "i32": (scan("min", 5, 67, dtype=I32, **BOTH), BASE),
+    "i64": (scan("sum", 5, 129, dtype=I64), BASE | {"lanes": 64, "rows_per_group": 1}),
+    "u64 has no shuffle": (scan("sum", 5, 29, dtype=U64), BASE),
+}
+
+
+def problem(kernel):
+    return SimpleNamespace(**FAMILY.problem(kernel))
+
+
+def assert_right(kernel, outputs):
+    wanted = expected(kernel, random_inputs(kernel))
+    for actual, right in zip(outputs, wanted, strict=True):
+        assert_matches(actual, right, terms=kernel.body.axis.extent)
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {n: render(k, s, TARGET, f"f{i}") for i, (n, (k, s)) in enumerate(FEATURES.items())}
+    made = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(FEATURES, zip(sources.values(), made, strict=True), strict=True))
+
+
+def launched(kernel, source, built, order="forward"):
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    built.run(source.geometry.groups, source.geometry.items, [*random_inputs(kernel), *outputs], order=order, seed=3)
+    return outputs
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
+    kernel, _ = FEATURES[name]
+
+    results = [launched(kernel, *built[name], order) for order in ("forward", "reversed", "shuffled")]
+
+    assert_right(kernel, results[0])
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_opencl_text_gives_numpy_s_answer(name):
+    kernel, schedule = FEATURES[name]
+    schedule = schedule | {"rows_per_group": max(schedule["rows_per_group"], 32 // schedule["lanes"])}
+
+    source = render(kernel, schedule, opencl_device.target().with_limits(warp=32), "k0")
+
+    assert_right(kernel, opencl_device.run(kernel, source, random_inputs(kernel)))
+
+
+LONG_ROWS = {
+    "columns in blocks": scan("sum", 1500, 3, rows_inside=True),
+    "columns in tasks": scan("sum", 4100, 37, rows_inside=True, reverse=True),
+    "few columns": scan("sum", 3, 129, rows_inside=True, exclusive=True),
+}
+
+
+@pytest.fixture(scope="module")
+def library():
+    kernels = {name: kernel for name, (kernel, _) in FEATURES.items()} | LONG_ROWS
+    named = {f"k{i}": kernel for i, kernel in enumerate(kernels.values())}
+    return dict(zip(kernels, named, strict=True)), Library(named)
+
+
+@pytest.mark.parametrize("name", [*FEATURES, *LONG_ROWS])
+def test_the_processor_gives_numpy_s_answer(name, library):
+    names, compiled = library
+    kernel = compiled.kernels[names[name]]
+
+    assert_right(kernel, compiled.run(names[name], random_inputs(kernel)))
+
+
+def test_a_sum_is_as_near_as_its_schedule_says():
+    """Numbers of one sign, where errors of adding one by one would pile up."""
+    kernel, schedule = scan("sum", 1, 4096), BASE | {"lanes": 64, "rows_per_group": 1, "vector": 4}
+    x = (1 + np.random.default_rng(0).random((1, 4096))).astype(np.float32)
+    source = render(kernel, schedule, TARGET, "k0")
+    (compiled,) = compile_many([(source.text, "k0")])
+    found = np.zeros_like(x)
+
+    compiled.run(source.geometry.groups, source.geometry.items, [x, np.zeros_like(x), found])
+
+    bound = depth(SimpleNamespace(**schedule), problem(kernel))
+    exact = np.cumsum(x.astype(np.float64), axis=1)
+    assert bound < 40
+    assert (np.abs(found / 2 - exact) <= bound * 2.0**-24 * exact).all()
+
+
+BARRIER = "__syncthreads();"
+WARPS = (scan("sum", 2, 300), BASE | {"lanes": 64, "rows_per_group": 1})
+APART = (scan("sum", 5, 37, rows_inside=True), BASE)
+
+
+@pytest.fixture(scope="module")
+def watched():
+    """Texts with all their barriers, and with one less, under ThreadSanitizer."""
+    sources = {"warps": render(*WARPS, TARGET, "r0"), "apart": render(*APART, TARGET, "r1")}
+    texts = {}
+    for name, source in sources.items():
+        parts = source.text.split(BARRIER)
+        texts[name, None] = source
+        for n in range(len(parts) - 1):
+            texts[name, n] = BARRIER.join([*parts[:n], parts[n] + parts[n + 1], *parts[n + 2 :]])
+    pairs = [(getattr(t, "text", t), sources[name].name) for (name, _), t in texts.items()]
+    made = compile_many(pairs, sanitizer="thread")
+    return {key: (sources[key[0]], found) for key, found in zip(texts, made, strict=True)}
+
+
+@pytest.mark.parametrize(("name", "kernel"), [("warps", WARPS[0]), ("apart", APART[0])])
+def test_there_is_no_race_and_every_barrier_is_needed(name, kernel, watched):
+    launched(kernel, *watched[name, None])
+
+    barriers = [n for who, n in watched if who == name and n is not None]
+    assert len(barriers) == {"warps": 2, "apart": 4}[name]
+    for n in barriers:
+        with pytest.raises(RaceError):
+            launched(kernel, *watched[name, n])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"vector": 2}, "vectors of 2 do not divide the 37 columns"),
+        ({"vector": 8, "accesses": 8}, "64 elements of a tile per work-item, 32 can be held"),
+        ({"lanes": 1024}, "4096 work-items per work-group"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(change, reason):
+    sizes = FAMILY.problem(scan("sum", 11, 37))
+
+    assert FAMILY.reasons(BASE, sizes, TARGET.limits) == []
+    assert any(reason in r for r in FAMILY.reasons(BASE | change, sizes, TARGET.limits))
+
+
+def test_rows_side_by_side_are_read_by_whole_sectors_and_long_rows_are_shared():
+    columns = FAMILY.default(problem(scan("sum", 4096, 128, rows_inside=True)), TARGET.limits)
+    rows = FAMILY.default(problem(scan("sum", 64, 8192)), TARGET.limits)
+
+    assert columns["rows_per_group"] >= 8
+    assert -(-4096 // columns["rows_per_group"]) >= TARGET.limits.units
+    assert rows["lanes"] >= 128
+    assert rows["vector"] == 4
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_120"])
+def test_defaults_read_sixteen_bytes_and_spill_nothing(arch):
+    target = cuda.manifest(arch)
+    for kernel in (scan("sum", 64, 8192), scan("sum", 12, 1024, **BOTH)):
+        source = render(kernel, FAMILY.default(problem(kernel), target.limits), target, "k0")
+
+        cubin, log = cuda.compile_source(source, target)
+
+        used = cuda.resources(log)["k0"]
+        assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+        found = sass.instructions(cubin)
+        assert found is None or sass.wide_share(found) == 1.0

@@ -1,0 +1,236 @@
+"""The scatter family: equal places in the order of their updates, nothing outside, whoever shares the work.
+
+Sums are compared bit by bit: the order is that of the updates in every schedule, on every back end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.harness import RaceError, compile_many
+from kernel_oracle import UNWRITTEN, expected
+from kernels import scatter
+from native import Library
+from tolerance import assert_identical
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.codegen.scatter import copied_in_place
+from gpucomp.ir.types import BF16, BOOL, F16, F64, I8, I32, U8, U32
+from gpucomp.kernels_templates.scatter.space import READERS, most_parts
+from gpucomp.targets import cuda, sass
+
+FAMILY = FAMILIES["scatter"]
+TARGET = cuda.manifest("sm_80")
+BASE = {"line_items": 4, "part_items": 8, "parts": 1, "vector": 1}
+WIDE = {"line_items": 32, "part_items": 1, "parts": 4, "vector": 4}
+
+# kernel, schedule: every reduction, lines beside each other and apart, more updates than places and fewer
+FEATURES = {
+    "replaced": (scatter((17, 5), (29, 3), axis=0), BASE),
+    "added": (scatter((17, 5), (29, 3), "add", axis=0), BASE),
+    "added along rows": (scatter((5, 37), (3, 61), "add", axis=1), BASE),
+    "added along rows by parts": (scatter((5, 37), (3, 61), "add", axis=1), BASE | {"parts": 4}),
+    "an axis inside": (scatter((3, 11, 7), (2, 13, 5), "mul", axis=1), BASE),
+    "slices": (scatter((13, 24), (31, 1), "add"), WIDE),
+    "slices replaced": (scatter((13, 24), (31, 1)), WIDE | {"parts": 1}),
+    "slices of f16": (scatter((7, 40), (5, 1), "max", dtype=F16), WIDE | {"vector": 8}),
+    "slices of bf16": (scatter((7, 40), (5, 1), dtype=BF16), WIDE | {"vector": 8}),
+    "slices of odd length": (scatter((7, 11), (5, 3, 1), "min"), WIDE | {"vector": 1}),
+    "single elements": (scatter((5, 7), (23, 2), "add"), BASE | {"line_items": 1, "part_items": 32}),
+    "a vector of one line": (scatter((211,), (67, 1), "add"), BASE | {"line_items": 1, "part_items": 32, "parts": 4}),
+    "more parts than places": (scatter((3,), (19, 1), "add"), BASE | {"line_items": 1, "part_items": 32, "parts": 4}),
+    "one axis of one": (scatter((5, 1, 3), (7, 2), "add"), BASE),
+    "i8 wraps": (scatter((5, 3), (40, 3), "mul", axis=0, dtype=I8), BASE),
+    "i32 indices": (scatter((9, 3), (4, 2), "add", axis=0, dtype=I32, index_dtype=I32), BASE),
+    "u32": (scatter((9, 3), (4, 1), "min", dtype=U32, index_dtype=U8), BASE),
+    "f64": (scatter((9, 3), (14, 1), "mul", dtype=F64), BASE),
+    "bool": (scatter((5, 3), (2, 3), axis=0, dtype=BOOL), BASE),
+}  # fmt: skip
+
+
+def problem(kernel):
+    return SimpleNamespace(**FAMILY.problem(kernel))
+
+
+def inputs_of(kernel):
+    """Places that repeat, count from the end, and lie outside on both sides."""
+    rng = np.random.default_rng(0)
+    extent = max(v.extent for v in kernel.body.places)
+    arrays = []
+    for number, t in enumerate(kernel.params[: kernel.inputs]):
+        if number == 1:
+            low = 0 if t.dtype.kind == "u" else -extent - 3
+            arrays.append(rng.integers(low, extent + 3, t.shape).astype(t.dtype.numpy))
+        elif t.dtype.is_float:
+            arrays.append(rng.standard_normal(t.shape).astype(t.dtype.numpy))
+        else:
+            arrays.append(rng.integers(0, 2 if t.dtype is BOOL else 10, t.shape).astype(t.dtype.numpy))
+    return arrays
+
+
+def launched(kernel, source, built, order="forward", inputs=None):
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    args = [*(inputs_of(kernel) if inputs is None else inputs), *outputs]
+    built.run(source.geometry.groups, source.geometry.items, args, order=order, seed=3)
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {n: render(k, s, TARGET, f"f{i}") for i, (n, (k, s)) in enumerate(FEATURES.items())}
+    made = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(FEATURES, zip(sources.values(), made, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_cuda_text_gives_the_bits_of_one_update_after_another(name, built):
+    kernel, _ = FEATURES[name]
+    (wanted,) = expected(kernel, inputs_of(kernel))
+
+    for order in ("forward", "reversed", "shuffled"):
+        assert_identical(launched(kernel, *built[name], order)[0], wanted)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_opencl_text_gives_the_bits_of_one_update_after_another(name):
+    kernel, schedule = FEATURES[name]
+
+    source = render(kernel, schedule, opencl_device.target().with_limits(warp=32), "k0")
+
+    inputs = inputs_of(kernel)
+    assert_identical(opencl_device.run(kernel, source, inputs)[0], expected(kernel, inputs)[0])
+
+
+LARGE = {
+    "slices in tasks": scatter((301, 520), (97, 1), "add"),
+    "places in parts": scatter((2, 500_009), (2, 53), "add", axis=1),
+    "columns in tasks": scatter((211, 320), (150, 320), "max", axis=0),
+}
+
+
+@pytest.fixture(scope="module")
+def library():
+    kernels = {name: kernel for name, (kernel, _) in FEATURES.items()} | LARGE
+    named = {f"k{i}": kernel for i, kernel in enumerate(kernels.values())}
+    return dict(zip(kernels, named, strict=True)), Library(named)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_the_processor_gives_the_bits_of_one_update_after_another(name, library):
+    names, compiled = library
+    kernel = compiled.kernels[names[name]]
+    inputs = inputs_of(kernel)
+
+    assert_identical(compiled.run(names[name], inputs)[0], expected(kernel, inputs)[0])
+
+
+UFUNCS = {"add": np.add, "max": np.maximum}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_processor_s_tasks_together_do_every_update_once(name, library):
+    names, compiled = library
+    kernel = compiled.kernels[names[name]]
+    data, indices, updates = inputs_of(kernel)
+    rows = indices.shape[-1] == 1
+    places = data.shape[0] if name != "places in parts" else data.shape[1]
+    at = np.where(indices < 0, indices + places, indices)
+    inside = (at >= 0) & (at < places)
+    wanted = data.copy()
+    ufunc = UFUNCS[kernel.label.split()[-1]]
+    if rows:
+        ufunc.at(wanted, at[inside], updates[inside[:, 0]])
+    else:
+        grid = [*np.indices(indices.shape)]
+        grid[0 if name == "columns in tasks" else 1] = at
+        ufunc.at(wanted, tuple(g[inside] for g in grid), updates[inside])
+
+    assert compiled.sources[names[name]].geometry.groups[0] > 1
+    assert_identical(compiled.run(names[name], [data, indices, updates])[0], wanted)
+
+
+@pytest.mark.parametrize("name", ["added", "slices", "added along rows"])
+def test_a_result_on_data_s_own_memory_is_changed_there(name, built, library):
+    kernel, _ = FEATURES[name]
+    source, compiled = built[name]
+    data, indices, updates = inputs_of(kernel)
+    (wanted,) = expected(kernel, [data, indices, updates])
+
+    compiled.run(source.geometry.groups, source.geometry.items, [data, indices, updates, data])
+
+    assert_identical(data, wanted)
+    assert "if (x3 != x0)" in source.text
+
+
+def test_data_that_is_computed_or_read_by_updates_is_never_taken_for_the_result():
+    kernel = scatter((5, 3), (4, 3), "add", axis=0)
+    body = kernel.body
+    computed = replace(kernel, body=replace(body, initial=body.initial * 2.0))
+    read = replace(kernel, body=replace(body, after=body.after + body.initial * 0.0))
+
+    assert copied_in_place(kernel) == 0
+    assert copied_in_place(computed) is None
+    assert copied_in_place(read) is None
+    assert "!= x0" not in render(computed, BASE, TARGET, "k0").text
+
+
+BARRIER = "__syncthreads();"
+
+
+def test_the_barrier_between_copy_and_updates_is_needed():
+    kernel, schedule = FEATURES["added along rows"]
+    source = render(kernel, schedule, TARGET, "r0")
+    assert source.text.count(BARRIER) == 1
+    texts = [(source.text, "r0"), (source.text.replace(BARRIER, ""), "r0")]
+    good, bad = compile_many(texts, sanitizer="thread")
+
+    launched(kernel, source, good)
+    with pytest.raises(RaceError):
+        launched(kernel, source, bad)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most"),
+    [((1, 1000, 10), 100), ((1, 1000, 100_000), READERS), ((3, 7, 100_000), 7), ((1, 1, 1), 1), ((1, 10**9, 1), 10**9)],
+)
+def test_work_is_linear_in_places_and_updates(sizes, most):
+    lines, places, updates = sizes
+    p = SimpleNamespace(lines=lines, places=places, updates=updates, side_by_side=0, widest=1)
+
+    assert most_parts(p) == most
+    for limits in (TARGET.limits, opencl_device.target().limits):
+        schedule = SimpleNamespace(**FAMILY.default(p, limits))
+        looks = updates * schedule.parts * schedule.part_items
+        assert looks <= max(places, READERS * updates)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"vector": 2}, "1 lines can be changed at once, not 2"), ({"part_items": 256}, "1024 work-items per work-group")],
+)
+def test_what_cannot_run_is_refused_with_the_reason(change, reason):
+    sizes, limits = FAMILY.problem(FEATURES["added"][0]), TARGET.with_limits(threads=512).limits
+
+    assert FAMILY.reasons(BASE, sizes, limits) == []
+    assert any(reason in r for r in FAMILY.reasons(BASE | change, sizes, limits))
+
+
+def test_slices_are_read_and_written_by_sixteen_bytes_and_nothing_spills():
+    kernel = scatter((512, 768), (64, 1), "add")
+    source = render(kernel, FAMILY.default(problem(kernel), TARGET.limits), TARGET, "k0")
+
+    cubin, log = cuda.compile_source(source, TARGET)
+
+    used = cuda.resources(log)["k0"]
+    assert math.prod(source.geometry.groups) >= 16
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+    found = sass.instructions(cubin)
+    if found is not None:  # indices are the other loads
+        assert sum(n for name, n in found.items() if name.startswith("STG") and ".128" not in name) == 0
+        assert sass.wide_share(found) > 0.4

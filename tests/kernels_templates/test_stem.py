@@ -1,0 +1,347 @@
+"""Convolutions of few channels: numpy's answer in every thread order, edges, odd sizes, seeded mistakes, refusals."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import nvrtc
+import opencl_device
+import pytest
+from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from cuda_on_cpu.kernel_files import broken
+from kernel_oracle import UNWRITTEN, expected
+from kernels import into_part, matmul, random_inputs, stem
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import BF16, F16, F32, U8
+from gpucomp.kernels_templates.contraction import stem_mma, stem_simt
+from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import cuda, opencl
+
+MMA, SIMT = FAMILIES["contraction/stem_mma"], FAMILIES["contraction/stem_simt"]
+SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")
+SMALL = {"tile_y": 2, "tile_x": 8, "warp_n": 8, "warps_m": 1, "warps_n": 1}
+
+
+shared_of = {"contraction/stem_mma": stem_mma.shared_bytes, "contraction/stem_simt": stem_simt.shared_bytes}
+
+
+def scaled(kernel):
+    """The image doubled on its way."""
+    return replace(kernel, body=replace(kernel.body, a=kernel.body.a * 2.0))
+
+
+def tile(**changes):
+    return SMALL | changes
+
+
+# what the engine can do: derived sizes that prove it, kernel, schedule, target
+MMA_CASES = {
+    "7 x 7 by 2": ({"group": 4, "shift": 1, "depth": 4, "pairs": 2},
+                   stem((1, 19, 20, 3), 20, (7, 7), stride=2, pad=3, dtype=F16), tile(warps_m=1, warp_n=16), SM_80),
+    "3 x 3 by 2, odd width": ({"group": 1, "pairs": 1},
+                              stem((2, 9, 13, 3), 17, (3, 3), stride=2, pad=1, dtype=F16), tile(tile_y=4, warps_m=2), SM_80),
+    "3 x 3 by 1": ({"depth": 8, "pairs": 2}, stem((1, 7, 12, 3), 24, (3, 3), pad=1, dtype=F16),
+                   tile(tile_x=16, warps_m=2, warps_n=2), SM_80),
+    "no padding": ({"first_x": 0, "shift": 0}, stem((1, 11, 18, 3), 9, (3, 5), stride=2, dtype=F16), tile(), SM_80),
+    "one channel": ({"channels": 1, "depth": 8}, stem((1, 10, 8, 1), 6, (5, 5), dtype=F16), tile(), SM_80),
+    "two channels": ({"channels": 2, "depth": 4}, stem((3, 6, 8, 2), 8, (4, 2), stride=2, pad=1, dtype=F16), tile(), SM_80),
+    "five channels": ({"channels": 5, "depth": 8}, stem((1, 7, 12, 5), 16, (3, 3), pad=2, dtype=F16), tile(), SM_80),
+    "channels last": ({"planar": 0, "group": 4}, stem((1, 9, 12, 3), 16, (3, 3), stride=2, pad=1, dtype=F16, planar=False),
+                      tile(), SM_80),
+    "channels last in f16": ({"planar": 0, "group": 8, "shift": 6},
+                             stem((1, 5, 16, 3), 16, (5, 5), stride=2, pad=2, dtype=F16, planar=False, source=F16),
+                             tile(), SM_80),
+    "bytes": ({"image_bytes": 1, "group": 8}, stem((1, 5, 16, 3), 8, (3, 3), stride=2, pad=1, dtype=F16, source=U8),
+              tile(), SM_80),
+    "patches": ({"taps_x": 4, "shift": 0}, stem((2, 16, 12, 3), 24, (4, 4), stride=4, dtype=F16),
+                tile(tile_y=8, warps_m=2), SM_80),
+    "bf16": ({"element_bytes": 2}, stem((1, 9, 16, 3), 40, (3, 3), stride=2, pad=1, dtype=BF16),
+             tile(tile_y=4, warp_n=32, warps_m=2, warps_n=1), SM_80),
+    "tf32": ({"products": 1, "depth": 4}, stem((1, 9, 16, 3), 12, (3, 3), stride=2, pad=1, math="tf32"), tile(), SM_80),
+    "3xtf32": ({"products": 3, "depth": 8}, stem((1, 9, 16, 6), 12, (3, 3), stride=1, pad=1, math="3xtf32"),
+               tile(tile_y=8, warps_m=2), SM_80),
+    "without async copies": ({"tiles_n": 2}, stem((1, 9, 16, 3), 12, (3, 3), stride=2, pad=1, dtype=F16), tile(), SM_75),
+    "into a part of a Concat": ({"out_wide": 8}, into_part(stem((1, 8, 8, 3), 16, (3, 3), stride=2, pad=1, dtype=F16), 3, 8, 16),
+                                tile(warp_n=16), SM_80),
+    "one row of outputs": ({"out_y": 1}, stem((1, 3, 24, 3), 8, (3, 3), stride=2, dtype=F16), tile(tile_y=1, tile_x=16), SM_80),
+    "four blocks a warp": ({"blocks_m": 4, "blocks_n": 8}, stem((1, 17, 32, 3), 70, (7, 7), stride=2, pad=3, dtype=F16),
+                           {"tile_y": 8, "tile_x": 16, "warp_n": 64, "warps_m": 2, "warps_n": 1}, SM_80),
+}  # fmt: skip
+
+
+SIMT_SMALL = {"tile_y": 2, "tile_x": 8, "tile_n": 8, "reg_m": 2, "reg_n": 4}
+SIMT_CASES = {
+    "7 x 7 by 2": ({"group": 4, "shift": 1, "depth": 4}, stem((1, 19, 20, 3), 20, (7, 7), stride=2, pad=3),
+                   SIMT_SMALL | {"tile_n": 32, "reg_n": 8}),
+    "3 x 3 by 2, odd sizes": ({"group": 1, "out_vector": 1}, stem((2, 9, 13, 3), 17, (3, 3), stride=2, pad=1),
+                              SIMT_SMALL | {"tile_y": 4, "reg_m": 8}),
+    "3 x 3 by 1": ({"out_vector": 2}, stem((1, 7, 12, 3), 26, (3, 3), pad=1), SIMT_SMALL | {"tile_n": 16, "reg_n": 16}),
+    "no padding": ({"shift": 0}, stem((1, 11, 18, 3), 12, (3, 5), stride=2), SIMT_SMALL | {"tile_y": 1, "reg_m": 4}),
+    "one channel": ({"depth": 1}, stem((1, 10, 8, 1), 6, (5, 5)), SIMT_SMALL),
+    "two channels": ({"depth": 2}, stem((3, 6, 8, 2), 8, (4, 2), stride=2, pad=1), SIMT_SMALL | {"reg_m": 1}),
+    "five channels": ({"depth": 8}, stem((1, 7, 12, 5), 16, (3, 3), pad=2), SIMT_SMALL),
+    "channels last": ({"planar": 0, "group": 4}, stem((1, 9, 12, 3), 16, (3, 3), stride=2, pad=1, planar=False), SIMT_SMALL),
+    "f16, sums of f32": ({"image_bytes": 4}, stem((1, 9, 12, 3), 12, (3, 3), stride=2, pad=1, dtype=F16), SIMT_SMALL),
+}  # fmt: skip
+
+
+def compiled(family, kernel, schedule, inputs):
+    """The kernel with its filters laid out, and its inputs."""
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel))
+    made = pack(kernel, family.packing(kernel, s, p))
+    return made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
+
+
+def source_of(family, kernel, schedule, target, name="k0"):
+    return render(compiled(family, kernel, schedule, random_inputs(kernel))[0], schedule, target, name, family)
+
+
+def launch(family, kernel, schedule, source, built, inputs, order="forward"):
+    ready, arrays = compiled(family, kernel, schedule, inputs)
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in ready.params[ready.inputs :]]
+    g = source.geometry
+    args = [*map(np.ascontiguousarray, arrays), *outputs]
+    built.run(g.groups, g.items, args, order=order, seed=5, dynamic_shared=g.dynamic_shared_bytes)
+    return outputs
+
+
+def rounded_to_tf32(x):
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def assert_right(kernel, outputs, inputs):
+    """tf32 rounds the two operands and is exact from there; f16 and bf16 round the image."""
+    narrow = kernel.params[1].dtype
+    if kernel.body.math == "tf32":
+        inputs = [*map(rounded_to_tf32, inputs[:2]), *inputs[2:]]
+    elif inputs[0].dtype == np.float32 and narrow is not F32:
+        inputs = [inputs[0].astype(narrow.numpy).astype(np.float32), *inputs[1:]]
+    terms = math.prod(v.extent for v in kernel.body.k)
+    for actual, right in zip(outputs, expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=terms)
+
+
+@pytest.fixture(scope="module")
+def built():
+    sources = {name: source_of(MMA, *MMA_CASES[name][1:], name=f"k{i}") for i, name in enumerate(MMA_CASES)}
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(MMA_CASES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", MMA_CASES)
+def test_matrix_units_give_numpy_s_answer_in_any_thread_order(name, built):
+    proof, kernel, schedule, target = MMA_CASES[name]
+    assert MMA.accepts(kernel, target.features) == ""
+    problem = MMA.problem(kernel)
+    sizes = {**problem, **MMA.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    assert {k: sizes[k] for k in proof} == proof
+    inputs = random_inputs(kernel)
+
+    results = [launch(MMA, kernel, schedule, *built[name], inputs, order) for order in ORDERS]
+
+    assert_right(kernel, results[0], inputs)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0][0], other[0])
+
+
+def test_a_pixel_that_is_no_number_spoils_only_the_outputs_that_read_it(built):
+    _, kernel, schedule, _ = MMA_CASES["7 x 7 by 2"]
+    inputs = random_inputs(kernel)
+    inputs[0][0, 1, 9, 10] = np.nan
+    inputs[0][0, 2, 4, 15] = np.inf
+
+    (found,) = launch(MMA, kernel, schedule, *built["7 x 7 by 2"], inputs)
+
+    reached = np.zeros(found.shape, bool)
+    for y, x in ((9, 10), (4, 15)):
+        for oy, ox in np.ndindex(found.shape[1:3]):
+            reached[0, oy, ox] |= 0 <= y - (2 * oy - 3) < 7 and 0 <= x - (2 * ox - 3) < 7
+    assert np.isfinite(found[~reached].astype(np.float32)).all()
+    assert not np.isfinite(found[0, 5, 6].astype(np.float32)).all()
+
+
+@pytest.fixture(scope="module")
+def simt_built():
+    sources = {name: source_of(SIMT, *case[1:], SM_75, name=f"k{i}") for i, (name, case) in enumerate(SIMT_CASES.items())}
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(SIMT_CASES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", SIMT_CASES)
+def test_multiply_adds_give_numpy_s_answer_in_any_thread_order(name, simt_built):
+    proof, kernel, schedule = SIMT_CASES[name]
+    assert SIMT.accepts(kernel, SM_75.features) == ""
+    problem = SIMT.problem(kernel)
+    sizes = {**problem, **SIMT.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
+    assert {k: sizes[k] for k in proof} == proof
+    inputs = random_inputs(kernel)
+
+    results = [launch(SIMT, kernel, schedule, *simt_built[name], inputs, order) for order in ORDERS]
+
+    assert_right(kernel, results[0], inputs)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0][0], other[0])
+
+
+@pytest.mark.parametrize("name", SIMT_CASES)
+def test_opencl_text_gives_numpy_s_answer(name):
+    _, kernel, schedule = SIMT_CASES[name]
+    inputs = random_inputs(kernel)
+    ready, arrays = compiled(SIMT, kernel, schedule, inputs)
+    source = render(ready, schedule, opencl_device.target().with_limits(warp=32), "k0", SIMT)
+    # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
+    source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
+
+    assert_right(kernel, opencl_device.run(ready, source, arrays), inputs)
+
+
+# ---- mistakes ----
+
+MISTAKES = {  # what is wrong: engine, case, text, instead
+    "a pixel right of the image": (MMA, "7 x 7 by 2", "e5 < 20", "e5 < 24"),
+    "a pixel left of the image": (MMA, "7 x 7 by 2", "0 <= e5", "-4 <= e5"),
+    "a pixel above the image": (MMA, "7 x 7 by 2", "0 <= e0", "-1 <= e0"),
+    "a pixel below the image": (SIMT, "3 x 3 by 2, odd sizes", "e0 < 9", "e0 < 10"),
+    "groups not aligned": (MMA, "7 x 7 by 2", "* 4 + 1) * 4;", "* 4 + 2) * 4;"),
+    "channels of planes": (MMA, "channels last", "pixels[i * 3 + c]", "pixels[c * 4 + i]"),
+    "outputs past the end": (MMA, "7 x 7 by 2", " && out_x < 10", ""),
+    "filters of the tile before": (MMA, "7 x 7 by 2", "+ first_column + number % 16", "+ number % 16"),
+    "no wait for the filters": (MMA, "7 x 7 by 2", "gc_cp_async_wait<0>();", ""),
+    "no barrier before the products": (SIMT, "7 x 7 by 2", "__syncthreads();", ""),
+    "a tap twice": (SIMT, "7 x 7 by 2", "r * 24 + s)", "r * 24)"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mistaken():
+    sources = {}
+    for number, (name, (family, case, old, new)) in enumerate(MISTAKES.items()):
+        found = MMA_CASES[case][1:] if family is MMA else (*SIMT_CASES[case][1:], SM_75)
+        source = source_of(family, *found, name=f"k{number}")
+        sources[name] = replace(source, text=broken(source.text, replace=old, by=new))
+    kernels = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(MISTAKES, zip(sources.values(), kernels, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_show(name, mistaken):
+    family, case, _, _ = MISTAKES[name]
+    kernel, schedule = (MMA_CASES if family is MMA else SIMT_CASES)[case][1:3]
+    inputs = random_inputs(kernel)
+    with pytest.raises((CudaOnCpuError, RaceError, AssertionError)):  # noqa: PT012
+        for order in ORDERS:
+            assert_right(kernel, launch(family, kernel, schedule, *mistaken[name], inputs, order), inputs)
+
+
+def test_no_two_threads_race_and_a_missing_barrier_is_seen():
+    _, kernel, schedule, target = MMA_CASES["patches"]
+    source, inputs = source_of(MMA, kernel, schedule, target), random_inputs(kernel)
+    early = broken(source.text, replace="__syncthreads();  // shared memory is free")
+    right, wrong = compile_many([(source.text, "k0"), (early, "k0")], sanitizer="thread")
+
+    launch(MMA, kernel, schedule, source, right, inputs)
+    with pytest.raises(RaceError):
+        launch(MMA, kernel, schedule, source, wrong, inputs)
+
+
+# ---- the space ----
+
+REFUSED = {  # kernel, and why it is none
+    "eight f16 side by side": (stem((1, 9, 9, 8), 8, (3, 3), dtype=F16, source=F16, planar=False), "of their own"),
+    "nine channels": (stem((1, 9, 9, 9), 8, (3, 3), dtype=F16), "of their own"),
+    "a single tap": (stem((1, 9, 9, 3), 8, (1, 1), dtype=F16), "a window of (1, 1)"),
+    "taps that are no neighbours": (stem((1, 9, 9, 3), 8, (3, 3), dilation=2, dtype=F16), "2) apart"),
+    "large patches": (stem((1, 16, 16, 3), 8, (8, 8), stride=8, dtype=F16), "that do not overlap"),
+    "filters that are computed": (replace(stem((1, 9, 9, 3), 8, (3, 3), dtype=F16), constants=frozenset()), "no constants"),
+    "pixels that are computed": (scaled(stem((1, 9, 9, 3), 8, (3, 3), math="tf32")), "a is computed"),
+    "a wide window": (stem((1, 20, 9, 3), 8, (17, 3), dtype=F16), "at most 16 taps"),
+    "a product of matrices": (replace(matmul(9, 8, 16, dtype=F16), constants=frozenset({1})), "a is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_convolution_of_few_channels_is_refused_by_both(name):
+    kernel, reason = REFUSED[name]
+
+    assert reason in MMA.accepts(kernel, SM_80.features)
+    assert reason in SIMT.accepts(kernel, SM_80.features)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "target", "engine"),
+    [
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3, dtype=F16), SM_80, "contraction/stem_mma"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3, dtype=F16), SM_75, "contraction/stem_mma"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3), SM_80, "contraction/stem_simt"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3), opencl.manifest("generic"), "contraction/stem_simt"),
+        (stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3), opencl.manifest("pocl"), "contraction/simt"),
+        (stem((1, 64, 64, 3), 32, (16, 16), stride=16, dtype=F16), SM_80, "contraction/mma"),
+        # the least part of the image and of the filters is more than sm_75's shared memory
+        (stem((1, 256, 256, 8), 32, (16, 16), stride=12, dtype=F16), SM_75, "contraction/mma"),
+        (stem((1, 256, 256, 8), 32, (16, 16), stride=12, dtype=F16), SM_80, "contraction/stem_mma"),
+    ],
+)
+def test_the_engine_is_taken_where_it_can_run(kernel, target, engine):
+    found = choose(kernel, engines_of(kernel, target.features), target.limits)
+
+    assert found.family.title == engine
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "limits", "reason"),
+    [
+        (MMA, {"warps_m": 2}, {}, "do not share 16 outputs by 16, 32 or 64"),
+        (MMA, {"tile_y": 32, "tile_x": 64, "warps_m": 8}, {}, "do not share 2048"),
+        (MMA, {}, {"warp": 64}, "the device's have 64"),
+        (MMA, {"tile_y": 32, "tile_x": 16, "warps_m": 8, "warps_n": 4, "warp_n": 128}, {}, "B of shared memory"),
+        (MMA, {"tile_y": 4, "tile_x": 16, "warp_n": 128}, {"registers": 255}, "registers per work-item"),
+        (SIMT, {"tile_n": 4, "reg_n": 8}, {}, "must divide"),
+        (SIMT, {"tile_y": 16, "tile_x": 64, "reg_m": 1}, {}, "2048 work-items per work-group"),
+        (SIMT, {}, {"warp": 1}, "the device runs one at a time"),
+        (SIMT, {"tile_n": 128}, {}, "compilers allow 49152"),
+        (SIMT, {"reg_m": 8, "tile_n": 32, "reg_n": 16}, {"registers": 128}, "registers per work-item"),
+    ],
+)
+def test_what_cannot_run_has_a_reason(family, change, limits, reason):
+    kernel = stem((1, 64, 64, 3), 32, (7, 7), stride=2, pad=3, dtype=F16 if family is MMA else F32)
+    small, problem = SMALL if family is MMA else SIMT_SMALL, family.problem(kernel)
+    there = replace(SM_80.limits, **limits)
+
+    assert family.reasons(small, problem, SM_80.limits) == []
+    assert any(reason in r for r in family.reasons(small | change, problem, there))
+
+
+# ---- resources ----
+
+
+@pytest.mark.parametrize("arch", nvrtc.ARCHITECTURES)
+def test_default_schedules_take_no_more_than_is_reckoned(arch):
+    target = cuda.manifest(arch)
+    kernels = {
+        "f16": (MMA, stem((1, 224, 224, 3), 64, (7, 7), stride=2, pad=3, dtype=F16)),
+        "f32": (SIMT, stem((1, 112, 112, 3), 32, (3, 3), stride=2, pad=1)),
+    }
+    if "mma_sm80" in target.features:
+        kernels["3xtf32"] = (MMA, stem((1, 112, 112, 3), 64, (7, 7), stride=2, pad=3, math="3xtf32"))
+    sources = []
+    for name, (family, kernel) in kernels.items():
+        schedule = family.default(SimpleNamespace(**family.problem(kernel)), target.limits)
+        sources.append((family, kernel, schedule, source_of(family, kernel, schedule, target, f"k_{name}")))
+
+    found = nvrtc.compile(cuda.prelude() + "\n".join(s.text for *_, s in sources), arch).kernels
+
+    for family, kernel, schedule, source in sources:
+        s, p = SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel))
+        used = found[source.name]
+        assert used.spill_store_bytes == used.spill_load_bytes == used.stack_bytes == 0
+        assert used.registers <= family.registers(s, p)
+        shared = used.shared_bytes + source.geometry.dynamic_shared_bytes
+        assert 0 <= shared_of[family.title](s, p) - shared < 128
