@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter
 
 # ||result - float64|| / ||float64||: about four times what rounding operands and results alone gives
 LIMITS = {"fp32": 1e-5, "3xtf32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "mixed": 2e-3, "bf16": 1.6e-2}
@@ -37,7 +37,9 @@ def error_of(actual: Any, wanted: Any) -> float:
 
 def terms_of(kernel: Kernel) -> int:
     """Numbers that are added up for an element."""
-    axes = {Contraction: "k", Rowwise: "cols", Attention: "cols"}.get(type(kernel.body))
+    if isinstance(kernel.body, Scan):
+        return max(1, kernel.body.axis.extent)
+    axes = {Contraction: "k", Rowwise: "cols", Attention: "cols", Scatter: "updates"}.get(type(kernel.body))
     return max(1, math.prod(v.extent for v in getattr(kernel.body, axes))) if axes else 1
 
 
