@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -45,7 +45,8 @@ LEAST_ITEMS = 32  # of a work-group on PoCL, which writes out every item of a sm
 SLOW = 256  # numbers that numpy goes through while Python makes one step
 LONGEST = 40_000  # characters of a text: compilers for CPUs take minutes over what is written out whole
 DRAWS = 400  # of schedules for one kernel, and of kernels for one case
-CHOSEN_OF = 4  # legal schedules: the one of most work-groups is taken three times out of four
+CHOSEN_OF = 4  # legal schedules: the one of most tiles and steps is taken three times out of four
+STEPS = ("steps_per_split", "tiles_per_split", "tiles_k", "steps")  # as the engines' sizes call them
 PRIMES = tuple(p for p in range(2, 256) if all(p % d for d in range(2, math.isqrt(p) + 1)))
 
 # what an engine computes where it runs; ``tf32`` and ``3xtf32`` are f32 with what its arithmetic may round
@@ -177,7 +178,7 @@ def draw(cell: Cell, number: int, seed: int = 0) -> Case:
 
 
 def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | None:
-    """A legal schedule, rather one with many work-groups; ``None`` where few that are drawn can be played on a CPU."""
+    """A legal schedule, rather one of several tiles and steps; ``None`` where few that are drawn can be played on a CPU."""
     found: list[tuple[int, dict[str, int]]] = []
     problem, limits = cell.family.problem(kernel), target_of(cell).limits
     for _ in range(DRAWS):
@@ -189,12 +190,19 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
         opencl_alone = target_of(cell).kind == "opencl" and cell.engine != "contraction/mali" and items < LEAST_ITEMS
         if groups * items > MOST_ITEMS or opencl_alone or written_out(schedule, items) > 512:
             continue
-        found.append((groups, schedule))
+        tiles, steps = groups // schedule.get("splits", 1), steps_of(cell.family, schedule, problem)
+        found.append((min(tiles, 4) * min(steps, 4), schedule))
         if len(found) == CHOSEN_OF:
             break
     if not found:
         return None
     return max(found, key=lambda f: f[0])[1] if rng.random() < 0.75 else found[0][1]
+
+
+def steps_of(family: Family, schedule: Mapping[str, int], problem: Mapping[str, int]) -> int:
+    """How often the loop over a contraction's depth, or an attention's columns, goes round in a work-group."""
+    sizes = family.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
 
 
 def written_out(schedule: dict[str, int], items: int) -> float:

@@ -25,7 +25,6 @@ from gpucomp.kernel import Attention, Contraction, Kernel, Scan, Scatter
 from gpucomp.packing import pack, packed_constant
 from gpucomp.tuning.checks import error_of
 
-STEPS = ("steps_per_split", "tiles_per_split", "tiles_k", "steps")  # as the engines' sizes call them
 PATIENCE_S = 900.0  # for a launch: whole layers of real models are played, on machines that have other work
 MOST_POINTS = 512  # of a kernel that is too large to be computed whole
 
@@ -39,14 +38,6 @@ class Ready:
     source: KernelSource
     inputs: tuple[np.ndarray, ...]
     wanted: tuple[Points, ...]
-
-    @property
-    def steps(self) -> int:
-        """How often the loop over a contraction's depth, or an attention's columns, goes round in a work-group."""
-        family, kernel = self.case.cell.family, self.kernel
-        s, p = SimpleNamespace(**self.case.schedule), SimpleNamespace(**family.problem(kernel))
-        sizes = family.derive(s, p)
-        return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
 
 
 def prepared(case: Case, name: str = "k0") -> Ready | None:
