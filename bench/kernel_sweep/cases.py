@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -23,15 +23,18 @@ from kernels import (
     max_pool,
     padded,
     reduction,
+    scan,
+    scatter,
     softmax,
+    stem,
     transposed,
 )
 
 from bench.gpu.checks import cost
-from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.families import ENGINES, FAMILIES
 from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel
+from gpucomp.kernel import Attention, Contraction, Kernel, Scatter
 from gpucomp.schedule.space import Family
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
@@ -39,9 +42,11 @@ from gpucomp.targets.target import Target
 LARGEST = 1 << 18  # points that the oracle goes through for one kernel
 MOST_ITEMS = 1 << 14  # work-items of a launch, each a fiber
 LEAST_ITEMS = 32  # of a work-group on PoCL, which writes out every item of a smaller one
+SLOW = 256  # numbers that numpy goes through while Python makes one step
 LONGEST = 40_000  # characters of a text: compilers for CPUs take minutes over what is written out whole
 DRAWS = 400  # of schedules for one kernel, and of kernels for one case
-CHOSEN_OF = 4  # legal schedules: the one of most work-groups is taken three times out of four
+CHOSEN_OF = 4  # legal schedules: the one of most tiles and steps is taken three times out of four
+STEPS = ("steps_per_split", "tiles_per_split", "tiles_k", "steps")  # as the engines' sizes call them
 PRIMES = tuple(p for p in range(2, 256) if all(p % d for d in range(2, math.isqrt(p) + 1)))
 
 # what an engine computes where it runs; ``tf32`` and ``3xtf32`` are f32 with what its arithmetic may round
@@ -56,11 +61,15 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/gemv": SIMT,
         "contraction/mma": ("f16", "bf16", "tf32", "3xtf32", "i8", "u8"),
         "contraction/winograd": ("f32",),
+        "contraction/stem_simt": FLOATS,
+        "contraction/stem_mma": ("f16", "bf16", "tf32", "3xtf32"),
         "rowwise": (*FLOATS, "f64", "i32", "u8"),
+        "scan": (*FLOATS, "f64", "i32", "i64"),
+        "scatter": ("f32", "f16", "i32", "u8"),
         "pool": (*FLOATS, "u8"),
         "pool/window": (*FLOATS, "u8"),
         "attention/simt": FLOATS,
-        "attention/mma": ("f16", "bf16"),
+        "attention/mma": ("f16", "bf16", "tf32", "3xtf32"),
     },
     "sm_75": {"contraction/simt": ("f32", "f16"), "contraction/mma": ("f16", "i8")},
     "sm_90a": {"contraction/wgmma": ("f16", "bf16", "tf32", "i8")},
@@ -72,7 +81,10 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/gemv": SIMT,
         "contraction/mali": (*FLOATS, "i8", "i32"),
         "contraction/winograd": ("f32",),
+        "contraction/stem_simt": FLOATS,
         "rowwise": (*FLOATS, "f64", "i32", "u8"),
+        "scan": (*FLOATS, "f64", "i32", "i64"),
+        "scatter": ("f32", "f16", "i32", "u8"),
         "pool": (*FLOATS, "u8"),
         "pool/window": (*FLOATS, "u8"),
         "attention/simt": FLOATS,
@@ -138,9 +150,11 @@ def features_of(cell: Cell) -> frozenset[str]:
 
 def work(kernel: Kernel) -> int:
     """Numbers that the oracle goes through."""
-    if not isinstance(kernel.body, Attention):
-        return cost(kernel)
     body = kernel.body
+    if isinstance(body, Scatter):  # the oracle takes update after update
+        return cost(kernel) + SLOW * math.prod(v.extent for v in body.lines + body.updates)
+    if not isinstance(body, Attention):
+        return cost(kernel)
     rows_, cols = (math.prod(v.extent for v in axes) for axes in (body.batch + body.rows, body.cols))
     return rows_ * cols * sum(math.prod(v.extent for v in axes) for axes in (body.depth, body.values))
 
@@ -155,7 +169,7 @@ def draw(cell: Cell, number: int, seed: int = 0) -> Case:
         kernel = KERNELS[cell.engine.split("/")[0]](rng, cell)
         if any(0 in t.shape for t in kernel.params[kernel.inputs :]) or work(kernel) > LARGEST:
             continue
-        if cell.family.accepts(kernel, features_of(cell)):
+        if cell.family not in ENGINES[type(kernel.body)] or cell.family.accepts(kernel, features_of(cell)):
             continue
         schedule = drawn(cell, kernel, rng)
         if schedule is not None:
@@ -164,7 +178,7 @@ def draw(cell: Cell, number: int, seed: int = 0) -> Case:
 
 
 def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | None:
-    """A legal schedule, rather one with many work-groups; ``None`` where few that are drawn can be played on a CPU."""
+    """A legal schedule, rather one of several tiles and steps; ``None`` where few that are drawn can be played on a CPU."""
     found: list[tuple[int, dict[str, int]]] = []
     problem, limits = cell.family.problem(kernel), target_of(cell).limits
     for _ in range(DRAWS):
@@ -176,12 +190,19 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
         opencl_alone = target_of(cell).kind == "opencl" and cell.engine != "contraction/mali" and items < LEAST_ITEMS
         if groups * items > MOST_ITEMS or opencl_alone or written_out(schedule, items) > 512:
             continue
-        found.append((groups, schedule))
+        tiles, steps = groups // schedule.get("splits", 1), steps_of(cell.family, schedule, problem)
+        found.append((min(tiles, 4) * min(steps, 4), schedule))
         if len(found) == CHOSEN_OF:
             break
     if not found:
         return None
     return max(found, key=lambda f: f[0])[1] if rng.random() < 0.75 else found[0][1]
+
+
+def steps_of(family: Family, schedule: Mapping[str, int], problem: Mapping[str, int]) -> int:
+    """How often the loop over a contraction's depth, or an attention's columns, goes round in a work-group."""
+    sizes = family.derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+    return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
 
 
 def written_out(schedule: dict[str, int], items: int) -> float:
@@ -273,11 +294,17 @@ def depthwise_conv(rng: random.Random, cell: Cell) -> Kernel:
 
 
 def contraction(rng: random.Random, cell: Cell) -> Kernel:
+    if "stem" in cell.engine:
+        return few_channels(rng, cell)
     kernel = part_of(rng, convolution(rng, cell) if is_conv(rng, cell) else product(rng, cell))
     if cell.engine == "contraction/winograd" or one_in(rng, 2):
         kernel = replace(kernel, constants=frozenset({1}))
+    return with_math(kernel, cell)
+
+
+def with_math(kernel: Kernel, cell: Cell) -> Kernel:
     body = kernel.body
-    assert isinstance(body, Contraction)
+    assert isinstance(body, Contraction | Attention)
     return replace(kernel, body=replace(body, math=EXPECTED.get(cell.dtype, "strict")))
 
 
@@ -285,6 +312,17 @@ def is_conv(rng: random.Random, cell: Cell) -> bool:
     if cell.engine == "contraction/winograd":
         return True
     return cell.type.is_float and cell.type.name != "f64" and cell.engine != "contraction/gemv" and not one_in(rng, 3)
+
+
+def few_channels(rng: random.Random, cell: Cell) -> Kernel:
+    """A first layer: an image of few channels, its planes apart or not, of its own type."""
+    while True:
+        taps, shape, pad = window(rng), image(rng, rng.choice((1, 2, 3, 3, 4, 5, 8)), 24), rng.randint(0, 3)
+        if fits(shape, taps, pad):
+            source = rng.choice((cell.type, F32))
+            options = {"planar": one_in(rng, 2), "source": source, "math": EXPECTED.get(cell.dtype, "strict")}
+            options |= {"stride": rng.choice((1, 2, 2, 3)), "pad": pad, "dtype": cell.type}
+            return part_of(rng, stem(shape, awkward(rng, 70), taps, **options))
 
 
 def product(rng: random.Random, cell: Cell) -> Kernel:
@@ -338,6 +376,23 @@ def rows(rng: random.Random, cell: Cell) -> Kernel:
     return reduction(op, awkward(rng, 60), awkward(rng, 700), rows_inside=inside, dtype=dtype)
 
 
+def running(rng: random.Random, cell: Cell) -> Kernel:
+    op = rng.choice(("sum", "sum", "max", "min"))
+    options = {"rows_inside": one_in(rng, 3), "exclusive": one_in(rng, 2), "reverse": one_in(rng, 2)}
+    return scan(op, awkward(rng, 60), awkward(rng, 700), dtype=cell.type, **options)
+
+
+def changed(rng: random.Random, cell: Cell) -> Kernel:
+    """Few of the indices that are drawn lie outside: whole numbers from -9 to 9, and places from 0 on are more."""
+    op = rng.choice(("none", "add", "max", "min"))
+    data = tuple(awkward(rng, 20) for _ in range(rng.choice((1, 2, 3))))
+    if one_in(rng, 2):
+        axis = rng.randrange(len(data))
+        found = tuple(awkward(rng, 9) if k == axis else rng.randint(1, e) for k, e in enumerate(data))
+        return scatter(data, found, op, axis=axis, dtype=cell.type)
+    return scatter(data, (awkward(rng, 20), rng.randint(1, len(data))), op, dtype=cell.type)
+
+
 def pool(rng: random.Random, cell: Cell) -> Kernel:
     while True:
         taps, shape = window(rng), image(rng, awkward(rng, 40), 14)
@@ -365,14 +420,14 @@ def attend(rng: random.Random, cell: Cell) -> Kernel:
         "dtype": cell.type,
     }
     if one_in(rng, 4):
-        return attention(rows_, rows_, depth, depth, merged=True, **options)
+        return with_math(attention(rows_, rows_, depth, depth, merged=True, **options), cell)
     if one_in(rng, 3):
         options["mask"] = ""
-        return part_of(rng, attention(rows_, max(cols, rows_), depth, values, causal=rng.choice((0, 0, 3)), **options))
+        kernel = attention(rows_, max(cols, rows_), depth, values, causal=rng.choice((0, 0, 3)), **options)
+        return part_of(rng, with_math(kernel, cell))
     turned_ = cell.engine == "attention/simt" and one_in(rng, 4)
-    return part_of(
-        rng, attention(rows_, cols, depth, values, group=rng.choice((1, 1, 2)), transposed=turned_, **options)
-    )
+    kernel = attention(rows_, cols, depth, values, group=rng.choice((1, 1, 2)), transposed=turned_, **options)
+    return part_of(rng, with_math(kernel, cell))
 
 
 KERNELS: dict[str, Callable[[random.Random, Cell], Kernel]] = {
@@ -380,6 +435,8 @@ KERNELS: dict[str, Callable[[random.Random, Cell], Kernel]] = {
     "depthwise": depthwise_conv,
     "contraction": contraction,
     "rowwise": rows,
+    "scan": running,
+    "scatter": changed,
     "pool": pool,
     "attention": attend,
 }

@@ -13,18 +13,18 @@ from amd_emulation import emulated
 from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, compile_many
 from kernel_oracle import UNWRITTEN, expected
 from kernels import random_inputs
-from tolerance import assert_matches
+from tolerance import assert_matches, winograd_bound
 
-from bench.gpu.checks import terms_of
+from bench.gpu.checks import relative_error, terms_of
 from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, target_of, work
 from bench.kernel_sweep.points import Points, sampled
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import F16, F32, TensorType
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Attention, Contraction, Kernel, Scan, Scatter
 from gpucomp.packing import pack, packed_constant
+from gpucomp.tuning.checks import error_of
 
-STEPS = ("steps_per_split", "tiles_per_split", "tiles_k", "steps")  # as the engines' sizes call them
 PATIENCE_S = 900.0  # for a launch: whole layers of real models are played, on machines that have other work
 MOST_POINTS = 512  # of a kernel that is too large to be computed whole
 
@@ -39,14 +39,6 @@ class Ready:
     inputs: tuple[np.ndarray, ...]
     wanted: tuple[Points, ...]
 
-    @property
-    def steps(self) -> int:
-        """How often the loop over a contraction's depth, or an attention's columns, goes round in a work-group."""
-        family, kernel = self.case.cell.family, self.kernel
-        s, p = SimpleNamespace(**self.case.schedule), SimpleNamespace(**family.problem(kernel))
-        sizes = family.derive(s, p)
-        return next((int(sizes[name]) for name in STEPS if name in sizes), 1)
-
 
 def prepared(case: Case, name: str = "k0") -> Ready | None:
     """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not."""
@@ -59,8 +51,8 @@ def prepared(case: Case, name: str = "k0") -> Ready | None:
         return None
     given = random_inputs(case.kernel, seed=case.number)
     if isinstance(case.kernel.body, Contraction) and case.kernel.body.math == "tf32":
-        given = [to_tf32(x) for x in given]
-    if work(case.kernel) <= LARGEST:
+        given = [to_tf32(x) if x.dtype == np.float32 else x for x in given]
+    if work(case.kernel) <= LARGEST or isinstance(case.kernel.body, Scan | Scatter):
         first = case.kernel.inputs
         right = [Points(first + n, (), array) for n, array in enumerate(expected(case.kernel, given))]
     else:
@@ -152,8 +144,31 @@ def difference(ready: Ready, found: Sequence[np.ndarray]) -> str:
     """What is further from the oracle than its dtype and the length of its sums allow; empty when nothing is."""
     kernel = ready.case.kernel
     for right in ready.wanted:
-        try:
-            assert_matches(found[right.target - kernel.inputs][right.index], right.values, terms=terms_of(kernel))
-        except AssertionError as error:
-            return f"parameter {right.target}: {' '.join(str(error).split())[:300]}"
+        actual = found[right.target - kernel.inputs][right.index]
+        if ready.case.cell.engine == "contraction/winograd":
+            fault = far_from(actual, right.values, ready.case)
+        elif isinstance(kernel.body, Attention) and kernel.body.math == "tf32":  # weights are rounded, and no input is
+            _, fault = error_of(actual, right.values, terms_of(kernel), "tf32")
+        else:
+            fault = unlike(actual, right.values, terms_of(kernel))
+        if fault:
+            return f"parameter {right.target}: {' '.join(fault.split())[:300]}"
     return ""
+
+
+def unlike(actual: np.ndarray, right: np.ndarray, terms: int) -> str:
+    try:
+        assert_matches(actual, right, terms=terms)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def far_from(actual: np.ndarray, right: np.ndarray, case: Case) -> str:
+    """Winograd's errors are of all elements together; what no store reaches stays as it was."""
+    written = right != UNWRITTEN
+    bound = winograd_bound(case.schedule["outputs"], case.cell.family.problem(case.kernel)["depth"])
+    if not np.array_equal(actual[~written], right[~written]):
+        return "elements are written that no store reaches"
+    error = relative_error(actual[written], right[written])
+    return f"relative error {error:.3g}, {bound:.3g} is expected" if error > bound else ""

@@ -38,6 +38,10 @@ class Limits:
     cache_bytes: int = 1 << 20  # of the second cache of a processor's core
     image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
 
+    def registers_for(self, threads: int) -> int:
+        """What a work-item of so many in a work-group may have: all of them share one register file, by eights."""
+        return min(self.registers, REGISTER_FILE // max(1, threads) // 8 * 8)
+
 
 @dataclass(frozen=True, slots=True)
 class Geometry:

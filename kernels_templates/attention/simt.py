@@ -168,8 +168,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if limits.warp > 1 and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
-        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(threads_of(s))):
+        yield f"about {used} registers per work-item, the device has {available}"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
     if workspace_bytes(s, p) > MAX_WORKSPACE:

@@ -98,8 +98,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > min(limits.shared_bytes, 48 << 10):
         yield f"{shared} B of shared memory, the device has {min(limits.shared_bytes, 48 << 10)} B"
-    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
-        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+        yield f"about {used} registers per work-item, the device has {available}"
     if d.groups > MAX_GROUPS:
         yield f"{d.groups} work-groups, a launch has at most {MAX_GROUPS}"
     if not s.shuffle:

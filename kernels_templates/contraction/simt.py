@@ -214,8 +214,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if limits.warp > 1 and static > STATIC_SHARED:
         yield f"{static} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
     yield from _pipeline_objections(s, p, limits)
-    if limits.warp > 1 and (used := max(registers(s, p), registers_joining(s, p))) > limits.registers:
-        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    available = limits.registers_for(threads)
+    if limits.warp > 1 and (used := max(registers(s, p), registers_joining(s, p))) > available:
+        yield f"about {used} registers per work-item, the device has {available}"
     d = SimpleNamespace(**derive(s, p))
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"

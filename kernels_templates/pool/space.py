@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
 
@@ -16,11 +17,13 @@ PARAMS = (
     Param("unroll", (0, 1), "whether the window is written out tap by tap"),
 )
 MAX_UNROLLED = 128
+OTHER_REGISTERS = 24  # addresses, indices
 MAX_GROUPS = (1 << 31) - 1
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``size``: points of the domain; ``taps``: points of the window; ``width``: bytes of the widest element that moves."""
+    """``size``: points of the domain; ``taps``: points of the window; ``width``: bytes of the widest element that moves;
+    ``guarded``: whether a tap may lie outside."""
     body = kernel.body
     assert isinstance(body, Window)
     domain = body.domain
@@ -29,7 +32,16 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "inner": domain[-1].extent if domain else 1,
         "taps": math.prod(a.extent for a in body.window),
         "width": max((p.dtype.nbytes for p in kernel.params), default=4),
+        "guarded": int(any(isinstance(e, Select) for e in walk(body.value))),
     }
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """The sums and two accesses; of a window that is written out, all taps that may lie outside: ptxas does not wait to
+    read behind one branch for what stands before it (measured: bench/compile_spaces.py)."""
+    access = s.vector * p.width / 4
+    at_once = p.taps if s.unroll and p.guarded else 2
+    return math.ceil(max(access, s.vector) + at_once * access) + OTHER_REGISTERS
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -39,6 +51,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
     if s.unroll and p.taps > MAX_UNROLLED:
         yield f"{p.taps} taps written out, the source would be too long for a compiler to end in seconds"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(s.threads)):
+        yield f"about {used} registers per work-item, the device has {available}"
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
 
@@ -64,7 +78,9 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     items = 1
     while -(-p.size // (threads * vector * items)) > MAX_GROUPS:
         items *= 2
-    return {"threads": threads, "vector": vector, "items": items, "unroll": int(p.taps <= 16)}
+    schedule = {"threads": threads, "vector": vector, "items": items, "unroll": int(p.taps <= 16)}
+    fits = limits.warp == 1 or registers(SimpleNamespace(**schedule), p) <= limits.registers_for(threads)
+    return schedule if fits else schedule | {"unroll": 0}
 
 
-FAMILY = Family("pool", "pool/kernel.j2", PARAMS, problem, objections, derive, geometry, default)
+FAMILY = Family("pool", "pool/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers)

@@ -58,11 +58,15 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool) -> i
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """What is kept, one access, a statistic a row, and the rest: with these ptxas does when it has to."""
+    """What is kept, one access, a statistic a row, and the rest: with these ptxas does when it has to.
+
+    Where elements are stored, two accesses more: a norm's scale and shift.
+    """
     d = SimpleNamespace(**derive(s, p))
     words = max(1, p.element_bytes // 4)
     kept = p.kept * d.steps * d.col_width * d.row_width if s.keep else 0
-    return words * (kept + s.vector + d.row_width * p.statistics) + OTHER_REGISTERS
+    accesses = 3 if p.element_stores else 1
+    return words * (kept + accesses * s.vector + d.row_width * p.statistics) + OTHER_REGISTERS
 
 
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -88,8 +92,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.steps} accesses of a row per work-item, {MAX_STEPS} can be written out"
     if s.keep and s.splits > 1:
         yield "a row that work-groups share is read once: there is nothing to keep"
-    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
-        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+        yield f"about {used} registers per work-item, the device has {available}"
     if s.splits > 1 and not p.splittable:
         yield "work-groups share a row only where one statistic is all that the kernel computes"
     if d.groups * s.splits > MAX_GROUPS:

@@ -36,18 +36,19 @@ SIMT = Cell("sm_80", "contraction/simt", "f32")
 
 
 @pytest.mark.parametrize("cell", cells(), ids=lambda c: c.name)
-def test_a_case_suits_its_engine_and_is_the_same_every_time(cell):
-    case, again = draw(cell, 3), draw(cell, 3)
+def test_a_case_suits_its_engine(cell):
+    case = draw(cell, 3)
 
-    assert (again.kernel.digest, again.schedule) == (case.kernel.digest, case.schedule)
     assert cell.family.accepts(case.kernel, features_of(cell)) == ""
     assert cell.family.reasons(case.schedule, cell.family.problem(case.kernel), target_of(cell).limits) == []
 
 
-def test_other_numbers_and_seeds_are_other_cases():
-    found = [draw(SIMT, number, seed) for number in range(4) for seed in range(3)]
+def test_other_numbers_and_seeds_are_other_cases_and_the_same_ones_are_the_same():
+    first, again = ([draw(SIMT, number, seed) for number in range(4) for seed in range(3)] for _ in range(2))
+    keys = [[(case.kernel.digest, tuple(case.schedule.items())) for case in found] for found in (first, again)]
 
-    assert len({(case.kernel.digest, tuple(case.schedule.items())) for case in found}) == len(found)
+    assert keys[0] == keys[1]
+    assert len(set(keys[0])) == len(first)
 
 
 def test_every_engine_has_cells():
@@ -58,6 +59,7 @@ def test_every_engine_has_cells():
 SAMPLE = (
     "sm_80 loops f16", "sm_80 loops/transpose u8", "sm_80 depthwise bf16", "sm_80 contraction/simt i8",
     "sm_80 contraction/gemv bf16", "sm_80 contraction/mma 3xtf32", "sm_80 contraction/winograd f32", "sm_80 rowwise f64",
+    "sm_80 contraction/stem_mma f16", "pocl contraction/stem_simt f32", "sm_80 scan i64", "sm_80 scatter f32",
     "sm_80 pool u8", "sm_80 pool/window f16", "sm_80 attention/simt f32", "sm_80 attention/mma bf16",
     "sm_75 contraction/mma f16", "sm_90a contraction/wgmma tf32", "pocl contraction/mali f16", "pocl rowwise bf16",
     "gfx90a contraction/amd f16",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kernels import conv, matmul, max_pool, reduction, softmax
+from kernels import average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
 from template_cases import CASES, SMALLEST, default, is_empty, spread
 
 from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl
@@ -81,6 +83,45 @@ def test_a_vector_wider_than_the_innermost_axis_divides_cannot_run():
 
     assert family.reasons(schedule, problem, SMALLEST) == []
     assert family.reasons(schedule | {"vector": 4}, problem, SMALLEST) != []
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers"), [(1, 255), (256, 255), (257, 248), (512, 128), (768, 80), (1024, 64)]
+)
+def test_work_items_of_a_group_share_one_register_file(threads, registers):
+    assert Limits(registers=255).registers_for(threads) == registers
+    assert Limits(registers=64).registers_for(threads) == 64
+
+
+KEPT = {"lanes": 16, "rows_per_group": 64, "vector": 4, "keep": 1, "splits": 1}
+WIDE = {"threads": 1024, "vector": 8, "items": 1, "unroll": 1}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "schedule", "change", "registers"),
+    [
+        (layer_norm(128, 768), KEPT, {"rows_per_group": 16}, "the device has 64"),
+        (max_pool((1, 19, 19, 64), 5, 2, 2, F16), WIDE, {"threads": 256}, "about 132 registers per work-item, the device has 64"),
+        (max_pool((1, 19, 19, 64), 5, 2, 2, F16), WIDE, {"unroll": 0}, "the device has 64"),
+        (average_pool((1, 19, 19, 64), (5, 5), 2, 0), WIDE | {"vector": 16}, {"vector": 8}, "about 72 registers"),
+        (matmul(999, 999, 999), {**PLAIN, "tile_m": 256, "tile_n": 256, "tile_k": 8, "reg_m": 8, "reg_n": 8, "stages": 1},
+         {"tile_n": 64}, "the device has 64"),
+    ],
+)  # fmt: skip
+def test_large_groups_of_work_items_with_many_registers_cannot_run(kernel, schedule, change, registers):
+    family, limits = family_of(kernel), DEVICES["cuda:sm_80"]
+    problem = family.problem(kernel)
+
+    assert any(registers in reason for reason in family.reasons(schedule, problem, limits))
+    assert not any("registers" in reason for reason in family.reasons(schedule | change, problem, limits))
+
+
+def test_a_window_that_does_not_fit_written_out_is_a_loop_by_default():
+    padded, valid = (average_pool((1, 19, 19, 64), (4, 4), 2, pad) for pad in (2, 0))
+    few = replace(DEVICES["cuda:sm_80"], registers=64, units=1)
+
+    assert [default(k, few)["unroll"] for k in (padded, valid)] == [0, 1]
+    assert default(padded, DEVICES["cuda:sm_80"])["unroll"] == 1
 
 
 def test_a_small_result_of_a_deep_sum_is_split():
