@@ -340,11 +340,11 @@ def _lowered(
     return found, device
 
 
-def _costs(model: Path, lowered: Lowered, device: Target) -> list[Cost]:
+def _costs(model: Path, lowered: Lowered, device: Target, *, compare: bool = False) -> list[Cost]:
     from gpucomp import static
 
     with progress(f"building {model.name}") as report:
-        return static.costs(lowered, device, report)
+        return static.costs(lowered, device, report, compare=compare)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
@@ -407,7 +407,7 @@ def inspect(
         if spaces:
             click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
-            click.echo("\n".join(costs.why(_costs(how.model, lowered, device))))
+            click.echo("\n".join(costs.why(_costs(how.model, lowered, device, compare=True))))
         if not kernels and sources is None:
             return
     exe = open_model(how)
