@@ -1,6 +1,6 @@
 """Every kernel of every benchmark model through NVRTC for every CUDA architecture: no GPU, no driver.
 
-    python -m bench.compile_matrix [MODEL ...] [--arch sm_80 ...] [--jobs 2] [--json out.json] [--markdown out.md]
+    python -m bench.compile_matrix [MODEL ...] [--arch sm_80 ...] [--precision fp16] [--jobs 2] [--json out.json]
 
 A row is one model on one architecture: distinct kernels at their default schedules, seconds of NVRTC, the most
 registers, bytes spilt, stack and shared memory of any kernel, and how far contractions are under the register formula
@@ -21,6 +21,7 @@ from types import SimpleNamespace
 
 from bench.models import MODELS, build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
+from gpucomp import precision as narrow
 from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
@@ -58,14 +59,15 @@ class Row:
     faults: list[str] = field(default_factory=list)
 
 
-def cases(graph: Graph, target: Target) -> list[Case]:
+def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
     """The distinct kernels of ``graph`` on ``target``, at the schedules that ``compile`` would give them."""
     found: dict[str, Case] = {}
-    steps = partition(run_pipeline(graph, target=target), Policy(prologues=target.prologues))
+    graph = run_pipeline(graph, target=target)
+    steps = narrow.apply(partition(graph, Policy(prologues=target.prologues)), graph, precision, ())
     for step in steps:
         if (kernel := step.kernel) is None:
             continue
-        choice = choose(kernel, engines_of(kernel, target.features), target.limits)
+        choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
         family, schedule = choice.family, choice.schedule
         if choice.packing:
             kernel = pack(kernel, choice.packing).kernel
@@ -105,7 +107,15 @@ def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]]) -> 
     return row
 
 
-def sweep(models: Sequence[str], archs: Sequence[str], jobs: int, journal: Journal, *, reduced: bool) -> Iterator[Row]:
+def sweep(
+    models: Sequence[str],
+    archs: Sequence[str],
+    jobs: int,
+    journal: Journal,
+    *,
+    reduced: bool,
+    precision: str = "fp32",
+) -> Iterator[Row]:
     """The rows, model by model, as soon as each is complete."""
     with ProcessPoolExecutor(max_workers=jobs) as pool:
         for model in models:
@@ -113,7 +123,7 @@ def sweep(models: Sequence[str], archs: Sequence[str], jobs: int, journal: Journ
             waiting: list[tuple[str, list[tuple[Case, str]]]] = []
             pending: dict[str, Future[Measured]] = {}
             for arch in archs:
-                wanted = [(case, key(case.source, arch)) for case in cases(graph, cuda.manifest(arch))]
+                wanted = [(case, key(case.source, arch)) for case in cases(graph, cuda.manifest(arch), precision)]
                 waiting.append((arch, wanted))
                 for case, name in wanted:
                     if name not in journal.known and name not in pending:
@@ -162,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all of them")
     parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
     parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
+    parser.add_argument("--precision", default="fp32", choices=narrow.PRECISIONS)
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
     parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
     parser.add_argument("--json", type=Path)
@@ -171,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")
     journal = open_journal(options.journal, "compile_matrix")
     models, archs = options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES)
-    rows = collect(sweep(models, archs, options.jobs, journal, reduced=options.reduced), table)
+    rows = collect(sweep(models, archs, options.jobs, journal, reduced=options.reduced, precision=options.precision), table)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(compact(rows), separators=(",", ":")) + "\n", encoding="utf-8")

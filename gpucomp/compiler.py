@@ -138,7 +138,7 @@ def render(
         if step.kernel.digest not in done:
             engines = engines_of(step.kernel, target.features)
             for tiers in ((*recorded(picks, target), *TIERS), TIERS) if picks else (TIERS,):
-                choice = choose(step.kernel, engines, target.limits, tiers=tiers)
+                choice = choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
                 packed = pack(step.kernel, choice.packing) if choice.packing else None
                 kernel = packed.kernel if packed else step.kernel
                 source = render_one(kernel, choice.schedule, target, step.name, choice.family)

@@ -7,6 +7,7 @@ GPUCOMP_VERIFY=1  check the IR after every pass
 GPUCOMP_TARGET    the target that ``auto`` means
 GPUCOMP_CACHE     folder of compiled kernels; empty switches the cache off
 GPUCOMP_RECORDS   file or folder of tuning records, asked before those that are shipped; empty: neither
+GPUCOMP_DEVICES   file of measured devices by architecture, as ``bench/gpu probe`` writes it, for the analytic model
 GPUCOMP_THREADS   threads of the CPU target
 GPUCOMP_FOLD_LIMIT  bytes that constant folding may produce for one value (default 1 GiB)
 """
@@ -34,6 +35,7 @@ class Config:
     threads: int = 0  # 0: as many as the process may use
     fold_limit: int = 1 << 30
     records: Path | None = SHIPPED
+    devices: Path | None = None
 
 
 def _integer(name: str, text: str) -> int:
@@ -53,7 +55,7 @@ def _default_cache() -> Path:
 
 def read(environment: Mapping[str, str]) -> Config:
     """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
-    known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "THREADS", "FOLD_LIMIT", "RECORDS"}
+    known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "THREADS", "FOLD_LIMIT", "RECORDS", "DEVICES"}
     given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
     if unknown := sorted(set(given) - known):
         names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))
@@ -67,6 +69,7 @@ def read(environment: Mapping[str, str]) -> Config:
         threads=_integer("GPUCOMP_THREADS", given.get("THREADS") or "0"),
         fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),
         records=Path(given["RECORDS"]) if given.get("RECORDS") else None if "RECORDS" in given else SHIPPED,
+        devices=Path(given["DEVICES"]) if given.get("DEVICES") else None,
     )
 
 

@@ -6,22 +6,29 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
+from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.source import KernelSource
 from gpucomp.compiler import Lowered, Progress
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Step
 from gpucomp.planning import Rendered
-from gpucomp.schedule.analytic import Terms, terms
+from gpucomp.schedule import rank
+from gpucomp.schedule.model import Terms, terms
+from gpucomp.schedule.rank import Ranked
 from gpucomp.targets import cuda, sass
 from gpucomp.targets.target import Target
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One launch. ``instructions`` is ``None`` where no disassembler is installed."""
+    """One launch. ``instructions`` is ``None`` where no disassembler is installed.
+
+    tier    who chose the schedule
+    others  what the model finds best with each other engine
+    """
 
     name: str
     label: str
@@ -33,6 +40,8 @@ class Cost:
     shared_bytes: int
     instructions: Counter[str] | None
     terms: Terms
+    tier: str = ""
+    others: Sequence[Ranked] = ()
 
     @property
     def spills(self) -> int:
@@ -40,8 +49,14 @@ class Cost:
         return self.resources.spill_stores + self.resources.spill_loads + self.resources.stack_bytes
 
 
-def costs(lowered: Lowered, target: Target, tell: Progress = lambda stage, done, total: None) -> list[Cost]:
-    """The cost of every launch of a model for a CUDA architecture, in order.
+def costs(
+    lowered: Lowered,
+    target: Target,
+    tell: Progress = lambda stage, done, total: None,
+    *,
+    compare: bool = False,
+) -> list[Cost]:
+    """The cost of every launch of a model for a CUDA architecture, in order; with ``compare`` other engines' too.
 
     Raises ``UsageError`` for a target that ptxas does not compile for.
     """
@@ -60,7 +75,18 @@ def costs(lowered: Lowered, target: Target, tell: Progress = lambda stage, done,
         ):
             tell("compile", number, len(sources))
             built[name] = found
-    return [_cost(step, lowered.rendered[step], built[lowered.rendered[step].source.name], target) for step in steps]
+    all_of_them = [_cost(s, lowered.rendered[s], built[lowered.rendered[s].source.name], target) for s in steps]
+    if not compare:
+        return all_of_them
+    before = dict(zip(lowered.steps, lowered.unpacked, strict=True))  # engines accept kernels before any packing
+    return [replace(cost, others=_others(before[s], cost, target)) for cost, s in zip(all_of_them, steps, strict=True)]
+
+
+def _others(step: Step, cost: Cost, target: Target) -> list[Ranked]:
+    assert step.kernel is not None
+    assert target.device is not None
+    engines = [f for f in engines_of(step.kernel, target.features) if f.title != cost.engine and rank.can_rank(f)]
+    return rank.best(step.kernel, rank.problems(step.kernel, engines), target.limits, target.device)
 
 
 def _built(source: KernelSource, target: Target) -> tuple[cuda.Resources, Counter[str] | None]:
@@ -89,6 +115,7 @@ def _cost(step: Step, item: Rendered, built: tuple[cuda.Resources, Counter[str] 
         shared,
         instructions,
         found,
+        item.choice.tier,
     )
 
 

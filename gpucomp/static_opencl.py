@@ -7,7 +7,7 @@ loads are read off the OpenCL text, whose statements are the loads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -16,8 +16,9 @@ from gpucomp.compiler import Lowered, Progress
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Step
 from gpucomp.planning import Rendered
-from gpucomp.schedule.analytic import Terms, terms
 from gpucomp.schedule.device import AMD, OPENCL, Device
+from gpucomp.schedule.model import Terms, terms
+from gpucomp.schedule.rank import Ranked
 from gpucomp.targets import amdgcn, opencl_text
 from gpucomp.targets.target import Target
 
@@ -35,6 +36,8 @@ class Cost:
     matrix_share  of all multiply-adds in the listing, those on matrix cores
     wide_share    of all loads from global memory, those of 16 bytes
     instructions  of the listing, by name
+    tier          who chose the schedule
+    others        the best of other engines: none, these targets have no device of their own to rank for
     """
 
     name: str
@@ -51,6 +54,8 @@ class Cost:
     wide_share: float
     instructions: Mapping[str, int] | None
     terms: Terms
+    tier: str = ""
+    others: Sequence[Ranked] = ()
 
 
 def is_for(target: Target) -> bool:
@@ -113,6 +118,7 @@ def _cost(step: Step, item: Rendered, built: amdgcn.Resources | None, target: Ta
         _wide_share(source, built),
         built.instructions if built is not None else None,
         found,
+        item.choice.tier,
     )
 
 

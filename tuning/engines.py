@@ -11,6 +11,7 @@ from functools import cached_property
 
 from gpucomp.codegen import families
 from gpucomp.codegen.llvm import space
+from gpucomp.schedule import rank
 from gpucomp.schedule.records import Record, distance
 from gpucomp.schedule.space import Family
 from gpucomp.tuning import samplers
@@ -23,6 +24,7 @@ from gpucomp.tuning.tasks import Candidate, Task
 PATIENCE = 0.25  # an engine this part slower than the fastest is asked 1/e times as often
 MOST = 6000  # points of an engine: of a larger space so many are drawn
 LEAST = 0.01  # of the measurements, for an engine that nothing good is known of
+EXPECTED = 6  # of an engine's points that are measured first: those that the analytic model finds fastest
 SOURCES = 4  # other kernels or devices whose records a search starts from
 Key = tuple[str, tuple[tuple[str, int], ...]]
 Source = list[tuple[dict[str, int], float | None]]  # schedules and ratios of one kernel on one device; None: it failed
@@ -41,11 +43,13 @@ class Engines:
     def spaces(self) -> list[tuple[Family, Candidates]]:
         """The engines that have a legal point, with all of them, or so many that were drawn."""
         task = self._task
-        made = (
-            (f, Candidates.from_family(f, task.problem(f), task.target.limits, most=self._most, seed=self._seed))
-            for f in task.engines
-        )
+        made = [(family, self._candidates(task, family)) for family in task.engines]
         return [(family, found) for family, found in made if len(found)]
+
+    def _candidates(self, task: Task, family: Family) -> Candidates:
+        problem, limits, device = task.problem(family), task.target.limits, task.target.device
+        expected = rank.leading(task.kernel, family, limits, device, EXPECTED) if device is not None else ()
+        return Candidates.from_family(family, problem, limits, most=self._most, seed=self._seed, leading=expected)
 
     @cached_property
     def starts(self) -> list[int]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.schedule import points
 from gpucomp.schedule.space import Family, Limits, Problem, Schedule
 from gpucomp.tuning.encoding import Encoding, encode
 
@@ -27,6 +28,7 @@ class Candidates:
                estimate; constant ones are dropped by the encoding
     categories parameters whose values are names, not sizes: the number of an engine
     default    the row of the schedule an untuned build takes, where there is one
+    leading    rows that an analytic model finds fastest, the fastest first
 
     Raises ``UsageError`` for a table whose rows repeat or whose shape does not fit the names.
     """
@@ -40,6 +42,7 @@ class Candidates:
         derived: Mapping[str, np.ndarray] | None = None,
         categories: Iterable[str] = (),
         default: int | None = None,
+        leading: Sequence[int] = (),
     ) -> None:
         self.names = tuple(names)
         self.values = np.ascontiguousarray(values, dtype=np.int64).reshape(-1, len(self.names))
@@ -47,6 +50,7 @@ class Candidates:
         self.derived = dict(derived or {})
         self.categories = frozenset(categories)
         self.default = default
+        self.leading = tuple(leading)
         if len(set(self.names)) != len(self.names):
             raise UsageError(f"parameters {sorted(self.names)}: a name appears twice")
         if any(len(column) != len(self) for column in self.derived.values()):
@@ -55,28 +59,36 @@ class Candidates:
 
     @classmethod
     def from_family(
-        cls, family: Family, problem: Problem, limits: Limits, *, most: int = SAMPLED, seed: int = 0
+        cls,
+        family: Family,
+        problem: Problem,
+        limits: Limits,
+        *,
+        most: int = SAMPLED,
+        seed: int = 0,
+        leading: Sequence[Schedule] = (),
     ) -> Candidates:
         """The schedules of ``family`` that can run; of more than ``ENUMERATED`` combinations, ``most`` drawn ones.
 
-        The family's default is always among them, and is ``default``. A family whose default is not legal here has
-        none. The derived columns are the launch, the work of a group and the engine's estimate.
+        The family's default is always among them, and is ``default``; a family whose default is not legal here has
+        none. So are the ``leading`` schedules, which are legal. The derived columns are the launch, the work of a
+        group and the engine's estimate.
         """
         names = [p.name for p in family.params]
-        size = math.prod(len(p.choices) for p in family.params)
-        legal: Iterable[Schedule] = family.legal(problem, limits)
+        size = points.size(family)
+        default = dict(family.default(SimpleNamespace(**problem), limits))
+        start = [] if family.reasons(default, problem, limits) else [default]
         if size > ENUMERATED:
             legal = _drawn(family, problem, limits, size, most, seed)
-        points = list(legal)
-        default = dict(family.default(SimpleNamespace(**problem), limits))
-        row = None
-        if not family.reasons(default, problem, limits):
-            if default not in points:
-                points.append(default)
-            row = points.index(default)
-        values = np.array([[point[n] for n in names] for point in points], np.int64).reshape(-1, len(names))
-        derived = _derived(family, points, problem, limits)
-        return cls(names, values, extents=tuple(problem.values()), derived=derived, default=row)
+        else:
+            legal = [dict(zip(names, row, strict=True)) for row in points.legal(family, problem, limits).tolist()]
+        rows = {tuple(s[n] for n in names): s for s in (*legal, *start, *leading)}
+        number = {key: row for row, key in enumerate(rows)}
+        values = np.array(list(rows), np.int64).reshape(-1, len(names))
+        derived = _derived(family, list(rows.values()), problem, limits)
+        row = number[tuple(default[n] for n in names)] if start else None
+        fastest = [number[tuple(s[n] for n in names)] for s in leading]
+        return cls(names, values, extents=tuple(problem.values()), derived=derived, default=row, leading=fastest)
 
     def __len__(self) -> int:
         return len(self.values)

@@ -143,7 +143,7 @@ def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
             found[kernel.digest].launches += 1
             continue
         engines = engines_of(kernel, target.features)
-        choice: Choice = choose(kernel, engines, target.limits)
+        choice: Choice = choose(kernel, engines, target.limits, target.device)
         default = Candidate(choice.family, choice.schedule)
         found[kernel.digest] = Task(kernel, step, target, engines, default, choice.tier)
     return list(found.values())

@@ -143,6 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong += counted.count(False)
         if (summary := getattr(stage, "summary", None)) is not None:
             print(summary(results.entries(), found["arch"]), flush=True)
+        if (save := getattr(stage, "save", None)) is not None:
+            save(results.entries(), found["arch"], options.out)
         if not complete:
             left = len(todo) - len(counted)
             print(f"stopped in {name}, {left} left: {options.limit_s:g} s are over; call again", file=sys.stderr)

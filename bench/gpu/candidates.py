@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,9 @@ from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.kernel import Kernel
 from gpucomp.packing import Packed, pack
-from gpucomp.schedule.analytic import terms
+from gpucomp.schedule import rank
+from gpucomp.schedule.analytic import demand
+from gpucomp.schedule.model import terms
 from gpucomp.schedule.space import Family, Limits, Problem
 from gpucomp.targets.target import Target
 
@@ -71,38 +74,51 @@ def neighbours(family: Family, schedule: dict[str, int]) -> Iterator[dict[str, i
 
 
 def estimate_us(kernel: Kernel, family: Family, schedule: dict[str, int], problem: Problem, target: Target) -> float:
-    """The engine's own model where it has one, else the common one with registers guessed."""
-    s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)
-    if family.estimate is not None:
-        return family.estimate(s, p, target.limits)
+    """Microseconds by the analytic model; where it does not know the engine, with the work dealt out evenly."""
     if target.device is None:
         return math.nan
-    geometry = family.geometry(s, p)
-    work = family.work(s, p) if family.work is not None else None
+    if rank.can_rank(family):
+        return rank.predicted(family, problem, schedule, target.device, demand(kernel, target.device)).us
+    geometry = family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem))
     shared = geometry.dynamic_shared_bytes
-    return terms(kernel, target.device, geometry, registers=GUESSED_REGISTERS, shared_bytes=shared, work=work).total_us
+    return terms(kernel, target.device, geometry, registers=GUESSED_REGISTERS, shared_bytes=shared).total_us
 
 
 def ranked(kernel: Kernel, family: Family, target: Target, count: int, seed: int = 0) -> list[Candidate]:
     """The engine's default, then ``count - 1`` schedules that the model finds fast, unlike each other."""
     problem, limits = family.problem(kernel), target.limits
     first = default(kernel, family, limits)
+    first = Candidate(family, first.schedule, estimate_us(kernel, family, first.schedule, problem, target))
+    others = _searched if target.device is None or not rank.can_rank(family) else _modelled
+    found = [c for c in others(kernel, family, problem, target, POOL * count, seed) if c.schedule != first.schedule]
+    return diverse(first, found, count)
+
+
+def _modelled(
+    kernel: Kernel, family: Family, problem: Problem, target: Target, count: int, seed: int
+) -> list[Candidate]:
+    """The fastest of all, in the model's order."""
+    assert target.device is not None
+    ranking = rank.ranking(family, problem, target.limits, target.device, demand(kernel, target.device))
+    return [Candidate(family, dict(r.schedule), r.us) for r in itertools.islice(ranking.best(), count)]
+
+
+def _searched(
+    kernel: Kernel, family: Family, problem: Problem, target: Target, count: int, seed: int
+) -> list[Candidate]:
+    """The fastest of a sample and of what is found near them, where the model has no ranking of the space."""
 
     def judged(schedule: dict[str, int]) -> Candidate:
         return Candidate(family, schedule, estimate_us(kernel, family, schedule, problem, target))
 
-    found = {tuple(first.schedule.values()): judged(first.schedule)}
-    for schedule in drawn(family, problem, limits, DRAWS // 10, seed):
-        found.setdefault(tuple(schedule.values()), judged(schedule))
+    found = {tuple(s.values()): judged(s) for s in drawn(family, problem, target.limits, DRAWS // 10, seed)}
     for _ in range(ROUNDS):
-        best = sorted(found.values(), key=_order)[:KEPT]
-        for candidate in best:
+        for candidate in sorted(found.values(), key=_order)[:KEPT]:
             for schedule in neighbours(family, candidate.schedule):
                 key = tuple(schedule.values())
-                if key not in found and not family.reasons(schedule, problem, limits):
+                if key not in found and not family.reasons(schedule, problem, target.limits):
                     found[key] = judged(schedule)
-    leading = found.pop(tuple(first.schedule.values()))
-    return diverse(leading, sorted(found.values(), key=_order)[: POOL * count], count)
+    return sorted(found.values(), key=_order)[:count]
 
 
 def diverse(first: Candidate, others: Sequence[Candidate], count: int) -> list[Candidate]:

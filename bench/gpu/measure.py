@@ -23,7 +23,7 @@ from bench.gpu.results import append
 from bench.gpu.translated import Translated, UntranslatedError
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import DeviceLostError, GpucompError
-from gpucomp.schedule.analytic import terms
+from gpucomp.schedule.model import terms
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import run_checked

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -197,45 +199,63 @@ def split_times(context: Any, device: Any, split: Split, found: Sequence[Mapping
     return {"ok": not faults, "us_by_splits": times, **({"faults": faults} if faults else {})}
 
 
-def constants(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
-    """The measured figures as the device's line in ``gpucomp/schedule/device.py`` would have them."""
-    found = {entry["name"]: entry for entry in entries if entry["stage"] == NAME and entry["ok"]}
+def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
+    """What was measured of the fields of ``gpucomp.schedule.device.Device``.
 
-    def figure(name: str, digits: int = 0) -> float | None:
-        value = found.get(name, {}).get("median")
-        return None if value is None else round(value, digits) if digits else round(value)
-
-    facts, lines = found.get("device", {}), []
+    ``matrix`` is what torch's library reaches of them, or ``mma.sync`` where that is more; ``by_warp_share`` what
+    ``mma.sync`` has of it.
+    """
+    found = _ended(entries)
+    facts, listed = found.get("device", {}), cuda.DEVICES.get(arch)
     mhz = found.get("fma", {}).get("clocks", {}).get("sm_mhz") or facts.get("clock_mhz")
-    units, listed = facts.get("units"), cuda.DEVICES.get(arch)
-    ghz = mhz / 1e3 if mhz else listed.ghz if listed else None
-    pairs: list[tuple[str, Any]] = [
-        ("units", units),
-        ("ghz", ghz and round(ghz, 3)),
-        ("dram_gbs", figure("copy-dram")),
-        ("l2_gbs", figure("copy-l2")),
-        ("l2_bytes", facts.get("l2_bytes")),
-        ("launch_us", figure("empty", 2)),
-    ]
+    units, ghz = facts.get("units"), mhz / 1e3 if mhz else listed.ghz if listed else None
 
     def per_unit(name: str) -> int | None:
-        value = found.get(name, {}).get("median")
+        value = _median(found, name)
         return round(value * 1e12 / 2 / (units * ghz * 1e9)) if value and units and ghz else None
 
-    pairs.append(("fma", per_unit("fma")))
-    matrix = {o: per_unit(f"mma-{o}") for o in ("f16", "bf16", "tf32", "s8")}
-    by_library = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}
-    matrix_torch = {o: per_unit(f"torch-matmul-{d}") for o, d in by_library.items()}
-    pairs += [("matrix by mma.sync", {k: v for k, v in matrix.items() if v}),
-              ("matrix by torch's library", {k: v for k, v in matrix_torch.items() if v})]  # fmt: skip
-    for name, value in pairs:
-        if value:
-            before = getattr(listed, name.split()[0], None) if listed else None
-            lines.append(f"    {name}={value}" + (f"  # the table says {before}" if before is not None else ""))
+    by_warp = {o: per_unit(f"mma-{o}") or 0 for o in ("f16", "bf16", "tf32", "s8")}
+    library = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}
+    matrix = {o: max(rate, per_unit(f"torch-matmul-{library.get(o)}") or 0) for o, rate in by_warp.items()}
+    dram, l2, launch = (_median(found, name) for name in ("copy-dram", "copy-l2", "empty"))
+    pairs = {
+        "units": units,
+        "ghz": ghz and round(ghz, 3),
+        "dram_gbs": dram and round(dram),
+        "l2_gbs": l2 and round(l2),
+        "l2_bytes": facts.get("l2_bytes"),
+        "launch_us": launch and round(launch, 2),
+        "fma": per_unit("fma"),
+        "matrix": {operand: rate for operand, rate in matrix.items() if rate},
+        "by_warp_share": round(by_warp["f16"] / matrix["f16"], 3) if by_warp["f16"] else None,
+    }
+    return {name: value for name, value in pairs.items() if value}
+
+
+def _ended(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {entry["name"]: entry for entry in entries if entry["stage"] == NAME and entry["ok"]}
+
+
+def _median(found: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+    return found.get(name, {}).get("median")
+
+
+def constants(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
+    """The measured figures as the device's line in ``gpucomp/schedule/device.py`` would have them."""
+    found, listed, lines = _ended(entries), cuda.DEVICES.get(arch), []
+    for name, value in figures(entries, arch).items():
+        before = getattr(listed, name, None) if listed else None
+        lines.append(f"    {name}={value}" + (f"  # the table says {before}" if before is not None else ""))
     for name, what in (("grid-barrier", "a barrier of the whole grid"), ("empty-overlapping", "a node that overlaps")):
-        if (value := figure(name, 2)) is not None:
-            lines.append(f"    # {what}: {value} us")
-    return f"Device {facts.get('gpu', '?')} ({arch}), as measured:\n" + "\n".join(lines)
+        if (value := _median(found, name)) is not None:
+            lines.append(f"    # {what}: {round(value, 2)} us")
+    return f"Device {found.get('device', {}).get('gpu', '?')} ({arch}), as measured:\n" + "\n".join(lines)
+
+
+def save(entries: Sequence[Mapping[str, Any]], arch: str, folder: Path) -> None:
+    """``devices.json`` in ``folder``: the figures that ``GPUCOMP_DEVICES`` gives to the analytic model."""
+    text = json.dumps({arch: figures(entries, arch)}, indent=1)
+    (folder / "devices.json").write_text(text + "\n", encoding="utf-8")
 
 
 def summary(entries: Sequence[Mapping[str, Any]], arch: str) -> str:

@@ -342,13 +342,15 @@ def _lowered(
     return found, device
 
 
-def _costs(model: Path, lowered: Lowered, device: Target) -> list[Cost] | list[OpenCLCost]:
+def _costs(
+    model: Path, lowered: Lowered, device: Target, *, compare: bool = False
+) -> list[Cost] | list[OpenCLCost]:
     from gpucomp import static, static_opencl
 
     with progress(f"building {model.name}") as report:
         if static_opencl.is_for(device):
             return static_opencl.costs(lowered, device, report)
-        return static.costs(lowered, device, report)
+        return static.costs(lowered, device, report, compare=compare)
 
 
 def _percentiles(text: str) -> tuple[float, ...]:
@@ -411,7 +413,7 @@ def inspect(
         if spaces:
             click.echo("\n".join(costs.spaces(lowered, device)))
         if why:
-            click.echo("\n".join(costs.why(_costs(how.model, lowered, device))))
+            click.echo("\n".join(costs.why(_costs(how.model, lowered, device, compare=True))))
         if not kernels and sources is None:
             return
     exe = open_model(how)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +15,7 @@ from gpucomp.targets import sass
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
     from gpucomp.schedule.device import Device
+    from gpucomp.schedule.model import Terms
     from gpucomp.schedule.space import Family, Limits, Problem
     from gpucomp.static import Cost
     from gpucomp.static_opencl import Cost as OpenCLCost
@@ -160,28 +161,42 @@ def _spent(cost: Cost | OpenCLCost) -> dict[str, Any]:
 
 
 def why(found: Sequence[Cost] | Sequence[OpenCLCost]) -> list[str]:
-    """The terms of the analytic model, a kernel a paragraph."""
+    """The terms of the analytic model, a kernel a paragraph: of its schedule, then of the best that other engines have."""
     lines: list[str] = []
     for cost in found:
         t = cost.terms
-        schedule = " ".join(f"{k}={v}" for k, v in cost.schedule.items())
-        units = (
-            f"{math.prod(cost.groups)} work-groups of {math.prod(cost.items)}, {t.resident} fit on a unit, "
-            f"{t.waves:.2f} waves, occupancy {100 * t.occupancy:.0f}%"
-        )
-        parts = (
-            f"arithmetic {t.compute_us:.2f}, cache {t.cache_us:.2f}, memory {t.memory_us:.2f}, "
-            f"latency {t.latency_us:.2f}, splits {t.extra_us:.2f}, launch {t.launch_us:.2f} us"
-        )
         lines += [
             f"{cost.name}  {cost.label}",
-            f"  {cost.engine}  {schedule}",
+            f"  {cost.engine}  {_words(cost.schedule)}  ({cost.tier})",
             f"  work       {t.flops / 1e6:.3f} MFLOP, {size(int(t.bytes))} at least: floor {t.floor_us:.2f} us",
-            f"  units      {units}",
-            f"  terms      {parts}",
+            f"  units      {_units(cost.groups, cost.items, t)}",
+            f"  terms      {_terms(t)}",
             f"  about      {t.total_us:.2f} us, bound by {t.limiter}",
         ]
+        lines += [
+            f"  besides    {other.us:.2f} us  {other.family.title}  {_words(other.schedule)}: {_terms(other.terms)}"
+            for other in cost.others
+        ]
     return lines
+
+
+def _words(schedule: Mapping[str, int]) -> str:
+    return " ".join(f"{k}={v}" for k, v in schedule.items())
+
+
+def _units(groups: Sequence[int], items: Sequence[int], t: Terms) -> str:
+    return (
+        f"{math.prod(groups)} work-groups of {math.prod(items)}, {t.resident} fit on a unit, "
+        f"{t.waves:.2f} waves, occupancy {100 * t.occupancy:.0f}%"
+    )
+
+
+def _terms(t: Terms) -> str:
+    return (
+        f"launch {t.launch_us:.2f}, start {t.start_us:.2f}, loop {t.loop_us:.2f} (math {t.math_us:.2f}, "
+        f"issue {t.issue_us:.2f}, shared {t.shared_us:.2f}, cache {t.cache_us:.2f}, latency {t.latency_us:.2f}), "
+        f"end {t.end_us:.2f}, join {t.join_us:.2f}; memory {t.memory_us:.2f} us"
+    )
 
 
 def spaces(lowered: Lowered, target: Target) -> list[str]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.device import Device
-from gpucomp.schedule.space import Geometry, Work
 
 LATENCY_CYCLES = 600  # from asking memory for a tile to having it
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
@@ -163,83 +162,20 @@ def _operand_type(*operands: Expr) -> str:
     return names.pop() if len(names) == 1 and names <= {"f16", "bf16"} else ""
 
 
-@dataclass(frozen=True)
-class Terms:
-    """Where a kernel's time goes, in microseconds. ``total`` is the launch and the longest of the others."""
-
-    flops: float
-    bytes: float
-    floor_us: float
-    occupancy: float  # resident work-items of a unit, of those it could have
-    resident: int  # work-groups on a unit
-    waves: float
-    compute_us: float
-    cache_us: float
-    memory_us: float
-    latency_us: float
-    launch_us: float
-    extra_us: float
-
-    @property
-    def total_us(self) -> float:
-        return self.launch_us + self.extra_us + max(self.compute_us, self.cache_us, self.memory_us, self.latency_us)
-
-    @property
-    def limiter(self) -> str:
-        """The largest term; ``launch`` where nothing is larger than starting the kernel."""
-        found = {
-            "arithmetic": self.compute_us,
-            "cache": self.cache_us,
-            "memory": self.memory_us,
-            "latency": self.latency_us,
-            "launch": self.launch_us,
-        }
-        return max(found, key=lambda name: found[name])
-
-
 def floor_us(kernel: Kernel, device: Device) -> float:
     """Microseconds below which no schedule gets: arithmetic at its peak, or every byte moved once."""
     macs = operations(kernel) / 2
     return max(macs / device.rate(math_of(kernel, device)), traffic(kernel) / (device.dram_gbs * 1e3))
 
 
-def resident_groups(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
-    """Work-groups that fit on a unit at once; registers are dealt out by eights to whole warps."""
-    warps = -(-threads // 32)
-    by_registers = device.registers // (warps * 32 * max(8, -(-registers // 8) * 8))
-    by_shared = device.shared_bytes // max(1, shared_bytes + device.group_shared)
-    return max(0, min(device.groups, device.threads // max(1, warps * 32), by_registers, by_shared))
+@dataclass(frozen=True)
+class Demand:
+    """What a kernel asks of a device whatever its schedule: operations, bytes, and the floor that they make."""
+
+    flops: float
+    bytes: float
+    floor_us: float
 
 
-def terms(
-    kernel: Kernel, device: Device, geometry: Geometry, *, registers: int, shared_bytes: int, work: Work | None = None
-) -> Terms:
-    """The terms of one launch. Without ``work`` the kernel's own operations and bytes are dealt out evenly."""
-    flops, moved = operations(kernel), traffic(kernel)
-    groups = math.prod(geometry.groups)
-    threads = math.prod(geometry.items)
-    if work is None:
-        work = Work(flops / 2 / max(1, groups), moved / max(1, groups), math=math_of(kernel, device))
-    resident = max(1, resident_groups(device, threads, registers, shared_bytes))
-    share = -(-groups // device.units) if groups else 0  # of the busiest unit
-    together = min(resident, max(1, share))
-    hiding = min(1.0, together * -(-threads // 32) / HIDING_WARPS)
-    rate = device.rate(work.math) / device.units * EFFICIENCY * hiding
-    cycle_us = 1e-3 / device.ghz
-    return Terms(
-        flops=flops,
-        bytes=moved,
-        floor_us=floor_us(kernel, device),
-        occupancy=together * threads / device.threads,
-        resident=resident,
-        waves=groups / (device.units * resident),
-        compute_us=share * work.macs / rate,
-        cache_us=max(
-            groups * work.cache_bytes / (device.l2_gbs * 1e3),
-            share * work.cache_bytes / device.unit_bytes * cycle_us,
-        ),
-        memory_us=moved / (device.dram_gbs * 1e3),
-        latency_us=-(-share // resident) * (work.steps + 1) * LATENCY_CYCLES * cycle_us if share else 0.0,
-        launch_us=device.launch_us,
-        extra_us=work.extra_us,
-    )
+def demand(kernel: Kernel, device: Device) -> Demand:
+    return Demand(operations(kernel), traffic(kernel), floor_us(kernel, device))

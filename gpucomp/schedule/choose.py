@@ -9,8 +9,9 @@
 
 A tier is a function ``(kernel, family, problem, limits) -> schedule or None``. ``TIERS`` lists those that need no
 records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. Within a tier
-the engines are asked in the order of preference, and the first with a legal answer wins; the analytic tier asks all
-engines that estimate their time and takes the fastest.
+the engines are asked in the order of preference, and the first with a legal answer wins. The analytic tier compares all
+engines: a GPU's by the model of ``gpucomp.schedule.model``, every schedule of each where a ``Device`` describes the
+machine; a CPU's by their own estimates of their defaults.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from gpucomp.kernel import Kernel
+from gpucomp.schedule import rank
+from gpucomp.schedule.device import Device, typical
 from gpucomp.schedule.records import Pick, Picks, template_hash
 from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
 from gpucomp.targets.target import Target
@@ -66,7 +69,44 @@ def recorded(picks: Picks, target: Target) -> tuple[tuple[str, Tier], ...]:
 TIERS: tuple[tuple[str, Tier], ...] = (("default", _default),)
 
 
-def _analytic(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tuple[Family, Problem, Schedule] | None:
+CLEAR_GAIN = 1.1  # of the time beyond the launch. The model tells siblings apart no better than that, and an engine's
+# default is of a short list that other compilers found good: what it is expected to lose by less is not worth leaving it
+
+
+def _compared(
+    kernel: Kernel, problems: Sequence[tuple[Family, Problem]], limits: Limits, device: Device | None
+) -> tuple[Family, Problem, Schedule] | None:
+    """What the analytic tier answers; ``None`` where it leaves the answer to the engines' order and their defaults."""
+    if any(family.estimate is not None for family, _ in problems):
+        return _estimated(problems, limits)
+    if limits.warp == 1 or not rank.can_rank(problems[0][0]):
+        return None  # no GPU, or an engine that the model does not know and that is to be preferred
+    if 0 in [t.size for t in kernel.params[kernel.inputs :]]:
+        return None  # there is nothing to compute
+    return _modelled(kernel, problems, limits, device)
+
+
+def _modelled(
+    kernel: Kernel, problems: Sequence[tuple[Family, Problem]], limits: Limits, device: Device | None
+) -> tuple[Family, Problem, Schedule] | None:
+    """The fastest engine's default, or a schedule that the model finds clearly faster.
+
+    Without a ``device`` only the defaults are compared, on a GPU like others. ``None`` where the first engine's wins.
+    """
+    like = device or typical(limits.units)
+    starts = rank.defaults(kernel, problems, limits, like)
+    if not starts or starts[0].family is not problems[0][0]:
+        return None
+    chosen = start = min(starts, key=lambda r: r.us)
+    if device is not None:
+        found = rank.improved(kernel, starts, problems, limits, device)[0]
+        gain = (start.us - device.launch_us) / max(found.us - device.launch_us, 1e-9)
+        if gain >= CLEAR_GAIN or start.registers > rank.PRESSURE:
+            chosen = found
+    return None if chosen is starts[0] else (chosen.family, dict(problems)[chosen.family], chosen.schedule)
+
+
+def _estimated(problems: Sequence[tuple[Family, Problem]], limits: Limits) -> tuple[Family, Problem, Schedule] | None:
     """The engine that estimates the least time for its default; ``None`` where the first choice estimates nothing.
 
     An engine's default is the best of its own short list by its own model, so this compares the engines alone.
@@ -90,17 +130,20 @@ def choose(
     kernel: Kernel,
     families: Sequence[Family],
     limits: Limits,
+    device: Device | None = None,
     *,
     tiers: tuple[tuple[str, Tier], ...] = TIERS,
 ) -> Choice:
     """The schedule of the first tier that answers, for the first of ``families`` that can run it.
 
+    ``device`` is what the model reckons with; without one, it only compares the defaults of a GPU's engines.
+
     Raises ``ScheduleError`` when not even the last family's default can run.
     """
     problems = [(family, family.problem(kernel)) for family in families]
     for name, tier in tiers:
-        if name == "default" and (best := _analytic(problems, limits)) is not None:
-            return _choice(kernel, "analytic", *best)
+        if name == "default" and (found := _compared(kernel, problems, limits, device)) is not None:
+            return _choice(kernel, "analytic", *found)
         for family, problem in problems:
             schedule = tier(kernel, family, problem, limits)
             if schedule is not None and not family.reasons(schedule, problem, limits):

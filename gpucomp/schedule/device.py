@@ -6,8 +6,12 @@ measured it stands instead, and a comment says so. They rank schedules and give 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpucomp.errors import UsageError, quote
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class Device:
     groups        work-groups resident on a unit
     shared_bytes  shared memory of a unit, and what each work-group costs besides what it asked for
     launch_us     what a kernel costs that waits for the one before it, in a graph
+    latency_cycles  from asking that cache, or memory behind it, to having a tile, while others ask too
+    by_warp_share   of the matrix cores' rate that ``mma.sync`` reaches
     """
 
     name: str
@@ -43,12 +49,38 @@ class Device:
     unit_bytes: int = 64
     group_shared: int = 1024
     launch_us: float = 2.5
+    latency_cycles: int = 600
+    by_warp_share: float = 1.0
     matrix: Mapping[str, int] = field(default_factory=dict)
+
+    def __hash__(self) -> int:  # a mapping has none; equal devices have equal names
+        return hash((self.name, self.units, self.ghz))
 
     def rate(self, math: str) -> float:
         """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma`` or a matrix operand type."""
         per_unit = self.fma if math == "fma" else self.matrix[math]
         return self.units * per_unit * self.ghz * 1e3
+
+
+FIGURES = ("units", "ghz", "fma", "dram_gbs", "l2_gbs", "l2_bytes", "unit_bytes", "launch_us", "latency_cycles",
+           "by_warp_share")  # fmt: skip  # that a measurement may replace
+
+
+def measured(device: Device, figures: Mapping[str, float]) -> Device:
+    """``device`` with ``figures`` in place of what the table says; ``matrix`` may be among them, by operand type.
+
+    Raises ``UsageError`` for a name that is none of ``FIGURES``, or a figure that is no positive number.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in figures.items():
+        numbers = value.values() if isinstance(value, Mapping) and name == "matrix" else [value]
+        if name not in (*FIGURES, "matrix") or not all(type(n) in (int, float) and 0 < n < math.inf for n in numbers):
+            known = ", ".join((*FIGURES, "matrix"))
+            raise UsageError(
+                f"figure {quote(str(name))} of a device: positive numbers of {known} expected", code="GPC2001"
+            )
+        changes[name] = dict(device.matrix) | dict(value) if isinstance(value, Mapping) else value
+    return replace(device, **changes)
 
 
 def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
@@ -65,9 +97,10 @@ CUDA = {
                     matrix=_matrix(256, 128, 1024)),
     "sm_89": Device("RTX 4090", 128, 2.52, 128, 930, 5000, 72 * MIB, 102400, threads=1536, groups=24,
                     matrix=_matrix(256, 128, 1024)),
-    # 4.3 TB/s is a measured copy; 6154 bytes a cycle from L2 is the ceiling that DeepGEMM's cost model uses
+    # 4.3 TB/s is a measured copy; 6154 bytes a cycle from L2 is the ceiling that DeepGEMM's cost model uses;
+    # mma.sync reaches 62.9 % of the peak in the mean (Luo et al., arXiv 2402.13499)
     "sm_90a": Device("H200", 132, 1.83, 128, 4300, 11000, 50 * MIB, 233472, launch_us=2.0,
-                     matrix=_matrix(2048, 1024, 4096)),
+                     by_warp_share=0.63, matrix=_matrix(2048, 1024, 4096)),
     # by mma.sync, not by tcgen05
     "sm_100": Device("B200", 148, 1.85, 128, 7000, 14000, 126 * MIB, 233472, launch_us=2.0,
                      matrix=_matrix(1024, 512, 2048)),
@@ -93,3 +126,8 @@ OPENCL = {
     "amd": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, threads=2048, registers=131072,
                   launch_us=8),
 }  # fmt: skip
+
+
+def typical(units: int) -> Device:
+    """A GPU of so many units that nobody describes."""
+    return replace(CUDA["sm_80"], name=f"a GPU of {units} units", units=units)

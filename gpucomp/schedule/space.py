@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import TypeVar
 
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
+from gpucomp.schedule.lockstep import least, most
 
+T = TypeVar("T")
 Schedule = Mapping[str, int]
 Problem = Mapping[str, int]
 
@@ -40,7 +44,7 @@ class Limits:
 
     def registers_for(self, threads: int) -> int:
         """What a work-item of so many in a work-group may have: all of them share one register file, by eights."""
-        return min(self.registers, REGISTER_FILE // max(1, threads) // 8 * 8)
+        return least(self.registers, REGISTER_FILE // most(1, threads) // 8 * 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +60,45 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a schedule makes one work-group do.
+    """What a schedule makes one work-group do, for the analytic model (``gpucomp.schedule.model``).
 
-    macs         multiply-adds it executes, padding included
-    cache_bytes  bytes it reads and writes through the cache that all units share
-    steps        trips to memory that wait for each other
-    math         ``fma``, or the type of the operands that matrix cores take
-    extra_us     besides: adding up splits
+    macs          multiply-adds it executes, padding included
+    cache_bytes   bytes that its loop takes from the cache that all units share
+    steps         trips of its loop, each of which waits for its bytes
+    math          ``fma``, or the type of the operands that matrix cores take
+    out_bytes     bytes of its part of the result, and of partial sums that it leaves
+    ahead         trips whose bytes are under way while one is computed with
+    shared_traffic  bytes through shared memory
+    shared_bytes  shared memory that it holds
+    registers     that a launch allots to a work-item, about; 0: as many as the engine's formula says
+    instructions  that its warps issue, one for a whole warp
+    chains        multiplications of one warp that do not wait for each other
+    step_cycles   of a trip: its barriers, and what it starts with
+    start_cycles  before the first bytes are asked for
+    by_warp       matrix cores are fed by ``mma.sync``, whose rate some architectures keep below their peak
+    least_share   of the kernel's multiply-adds, that some schedule of the engine does with
+    splits        work-groups that share one part of the result; ``in_cluster``: they meet in shared memory
+    joined_bytes  partial sums that one of them leaves for the last
     """
 
     macs: float
     cache_bytes: float
     steps: int = 1
     math: str = "fma"
-    extra_us: float = 0.0
+    out_bytes: float = 0.0
+    ahead: float = 1.0
+    shared_traffic: float = 0.0
+    shared_bytes: int = 0
+    registers: int = 0
+    instructions: float = 0.0
+    chains: float = 8.0
+    step_cycles: float = 0.0
+    start_cycles: float = 400.0
+    by_warp: bool = False
+    least_share: float = 1.0
+    splits: int = 1
+    in_cluster: bool = False
+    joined_bytes: float = 0.0
 
 
 REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architecture
@@ -136,8 +165,10 @@ class Family:
     geometry(s, p)               -> the launch
     default(p, limits)           -> a schedule that is legal at every size on the smallest device
     accepts(kernel, features)    -> why this engine cannot compute the kernel on such a device; empty when it can
-    estimate(s, p, limits)       -> microseconds, about: the engine's own model, which ranks its schedules
-    work(s, p)                   -> what a work-group does, for the analytic model; None: deal the kernel out evenly
+    estimate(s, p, limits)       -> microseconds, about, where no ``Device`` describes the machine: a CPU's model
+    work(s, p)                   -> what a work-group does, for the analytic model; None: it does not rank the engine
+    focus(p, limits)             -> values of parameters that the model ranks, where the whole space is too large for it
+    settle(s, p)                 -> a ranked schedule with the parameters that the model cannot tell apart
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
     registers(s, p)              -> what a work-item keeps in registers at once, by the engine's formula
     """
@@ -156,6 +187,8 @@ class Family:
     work: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
     packing: Callable[[Kernel, SimpleNamespace, SimpleNamespace], Packing | None] = _as_it_is
     registers: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
+    focus: Callable[[SimpleNamespace, Limits], Mapping[str, Sequence[int]]] | None = None
+    settle: Callable[[SimpleNamespace, SimpleNamespace], Schedule] | None = None
 
     @property
     def title(self) -> str:
@@ -182,3 +215,33 @@ class Family:
             schedule = dict(zip(names, values, strict=True))
             if not self.reasons(schedule, problem, limits):
                 yield schedule
+
+
+LARGE_TILE = 128 * 128  # elements of the result
+LEAST_SPLIT = 4  # steps of the smallest kind that a split still has
+
+
+def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: int, limits: Limits) -> tuple[int, ...]:
+    """Splits of a ``depth`` whose parts still have some steps of ``step``; none where large tiles fill the device."""
+    filled = results >= 2 * limits.units * LARGE_TILE
+    return tuple(n for n in choices if n == 1 or (not filled and depth >= LEAST_SPLIT * step * n))
+
+
+def remembered(
+    derive: Callable[[SimpleNamespace, SimpleNamespace], T],
+) -> Callable[[SimpleNamespace, SimpleNamespace], T]:
+    """``derive`` with its last answer kept: a schedule's formulas all ask for the same sizes, one after the other.
+
+    The answer is for the very objects that were given, which nobody may change in between.
+    """
+    last: tuple[SimpleNamespace, SimpleNamespace, T] | None = None
+
+    @functools.wraps(derive)
+    def answer(s: SimpleNamespace, p: SimpleNamespace) -> T:
+        nonlocal last
+        kept = last
+        if kept is None or kept[0] is not s or kept[1] is not p:
+            last = kept = s, p, derive(s, p)
+        return kept[2]
+
+    return answer

@@ -6,15 +6,18 @@ import ctypes
 import ctypes.util
 import hashlib
 import importlib.util
+import json
 import re
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources as files
 from pathlib import Path
 
+from gpucomp import config
 from gpucomp.codegen.source import KernelSource
-from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.schedule.device import CUDA as DEVICES
+from gpucomp.schedule.device import Device, measured
 from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
@@ -51,7 +54,22 @@ def manifest(arch: str) -> Target:
         vector_bytes=16,
         async_copy=arch != "sm_75",
     )
-    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=FEATURES[arch], device=DEVICES[arch])
+    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, features=FEATURES[arch], device=_device(arch))
+
+
+def _device(arch: str) -> Device:
+    """What the model reckons with: the table's figures, or what the file of measured devices says instead."""
+    place = config.current().devices
+    if place is None:
+        return DEVICES[arch]
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+        figures = found.get(arch, {}) if isinstance(found, dict) else None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"measured devices {quote(place)}: {error}", code="GPC2001") from error
+    if not isinstance(figures, dict):
+        raise UsageError(f"measured devices {quote(place)}: figures by architecture expected", code="GPC2001")
+    return measured(DEVICES[arch], figures)
 
 
 def resolve(which: str) -> Target:

@@ -9,7 +9,7 @@ from gpucomp.codegen.copies import copyable, stored
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernels_templates.attention import simt
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered
 
 PARAMS = (
     Param("warps", (1, 2, 4, 8), "warps of a work-group, each with 16 rows (queries)"),
@@ -21,6 +21,8 @@ CHUNK = 16  # bytes behind a shared row, so that eight rows that ldmatrix reads 
 KEPT_BYTES = 256  # of the longest row of queries that stays in registers
 MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for addresses and what else the loops keep, at most
+SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
+STAGE_CYCLES = 150  # of a stage: its barriers, and the maxima that all scores of a row wait for
 FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared memory, which is aligned so
 
 
@@ -67,6 +69,7 @@ def _up(value: int, block: int = BLOCK) -> int:
     return -(-value // block) * block
 
 
+@remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     tile_m, tiles_n = BLOCK * s.warps, -(-p.n // s.tile_n)
     chunk = CHUNK // p.element_bytes
@@ -165,13 +168,23 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     d = SimpleNamespace(**derive(s, p))
-    stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
+    stages, heads = d.tiles_per_split, d.depth_pad + d.values_pad
+    scores = s.warps * BLOCK * s.tile_n * stages
+    products = scores * heads * p.products * p.element_bytes / (BLOCK * 8 * 32)  # 32 bytes of depth each
     return Work(
-        macs=d.tile_m * s.tile_n * stages * (d.depth_pad + d.values_pad),
-        cache_bytes=p.element_bytes * (d.tile_m + stages * s.tile_n) * (p.depth + p.values),
-        steps=stages + 1,
+        macs=scores * heads,
+        cache_bytes=p.element_bytes * (d.tile_m * p.depth + stages * s.tile_n * (p.depth + p.values)),
+        steps=stages,
         math="f16" if p.element_bytes == 2 else "3xtf32" if p.products == 3 else "tf32",
-        extra_us=2 + 0.2 * s.splits if s.splits > 1 else 0.0,
+        out_bytes=p.element_bytes * d.tile_m * p.values,
+        shared_traffic=p.element_bytes * stages * s.tile_n * heads * (1 + s.warps),
+        shared_bytes=shared_bytes(s, p),
+        instructions=1.5 * products + SCORE_INSTRUCTIONS * scores / 32,
+        chains=s.tile_n // 8,
+        step_cycles=STAGE_CYCLES,
+        by_warp=True,
+        splits=s.splits,
+        joined_bytes=4 * d.part_words * d.threads,
     )
 
 

@@ -11,7 +11,8 @@ from gpucomp.codegen.operand import fast_axis
 from gpucomp.expr.core import Call, Const, Expr, Select, Var
 from gpucomp.expr.simplify import linear
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.lockstep import least
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
 PARAMS = (
@@ -89,6 +90,7 @@ def _up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
+@remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """``depth_pad``, ``values_pad``: a head with the zeros behind it. ``pitch``, ``p_pitch``: elements from row to
     row. ``part_words``: what a work-item of a split leaves for the last: values, maximum and total of each row."""
@@ -213,6 +215,7 @@ TILES = (  # tile_m, tile_n, reg_m, row_items: from large to small
 )
 LANES = 128  # multiply-adds per cycle of one unit, about
 LATENCY = 4  # cycles until a sum may be added to again
+SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
 STAGE_CYCLES = 900  # a stage's way from memory to shared memory and its four barriers: hidden only by other work-groups
 ENOUGH_WAVES = 0.85  # of the best split's share of busy units (FlashAttention's num_splits_heuristic)
 
@@ -272,8 +275,8 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     reg_m = next(r for r in (8, 4, 2, 1) if r == 1 or (r * vectors <= 16 and r < 2 * p.m))
     tile_m = max(reg_m, next((t for t in (8, 16, 32) if p.m <= t), 32))
     schedule = {"tile_m": tile_m, "tile_n": 32, "reg_m": reg_m, "row_items": 1, "splits": 1, "vector": vector}
-    for name, least in (("tile_n", vector), ("tile_m", reg_m)):
-        while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule[name] > least:
+    for name, fewest in (("tile_n", vector), ("tile_m", reg_m)):
+        while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule[name] > fewest:
             schedule[name] //= 2
     while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule["tile_m"] > 1:
         schedule["tile_m"] //= 2
@@ -285,11 +288,24 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     d = SimpleNamespace(**derive(s, p))
     stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
     columns = s.tile_n if d.alone else s.row_items * d.reg_n
+    idle = -(-d.threads // 32) * 32 / d.threads  # lanes of a warp that is not full
+    pairs, heads = idle * s.tile_m * columns * stages, p.depth + p.values
+    # elements of shared memory that the two products read
+    read = pairs * (d.depth_pad * (1 / s.reg_m + 1 / d.reg_n) + d.values_pad * (1 / s.reg_m + 1 / d.reg_v))
+    macs = pairs * (d.depth_pad + d.values_pad)
     return Work(
-        macs=s.tile_m * columns * stages * (d.depth_pad + d.values_pad),
-        cache_bytes=4 * (s.tile_m * (p.depth + p.values) + stages * s.tile_n * (p.depth + p.values)),
-        steps=stages + 1,
-        extra_us=2 + 0.2 * s.splits if s.splits > 1 else 0.0,
+        macs=macs,
+        cache_bytes=4 * (s.tile_m * p.depth + stages * s.tile_n * heads),
+        steps=stages,
+        out_bytes=4 * s.tile_m * p.values,
+        shared_traffic=2 * read + 8 * stages * s.tile_n * heads,
+        shared_bytes=shared_bytes(s, p),
+        instructions=(macs + read / UNROLL + SCORE_INSTRUCTIONS * pairs + 4 * stages * s.tile_n * heads) / 32,
+        chains=s.reg_m * least(d.reg_n, d.reg_v),
+        registers=(registers(s, p) + registers_taken(s, p)) // 2,
+        step_cycles=STAGE_CYCLES / 3,
+        splits=s.splits,
+        joined_bytes=4 * d.part_words * d.threads,
     )
 
 

@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.codegen.copies import stored
 from gpucomp.codegen.operand import fast_axis
 from gpucomp.ir.types import F32, F64, I32, I64, U32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered
 
 PARAMS = (
     Param("many_items", (1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns"),
@@ -45,6 +46,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     few, many   rows and columns of the result, or columns and rows where ``few_columns``
     by_depth    1 when the matrix's neighbours in memory are neighbours in depth
     width       elements that an access of it takes: of both operands, where it is along the depth
+    element_bytes  of the matrix in memory
     """
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -59,10 +61,12 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "batch": batch, "m": m, "n": n, "k": k,
         "few": min(m, n) if few_columns else m, "many": m if few_columns else n, "few_columns": few_columns,
         "by_depth": by_depth, "width": width, "acc_bytes": max(4, body.acc.dtype.nbytes),
+        "element_bytes": max(1, stored(matrix[0]).dtype.nbytes),
         "shuffles": int(body.acc.dtype in SHUFFLED),
     }  # fmt: skip
 
 
+@remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """``sums`` of a work-item and vector; ``tile``: rows or columns of a work-group, in ``groups_many`` of them."""
     sums = s.accesses * (1 if p.by_depth else p.width)
@@ -138,6 +142,9 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 LATENCY = 600  # cycles from asking memory to having it
+ACCESS_INSTRUCTIONS = 3  # of an access: it, its address, a conversion
+ADDING_INSTRUCTIONS = 10  # five exchanges in a warp, and their sums
+ADDING_CYCLES = 8  # of one part of a sum, in shared memory or from another lane
 SECTOR = 32  # bytes that memory moves at least
 UNIT_BYTES_PER_CYCLE = 32  # of one unit's share of the bandwidth, about
 
@@ -158,7 +165,30 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     return max(moved * idle, -(-shared_out // resident) * rounds * LATENCY) + added
 
 
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """Its part of the matrix, in whole sectors, once; the vectors come from the cache that the unit has to itself."""
+    d = SimpleNamespace(**derive(s, p))
+    element, accesses = p.element_bytes, s.accesses * s.unroll
+    run = element * (s.depth_items * p.width if p.by_depth else d.tile)  # bytes side by side
+    waste = SECTOR / run if run < SECTOR else 1.0
+    rounds = -(-p.k // (d.depth_step * s.unroll))
+    products = d.tile * p.k * p.few
+    warps = -(-d.threads // 32)
+    issued = d.sums * s.unroll * p.few * (p.width if p.by_depth else 1) + ACCESS_INSTRUCTIONS * accesses * (1 + p.few)
+    return Work(
+        macs=products,
+        cache_bytes=d.tile * p.k * element * waste,
+        steps=rounds,
+        out_bytes=d.tile * p.few * element,
+        shared_traffic=2 * d.parts * p.few * d.tile * p.acc_bytes,
+        shared_bytes=shared_bytes(s, p),
+        instructions=warps * (rounds * issued + (ADDING_INSTRUCTIONS * d.sums * p.few if s.shuffle else 0)),
+        chains=d.sums * p.few,
+        start_cycles=200 + ADDING_CYCLES * (d.parts + 5 * s.shuffle),
+    )
+
+
 FAMILY = Family(
     "contraction", "contraction/gemv.j2", PARAMS, problem, objections, derive, geometry, default, "gemv", accepts,
-    registers=registers
+    work=work, registers=registers
 )  # fmt: skip

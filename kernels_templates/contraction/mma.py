@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.copies import copyable, stored
@@ -12,6 +12,7 @@ from gpucomp.codegen.operand import along_memory, fast_axis
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
+from gpucomp.schedule.lockstep import gcd, least, most
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     REGISTER_FILE,
@@ -23,6 +24,8 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    remembered,
+    worthwhile_splits,
 )
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
@@ -119,7 +122,7 @@ def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int
     """
     fast, slow = (tile_k, tile) if by_depth else (tile, tile_k)
     chunks = fast // wide
-    fast_items = min(chunks, threads)
+    fast_items = least(chunks, threads)
     slow_items = threads // fast_items
     shared_by_depth = int(by_depth or nbytes == 1)
     return {
@@ -134,6 +137,7 @@ def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int
     }
 
 
+@remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     tile_m, tile_n = s.warp_m * s.warps_m, s.warp_n * s.warps_n
     tile_k = s.k_steps * STEP_BYTES // p.element_bytes
@@ -142,10 +146,10 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     sides: dict[str, int] = {}
     for name, tile in (("a", tile_m), ("b", tile_n)):
         by_depth, wide = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_wide")
-        wide = math.gcd(wide, tile_k if by_depth else tile)
+        wide = gcd(wide, tile_k if by_depth else tile)
         sizes = operand_sizes(tile, tile_k, by_depth, wide, threads, p.element_bytes)
         sides |= {f"{name}_{k}": v for k, v in sizes.items()} | {f"{name}_bytes": tile * tile_k * p.element_bytes}
-    out_vector = min(p.out_wide, s.warp_n // 2)  # sixteen rows keep all lanes of a warp busy
+    out_vector = least(p.out_wide, s.warp_n // 2)  # sixteen rows keep all lanes of a warp busy
     return {
         "threads": threads,
         "tile_m": tile_m,
@@ -173,11 +177,11 @@ def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     ring = s.stages * d.stage_bytes
     shared_depth = (s.warps_k - 1) * d.tile_m * d.tile_n * 4
     staged = s.warps_m * s.warps_n * 16 * d.sum_columns * 4
-    return max(ring, shared_depth, staged)
+    return most(most(ring, shared_depth), staged)
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    return dynamic_shared_bytes(s, p) + (FLAG_BYTES if s.splits > 1 else 0)
+    return dynamic_shared_bytes(s, p) + FLAG_BYTES * (s.splits > 1)
 
 
 def staged_registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool) -> int:
@@ -198,7 +202,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True
     later steps early.
     """
     d = SimpleNamespace(**derive(s, p))
-    buffers = 2 if d.warp_steps > 1 else 1
+    buffers = 1 + (d.warp_steps > 1)
     fragments = 4 * d.blocks_m + 2 * d.blocks_n
     apart = 4 * d.blocks_n + 12 + fragments * (min(d.warp_steps, 4) - 1) if p.products == 3 else 0
     spans = sum(getattr(d, f"{o}_slow_steps" if getattr(p, f"{o}_by_depth") else f"{o}_fast_steps") for o in "ab")
@@ -217,12 +221,12 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    available = min(limits.registers, REGISTER_FILE // d.threads)
+    available = least(limits.registers, REGISTER_FILE // d.threads)
     if (used := registers(s, p, async_copy=limits.async_copy)) > available:
         yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
-    if s.splits > 1 and d.tiles * s.splits * d.tile_m * d.tile_n * 4 > MAX_GROUPS:
+    if (s.splits > 1) * d.tiles * s.splits * d.tile_m * d.tile_n * 4 > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
 
 
@@ -268,7 +272,12 @@ SHARED_BYTES_PER_CYCLE = 128
 MEMORY_CYCLES = 700  # a tile's way to shared memory
 BARRIER_CYCLES = 60  # of a stage: its barrier and its first fragments
 SPLIT_CYCLES = 1500  # leaving partial sums, arriving
-CYCLES_PER_MICROSECOND = 1500
+
+# instructions of a warp, about
+TRIP_INSTRUCTIONS = 24  # of a stage: waits, barrier, where the next one goes
+COPY_INSTRUCTIONS = 4  # of a chunk on its way: its address, its halo test
+SPLIT_INSTRUCTIONS = 4  # of a fragment's register that 3xtf32 splits
+OUT_INSTRUCTIONS = 3  # of a sum
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -308,23 +317,47 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
-    """Microseconds, about."""
-    return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
-
-
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     """A work-group's share of the depth for its tile; partial sums go to the workspace and back."""
     d = SimpleNamespace(**derive(s, p))
-    sums = d.tile_m * d.tile_n * 4
+    warps, sums = s.warps_m * s.warps_n * s.warps_k, d.tile_m * d.tile_n * 4
     kinds = {1: "s8", 2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    products, fragments = d.blocks_m * d.blocks_n, 4 * d.blocks_m + 2 * d.blocks_n
+    step = products * p.products + fragments / 4 + (SPLIT_INSTRUCTIONS * fragments if p.products == 3 else 0)
+    chunks = d.a_bytes / (d.a_vector * p.element_bytes) + d.b_bytes / (d.b_vector * p.element_bytes)
+    trip = warps * (d.warp_steps * step + TRIP_INSTRUCTIONS) + COPY_INSTRUCTIONS * chunks / WARP
+    read = warps * d.warp_steps * (s.warp_m + s.warp_n) * STEP_BYTES
     return Work(
-        macs=float(d.tile_m * d.tile_n * d.tile_k * d.tiles_per_split),
-        cache_bytes=float(d.tiles_per_split * d.stage_bytes + (3 if s.splits > 1 else 1) * sums),
-        steps=1 + -(-d.tiles_per_split // (s.stages - 1)),
+        macs=d.tile_m * d.tile_n * d.tile_k * d.tiles_per_split,
+        cache_bytes=d.tiles_per_split * d.stage_bytes,
+        steps=d.tiles_per_split,
         math=kinds[p.element_bytes],
-        extra_us=SPLIT_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0,
+        out_bytes=sums,
+        ahead=s.stages - 1,
+        shared_traffic=d.tiles_per_split * (read + d.stage_bytes) + 2 * (s.warps_k - 1) * sums,
+        shared_bytes=shared_bytes(s, p),
+        instructions=d.tiles_per_split * trip + warps * products * 4 * OUT_INSTRUCTIONS,
+        chains=products,
+        step_cycles=BARRIER_CYCLES,
+        by_warp=True,
+        splits=s.splits,
+        joined_bytes=sums,
     )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """All but the order in which tiles are walked, which ``settle`` knows, and stages too thin or too deep to pay."""
+    return {
+        "warp_n": (16, 32, 64) if p.n > 8 else (8, 16),
+        "k_steps": (2, 4),
+        "stages": (2, 3, 4) if limits.async_copy else (2,),
+        "splits": worthwhile_splits(SPLITS.choices, p.k, STEP_BYTES // p.element_bytes, p.batch * p.m * p.n, limits),
+        "raster": (1,),
+    }
+
+
+def settle(s: SimpleNamespace, p: SimpleNamespace) -> Schedule:
+    return {**vars(s), "raster": _raster(derive(s, p)["tiles_n"])}
 
 
 def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
@@ -369,8 +402,9 @@ FAMILY = Family(
     default,
     "mma",
     accepts=accepts,
-    estimate=estimate,
     work=work,
     packing=packing,
     registers=registers,
+    focus=focus,
+    settle=settle,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.access import Rewriter
@@ -14,7 +14,8 @@ from gpucomp.codegen.operand import USUAL_INPUTS, along_memory, fast_axis
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.lockstep import gcd, least, most
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered, worthwhile_splits
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -96,7 +97,7 @@ def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int
     """
     fast, slow = (tile_k, tile) if by_depth else (tile, tile_k)
     chunks = fast // wide
-    fast_items = math.gcd(chunks, threads)
+    fast_items = gcd(chunks, threads)
     slow_items = threads // fast_items
     return {
         "fast_items": fast_items,
@@ -108,6 +109,7 @@ def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int
     }
 
 
+@remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     threads = threads_of(s)
     # an asynchronous copy cannot turn what it copies: along the depth it takes one element
@@ -115,8 +117,8 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     b_wide = 1 if s.asynchronous and p.b_by_depth else width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
     a = operand_sizes(s.tile_m, s.tile_k, p.a_by_depth, a_wide, threads)
     b = operand_sizes(s.tile_n, s.tile_k, p.b_by_depth, b_wide, threads)
-    run_m = min(s.reg_m, 4)
-    run_n = s.lanes if s.lanes > 1 else min(s.reg_n, 4)
+    run_m = least(s.reg_m, 4)
+    run_n = s.lanes if s.lanes > 1 else least(s.reg_n, 4)
     rows, columns = s.tile_m // s.reg_m, s.tile_n // s.reg_n
     tiles_bytes = s.stages * s.tile_k * (s.tile_m + a["pad"] + s.tile_n + b["pad"]) * p.acc_bytes
     tiles_m, tiles_n, tiles_k = -(-p.m // s.tile_m), -(-p.n // s.tile_n), -(-p.k // s.tile_k)
@@ -138,13 +140,13 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "tiles_per_split": -(-tiles_k // s.splits),
         "tiles": tiles_m * tiles_n * p.batch,
         "tiles_bytes": tiles_bytes,
-        "dynamic_shared_bytes": tiles_bytes if s.asynchronous and tiles_bytes + rest_bytes(s, p) > STATIC_SHARED else 0,
+        "dynamic_shared_bytes": tiles_bytes * (s.asynchronous * (tiles_bytes + rest_bytes(s, p)) > STATIC_SHARED),
     }
 
 
 def rest_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Shared memory beside the tiles: the slices' sums, and the flag of the last work-group to arrive."""
-    return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + (16 if s.splits > 1 else 0)
+    return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + 16 * (s.splits > 1)
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -168,7 +170,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 def registers_joining(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """What the last of several work-groups needs for the others' sums where its own came from slices: ptxas reads all of
     another's before it adds any, which it does not do otherwise (measured on sm_80, with CUDA 13.3)."""
-    return 2 * (p.acc_bytes // 4) * s.reg_m * s.reg_n + 26 if s.slices > 1 and s.splits > 2 else 0
+    return (2 * (p.acc_bytes // 4) * s.reg_m * s.reg_n + 26) * (s.slices > 1) * (s.splits > 2)
 
 
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -215,12 +217,12 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{static} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
     yield from _pipeline_objections(s, p, limits)
     available = limits.registers_for(threads)
-    if limits.warp > 1 and (used := max(registers(s, p), registers_joining(s, p))) > available:
+    if limits.warp > 1 and (used := most(registers(s, p), registers_joining(s, p))) > available:
         yield f"about {used} registers per work-item, the device has {available}"
     d = SimpleNamespace(**derive(s, p))
     if d.tiles > MAX_GROUPS:
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
-    if s.splits > 1 and d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes > MAX_GROUPS:
+    if (s.splits > 1) * d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
 
 
@@ -229,7 +231,7 @@ def _pipeline_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits)
         yield f"slices={s.slices} does not divide tile_k={s.tile_k}"
     if s.lanes > 1 and (s.slices > 1 or s.fragments > 1):
         yield "vector accumulators are for one slice, whose operands are read as they are needed"
-    if s.stages > 2 and not s.asynchronous:
+    if not s.asynchronous and s.stages > 2:
         yield f"{s.stages} stages need asynchronous copies: registers hold one tile"
     if not s.asynchronous:
         return
@@ -244,13 +246,13 @@ def _pipeline_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits)
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     d = SimpleNamespace(**derive(s, p))
-    split = s.splits > 1 and d.tiles > 0
+    split = (s.splits > 1) * (d.tiles > 0)
     return Geometry(
         (d.tiles, s.splits if d.tiles else 1, 1),
         (d.threads, 1, 1),
         dynamic_shared_bytes=d.dynamic_shared_bytes,
-        workspace_bytes=d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes if split else 0,
-        counter_bytes=4 * d.tiles if split else 0,
+        workspace_bytes=split * d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes,
+        counter_bytes=split * 4 * d.tiles,
     )
 
 
@@ -281,7 +283,11 @@ SPLIT_CYCLES = 1500  # leaving partial sums, arriving, adding them up
 SLICE_CYCLES = 100  # the same in shared memory
 MEMORY_CYCLES = 700  # before the first tile is there
 MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
-CYCLES_PER_MICROSECOND = 1500
+# instructions of a warp, about
+TRIP_INSTRUCTIONS = 24  # of a stage: waits, barrier, where the next one goes
+COPY_INSTRUCTIONS = 4  # of an access on its way to shared memory: its address, its halo test
+OUT_INSTRUCTIONS = 3  # of a sum
+PASS_BYTES = 128  # that shared memory's banks give in a cycle
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -323,21 +329,55 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     return steps * step + added
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
-    """Microseconds, about: ``cycles``, the bytes that tiles bring, memory's latency; the first tile and the result.
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's share of the depth for its tile, its multiply-adds issued by warps like everything else."""
+    d = SimpleNamespace(**derive(s, p))
+    warps, words = -(-d.threads // 32), p.acc_bytes // 4  # lanes of a warp that is not full idle
+    sums, tile_bytes = s.tile_m * s.tile_n * p.acc_bytes, s.tile_k * (s.tile_m + s.tile_n) * p.acc_bytes
+    depth = warps * s.tile_k / s.slices  # of all warps
+    accesses = s.reg_m / d.run_m, s.reg_n / d.run_n
+    read = accesses[0] * passes(words * d.run_m) + accesses[1] * passes(words * d.run_n)
+    copies = s.tile_k * s.tile_m / d.a_vector + s.tile_k * s.tile_n / d.b_vector
+    around = COPY_INSTRUCTIONS * copies / d.threads + TRIP_INSTRUCTIONS
+    trip = depth * (words * s.reg_m * s.reg_n + sum(accesses)) + warps * around
+    return Work(
+        macs=32 * depth * s.reg_m * s.reg_n * d.tiles_per_split * words,
+        cache_bytes=d.tiles_per_split * tile_bytes,
+        steps=d.tiles_per_split,
+        out_bytes=sums,
+        ahead=s.stages - 1 if s.asynchronous else 1,
+        shared_traffic=d.tiles_per_split * (depth * read * PASS_BYTES + tile_bytes) + 2 * (s.slices - 1) * sums,
+        shared_bytes=shared_bytes(s, p),
+        instructions=d.tiles_per_split * trip + OUT_INSTRUCTIONS * warps * s.reg_m * s.reg_n,
+        chains=s.reg_m * s.reg_n,
+        registers=(registers(s, p) + registers_taken(s, p)) // 2,
+        step_cycles=BARRIER_CYCLES,
+        splits=s.splits,
+        joined_bytes=sums,
+    )
 
-    To be compared with winograd's, for strict f32. What matrix units multiply is theirs wherever they can run.
-    """
-    if not p.exact_f32:
-        return float("inf")
-    groups = -(-p.m // s.tile_m) * -(-p.n // s.tile_n) * p.batch * s.splits
-    share, depth = max(1, -(-groups // limits.units)), -(-p.k // s.tile_k)
-    steps, ahead = -(-depth // s.splits), s.stages - 1 if s.asynchronous else 1
-    tile_bytes = s.tile_k * (s.tile_m + s.tile_n) * p.acc_bytes
-    memory = share * steps * tile_bytes / MEMORY_BYTES_PER_CYCLE
-    latency = steps * (MEMORY_CYCLES + BARRIER_CYCLES) / ahead
-    out = share * s.tile_m * s.tile_n * p.acc_bytes / MEMORY_BYTES_PER_CYCLE
-    return (MEMORY_CYCLES + max(cycles(vars(s), p, limits), memory, latency) + out) / CYCLES_PER_MICROSECOND
+
+def passes(words: int) -> int:
+    """Cycles of shared memory's banks for a warp's access of so many words a work-item, of which it reads some twice."""
+    return (words + 1) // 2
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Tiles whose work-items have several sums each; stages as copies allow. The tuner's whole space is 34 million."""
+    late = int(limits.async_copy and p.a_copied and p.b_copied)
+    small = p.m <= 8
+    return {
+        "tile_m": (1, 4, 8) if small else tuple(t for t in (16, 32, 64, 128) if t < 2 * max(p.m, 16)),
+        "tile_n": tuple(t for t in (16, 32, 64, 128) if t < 2 * max(p.n, 16)),
+        "tile_k": (8, 16, 32) if late else (8, 16),  # it waits in registers, else
+        "reg_m": (1, 4) if small else (2, 4, 8),
+        "reg_n": (1, 2, 4) if small else (4, 8),
+        "stages": (3, 4) if late else (2,),
+        "asynchronous": (late,),
+        "fragments": (1,),
+        "lanes": (1,),
+        "splits": worthwhile_splits(SPLITS.choices, p.k, 8, p.batch * p.m * p.n, limits),
+    }
 
 
 def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:
@@ -369,6 +409,7 @@ FAMILY = Family(
     geometry,
     default,
     "simt",
-    estimate=estimate,
+    work=work,
     registers=registers,
+    focus=focus,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.stem import CHUNK_BYTES, Stem, filled_depth, staging, stem_of, stem_sizes
@@ -160,6 +161,7 @@ TILES = (  # from large to small
 )
 
 LATENCY_CYCLES = 1000  # of the image's way to shared memory, one trip's reads together
+COPY_INSTRUCTIONS = 12  # of a warp's trip for the image: reads, halo tests, its way to shared memory
 STEP_CYCLES = 40  # from a step's fragments to its sums, in one warp
 
 
@@ -181,22 +183,31 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(share * max(multiply, moved) + alone)
 
 
-def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> Any:
     """Of the image, the filters and the result of one work-group."""
     d = SimpleNamespace(**derive(s, p))
     image = d.rows * d.groups_x * p.group * p.channels * p.image_bytes
-    return int(image + d.chunks * d.tile_n * CHUNK_BYTES + d.tile_m * d.tile_n * p.element_bytes)
+    return image + d.chunks * d.tile_n * CHUNK_BYTES + d.tile_m * d.tile_n * p.element_bytes
 
 
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     """A tile of outputs, over the depth as it is filled up."""
     d = SimpleNamespace(**derive(s, p))
     kinds = {2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    warps, products, out = s.warps_m * s.warps_n, d.blocks_m * d.blocks_n, d.tile_m * d.tile_n * p.element_bytes
+    fragments = 4 * d.blocks_m + 2 * d.blocks_n
+    step = products * p.products + fragments / 4 + (mma.SPLIT_INSTRUCTIONS * fragments if p.products == 3 else 0)
     return Work(
-        macs=float(d.tile_m * d.tile_n * d.chunks * d.chunk_elements),
-        cache_bytes=float(_moved_bytes(s, p)),
+        macs=d.tile_m * d.tile_n * d.chunks * d.chunk_elements,
+        cache_bytes=_moved_bytes(s, p) - out,
         steps=1 + -(-d.load_trips // 4),
         math=kinds[p.element_bytes],
+        out_bytes=out,
+        shared_traffic=warps * d.chunks * (d.warp_m + s.warp_n) * CHUNK_BYTES,
+        shared_bytes=shared_bytes(s, p),
+        instructions=warps * (d.chunks / 2 * step + products * 4 * mma.OUT_INSTRUCTIONS + COPY_INSTRUCTIONS * d.load_trips),
+        chains=products,
+        by_warp=True,
     )
 
 

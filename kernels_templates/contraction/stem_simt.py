@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.stem import Stem, staging, stem_of, stem_sizes
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import REGISTER_FILE, Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 PARAMS = (
@@ -75,8 +77,8 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Sums, a tap's pixels, a channel's filters, and the rest; or the groups of pixels that are read together."""
     d = SimpleNamespace(**derive(s, p))
-    read = 2 * min(4, d.load_trips) * p.channels * p.group
-    return max(s.reg_m * s.reg_n + s.reg_m * d.depth + s.reg_n, read) + RESERVED
+    read = 2 * least(4, d.load_trips) * p.channels * p.group
+    return most(s.reg_m * s.reg_n + s.reg_m * d.depth + s.reg_n, read) + RESERVED
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -122,6 +124,7 @@ MULTIPLY_ADDS_PER_CYCLE = 128  # of one unit, about; one work-item makes one a c
 SHARED_FLOATS_PER_CYCLE = 64  # neighbours read the same pixels
 MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
 LATENCY_CYCLES = 1000  # of the image's way to shared memory, four trips' reads together
+COPY_INSTRUCTIONS = 12  # of a warp's trip for the image: reads, halo tests, its way to shared memory
 RESIDENT = 1024  # work-items that a unit runs at a time, about
 
 
@@ -144,19 +147,27 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(max(share * max(sums, reads, moved), -(-share // resident) * alone) + alone)
 
 
-def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> Any:
     """Of the image, the filters and the result of one work-group."""
     d = SimpleNamespace(**derive(s, p))
     image = d.rows * d.groups_x * p.group * p.channels * p.image_bytes
-    return int(image + d.taps * s.tile_n * 4 + s.tile_y * s.tile_x * s.tile_n * 4)
+    return image + d.taps * s.tile_n * 4 + s.tile_y * s.tile_x * s.tile_n * 4
 
 
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     d = SimpleNamespace(**derive(s, p))
+    warps, out = -(-d.threads // 32), s.tile_y * s.tile_x * s.tile_n * 4  # lanes of a warp that is not full idle
+    macs = s.tile_y * s.tile_x * s.tile_n * d.taps
+    reads = d.threads * d.taps * (s.reg_m * d.depth / p.channels + s.reg_n)  # elements of shared memory
     return Work(
-        macs=float(s.tile_y * s.tile_x * s.tile_n * d.taps),
-        cache_bytes=float(_moved_bytes(s, p)),
+        macs=macs * 32 * warps / d.threads,
+        cache_bytes=_moved_bytes(s, p) - out,
         steps=1 + -(-d.load_trips // 4),
+        out_bytes=out,
+        shared_traffic=4 * reads,
+        shared_bytes=shared_bytes(s, p),
+        instructions=warps * (macs / d.threads + reads / d.threads / 4 + COPY_INSTRUCTIONS * d.load_trips),
+        chains=s.reg_m * s.reg_n,
     )
 
 

@@ -7,7 +7,7 @@ and two consumers' 128 x 256. Larger ones take registers from a producer that is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.epilogue import store_width
@@ -16,6 +16,7 @@ from gpucomp.codegen.wgmma import kind_of, operand_dtypes
 from gpucomp.expr.core import Load, Var, walk
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
+from gpucomp.schedule.lockstep import least
 from gpucomp.schedule.space import (
     REGISTER_FILE,
     Digit,
@@ -26,6 +27,8 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    remembered,
+    worthwhile_splits,
 )
 
 DEPTH_BYTES = 128
@@ -110,6 +113,7 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
     return Packing("b", (*batch, Digit("span", 1, p.n), Digit("k", 1, p.k)))
 
 
+@remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """
     tile_k            elements of the depth in 128 bytes
@@ -235,8 +239,10 @@ START_CYCLES = 1500  # launch, barriers, the way of the first bytes
 STORE_SHARE = 16  # elements a cycle through shared memory and the epilogue
 CLUSTER_CYCLES = 2000  # two waits of a cluster and its reduction's latency
 PAIR_CYCLES = 500  # a wait of both work-groups at their start, and for each other later on
-TMA_STORE_SHARE = {True: 12, False: 24}  # as STORE_SHARE, with tma_store; by whether operands are read two columns at a time
-CYCLES_PER_MICROSECOND = 1700.0
+TMA_STORE_SHARE = {True: 12, False: 24}  # as STORE_SHARE, with tma_store; by whether elements are read two by two
+TRIP_INSTRUCTIONS = 24  # of a consumer's warp and stage: waits, products, arrivals
+OUT_INSTRUCTIONS = 3  # of a sum; one less where TMA stores it
+TRIP_CYCLES = 40  # of a stage: its barriers
 
 
 def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
@@ -252,22 +258,47 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
-    return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
-
-
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
-    """What a work-group does, for the analytic model."""
+    """What a work-group does, for the analytic model. A consumer's rows are read once, columns for each 64 of them."""
     d = SimpleNamespace(**derive(s, p))
-    added = (CLUSTER_CYCLES if s.splits > 1 else PAIR_CYCLES if s.multicast else 0) / CYCLES_PER_MICROSECOND
+    out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
+    staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n  # through shared memory on its way out
+    sums = d.blocks * d.sums * (OUT_INSTRUCTIONS - s.tma_store)
     return Work(
         macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,
-        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split
-        + s.tile_m * s.tile_n // s.splits * p.element_bytes,
-        steps=-(-d.steps_per_split // s.stages),
+        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split,
+        steps=d.steps_per_split,
         math={1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes],
-        extra_us=added,
+        out_bytes=out_bytes / s.splits,
+        ahead=s.stages,
+        shared_traffic=d.steps_per_split * (DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) + d.stage_bytes)
+        + 2 * staged,
+        shared_bytes=d.shared,
+        registers=least(registers(s, p), REGISTER_FILE // d.threads // 8 * 8),  # setmaxnreg deals them out anew
+        instructions=4 * s.consumers * (d.steps_per_split * TRIP_INSTRUCTIONS + sums),
+        chains=d.blocks * s.tile_n // 8,
+        step_cycles=TRIP_CYCLES,
+        start_cycles=START_CYCLES / 2 + PAIR_CYCLES * (s.multicast > 0),
+        splits=s.splits,
+        in_cluster=True,
+        joined_bytes=staged,
     )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """All but starting early, which depends on the kernel before; loads are shared where tiles may fill the device."""
+    step, results = DEPTH_BYTES // p.element_bytes // 2, p.batch * p.m * p.n
+    many = results > 64 * 64 * limits.units
+    return {
+        "tile_m": (64, 128, 192, 256) if many else (64, 128),
+        "consumers": (1, 2, 3) if many else (1, 2),
+        "stages": (2, 3, 4, 6, 8),
+        "splits": worthwhile_splits(SPLITS, p.k, step, results, limits),
+        "overlap": (0,),
+        "setmaxnreg": (0, 1) if many else (0,),
+        "multicast": (0, 1, 2) if many else (0,),
+        "tma_store": (0, 1) if p.out_bytes and p.out_wide * p.out_bytes == 16 else (0,),
+    }
 
 
 TILES = ((64, 1, 0), (128, 2, 0), (192, 3, 0), (256, 2, 0), (192, 3, 1), (256, 2, 1))  # rows, consumers, setmaxnreg
@@ -328,8 +359,8 @@ FAMILY = Family(
     default,
     "wgmma",
     accepts=accepts,
-    estimate=estimate,
     work=work,
     packing=packing,
     registers=registers,
+    focus=focus,
 )

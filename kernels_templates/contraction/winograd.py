@@ -10,7 +10,7 @@ columns and rows; and a work-item adds up a whole line of positions, of which it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
@@ -20,12 +20,14 @@ from gpucomp.codegen.winograd import COLUMN_ACCESS, transform_of
 from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.contraction.simt import (
     BARRIER_CYCLES,
-    CYCLES_PER_MICROSECOND,
     MEMORY_BYTES_PER_CYCLE,
     MEMORY_CYCLES,
     MULTIPLY_ADDS_PER_CYCLE,
+    PASS_BYTES,
     SPLIT_CYCLES,
     STATIC_SHARED,
+    TRIP_INSTRUCTIONS,
+    passes,
 )
 from gpucomp.schedule.analytic import HIDING_WARPS
 from gpucomp.schedule.space import (
@@ -38,6 +40,8 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    remembered,
+    worthwhile_splits,
 )
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
@@ -97,6 +101,7 @@ def lines_at_once(s: SimpleNamespace) -> int:
     return next((n for n in (6, 3, 2) if n <= most), 0)
 
 
+@remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """``rows``, ``row_columns``: work-items of one position along blocks and columns.
 
@@ -287,27 +292,46 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
-def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
-    """Microseconds, about."""
-    return cycles(s, p, limits) / CYCLES_PER_MICROSECOND
-
-
 PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, that transform a block of a channel
-OUTPUT_ADDS = 8  # that make an output of what was added up
 
 
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     """A work-group's share of the channels for its tile; partial sums go to the workspace and back."""
     d = SimpleNamespace(**derive(s, p))
-    stage = d.products * s.channels * 4 * (s.blocks + s.columns)
-    outputs = s.blocks * s.outputs**2 * s.columns
-    channel = d.products * s.blocks * s.columns + s.blocks * PATCH_ADDS[s.outputs]
+    warps, sums = -(-d.threads // 32), s.positions * s.reg_n * s.reg_b
+    outputs = s.blocks * s.outputs**2 * s.columns * 4
+    products = 32 * warps * sums * s.channels  # lanes of a warp that is not full idle
+    read = products * (1 / s.reg_n + 1 / s.reg_b) / 4  # accesses of four elements
+    trip = (products + read + d.patches * TRANSFORM_MACS[s.outputs]) / 32
+    trip += warps * (4 * d.filter_steps + TRIP_INSTRUCTIONS)
+    tiles = d.products * s.channels * 4 * (s.blocks + s.columns)
+    vectors, lines = s.reg_b * d.out_tasks, s.reg_b * d.threads * s.reg_n // 4 * d.in_lines
+    # pixels of a block that no other block of the work-group reads: two columns of four, four of six
+    loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
     return Work(
-        macs=float(d.tiles_per_split * s.channels * channel + outputs * OUTPUT_ADDS),
-        cache_bytes=float(d.tiles_per_split * stage + (3 if s.splits > 1 else 1) * outputs * 4),
-        steps=1 + d.tiles_per_split,
-        extra_us=SPLIT_CYCLES / CYCLES_PER_MICROSECOND if s.splits > 1 else 0.0,
+        macs=d.tiles_per_split * (products + d.patches * PATCH_ADDS[s.outputs]),
+        cache_bytes=d.tiles_per_split * loaded,
+        steps=d.tiles_per_split,
+        out_bytes=outputs,
+        shared_traffic=d.tiles_per_split * (read / 32 * passes(4) * PASS_BYTES + tiles)
+        + 2 * d.products * s.blocks * s.columns * 4,
+        shared_bytes=shared_bytes(s, p),
+        instructions=d.tiles_per_split * trip + (vectors * OUT_MACS[s.outputs] + lines * LINE_MACS) / 32,
+        chains=sums,
+        registers=registers(s, p) + PLENTY // 2,
+        # a work-item's own way through a transform, two cycles an instruction, is for other work-groups to fill
+        step_cycles=(3 - s.stages + d.by_lines) * BARRIER_CYCLES + 2 * TRANSFORM_MACS[s.outputs],
+        # and at its end each of its blocks' outputs in turn
+        start_cycles=400 + s.reg_b * (2 * BARRIER_CYCLES + OUT_MACS[s.outputs]),
+        least_share=36 / 144,  # F(4, 3)'s
+        splits=s.splits,
+        joined_bytes=outputs,
     )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    results = p.images * p.out_y * p.out_x * p.n
+    return {"positions": (2, 6), "splits": worthwhile_splits(SPLITS.choices, p.depth, 4, results, limits)}
 
 
 def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
@@ -328,8 +352,8 @@ FAMILY = Family(
     default,
     "winograd",
     accepts=accepts,
-    estimate=estimate,
     work=work,
     packing=packing,
     registers=registers,
+    focus=focus,
 )

@@ -20,6 +20,7 @@ from bench.gpu.candidates import default
 from bench.gpu.context import Context, Options
 from bench.gpu.problems import MODELS, problems, supported
 from bench.models import build, inputs
+from gpucomp import config
 from gpucomp.codegen.families import family_of
 from gpucomp.targets import cuda, opencl
 
@@ -121,6 +122,28 @@ def test_the_device_s_line_has_the_measured_figures():
     assert "fma=128 " in text
     assert "'f16': 1024" in text
     assert "l2_gbs" not in text
+
+
+def test_measured_figures_are_what_the_model_reckons_with(tmp_path):
+    def entry(name, **more):
+        return {"stage": "probe", "name": name, "ok": True, **more}
+
+    def tera(per_unit):
+        return per_unit * 2 * 131 * 1.5e9 / 1e12
+
+    entries = [
+        entry("device", gpu="X", units=131, clock_mhz=1500), entry("copy-dram", median=3901.2),
+        entry("mma-f16", median=tera(1100)), entry("torch-matmul-fp16", median=tera(1760)),
+    ]  # fmt: skip
+
+    probe.save(entries, "sm_90a", tmp_path)
+    with config.using(devices=tmp_path / "devices.json"):
+        device, other = cuda.manifest("sm_90a").device, cuda.manifest("sm_80").device
+
+    assert (device.units, device.dram_gbs, device.matrix["f16"]) == (131, 3901, 1760)
+    assert device.by_warp_share == 0.625
+    assert device.matrix["s8"] == cuda.DEVICES["sm_90a"].matrix["s8"]  # not measured: as the table says
+    assert other == cuda.DEVICES["sm_80"]
 
 
 def test_splits_of_a_product_are_the_default_schedule_but_for_their_number():

@@ -159,7 +159,8 @@ def test_why_names_every_term(capfd):
     code, out, _ = command(capfd, "inspect", DIGITS, *OPEN, "--why", "--target", "cuda:sm_80")
 
     assert code == 0
-    for word in ("floor", "waves", "occupancy", "arithmetic", "cache", "memory", "latency", "launch", "bound by"):
+    terms = ("launch", "start", "loop", "math", "issue", "shared", "cache", "latency", "end", "join", "memory")
+    for word in ("floor", "waves", "occupancy", *terms, "bound by", "besides"):
         assert word in out
 
 

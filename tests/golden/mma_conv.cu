@@ -70,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   __syncthreads();
   gc_ldmatrix_x4(a_part[0][0], shared + a_at);
   gc_ldmatrix_x4_trans(b_part[0], shared + 2048 + b_at);
+  #pragma unroll 1
   for (int step = 0; step < 5; ++step) {
     const int ahead = step + 2;
     unsigned char* const to = shared + writing * 4096;

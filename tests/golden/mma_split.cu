@@ -86,6 +86,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   __syncthreads();
   gc_ldmatrix_x4(a_part[0][0], shared + a_at);
   gc_ldmatrix_x4(b_part[0], shared + 4096 + b_at);
+  #pragma unroll 1
   for (int step = begin; step < end; ++step) {
     const int ahead = step + 2;
     unsigned char* const to = shared + writing * 8192;

@@ -511,7 +511,8 @@ def test_work_counts_padding_and_names_what_multiplies(kernel, kind):
     assert whole.math == kind
     assert whole.macs == 32 * 32 * -(-100 // (64 // p.element_bytes)) * (64 // p.element_bytes)
     assert split.macs <= whole.macs / 2 + 32 * 32 * 64
-    assert split.extra_us > whole.extra_us == 0
+    assert (whole.splits, split.splits) == (1, 2)
+    assert split.joined_bytes == 32 * 32 * 4
 
 
 @pytest.mark.parametrize(("name", "file"), [("a window", "mma_conv.cu"), ("3xtf32 along", "mma_split.cu")])

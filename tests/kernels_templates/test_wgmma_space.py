@@ -18,6 +18,8 @@ from gpucomp.expr.core import call, cast, select
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32
 from gpucomp.kernels_templates.contraction import wgmma
 from gpucomp.packing import pack
+from gpucomp.schedule import rank
+from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.space import Digit, Packing
 from gpucomp.targets import cuda, sass
 
@@ -312,14 +314,16 @@ def test_an_analytic_model_is_told_what_a_work_group_does():
 
     found = FAMILY.work(schedule, p)
 
-    assert (found.macs, found.math, found.steps) == (128 * 128 * 4096, "f16", 16)
-    assert found.cache_bytes == 64 * 128 * 256 + 128 * 128 * 2
+    assert (found.macs, found.math, found.steps) == (128 * 128 * 4096, "f16", 64)
+    assert found.cache_bytes == 64 * 128 * 256
+    assert found.ahead == 4
 
 
-def test_defaults_are_legal_at_every_size_and_estimated():
+def test_defaults_are_legal_at_every_size_and_ranked():
     for m, n, k in ((1, 1, 8), (1, 8, 1 << 16), (1 << 16, 8, 8), (3, 50000, 768), (1 << 14, 1 << 14, 1 << 14)):
-        p = problem_of(matmul(m, n, k, dtype=F16, b_transposed=True))
+        kernel = matmul(m, n, k, dtype=F16, b_transposed=True)
+        p, wanted = problem_of(kernel), demand(kernel, TARGET.device)
         schedule = FAMILY.default(p, TARGET.limits)
 
         assert not FAMILY.reasons(schedule, vars(p), TARGET.limits)
-        assert 0 < FAMILY.estimate(SimpleNamespace(**schedule), p, TARGET.limits) < 1e5
+        assert 0 < rank.predicted(FAMILY, vars(p), schedule, TARGET.device, wanted).us < 1e5

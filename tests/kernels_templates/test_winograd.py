@@ -21,7 +21,10 @@ from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.winograd import NAMES, PLENTY, TILES, registers, shared_bytes
 from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule import rank
+from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose
+from gpucomp.schedule.device import typical
 from gpucomp.targets import amdgcn, cuda, opencl
 
 FAMILY = FAMILIES["contraction/winograd"]
@@ -293,14 +296,14 @@ def test_more_work_groups_than_a_launch_takes_are_refused():
 @pytest.mark.parametrize("target", [*map(cuda.manifest, nvrtc.ARCHITECTURES), opencl.manifest("generic"),
                                     opencl.manifest("amd")], ids=lambda t: t.name)  # fmt: skip
 @pytest.mark.parametrize("size", [1, 7, 56, 500])
-def test_defaults_are_legal_at_every_size_and_estimated(target, size):
+def test_defaults_are_legal_at_every_size_and_ranked(target, size):
     for depth, n in ((4, 1), (12, 20), (512, 512), (2048, 4096)):
         sizes = {"height": size, "width": size, "out_y": size, "out_x": size, "depth": depth, "n": n}
         problem = PROBLEM | sizes | {"out_wide": 4 if n % 4 == 0 else 1}
         schedule = FAMILY.default(SimpleNamespace(**problem), target.limits)
 
         assert FAMILY.reasons(schedule, problem, target.limits) == []
-        assert 0 < FAMILY.estimate(SimpleNamespace(**schedule), SimpleNamespace(**problem), target.limits) < 1e8
+        assert 0 < rank.predicted(FAMILY, problem, schedule, typical(target.limits.units), Demand(1, 1, 0)).us < 1e8
 
 
 def with_math(kernel, math):
@@ -342,7 +345,7 @@ def test_it_is_chosen_for_strict_f32_where_its_model_says_that_it_wins(arch):
     target = cuda.manifest(arch)
 
     def engine(kernel):
-        return choose(kernel, engines_of(kernel, target.features), target.limits).family.engine
+        return choose(kernel, engines_of(kernel, target.features), target.limits, target.device).family.engine
 
     layer = constant(conv((1, 28, 28, 128), 128, (3, 3), pad=1))
     assert engine(constant(conv((1, 3, 3, 4), 4, (3, 3), pad=1))) == "simt"

@@ -1,4 +1,4 @@
-"""Operations, bytes and floors counted by hand; terms that move the way a device moves."""
+"""Operations, bytes and floors counted by hand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from gpucomp.expr.core import cast, load
 from gpucomp.ir.types import F16, F32, F64, I8, I32, I64, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule import analytic
-from gpucomp.schedule.analytic import floor_us, math_of, operations, resident_groups, terms, traffic
-from gpucomp.schedule.device import CUDA, OPENCL
-from gpucomp.schedule.space import Geometry, Work
+from gpucomp.schedule.analytic import floor_us, math_of, operations, traffic
+from gpucomp.schedule.device import CUDA
 
 H200 = CUDA["sm_90a"]
 
@@ -85,54 +84,6 @@ def test_relaxed_f32_may_use_tensor_cores_and_strict_may_not():
     floors = [floor_us(k, H200) for k in (strict, tripled, relaxed)]
     assert floors == sorted(floors, reverse=True)
     assert floors[0] / floors[2] == pytest.approx(1024 / 128, rel=0.01)
-
-
-def test_a_large_product_is_bound_by_arithmetic_and_a_sum_by_memory():
-    geometry = Geometry((1024, 1, 1), (256, 1, 1))
-    product = terms(matmul(4096, 4096, 4096), H200, geometry, registers=100, shared_bytes=32768)
-    sum_ = terms(add_relu(1 << 14, 1 << 12), H200, geometry, registers=30, shared_bytes=0)
-
-    assert product.limiter == "arithmetic"
-    assert sum_.limiter == "memory"
-    assert product.total_us > product.floor_us
-    assert sum_.total_us > sum_.floor_us
-
-
-def test_a_tiny_kernel_costs_its_launch():
-    found = terms(add_relu(3, 5), H200, Geometry((1, 1, 1), (64, 1, 1)), registers=20, shared_bytes=0)
-
-    assert found.limiter == "launch"
-    assert found.total_us == pytest.approx(H200.launch_us, rel=0.5)
-
-
-def test_residency_is_limited_by_each_resource_in_turn():
-    assert resident_groups(H200, 256, 32, 0) == 8  # threads
-    assert resident_groups(H200, 256, 128, 0) == 2  # registers
-    assert resident_groups(H200, 32, 16, 0) == 32  # work-groups
-    assert resident_groups(H200, 128, 32, 100_000) == 2  # shared memory
-    assert resident_groups(H200, 1024, 255, 0) == 0  # it cannot run
-
-
-def test_what_a_schedule_says_of_its_work_groups_is_used():
-    geometry, kernel = Geometry((264, 1, 1), (128, 1, 1)), matmul(512, 512, 512)
-
-    def total(work):
-        return terms(kernel, H200, geometry, registers=64, shared_bytes=0, work=work)
-
-    even = total(None)
-    assert total(Work(macs=1e7, cache_bytes=0)).compute_us > even.compute_us
-    assert total(Work(macs=1, cache_bytes=1e7)).limiter == "cache"
-    assert total(Work(macs=1, cache_bytes=0, steps=100)).limiter == "latency"
-    assert total(Work(macs=1, cache_bytes=0, extra_us=9)).total_us > 9
-
-
-def test_every_architecture_has_a_device():
-    from gpucomp.targets import cuda
-
-    assert set(CUDA) == set(cuda.ARCHITECTURES)
-    for device in (*CUDA.values(), *OPENCL.values()):
-        assert device.rate("fma") > 0
-        assert device.shared_bytes >= 32768
 
 
 @pytest.mark.parametrize(

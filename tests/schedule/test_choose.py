@@ -11,11 +11,15 @@ from kernels import matmul
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
+from gpucomp.schedule import choose as choosing
+from gpucomp.schedule import rank
+from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, resolve
 
 SIMT = FAMILIES["contraction/simt"]
-LIMITS = cuda.manifest("sm_80").limits
+TARGET = cuda.manifest("sm_80")
+LIMITS, DEVICE = TARGET.limits, TARGET.device
 KERNEL = matmul(64, 96, 32)
 
 
@@ -69,11 +73,75 @@ def test_a_record_comes_before_the_model():
     assert (choice.tier, choice.family.engine) == ("record", "last")
 
 
+def slowed(name, factor):
+    """The simt engine under another name, with so many times the work by its own account."""
+
+    def work(s, p):
+        found = SIMT.work(s, p)
+        return dataclasses.replace(found, macs=factor * found.macs, instructions=factor * found.instructions)
+
+    return dataclasses.replace(SIMT, engine=name, work=work)
+
+
+LAYER = matmul(784, 128, 1152)
+
+
+def test_on_a_gpu_the_model_compares_engines_and_schedules():
+    choice = choose(LAYER, [slowed("first", 9), slowed("second", 1)], LIMITS, DEVICE)
+    start = rank.defaults(LAYER, rank.problems(LAYER, [SIMT]), LIMITS, DEVICE)[0]
+    problem, wanted = SIMT.problem(LAYER), demand(LAYER, DEVICE)
+    chosen = rank.predicted(SIMT, problem, choice.schedule, DEVICE, wanted)
+
+    assert (choice.tier, choice.family.engine) == ("analytic", "second")
+    assert chosen.us <= start.us
+    assert chosen.registers <= rank.PRESSURE
+
+
+def test_a_default_that_the_model_finds_little_wrong_with_is_left_alone(monkeypatch):
+    monkeypatch.setattr(choosing, "CLEAR_GAIN", 1e9)
+
+    assert choose(LAYER, [SIMT], LIMITS, DEVICE).tier == "default"
+    monkeypatch.setattr(choosing, "CLEAR_GAIN", 1.0)
+    assert choose(LAYER, [SIMT], LIMITS, DEVICE).tier == "analytic"
+
+
+def test_a_default_under_register_pressure_is_not(monkeypatch):
+    keeps = dataclasses.replace(SIMT, registers=lambda s, p: 100 + 2 * s.tile_m)  # over 240 from 128 rows
+    wide = dataclasses.replace(keeps, default=lambda p, limits: SIMT.default(p, limits) | WIDE)
+    monkeypatch.setattr(choosing, "CLEAR_GAIN", 1e9)
+
+    choice = choose(LAYER, [wide], LIMITS, DEVICE)
+
+    assert choice.tier == "analytic"
+    assert keeps.registers(SimpleNamespace(**choice.schedule), None) <= rank.PRESSURE
+
+
+WIDE = {"tile_m": 128, "tile_n": 64, "tile_k": 8, "reg_m": 8, "reg_n": 8, "slices": 1, "splits": 1}
+
+
+def test_an_engine_that_the_model_does_not_know_keeps_its_place():
+    unknown = dataclasses.replace(SIMT, engine="unknown", work=None)
+
+    assert choose(LAYER, [unknown, SIMT], LIMITS, DEVICE).family is unknown
+    assert choose(LAYER, [slowed("first", 1), unknown], LIMITS, DEVICE).family.engine == "first"
+
+
+def test_without_a_device_only_defaults_are_compared():
+    choice = choose(LAYER, [slowed("first", 9), slowed("second", 1)], LIMITS)
+
+    assert choice.family.engine == "second"
+    assert choice.schedule == SIMT.default(SimpleNamespace(**SIMT.problem(LAYER)), LIMITS)
+
+
+def test_nothing_to_compute_has_the_default():
+    assert choose(matmul(0, 96, 32), [SIMT], LIMITS, DEVICE).tier == "default"
+
+
 def test_tensor_cores_are_chosen_where_there_are_some():
     half = matmul(512, 512, 512, dtype=F16)
 
     for arch, engines in {"sm_75": {"mma"}, "sm_80": {"mma"}, "sm_90a": {"mma", "wgmma"}}.items():
         target = resolve(f"cuda:{arch}")
-        assert choose(half, engines_of(half, target.features), target.limits).family.engine in engines
-        strict = choose(KERNEL, engines_of(KERNEL, target.features), target.limits)
+        assert choose(half, engines_of(half, target.features), target.limits, target.device).family.engine in engines
+        strict = choose(KERNEL, engines_of(KERNEL, target.features), target.limits, target.device)
         assert strict.family.engine == "simt"

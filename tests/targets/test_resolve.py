@@ -180,3 +180,25 @@ def test_a_mali_has_the_extensions_that_it_names():
 @pytest.mark.parametrize("name", ["gfx", "gfx9999", "AMD Radeon", "NVIDIA H100"])
 def test_a_name_that_tells_no_known_instruction_set_is_none(name):
     assert opencl.amd_set(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "measured devices"), ("[]", "figures by architecture"), ('{"sm_80": 3}', "figures by architecture"),
+     ('{"sm_80": {"speed": 2}}', "positive numbers"), (None, "measured devices")],
+)  # fmt: skip
+def test_a_file_of_measured_devices_that_is_none_is_refused(text, said, tmp_path):
+    place = tmp_path / "devices.json"
+    if text is not None:
+        place.write_text(text)
+
+    with config.using(devices=place), pytest.raises(UsageError, match=said):
+        cuda.manifest("sm_80")
+
+
+def test_measured_figures_are_for_their_architecture_alone(tmp_path):
+    (tmp_path / "devices.json").write_text('{"sm_80": {"units": 107}}')
+
+    with config.using(devices=tmp_path / "devices.json"):
+        assert cuda.manifest("sm_80").device.units == 107
+        assert cuda.manifest("sm_86").device == cuda.DEVICES["sm_86"]

@@ -7,6 +7,7 @@ import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Work
+from gpucomp.tuning import samplers, space
 from gpucomp.tuning.encoding import encode
 from gpucomp.tuning.space import Candidates
 from tests.tuning.spaces import empty, table
@@ -90,6 +91,20 @@ def test_a_family_gives_exactly_its_legal_schedules_and_its_default():
     assert space.schedule(space.default) == {"tile": 8, "depth": 1, "fast": 0}
     assert space.extents == (77,)
     assert {"groups", "items", "macs", "estimate"} <= set(space.derived)
+
+
+@pytest.mark.parametrize("most", [2, 300_000])
+def test_what_a_model_expects_most_of_is_among_the_points_and_measured_first(most, monkeypatch):
+    """Whether it was drawn or not."""
+    monkeypatch.setattr(space, "ENUMERATED", most)
+    leading = [{"tile": 24, "depth": 2, "fast": 1}, {"tile": 16, "depth": 4, "fast": 0}]
+
+    found = Candidates.from_family(family(), {"n": 100}, Limits(threads=64), most=3, leading=leading)
+    sampler = samplers.create("model", found, seed=1)
+
+    assert [found.schedule(row) for row in found.leading] == leading
+    asked = [found.schedule(row) for row in sampler.ask(3)]
+    assert asked == [{"tile": 8, "depth": 1, "fast": 0}, *leading]
 
 
 def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():

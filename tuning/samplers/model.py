@@ -1,11 +1,12 @@
 """The default search: Gaussian processes over what a schedule's numbers mean, asked for the largest expected gain.
 
-It measures a spread of points first (or what records of other devices name), then repeats: condition the processes on
-what was measured, take the point of the largest expected improvement (Jones, Schonlau and Welch, 1998) times the
-chance that it runs at all. Two processes take turns, because no one scale of times fits every space: one sees
-logarithms, which tell bad from hopeless, the other ranks, which tell the good apart whatever the hopeless took. Points under way
-count as measured with the value expected of them (the kriging believer of Ginsbourger, Le Riche and Carraro, 2010), so
-that a batch spreads. Failures teach where not to look; no process ever sees them as times.
+It measures what an analytic model or records of other devices name and a spread of points first, then repeats:
+condition the processes on what was measured, take the point of the largest expected improvement (Jones, Schonlau and
+Welch, 1998) times the chance that it runs at all. Two processes take turns, because no one scale of times fits every
+space: one sees logarithms, which tell bad from hopeless, the other ranks, which tell the good apart whatever the
+hopeless took. Points under way count as measured with the value expected of them (the kriging believer of Ginsbourger,
+Le Riche and Carraro, 2010), so that a batch spreads. Failures teach where not to look; no process ever sees them as
+times.
 """
 
 from __future__ import annotations
@@ -120,10 +121,11 @@ class ModelSampler:
 
     def _opening(self) -> list[int]:
         default = [] if self.candidates.default is None else [self.candidates.default]
+        expected = list(self.candidates.leading)
         if self.prior is None:
-            return default + spread(self.x, FIRST, self.rng)
+            return default + expected + spread(self.x, max(FIRST - len(expected), FIRST_BESIDES), self.rng)
         # a few others besides, without which nobody would know that the prior is wrong
-        return default + self.prior.fastest(NAMED) + spread(self.x, FIRST_BESIDES, self.rng)
+        return default + expected + self.prior.fastest(NAMED) + spread(self.x, FIRST_BESIDES, self.rng)
 
     def _one(self) -> int:
         while self._first:

@@ -1,0 +1,148 @@
+"""A function written for one schedule, run over many at once: its numbers are columns, a place for each schedule.
+
+Where the schedules disagree about a branch they part, as the lanes of a warp do: some go on, the others start again
+from the beginning, later. Within a part every branch goes one way, so a part costs one run of the function, not one for
+each schedule. What a family says of a schedule (``objections``, ``registers``, ``work``) needs no second version.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class _Run:
+    """The points that still take part, and the masks that left others out, in order."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+        self.masks: list[np.ndarray] = []
+        self.left: list[np.ndarray] = []
+
+    def one(self, values: np.ndarray) -> Any:
+        """The first of ``values``; points that have another leave."""
+        first = values[0]
+        same = values == first
+        if not same.all():
+            self.left += [self.rows[values == other] for other in np.unique(values[~same])]
+            self.rows = self.rows[same]
+            self.masks.append(same)
+        return first.item()
+
+
+class Column:
+    """A number of each point of a run. Arithmetic is elementwise; what needs a single number parts the run."""
+
+    __slots__ = ("_run", "_seen", "_values")
+
+    def __init__(self, values: np.ndarray, run: _Run) -> None:
+        self._values, self._run, self._seen = values, run, len(run.masks)
+
+    @property
+    def values(self) -> np.ndarray:
+        """[points that still take part]"""
+        while self._seen < len(self._run.masks):
+            self._values = self._values[self._run.masks[self._seen]]
+            self._seen += 1
+        return self._values
+
+    def __bool__(self) -> bool:
+        return bool(self._run.one(self.values != 0))
+
+    def __index__(self) -> int:
+        return int(self._run.one(self.values))
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self._run.one(self.values))
+
+    def __hash__(self) -> int:
+        return hash(self._run.one(self.values))
+
+    def __ceil__(self) -> Column:
+        return Column(np.ceil(self.values).astype(np.int64), self._run)
+
+    def __format__(self, spec: str) -> str:
+        return "various"
+
+    def __neg__(self) -> Column:
+        return Column(-self.values, self._run)
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Column], Callable[..., Column]]:
+    def forward(a: Column, b: Any) -> Column:
+        run = a._run
+        seen = len(run.masks)
+        own = a._values if a._seen == seen else a.values
+        other = (b._values if b._seen == seen else b.values) if type(b) is Column else b
+        return Column(function(own, other), run)
+
+    def backward(b: Column, a: Any) -> Column:
+        return Column(function(a, b.values), b._run)
+
+    return forward, backward
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow"):
+    _forward, _backward = _binary(getattr(operator, _name))
+    setattr(Column, f"__{_name}__", _forward)
+    setattr(Column, f"__r{_name}__", _backward)
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Column, f"__{_name}__", _binary(getattr(operator, _name))[0])
+
+
+def lockstep(
+    function: Callable[[SimpleNamespace], T], points: Mapping[str, np.ndarray]
+) -> Iterator[tuple[np.ndarray, T]]:
+    """``function`` of all ``points``, a column [count] a name: (numbers of the points of a part, what it returned).
+
+    Every point is in one part. What comes back holds a ``Column`` wherever it depends on the points: see ``array``.
+    """
+    count = len(next(iter(points.values())))
+    waiting = [np.arange(count)] if count else []
+    with np.errstate(divide="raise", invalid="raise"):
+        while waiting:
+            run = _Run(waiting.pop())
+            found = function(
+                SimpleNamespace(**{name: _column(values[run.rows], run) for name, values in points.items()})
+            )
+            yield run.rows, found
+            waiting += run.left
+
+
+def _column(values: np.ndarray, run: _Run) -> Any:
+    """A plain number where all points have the same: branches on it are free."""
+    return values[0].item() if (values == values[0]).all() else Column(values, run)
+
+
+def array(number: Any, count: int) -> np.ndarray:
+    """A number that a part of ``count`` points returned, as [count], whether it depends on the points or not."""
+    return number.values if isinstance(number, Column) else np.full(count, number)
+
+
+def gcd(a: Any, b: Any) -> Any:
+    """``math.gcd``; of columns, without a part for each pair of numbers."""
+    return _together(np.gcd, a, b) if isinstance(a, Column) or isinstance(b, Column) else math.gcd(a, b)
+
+
+def least(a: Any, b: Any) -> Any:
+    """``min``; of columns, without parting those that have the one from those that have the other."""
+    return _together(np.minimum, a, b) if isinstance(a, Column) or isinstance(b, Column) else min(a, b)
+
+
+def most(a: Any, b: Any) -> Any:
+    """``max``; of columns, without parting those that have the one from those that have the other."""
+    return _together(np.maximum, a, b) if isinstance(a, Column) or isinstance(b, Column) else max(a, b)
+
+
+def _together(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Column:
+    run = a._run if isinstance(a, Column) else b._run
+    return Column(function(*(x.values if isinstance(x, Column) else x for x in (a, b))), run)

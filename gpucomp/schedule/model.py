@@ -1,0 +1,205 @@
+"""A schedule's time from arithmetic alone, term by term, of one schedule or of thousands at once.
+
+    launch + waves x (start + first bytes + steps x max(math, issue, shared, cache, latency) + end) + join
+
+(kernels.md 4.2; DeepGEMM ranks its kernels by a closed form like it.) A wave is as many work-groups as the units hold
+at once; the last one may hold fewer, and its work-groups then share their units with fewer. Constants of a device are in
+``gpucomp.schedule.device``, those of the model here: all of them guesses until ``bench/gpu probe`` has measured a device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from gpucomp.kernel import Kernel
+from gpucomp.schedule.analytic import Demand, demand
+from gpucomp.schedule.device import Device
+from gpucomp.schedule.space import Geometry, Work
+
+Number = Any  # a float, or an array with a place for each schedule
+
+EFFICIENCY = 0.85  # of the peak that arithmetic reaches when everything feeds it
+EXPOSED = 0.1  # of what the longest part of a loop hides: overlap is never whole
+SCHEDULERS = 4  # of a unit, each with a matrix core and a part of the f32 lanes; one instruction a cycle
+FILLED = 0.6  # of a scheduler's cycles that one warp alone fills with instructions
+WARP = 32
+SHARED_BYTES = 128  # bytes through a unit's shared memory in a cycle
+MAC_CYCLES = {"fma": 4}  # until a sum may be added to again (PMC10448217, table 3); of matrix cores:
+MATRIX_CYCLES = 33  # a 16 x 8 product of mma.sync on an A100
+MACS = {"fma": 32, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096}  # of one instruction of a warp
+MEETING = 3  # latencies of the last work-group's way: sums are left, it is counted, they are read
+CLUSTER_MEETING = 1.5  # the same within a cluster: two barriers and a remote read
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Where a kernel's time goes, in microseconds; each a number, or an array over schedules.
+
+    ``math_us`` to ``latency_us`` are what the loop would take if that alone bound it: the longest counts. ``join_us``
+    is how splits of the depth are added up, ``memory_us`` every byte moved once.
+    """
+
+    flops: float
+    bytes: float
+    floor_us: float
+    occupancy: Number  # resident work-items of a unit, of those it could have
+    resident: Number  # work-groups on a unit
+    waves: Number
+    math_us: Number
+    issue_us: Number
+    shared_us: Number
+    cache_us: Number
+    latency_us: Number
+    loop_us: Number
+    start_us: Number
+    end_us: Number
+    join_us: Number
+    memory_us: float
+    launch_us: float
+
+    @property
+    def total_us(self) -> Number:
+        groups = self.start_us + self.loop_us + self.end_us + self.join_us
+        return self.launch_us + np.maximum(groups, self.memory_us)
+
+    @property
+    def limiter(self) -> str:
+        """The largest term; of the loop, the one that bounds it. ``launch`` where nothing is larger."""
+        found = {name: getattr(self, f"{name}_us") for name in ("start", "end", "join", "memory", "launch")}
+        inner = {name: getattr(self, f"{name}_us") for name in ("math", "issue", "shared", "cache", "latency")}
+        largest = max(found, key=lambda name: found[name])
+        return largest if found[largest] > self.loop_us else max(inner, key=lambda name: inner[name])
+
+    def row(self, number: int) -> Terms:
+        """Of one schedule of many."""
+        return Terms(**{f.name: _at(getattr(self, f.name), number) for f in fields(self)})
+
+
+def _at(value: Number, number: int) -> Any:
+    return value[number].item() if isinstance(value, np.ndarray) else value
+
+
+def resident_groups(device: Device, threads: Number, registers: Number, shared_bytes: Number) -> Number:
+    """Work-groups that fit on a unit at once; registers are dealt out by eights to whole warps."""
+    warps = -(-threads // WARP)
+    by_registers = device.registers // (warps * WARP * np.maximum(8, -(-registers // 8) * 8))
+    by_shared = device.shared_bytes // np.maximum(1, shared_bytes + device.group_shared)
+    by_threads = device.threads // np.maximum(1, warps * WARP)
+    return np.maximum(0, np.minimum(np.minimum(device.groups, by_threads), np.minimum(by_registers, by_shared)))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A schedule's launch, or a column of each of these: work-groups, work-items and registers of one, what it does."""
+
+    groups: Number
+    threads: Number
+    registers: Number
+    work: Work
+
+
+def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
+    """The terms of ``launch`` for a kernel that asks for ``wanted``.
+
+    ``launch`` and its work may hold arrays, a place for each schedule; then the terms do.
+    """
+    w, groups = launch.work, launch.groups
+    warps = -(-launch.threads // WARP)
+    resident = resident_groups(device, launch.threads, launch.registers, w.shared_bytes)
+    share = -(-groups // device.units)  # of the busiest unit
+    full, rest = share // np.maximum(1, resident), share % np.maximum(1, resident)
+    busy = np.minimum(device.units, np.maximum(1, groups))
+    cache_rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / busy)  # bytes of a unit in a cycle
+    peak = _rates(device, w)
+    steps = np.maximum(1, w.steps)
+
+    def loop(n: Number) -> tuple[Number, ...]:
+        """Cycles that ``n`` work-groups on a unit take: each term alone, then what they take together."""
+        scheduled = np.minimum(1.0, n * warps / SCHEDULERS)
+        fed = scheduled * np.minimum(1.0, n * warps * w.chains / np.maximum(1e-9, peak.in_flight * scheduled))
+        slots = np.minimum(SCHEDULERS, FILLED * n * warps)
+        maths = n * w.macs / (peak.macs * EFFICIENCY * np.maximum(1e-9, fed))
+        issue = n * w.instructions / np.maximum(1e-9, slots)
+        shared = n * w.shared_traffic / SHARED_BYTES
+        cache = n * w.cache_bytes / cache_rate
+        # the first trips' bytes come with the first latency; after them, one trip's in each ahead-th part of it
+        latency = np.maximum(0, steps - w.ahead) * device.latency_cycles / w.ahead
+        longest = np.maximum(np.maximum(np.maximum(maths, issue), np.maximum(shared, cache)), latency)
+        others = maths + issue + shared + cache + latency - longest
+        alone = np.where(n > 0, longest + EXPOSED * others + steps * w.step_cycles / np.maximum(1, n), 0.0)
+        return maths, issue, shared, cache, np.where(n > 0, latency, 0.0), alone
+
+    waves = [full * of_full + of_rest for of_full, of_rest in zip(loop(resident), loop(rest), strict=True)]
+    rounds = full + (rest > 0)
+    end = share * w.out_bytes / cache_rate + rounds * device.latency_cycles / 2
+    us = 1e-3 / device.ghz
+    maths_us, issue_us, shared_us, cache_us, latency_us, loop_us = (cycles * us for cycles in waves)
+    return Terms(
+        flops=wanted.flops,
+        bytes=wanted.bytes,
+        floor_us=wanted.floor_us,
+        occupancy=np.minimum(resident, share) * launch.threads / device.threads,
+        resident=resident,
+        waves=groups / (device.units * np.maximum(1, resident)),
+        math_us=maths_us,
+        issue_us=issue_us,
+        shared_us=shared_us,
+        cache_us=cache_us,
+        latency_us=latency_us,
+        loop_us=np.where(resident > 0, loop_us, np.inf),
+        start_us=rounds * (w.start_cycles + device.latency_cycles) * us,
+        end_us=end * us,
+        join_us=_join_cycles(device, w, groups) * us,
+        memory_us=wanted.bytes / (device.dram_gbs * 1e3),
+        launch_us=device.launch_us,
+    )
+
+
+def _join_cycles(device: Device, w: Work, groups: Number) -> Number:
+    """The last of a tile's work-groups reads what all of them left; in a cluster each adds up its part."""
+    tiles = np.maximum(1, groups // np.maximum(1, w.splits))
+    rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / np.minimum(device.units, tiles))
+    last = MEETING * device.latency_cycles + -(-tiles // device.units) * w.splits * w.joined_bytes / rate
+    near = CLUSTER_MEETING * device.latency_cycles + 2 * w.joined_bytes / SHARED_BYTES
+    return np.where(np.asarray(w.splits) > 1, np.where(w.in_cluster, near, last), 0.0)
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """Of one unit: multiply-adds a cycle, and multiplications that have to be under way for them."""
+
+    macs: Number
+    in_flight: Number
+
+
+def _rates(device: Device, w: Work) -> _Rates:
+    per_unit = device.fma if w.math == "fma" else device.matrix[w.math]
+    rate = per_unit * (device.by_warp_share if w.by_warp else 1.0)
+    if w.math == "3xtf32":  # three instructions for one product
+        return _Rates(rate, MATRIX_CYCLES * 3 * rate / MACS[w.math])
+    cycles = MAC_CYCLES.get(w.math, MATRIX_CYCLES)
+    return _Rates(rate, cycles * rate / MACS[w.math])
+
+
+def terms(
+    kernel: Kernel, device: Device, geometry: Geometry, *, registers: int, shared_bytes: int, work: Work | None = None
+) -> Terms:
+    """The terms of one launch, with the registers and the shared memory that a compiler gave it.
+
+    Without ``work`` the kernel's own operations and bytes are dealt out evenly, and a work-item waits once for them.
+    """
+    wanted = demand(kernel, device)
+    groups, threads = math.prod(geometry.groups), math.prod(geometry.items)
+    if work is None:
+        macs, moved = wanted.flops / 2 / max(1, groups), wanted.bytes / max(1, groups)
+        work = Work(macs, moved, instructions=macs / WARP, start_cycles=0.0)
+    found = predict(wanted, device, Launch(groups, threads, registers, replace(work, shared_bytes=shared_bytes)))
+    return Terms(**{f.name: _plain(getattr(found, f.name)) for f in fields(found)})
+
+
+def _plain(value: Number) -> Any:
+    return value.item() if isinstance(value, (np.generic, np.ndarray)) else value

@@ -1,0 +1,45 @@
+"""The schedules of a space that can run, as a table: enumerated at once, not one by one. No search lives here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+
+import numpy as np
+
+from gpucomp.schedule.lockstep import lockstep
+from gpucomp.schedule.space import Family, Limits, Problem
+
+Choices = Mapping[str, Sequence[int]]
+
+
+def grid(family: Family, choices: Choices | None = None) -> np.ndarray:
+    """Every combination of a family's parameters, int64 [points, parameters], the last parameter fastest.
+
+    ``choices`` replaces the values of the parameters that it names.
+    """
+    chosen = {p.name: p.choices for p in family.params} | dict(choices or {})
+    axes = [np.array(chosen[p.name], np.int64) for p in family.params]
+    return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], 1).reshape(-1, len(axes))
+
+
+def size(family: Family, choices: Choices | None = None) -> int:
+    """The number of rows of ``grid``."""
+    return math.prod(len((choices or {}).get(p.name, p.choices)) for p in family.params)
+
+
+def columns(family: Family, values: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of a table of schedules by the parameters' names."""
+    return {p.name: values[:, j] for j, p in enumerate(family.params)}
+
+
+def legal(family: Family, problem: Problem, limits: Limits, choices: Choices | None = None) -> np.ndarray:
+    """Every schedule that can run, int64 [points, parameters], in the order of ``grid``: as ``Family.legal`` says."""
+    table, p = grid(family, choices), SimpleNamespace(**problem)
+    good = np.zeros(len(table), bool)
+    for rows, is_legal in lockstep(
+        lambda s: next(iter(family.objections(s, p, limits)), None) is None, columns(family, table)
+    ):
+        good[rows] = is_legal
+    return table[good]

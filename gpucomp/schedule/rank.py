@@ -1,0 +1,224 @@
+"""A kernel's schedules in the order of what the analytic model expects of them. Nothing is compiled or measured here."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gpucomp.errors import ScheduleError
+from gpucomp.kernel import Kernel
+from gpucomp.schedule import points
+from gpucomp.schedule.analytic import Demand, demand
+from gpucomp.schedule.device import Device
+from gpucomp.schedule.lockstep import array, lockstep
+from gpucomp.schedule.model import Launch, Terms, predict
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Limits, Problem, Schedule, Work
+
+PRESSURE = 240  # registers, by a family's formula, from which on ptxas may spill
+KINDS = ("math", "by_warp", "in_cluster", "least_share")  # of work: the same for all of an engine's schedules
+NUMBERS = tuple(f.name for f in dataclasses.fields(Work) if f.name not in KINDS)
+Kinds = tuple[Any, ...]
+Problems = Sequence[tuple[Family, Problem]]  # the engines that accept a kernel, each with its sizes of it
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A schedule of an engine, what the model expects of it, and the registers that it keeps by the engine's formula."""
+
+    family: Family
+    schedule: Schedule
+    terms: Terms
+    registers: int
+
+    @property
+    def us(self) -> float:
+        return float(self.terms.total_us)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the model needs to know of many schedules: ``numbers`` by name, [schedules] each, and what they share.
+
+    ``known`` is False for schedules that cannot run; their numbers mean nothing.
+    """
+
+    numbers: Mapping[str, np.ndarray]
+    kinds: Kinds
+    known: np.ndarray
+
+    def launch(self) -> Launch:
+        numbers: dict[str, Any] = {name: self.numbers[name] for name in NUMBERS}
+        work = Work(**numbers, **dict(zip(KINDS, self.kinds, strict=True)))
+        taken = np.minimum(MOST_REGISTERS, np.where(work.registers > 0, work.registers, self.numbers["keeps"]))
+        return Launch(self.numbers["groups"], self.numbers["threads"], taken, work)
+
+    def at(self, rows: np.ndarray) -> Facts:
+        return Facts({name: column[rows] for name, column in self.numbers.items()}, self.kinds, self.known[rows])
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """An engine's schedules: ``values`` int64 [schedules, parameters], ``us`` and ``registers`` [schedules].
+
+    Only those that can run and keep at most ``PRESSURE`` registers, in the order of the space. A space too large for
+    the model is represented by the engine's ``focus``.
+    """
+
+    family: Family
+    problem: Problem
+    limits: Limits
+    values: np.ndarray
+    registers: np.ndarray
+    terms: Terms
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def us(self) -> np.ndarray:
+        return np.asarray(self.terms.total_us)
+
+    def best(self) -> Iterator[Ranked]:
+        """The schedules, the fastest first, settled; each once."""
+        p, seen = SimpleNamespace(**self.problem), set()
+        names = [q.name for q in self.family.params]
+        for row in np.argsort(self.us, kind="stable").tolist():
+            schedule: Schedule = dict(zip(names, self.values[row].tolist(), strict=True))
+            if self.family.settle is not None:
+                schedule = self.family.settle(SimpleNamespace(**schedule), p)
+            key = tuple(schedule.values())
+            if key not in seen and not self.family.reasons(schedule, self.problem, self.limits):
+                seen.add(key)
+                yield Ranked(self.family, schedule, self.terms.row(row), int(self.registers[row]))
+
+
+def can_rank(family: Family) -> bool:
+    """Whether the model knows what the engine's work-groups do."""
+    return family.work is not None and family.registers is not None
+
+
+def problems(kernel: Kernel, families: Sequence[Family]) -> Problems:
+    return [(family, family.problem(kernel)) for family in families]
+
+
+def best(kernel: Kernel, engines: Problems, limits: Limits, device: Device) -> list[Ranked]:
+    """The fastest schedule of each engine that the model knows, the fastest engine first.
+
+    Left out is an engine whose arithmetic alone takes longer than all of what another is expected to.
+    """
+    return improved(kernel, defaults(kernel, engines, limits, device), engines, limits, device)
+
+
+def improved(
+    kernel: Kernel, starts: Sequence[Ranked], engines: Problems, limits: Limits, device: Device
+) -> list[Ranked]:
+    """``best``, given the engines' defaults."""
+    sizes, wanted = dict(engines), demand(kernel, device)
+    found: list[Ranked] = []
+    for start in sorted(starts, key=lambda r: r.us):
+        if found and _least_us(start.family, sizes[start.family], device, wanted) >= min(r.us for r in found):
+            continue
+        first = next(ranking(start.family, sizes[start.family], limits, device, wanted).best(), None)
+        keeps = first is None or (start.us <= first.us and start.registers <= PRESSURE)
+        found.append(start if keeps or first is None else first)
+    return sorted(found, key=lambda r: r.us)
+
+
+def defaults(kernel: Kernel, engines: Problems, limits: Limits, device: Device) -> list[Ranked]:
+    """The default of each engine that the model knows and that has a legal one, in their order.
+
+    Left out is an engine whose arithmetic alone takes longer than the default of one before it.
+    """
+    wanted, found = demand(kernel, device), list[Ranked]()
+    for family, problem in engines:
+        if not can_rank(family):
+            continue
+        if found and _least_us(family, problem, device, wanted) >= min(r.us for r in found):
+            continue
+        schedule = family.default(SimpleNamespace(**problem), limits)
+        if not family.reasons(schedule, problem, limits):
+            found.append(predicted(family, problem, schedule, device, wanted))
+    return found
+
+
+def _least_us(family: Family, problem: Problem, device: Device, wanted: Demand) -> float:
+    """A launch, and the kernel's multiply-adds at the peak of the arithmetic that the engine uses for the problem."""
+    assert family.work is not None
+    any_schedule = SimpleNamespace(**{p.name: p.choices[0] for p in family.params})
+    work = family.work(any_schedule, SimpleNamespace(**problem))
+    return device.launch_us + work.least_share * wanted.flops / 2 / device.rate(work.math)
+
+
+def predicted(family: Family, problem: Problem, schedule: Schedule, device: Device, wanted: Demand) -> Ranked:
+    """One schedule, by the same model."""
+    values = np.array([[schedule[p.name] for p in family.params]], np.int64)
+    facts = facts_of(family, problem, values)
+    terms = predict(wanted, device, facts.launch())
+    return Ranked(family, dict(schedule), terms.row(0), int(facts.numbers["keeps"][0]))
+
+
+def leading(kernel: Kernel, family: Family, limits: Limits, device: Device, count: int) -> list[Schedule]:
+    """The ``count`` schedules of an engine that the model finds fastest; none where it does not know the engine."""
+    if not can_rank(family):
+        return []
+    found = ranking(family, family.problem(kernel), limits, device, demand(kernel, device))
+    return [r.schedule for r in itertools.islice(found.best(), count)]
+
+
+def ranking(family: Family, problem: Problem, limits: Limits, device: Device, wanted: Demand) -> Ranking:
+    """All schedules of one engine with the model's terms. Equal problems are ranked once."""
+    return _ranking(family, tuple(problem.items()), limits, device, wanted)
+
+
+@lru_cache(maxsize=256)
+def _ranking(
+    family: Family, problem: tuple[tuple[str, int], ...], limits: Limits, device: Device, wanted: Demand
+) -> Ranking:
+    sizes = dict(problem)
+    p = SimpleNamespace(**sizes)
+    values = points.grid(family, family.focus(p, limits) if family.focus is not None else None)
+    facts = facts_of(family, sizes, values, limits)
+    kept = np.flatnonzero(facts.known & (facts.numbers["keeps"] <= PRESSURE))
+    facts = facts.at(kept)
+    terms = predict(wanted, device, facts.launch())
+    return Ranking(family, sizes, limits, values[kept], facts.numbers["keeps"], terms)
+
+
+def facts_of(family: Family, problem: Problem, values: np.ndarray, limits: Limits | None = None) -> Facts:
+    """Of the schedules ``values`` int64 [schedules, parameters]; with ``limits`` only those that can run are known."""
+    p, count = SimpleNamespace(**problem), len(values)
+    work_of, registers_of = family.work, family.registers
+    assert work_of is not None
+    assert registers_of is not None
+
+    def facts(s: SimpleNamespace) -> tuple[dict[str, Any], Kinds] | None:
+        if limits is not None and next(iter(family.objections(s, p, limits)), None) is not None:
+            return None
+        try:
+            geometry, work = family.geometry(s, p), work_of(s, p)
+        except ScheduleError:
+            return None  # a legal schedule that its own formulas refuse
+        numbers = {
+            "groups": geometry.groups[0] * geometry.groups[1] * geometry.groups[2],
+            "threads": geometry.items[0] * geometry.items[1] * geometry.items[2],
+            "keeps": registers_of(s, p),
+        }
+        return numbers | {name: getattr(work, name) for name in NUMBERS}, tuple(getattr(work, k) for k in KINDS)
+
+    columns = {name: np.ones(count) for name in ("groups", "threads", "keeps", *NUMBERS)}
+    kinds, known = set[Kinds](), np.zeros(count, bool)
+    for rows, found in lockstep(facts, points.columns(family, values)):
+        if found is not None:
+            known[rows] = True
+            kinds.add(found[1])
+            for name, number in found[0].items():
+                columns[name][rows] = array(number, len(rows))
+    (shared,) = kinds or {tuple(getattr(Work(0, 0), name) for name in KINDS)}
+    return Facts(columns, shared, known)

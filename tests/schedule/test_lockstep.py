@@ -1,0 +1,121 @@
+"""What lockstep says of many schedules is what the same functions say of each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kernels import conv, matmul
+from template_cases import CASES
+
+from gpucomp.codegen.families import engines_of
+from gpucomp.ir.types import F16
+from gpucomp.schedule import points
+from gpucomp.schedule.lockstep import array, gcd, least, lockstep, most
+from gpucomp.schedule.rank import can_rank, facts_of
+from gpucomp.targets import cuda, opencl
+
+DRAWN = 60  # schedules of each engine
+TARGETS = {t.name: t for t in (cuda.manifest("sm_75"), cuda.manifest("sm_90a"), opencl.manifest("mali"))}
+KERNELS = {
+    **CASES,
+    "f16": matmul(197, 136, 264, dtype=F16, b_transposed=True),
+    "constant f32": dataclasses.replace(conv((1, 13, 11, 24), 40, (3, 3), pad=1), constants=frozenset({1})),
+    "row": matmul(1, 1000, 512),
+}
+
+
+def engines():
+    for name, kernel in KERNELS.items():
+        for target in TARGETS.values():
+            for family in engines_of(kernel, target.features):
+                yield pytest.param(kernel, family, target, id=f"{name}-{family.title}-{target.name}")
+
+
+def over(function, **columns):
+    """``function`` of each place, by lockstep, and the number of its parts."""
+    found = {name: np.array(values) for name, values in columns.items()}
+    result, parts = np.full(len(next(iter(found.values()))), np.nan), 0
+    for rows, value in lockstep(function, found):
+        result[rows] = array(value, len(rows))
+        parts += 1
+    return result.tolist(), parts
+
+
+@pytest.mark.parametrize(("kernel", "family", "target"), list(engines()))
+def test_a_family_says_of_many_schedules_what_it_says_of_each(kernel, family, target):
+    draw, problem = random.Random(0), family.problem(kernel)
+    drawn = [{p.name: draw.choice(p.choices) for p in family.params} for _ in range(DRAWN)]
+    drawn.append(dict(family.default(SimpleNamespace(**problem), target.limits)))
+    values = np.array([[s[q.name] for q in family.params] for s in drawn], np.int64)
+    p, good = SimpleNamespace(**problem), np.zeros(len(drawn), bool)
+
+    for rows, reason in lockstep(
+        lambda s: next(iter(family.objections(s, p, target.limits)), None), points.columns(family, values)
+    ):
+        good[rows] = reason is None
+    assert good.tolist() == [not family.reasons(s, problem, target.limits) for s in drawn]
+
+    if can_rank(family) and good.any():
+        facts = facts_of(family, problem, values, target.limits)
+        assert facts.known.tolist() == good.tolist()
+        for row in np.flatnonzero(good):
+            s = SimpleNamespace(**drawn[row])
+            work, geometry = family.work(s, p), family.geometry(s, p)
+            assert facts.numbers["keeps"][row] == family.registers(s, p)
+            assert facts.numbers["threads"][row] == math.prod(geometry.items)
+            assert facts.numbers["groups"][row] == math.prod(geometry.groups)
+            for name in ("macs", "instructions", "shared_traffic", "steps", "splits", "joined_bytes"):
+                assert facts.numbers[name][row] == pytest.approx(getattr(work, name), rel=1e-12), name
+
+
+def test_places_part_where_they_disagree_and_only_there():
+    def rounded(s):
+        return s.x * 10 if s.x > 3 else -s.x
+
+    assert over(rounded, x=[1, 5, 3, 7]) == ([-1, 50, -3, 70], 2)
+    assert over(rounded, x=[1, 2, 3]) == ([-1, -2, -3], 1)
+    assert over(lambda s: 7, x=[1, 2]) == ([7, 7], 1)
+
+
+def test_what_was_computed_before_a_part_belongs_to_those_that_are_left():
+    def late(s):
+        before = s.x * s.y
+        return before + (100 if s.y % 2 else 0) + min(s.x, s.y)
+
+    x, y = [1, 2, 3, 4, 5], [5, 4, 3, 2, 1]
+    assert over(late, x=x, y=y)[0] == [late(SimpleNamespace(x=a, y=b)) for a, b in zip(x, y, strict=True)]
+
+
+def test_loops_keys_and_ranges_part_by_number():
+    def halved(s):
+        n, steps = s.x, 0
+        while n % 2 == 0:
+            n, steps = n // 2, steps + 1
+        return {1: 10, 3: 30}[n] + steps + len(range(s.x))
+
+    assert over(halved, x=[12, 4, 3, 6])[0] == [30 + 2 + 12, 10 + 2 + 4, 30 + 3, 30 + 1 + 6]
+
+
+def test_greatest_divisors_least_and_most_part_nobody():
+    for together, alone in ((gcd, math.gcd), (least, min), (most, max)):
+        found, parts = over(lambda s, f=together: f(s.x, s.y) + f(12, s.y), x=[4, 6, 35], y=[6, 9, 7])
+        assert found == [alone(a, b) + alone(12, b) for a, b in ((4, 6), (6, 9), (35, 7))]
+        assert parts == 1
+        assert together(12, 18) == alone(12, 18)
+
+
+def test_the_legal_points_are_those_that_the_family_lists():
+    kernel = matmul(1, 1000, 512)
+    family = next(f for f in engines_of(kernel) if f.engine == "gemv")
+    problem, limits = family.problem(kernel), cuda.manifest("sm_80").limits
+
+    found = points.legal(family, problem, limits)
+
+    assert found.tolist() == [list(s.values()) for s in family.legal(problem, limits)]
+    fewer = points.legal(family, problem, limits, {"unroll": (4,), "shuffle": (0,)})
+    assert {tuple(r) for r in fewer.tolist()} == {tuple(r) for r in found.tolist() if r[3] == 4 and r[4] == 0}

@@ -1,0 +1,157 @@
+"""Terms of a launch that move the way a device moves, of one schedule and of many at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from kernels import add_relu, matmul
+
+from gpucomp.errors import UsageError
+from gpucomp.schedule.analytic import Demand
+from gpucomp.schedule.device import CUDA, OPENCL, measured
+from gpucomp.schedule.model import Launch, predict, resident_groups, terms
+from gpucomp.schedule.space import Geometry, Work
+
+H200 = CUDA["sm_90a"]
+NOTHING = Demand(1.0, 1.0, 0.0)
+
+
+def us(groups, work, *, threads=128, registers=64, device=H200):
+    return float(predict(NOTHING, device, Launch(groups, threads, registers, work)).total_us)
+
+
+def test_a_large_product_is_bound_by_arithmetic_and_a_sum_by_memory():
+    geometry = Geometry((1024, 1, 1), (256, 1, 1))
+    product = terms(matmul(4096, 4096, 4096), H200, geometry, registers=100, shared_bytes=32768)
+    sum_ = terms(add_relu(1 << 14, 1 << 12), H200, geometry, registers=30, shared_bytes=0)
+
+    assert product.limiter in ("math", "issue")
+    assert sum_.limiter in ("memory", "cache")
+    assert product.total_us > product.floor_us
+    assert sum_.total_us > sum_.floor_us
+
+
+def test_a_tiny_kernel_costs_its_launch():
+    found = terms(add_relu(3, 5), H200, Geometry((1, 1, 1), (64, 1, 1)), registers=20, shared_bytes=0)
+
+    assert found.limiter == "launch"
+    assert found.total_us == pytest.approx(H200.launch_us, rel=0.5)
+
+
+def test_residency_is_limited_by_each_resource_in_turn():
+    assert resident_groups(H200, 256, 32, 0) == 8  # threads
+    assert resident_groups(H200, 256, 128, 0) == 2  # registers
+    assert resident_groups(H200, 32, 16, 0) == 32  # work-groups
+    assert resident_groups(H200, 128, 32, 100_000) == 2  # shared memory
+    assert resident_groups(H200, 1024, 255, 0) == 0  # it cannot run
+
+
+def test_what_a_schedule_says_of_its_work_groups_is_used():
+    geometry, kernel = Geometry((264, 1, 1), (128, 1, 1)), matmul(512, 512, 512)
+
+    def found(**work):
+        return terms(
+            kernel, H200, geometry, registers=64, shared_bytes=0, work=Work(**{"macs": 1, "cache_bytes": 0} | work)
+        )
+
+    assert found(macs=1e7).limiter == "math"
+    assert found(cache_bytes=1e7).limiter == "cache"
+    assert found(steps=100).limiter == "latency"
+    assert found(shared_traffic=1e7).limiter == "shared"
+    assert found(instructions=1e6).limiter == "issue"
+    assert found(splits=2, joined_bytes=1e7).limiter == "join"
+    assert found(out_bytes=1e7).limiter == "end"
+
+
+def test_one_work_group_more_than_a_wave_costs_another_wave():
+    """One to a unit: 233472 bytes of shared memory are all there are."""
+    work = Work(1e6, 0, shared_bytes=200_000, math="f16", chains=32)
+    one, two, more = (us(n, work) - H200.launch_us for n in (132, 133, 264))
+
+    assert two == pytest.approx(2 * one, rel=0.01)
+    assert more == pytest.approx(two, rel=0.01)
+
+
+def test_work_groups_that_fit_together_share_their_units_without_another_wave():
+    waiting = Work(1e3, 1e3, steps=50, shared_bytes=50_000)  # latency bound: four of them wait at once
+
+    assert us(4 * 132, waiting) < 1.1 * us(132, waiting)
+    assert us(5 * 132, waiting) > 1.6 * us(132, waiting)
+
+
+def test_tiles_ahead_hide_latency_until_all_of_them_are_under_way():
+    times = [us(132, Work(1e3, 1e3, steps=12, ahead=ahead)) for ahead in (1, 2, 4, 12, 30)]
+
+    assert times[:4] == sorted(times[:4], reverse=True)
+    assert times[0] > 1.5 * times[3]
+    assert times[3] == times[4]
+
+
+def test_few_warps_and_few_independent_sums_leave_arithmetic_idle():
+    def loop(threads, chains):
+        launch = Launch(132, threads, 64, Work(1e7, 0, math="f16", chains=chains))
+        return float(predict(NOTHING, H200, launch).math_us)
+
+    assert loop(32, 64) > 3.5 * loop(128, 64)
+    assert loop(128, 1) > 5 * loop(128, 16)
+    assert loop(256, 16) == loop(512, 16)
+
+
+def test_mma_sync_is_slower_than_wgmma_where_the_device_says_so():
+    def math_us(device, by_warp):
+        launch = Launch(132, 256, 64, Work(1e7, 0, math="f16", chains=32, by_warp=by_warp))
+        return float(predict(NOTHING, device, launch).math_us)
+
+    assert math_us(H200, True) == pytest.approx(math_us(H200, False) / 0.63)
+    assert math_us(CUDA["sm_80"], True) == math_us(CUDA["sm_80"], False)
+
+
+def test_a_cluster_adds_up_faster_than_the_last_to_arrive():
+    last = Work(1e3, 0, splits=8, joined_bytes=1 << 14)
+
+    assert us(64, dataclasses.replace(last, in_cluster=True)) < us(64, last)
+    assert us(64, last) > us(64, dataclasses.replace(last, splits=1))
+
+
+def test_many_schedules_at_once_are_each_as_alone():
+    rng, count = np.random.default_rng(0), 40
+    columns = {name: rng.uniform(1, 1e6, count) for name in ("macs", "cache_bytes", "out_bytes", "instructions")}
+    columns |= {name: rng.integers(1, 9, count) for name in ("steps", "ahead", "splits", "chains")}
+    columns["shared_bytes"] = rng.integers(0, 60_000, count)
+    groups, threads = rng.integers(1, 5000, count), 32 * rng.integers(1, 9, count)
+    found = predict(NOTHING, H200, Launch(groups, threads, np.full(count, 72), Work(**columns)))
+
+    for k in range(count):
+        work = Work(**{name: column[k].item() for name, column in columns.items()})
+        alone = predict(NOTHING, H200, Launch(groups[k].item(), threads[k].item(), 72, work))
+        assert found.total_us[k] == pytest.approx(float(alone.total_us), rel=1e-12)
+        assert found.row(k).limiter == alone.limiter
+
+
+def test_every_architecture_has_a_device():
+    from gpucomp.targets import cuda
+
+    assert set(CUDA) == set(cuda.ARCHITECTURES)
+    for device in (*CUDA.values(), *OPENCL.values()):
+        assert device.rate("fma") > 0
+        assert device.shared_bytes >= 32768
+
+
+def test_measured_figures_replace_the_table_s():
+    found = measured(H200, {"ghz": 1.7, "matrix": {"f16": 1800}})
+
+    assert (found.ghz, found.units, found.matrix["f16"]) == (1.7, H200.units, 1800)
+    assert found.matrix["tf32"] == H200.matrix["tf32"]
+    nan = float("nan")
+    for figures in (
+        {"name": 3},
+        {"ghz": -1.0},
+        {"ghz": nan},
+        {"ghz": True},
+        {"matrix": {"f16": 0}},
+        {"ghz": {"f16": 1}},
+    ):
+        with pytest.raises(UsageError, match="positive numbers"):
+            measured(H200, figures)

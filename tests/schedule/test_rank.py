@@ -1,0 +1,155 @@
+"""The analytic order of schedules: what runs, what is known to be fast, what follows from a device's sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kernels import conv, matmul
+
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.ir.types import F16
+from gpucomp.schedule import points, rank
+from gpucomp.schedule.analytic import demand
+from gpucomp.targets import cuda
+
+SIMT, MMA, WGMMA, GEMV = (FAMILIES[f"contraction/{e}"] for e in ("simt", "mma", "wgmma", "gemv"))
+LARGE = matmul(4096, 4096, 4096, dtype=F16, b_transposed=True)
+SEVEN = conv((1, 7, 7, 512), 512, (3, 3), pad=1, dtype=F16)
+
+
+def constant(kernel):
+    return dataclasses.replace(kernel, constants=frozenset({1}))
+
+
+def ranking(kernel, family, arch="sm_80"):
+    target = cuda.manifest(arch)
+    return rank.ranking(family, family.problem(kernel), target.limits, target.device, demand(kernel, target.device))
+
+
+def first(kernel, family, arch="sm_80"):
+    return next(ranking(kernel, family, arch).best())
+
+
+def fastest(found, **wanted):
+    """Microseconds of the fastest schedule with these parameters."""
+    columns = points.columns(found.family, found.values)
+    return found.us[np.logical_and.reduce([columns[name] == value for name, value in wanted.items()])].min()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "family", "arch"),
+    [(SEVEN, MMA, "sm_80"), (conv((1, 13, 11, 24), 40, (3, 3), pad=1), SIMT, "sm_75"), (matmul(1, 1000, 512), GEMV, "sm_80"),
+     (matmul(197, 136, 264, dtype=F16, b_transposed=True), WGMMA, "sm_90a")],
+    ids=["mma", "simt", "gemv", "wgmma"],
+)  # fmt: skip
+def test_what_is_ranked_can_run_in_the_order_of_its_time_and_without_register_pressure(kernel, family, arch):
+    target, found = cuda.manifest(arch), ranking(kernel, family, arch)
+    problem, p = family.problem(kernel), SimpleNamespace(**family.problem(kernel))
+
+    leading = list(itertools.islice(found.best(), 20))
+
+    assert len(found) > 20
+    assert [r.us for r in leading] == sorted(r.us for r in leading)
+    assert leading[0].us == found.us.min()
+    assert len({tuple(r.schedule.values()) for r in leading}) == 20
+    for r in leading:
+        assert family.reasons(r.schedule, problem, target.limits) == []
+        assert family.registers(SimpleNamespace(**r.schedule), p) == r.registers <= rank.PRESSURE
+        alone = rank.predicted(family, problem, r.schedule, target.device, demand(kernel, target.device))
+        assert alone.us == pytest.approx(r.us, rel=1e-12)
+
+
+def tile(ranked):
+    p = SimpleNamespace(**ranked.family.problem(LARGE))
+    d = ranked.family.derive(SimpleNamespace(**ranked.schedule), p) | ranked.schedule
+    return d["tile_m"], d["tile_n"]
+
+
+def test_a_large_product_has_one_of_the_tiles_that_cutlass_has_for_it():
+    for family, arch in ((MMA, "sm_80"), (MMA, "sm_90a"), (WGMMA, "sm_90a")):
+        ranked = first(LARGE, family, arch)
+        assert sorted(tile(ranked)) in ([128, 128], [128, 256]), ranked.schedule
+        assert ranked.schedule["splits"] == 1
+
+    target = cuda.manifest("sm_90a")
+    engines = rank.problems(LARGE, engines_of(LARGE, target.features))
+    best = rank.best(LARGE, engines, target.limits, target.device)
+    assert [r.family.engine for r in best] == ["wgmma", "mma"]  # simt's multiply-adds alone take longer
+    assert best[0].terms.limiter == "math"
+    assert best[0].us < 2.5 * best[0].terms.floor_us
+
+
+def test_larger_tiles_of_a_large_product_are_faster_until_registers_run_out():
+    found = ranking(LARGE, MMA)
+    shape = {"warps_m": 2, "warps_n": 2, "warps_k": 1}
+
+    times = [fastest(found, warp_m=m, warp_n=n, **shape) for m, n in ((16, 16), (32, 16), (32, 32), (64, 32))]
+
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 2 * times[3]
+    with pytest.raises(ValueError, match="zero-size"):
+        fastest(found, warp_m=64, warp_n=64, **shape)  # two more registers than ``PRESSURE``
+
+
+def test_few_tiles_share_their_depth_and_many_do_not():
+    """A 7 x 7 layer has 64 tiles of 8 x 64 for 132 multiprocessors."""
+    for kernel, family, arch in ((SEVEN, MMA, "sm_80"), (SEVEN, MMA, "sm_90a"), (constant(SEVEN), WGMMA, "sm_90a")):
+        found, chosen = ranking(kernel, family, arch), first(kernel, family, arch)
+        assert chosen.schedule["splits"] > 1 or chosen.schedule.get("warps_k", 1) > 1
+        assert fastest(found, splits=1) > 1.2 * fastest(found, splits=4)
+
+    wide = ranking(matmul(2048, 1024, 512, dtype=F16), MMA)
+    assert fastest(wide, splits=1) < 0.95 * fastest(wide, splits=4)
+
+
+def test_a_matrix_read_once_takes_about_as_long_as_its_bytes():
+    device = cuda.manifest("sm_80").device
+    kernel = matmul(1, 25088, 4096)
+    found = first(kernel, GEMV)
+
+    least = kernel.params[1].nbytes / (device.dram_gbs * 1e3)
+    assert least < found.us < 1.15 * least + device.launch_us
+    assert found.terms.limiter == "memory"
+
+
+def test_equal_problems_are_ranked_once():
+    again = conv((1, 7, 7, 512), 512, (3, 3), pad=1, dtype=F16)
+
+    assert ranking(SEVEN, MMA) is ranking(again, MMA)
+    assert ranking(SEVEN, MMA) is not ranking(SEVEN, MMA, "sm_90a")
+
+
+def test_what_the_model_cannot_tell_apart_is_settled():
+    chosen = first(matmul(4096, 4096, 512, dtype=F16, b_transposed=True), MMA)
+
+    assert chosen.schedule["raster"] == 8  # CUTLASS's choice for as many columns of tiles
+    assert set(points.columns(MMA, ranking(LARGE, MMA).values)["raster"].tolist()) == {1}
+
+
+def test_an_engine_that_says_nothing_of_its_work_is_not_ranked():
+    silent = dataclasses.replace(SIMT, work=None)
+    target, kernel = cuda.manifest("sm_80"), matmul(64, 96, 32)
+
+    assert rank.can_rank(SIMT)
+    assert not rank.can_rank(silent)
+    assert rank.leading(kernel, silent, target.limits, target.device, 5) == []
+    assert rank.defaults(kernel, rank.problems(kernel, [silent]), target.limits, target.device) == []
+
+
+def test_no_time_is_spent_on_an_engine_that_cannot_win():
+    target = cuda.manifest("sm_90a")
+
+    def never(p, limits):
+        raise AssertionError("asked for a default")
+
+    slow = dataclasses.replace(SIMT, default=never)
+    kernel = matmul(2048, 2048, 2048, dtype=F16)
+    engines = rank.problems(kernel, [MMA, slow])
+
+    assert [r.family for r in rank.best(kernel, engines, target.limits, target.device)] == [MMA]
+    assert math.isfinite(rank.best(kernel, engines, target.limits, target.device)[0].us)
