@@ -105,7 +105,8 @@ def lower(
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
     steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
-    steps = groups.merge(steps, device.features)
+    if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
+        steps = groups.merge(steps, device.features)
     return Lowered(graph, *render(steps, device, tell, picks), steps)
 
 

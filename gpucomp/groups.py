@@ -25,7 +25,14 @@ def merge(steps: Sequence[Step], features: frozenset[str]) -> list[Step]:
     """``steps`` with the groups of narrow convolutions merged, where the device has matrix units."""
     if "mma" not in features:
         return list(steps)
-    return [step if step.kernel is None else replace(step, kernel=merged(step.kernel)) for step in steps]
+
+    def suits(kernel: Kernel) -> bool:
+        return "mma_sm80" in features or all(t.dtype is not BF16 for t in kernel.params)  # sm_75 multiplies no bf16
+
+    return [
+        replace(step, kernel=merged(step.kernel)) if step.kernel is not None and suits(step.kernel) else step
+        for step in steps
+    ]
 
 
 def merged(kernel: Kernel) -> Kernel:

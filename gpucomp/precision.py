@@ -10,7 +10,8 @@ Each kernel goes on computing in f32. What changes is what it reads and writes:
     mixed    f16 where contractions read, f32 everywhere else: norms, softmax and residual sums keep f32
 
 The model's own inputs and outputs keep their types. A constant that f16 cannot hold stays f32, and so does a value that
-such a constant takes along: a mask of -3.4e38 would become -inf, and a row that it hides whole NaN.
+such a constant takes along: a mask of -3.4e38 would become -inf, and a row that it hides whole NaN. A matrix product that
+reads one of them multiplies in f32.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scatter, Step, Store, Window, mapped
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Step, Store, Window, mapped
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
@@ -56,10 +57,11 @@ def apply(steps: Sequence[Step], graph: Graph, precision: str, keep_fp32: Sequen
     if precision not in NARROW:
         return list(steps)
     dtype = NARROW[precision]
-    values = _narrowed_values(steps, graph, kept, dtype, contractions_only=precision == "mixed")
+    past = _out_of_range(steps, dtype)
+    values = _narrowed_values(steps, graph, kept, past, contractions_only=precision == "mixed")
     made: dict[Value, Value] = {}
     return [
-        step if step in kept else _narrow(step, dtype, values, made, all_constants=precision != "mixed")
+        step if step in kept else _narrow(step, dtype, values, past, made, all_constants=precision != "mixed")
         for step in steps
     ]
 
@@ -89,11 +91,11 @@ def _with_math(step: Step, math: str) -> Step:
 
 
 def _narrowed_values(
-    steps: Sequence[Step], graph: Graph, kept: set[Step], dtype: DType, *, contractions_only: bool
+    steps: Sequence[Step], graph: Graph, kept: set[Step], past: frozenset[Value], *, contractions_only: bool
 ) -> frozenset[Value]:
-    """f32 values that kernels alone write and read, none of them kept, all of them within the range of ``dtype``."""
+    """f32 values that kernels alone write and read, none of them kept or ``past`` the range of what they would become."""
     written = {v for step in steps for v in step.outputs}
-    excluded = {*graph.outputs, *_out_of_range(steps, dtype)}
+    excluded = {*graph.outputs, *past}
     for step in steps:
         if step.kernel is not None and isinstance(step.kernel.body, Scatter):
             excluded |= set(step.outputs)  # updates add up where the result is stored
@@ -109,24 +111,38 @@ def _operand_sources(kernel: Kernel | None) -> frozenset[int]:
     """Inputs that only operands of a contraction or of an attention read."""
     if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
         return frozenset()
-    operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
-    inside = {ld.source for e in operands for ld in loads(e)}
+    inside = _sources_of_operands(body)
     outside = {ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)}
     if isinstance(body, Attention):
         outside |= {ld.source for ld in loads(body.score)}
     return frozenset(inside - outside)
 
 
+def _sources_of_operands(body: Contraction | Attention) -> set[int]:
+    operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
+    return {ld.source for e in operands for ld in loads(e)}
+
+
 def _narrow(
-    step: Step, dtype: DType, values: frozenset[Value], made: dict[Value, Value], *, all_constants: bool
+    step: Step,
+    dtype: DType,
+    values: frozenset[Value],
+    past: frozenset[Value],
+    made: dict[Value, Value],
+    *,
+    all_constants: bool,
 ) -> Step:
     kernel = step.kernel
     assert kernel is not None
     operands = _operand_sources(kernel)
     inputs, params = list(step.inputs), list(kernel.params)
+    multiplied = _sources_of_operands(kernel.body) if isinstance(kernel.body, (Contraction, Attention)) else set()
+    rounds = True
     for k, value in enumerate(step.inputs):
         if value.type.dtype is not F32:
             continue
+        if k in multiplied and (value in past or _is_past(value, dtype, made)):
+            rounds = False
         wanted = k in operands or (all_constants and value.type.size >= LARGE)
         if (array := constant_value(value)) is not None:
             if not wanted or (narrow := _constant(value, array, dtype, made)) is None:
@@ -138,7 +154,12 @@ def _narrow(
     for k, value in enumerate(step.outputs):
         if value in values:
             params[kernel.inputs + k] = TensorType(dtype, params[kernel.inputs + k].shape)
-    return replace(step, kernel=retyped(kernel, params, dtype), inputs=tuple(inputs))
+    return replace(step, kernel=retyped(kernel, params, dtype, rounds=rounds), inputs=tuple(inputs))
+
+
+def _is_past(value: Value, dtype: DType, made: dict[Value, Value]) -> bool:
+    array = constant_value(value)
+    return array is not None and _constant(value, array, dtype, made) is None
 
 
 def _constant(value: Value, array: np.ndarray, dtype: DType, made: dict[Value, Value]) -> Value | None:
@@ -152,10 +173,11 @@ def _constant(value: Value, array: np.ndarray, dtype: DType, made: dict[Value, V
     return made[value]
 
 
-def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType) -> Kernel:
+def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType, *, rounds: bool = True) -> Kernel:
     """``kernel`` with parameters of new types; it computes in the old ones.
 
-    Operands of an f32 contraction or attention are rounded to ``dtype`` where they are not narrow already.
+    Operands of an f32 contraction or attention are rounded to ``dtype`` where they are not narrow already; where one of
+    them would not fit, ``rounds`` is to be False.
     """
     old = kernel.params
 
@@ -169,9 +191,9 @@ def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType) -> Kerne
 
     body = mapped(kernel.body, element)
     match body:
-        case Contraction() if body.acc.dtype is F32:
+        case Contraction() if rounds and body.acc.dtype is F32:
             body = replace(body, a=_rounded(body.a, dtype), b=_rounded(body.b, dtype))
-        case Attention():
+        case Attention() if rounds:
             body = replace(body, q=_rounded(body.q, dtype), k=_rounded(body.k, dtype), v=_rounded(body.v, dtype))
     stores = tuple(Store(s.target, s.index, cast(element(s.value), params[s.target].dtype)) for s in kernel.stores)
     return replace(kernel, params=tuple(params), body=body, stores=stores)
@@ -226,6 +248,10 @@ def _out_of_range(steps: Sequence[Step], dtype: DType) -> frozenset[Value]:
                     known[s.hole] = _reach(s.value, known, of_input, dtype)
             case Window(value=value, acc=acc):
                 known[acc] = _reach(value, known, of_input, dtype)
+            case Scan(value=value, acc=acc):
+                known[acc] = _reach(value, known, of_input, dtype)
+            case Scatter(initial=initial, after=after, acc=acc):
+                known[acc] = _either(*(_reach(e, known, of_input, dtype) for e in (initial, after)))
         for store in kernel.stores:
             target = step.outputs[store.target - kernel.inputs]
             found = _reach(store.value, known, of_input, dtype)

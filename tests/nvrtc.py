@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
+# where ptxas decides differently; bench.compile_matrix compiles every model's kernels for all of them
+SPREAD = ("sm_75", "sm_80", "sm_90a", "sm_100")
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("gpucomp.ops",),
     ("gpucomp.kernel",),
     # plain data: what a device allows and can do, what a template takes
-    ("gpucomp.schedule.space", "gpucomp.schedule.device", "gpucomp.targets.target"),
+    ("gpucomp.schedule.space", "gpucomp.schedule.lockstep", "gpucomp.schedule.device", "gpucomp.targets.target"),
     ("gpucomp.frontend", "gpucomp.interpreter"),
     ("gpucomp.rewrite",),
     ("gpucomp.passes",),

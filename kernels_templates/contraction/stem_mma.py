@@ -11,7 +11,7 @@ from gpucomp.codegen.stem import CHUNK_BYTES, Stem, filled_depth, staging, stem_
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernels_templates.contraction import mma
-from gpucomp.schedule.space import REGISTER_FILE, Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 PARAMS = (
     Param("tile_y", (1, 2, 4, 8, 16, 32), "rows of outputs per work-group"),
@@ -133,7 +133,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    available = min(limits.registers, REGISTER_FILE // d.threads)
+    available = limits.registers_for(d.threads)
     if (used := registers(s, p)) > available:
         yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
     if d.tiles > MAX_GROUPS:

@@ -11,7 +11,7 @@ from gpucomp.codegen.stem import Stem, staging, stem_of, stem_sizes
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import REGISTER_FILE, Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 PARAMS = (
     Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group"),
@@ -95,7 +95,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
-    available = min(limits.registers, REGISTER_FILE // d.threads)
+    available = limits.registers_for(d.threads)
     if (used := registers(s, p)) > available:
         yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
     if d.tiles > MAX_GROUPS:

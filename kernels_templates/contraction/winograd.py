@@ -206,7 +206,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
-    available = min(limits.registers, REGISTER_FILE // d.threads)
+    available = limits.registers_for(d.threads)
     if (used := registers(s, p)) > available:
         yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
     if d.tiles > MAX_GROUPS:

@@ -11,9 +11,10 @@ import pytest
 from cuda_on_cpu.harness import ORDERS, compile_many
 from kernel_oracle import UNWRITTEN, expected
 from kernels import conv, grouped_conv, matmul, random_inputs
+from onnx_builders import model, node, value
 from tolerance import assert_matches
 
-from gpucomp import groups
+from gpucomp import compiler, groups
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16
@@ -72,6 +73,27 @@ def test_groups_are_merged_for_matrix_units_alone():
     (found,) = groups.merge([step], cuda.manifest("sm_75").features - {"mma"})
 
     assert found is step
+
+
+def grouped_model():
+    """1x1, then 3x3 in eight groups of four channels, then 1x1."""
+    weights = {"w": (32, 32, 1, 1), "g": (32, 4, 3, 3)}
+    nodes = [node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["b"]), node("Conv", ["b", "g"], ["c"], group=8, pads=[1] * 4),
+             node("Relu", ["c"], ["d"]), node("Conv", ["d", "w"], ["y"])]  # fmt: skip
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in weights.items()}
+    return model(nodes, [value("x", (1, 32, 7, 7))], weights=arrays)
+
+
+@pytest.mark.parametrize(
+    ("arch", "precision", "left"),
+    [("sm_80", "fp16", 2), ("sm_80", "bf16", 2), ("sm_75", "fp16", 2), ("sm_75", "bf16", 8), ("sm_80", "fp32", 8)],
+)
+def test_a_model_s_groups_are_merged_where_units_multiply_what_the_user_lets_be_rounded(arch, precision, left):
+    lowered = compiler.lower(grouped_model(), cuda.manifest(arch), precision=precision)
+
+    bodies = [step.kernel.body for step in lowered.unpacked]
+    assert [v.extent for body in bodies for v in body.batch] == [left]
 
 
 def test_merged_groups_are_read_by_whole_chunks_and_give_numpy_s_answer():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import nvrtc
 import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from kernel_oracle import UNWRITTEN, expected
@@ -245,7 +246,7 @@ def used_by(kernel, schedule, target):
 
 
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+@pytest.mark.parametrize("arch", nvrtc.SPREAD)
 def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
     target, kernel = cuda.manifest(arch), REAL[name]
     schedule = default(kernel, target.limits)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import nvrtc
 import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from kernel_oracle import UNWRITTEN, expected
@@ -211,7 +212,7 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("arch", [a for a in cuda.ARCHITECTURES if "mma_sm80" in cuda.FEATURES[a]])
+@pytest.mark.parametrize("arch", [a for a in nvrtc.SPREAD if "mma_sm80" in cuda.FEATURES[a]])
 def test_defaults_spill_nothing_and_fit_their_formulas(name, arch):
     target, kernel = cuda.manifest(arch), REAL[name]
     schedule = default(kernel, target.limits, MMA)

@@ -6,6 +6,7 @@ import random
 from types import SimpleNamespace
 
 import numpy as np
+import nvrtc
 import opencl_device
 import pytest
 from cuda_on_cpu.errors import CudaOnCpuError
@@ -237,7 +238,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+@pytest.mark.parametrize("arch", nvrtc.SPREAD)
 def test_defaults_spill_nothing_and_fit_their_formula(arch):
     target = cuda.manifest(arch)
     for name, kernel in MODELS.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import nvrtc
 import opencl_device
 import pytest
 from cuda_on_cpu.errors import CudaOnCpuError
@@ -142,7 +143,7 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
     assert any(reason in r for r in FAMILY.reasons(BASE | change, sizes, limits))
 
 
-@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+@pytest.mark.parametrize("arch", nvrtc.SPREAD)
 def test_defaults_compile_and_take_the_shared_memory_of_a_padded_tile(arch):
     target = cuda.manifest(arch)
     for kernel in (transposed(1024, 1024), transposed(197, 64, dtype=F16), heads(197, 3, 64)):

@@ -144,6 +144,7 @@ def test_every_engine_of_its_own_keeps_to_its_memory(tmp_path):
 def test_winograd_and_sliding_pools_keep_to_their_memory(tmp_path):
     winograd, sliding = FAMILIES["contraction/winograd"], FAMILIES["pool/window"]
     schedule = {
+        "outputs": 2,
         "columns": 16,
         "blocks": 8,
         "channels": 4,

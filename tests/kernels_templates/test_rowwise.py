@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
+import nvrtc
 import opencl_device
 import pytest
 from cuda_on_cpu.errors import CudaOnCpuError
@@ -172,7 +173,7 @@ def test_a_sum_that_two_stages_need_is_kept_once():
     assert text.count("x0 +") == text.count("x1 +") == 1
 
 
-@pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
+@pytest.mark.parametrize("arch", nvrtc.SPREAD)
 def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
     target = cuda.manifest(arch)
     for kernel in (softmax(64, 4096), layer_norm(64, 4096), layer_norm(4096, 49, rows_inside=True)):

@@ -14,7 +14,7 @@ from bench.suite import relative_error
 from gpucomp import ops, precision
 from gpucomp.errors import UsageError
 from gpucomp.ir import Graph, constant, input_value
-from gpucomp.ir.types import BF16, F16, F64, TensorType
+from gpucomp.ir.types import BF16, F16, F64, I64, TensorType
 from gpucomp.partition import partition
 
 RNG = np.random.default_rng(0)
@@ -268,3 +268,53 @@ def test_a_mask_that_is_a_constant_array_counts():
 
     assert held(triangle) == "f32"
     assert held(triangle / 1e35) == "f16"
+
+
+def answers(mask, entry, array, level):
+    """f32's and ``level``'s, of two softmaxes over transposed scores that ``mask``, made of ``entry``, is added to."""
+    x = tensor("x", 4, 8)
+    scores = ops.Transpose(ops.Add(ops.MatMul(x, weight(RNG, 8, 6)), mask), perm=(1, 0))
+    along, across = ops.Softmax(scores, axis=0), ops.Softmax(scores, axis=1)
+    results = ops.MatMul(ops.Transpose(along, perm=(1, 0)), weight(RNG, 6, 3)), ops.MatMul(across, weight(RNG, 4, 3))
+    graph = Graph((x, entry), results)
+    feeds = {"x": RNG.standard_normal((4, 8)).astype(np.float32), "entry": array}
+    steps = partition(graph)
+    return [run_steps(graph, s, feeds) for s in (steps, precision.apply(steps, graph, level))]
+
+
+@pytest.mark.parametrize("level", HALF_ULP)
+def test_a_mask_that_updates_write_hides_rows_as_in_f32(level):
+    places = input_value("entry", TensorType(I64, (4, 1)))
+    nothing, least = (constant(np.full((4, 6), value, np.float32)) for value in (0, LEAST))
+
+    exact, found = answers(ops.ScatterND(nothing, places, least), places, np.arange(4).reshape(4, 1), level)
+
+    for a, b in zip(found, exact, strict=True):
+        assert relative_error(a, b) < 8 * HALF_ULP[level]
+
+
+@pytest.mark.parametrize("level", HALF_ULP)
+def test_a_mask_that_is_added_up_hides_rows_as_in_f32(level):
+    first = tensor("entry", 4, 6)
+    hides = np.zeros((4, 6), np.float32)
+    hides[0, 0] = 1
+
+    exact, found = answers(ops.CumSum(ops.Mul(first, constant(np.float32(LEAST))), axis=1), first, hides, level)
+
+    for a, b in zip(found, exact, strict=True):
+        assert relative_error(a, b) < 8 * HALF_ULP[level]
+
+
+@pytest.mark.parametrize(("large", "rounds"), [(1e5, False), (6e4, True)])
+@pytest.mark.parametrize("level", ["fp16", "mixed"])
+def test_a_product_with_a_weight_past_f16_is_one_of_f32(large, rounds, level):
+    x, w = tensor("x", 4, 8), RNG.standard_normal((8, 6)).astype(np.float32)
+    w[0, 0] = large
+    graph = Graph((x,), (ops.MatMul(x, constant(w)),))
+    feeds = {"x": RNG.standard_normal((4, 8)).astype(np.float32)}
+    steps = partition(graph)
+
+    exact, found = (run_steps(graph, s, feeds)[0] for s in (steps, precision.apply(steps, graph, level)))
+
+    assert np.isfinite(found).all()
+    assert (relative_error(found, exact) > 1e-6) == rounds
