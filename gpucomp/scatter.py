@@ -127,7 +127,8 @@ def _combined(value: Expr, acc: Expr) -> _Updates | None:
             pass
         case _:
             return None
-    if search.op in {"sum", "prod"} and stored.is_float and stored is not search.dtype:
+    exact = stored is search.dtype or (stored.is_integer and search.dtype.is_integer)
+    if search.op in {"sum", "prod"} and not exact:  # what is stored after each update would be rounded each time
         return None
     nothing = literal(identity_of(search.op, search.dtype), search.dtype)
     match search.body:

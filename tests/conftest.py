@@ -20,6 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Tests of a file with fixtures of its own run in one worker: what these build is built once."""
+    if config.getvalue("dist") != "load":
+        return None  # another --dist was asked for
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFixtures(LoadScopeScheduling):

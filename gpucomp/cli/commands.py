@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import select
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -95,23 +95,42 @@ def _inputs(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-class _Commands(click.Group):
-    """A reader of stdout that has read enough, such as ``head``, ends a command well."""
+class _Stdout:
+    """stdout whose reader may have read enough, as ``head`` does: the command goes on to its files and its verdict."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
         try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            if not _reader_has_gone():  # another pipe broke, to a process of ours: click would end with 1 and no word
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._drop()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._drop()
+
+    def _drop(self) -> None:
+        """From now on, what is buffered and what is written goes nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        with contextlib.redirect_stdout(cast("TextIO", _Stdout(sys.stdout))):
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError as error:  # of a process of ours: click would end with 1 and no word
                 raise RuntimeError("a process that was written to has ended") from error
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered goes nowhere at exit
-            return 0
-
-
-def _reader_has_gone() -> bool:
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # errors are told unasked
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -14,10 +14,6 @@ from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.device import Device
 
-LATENCY_CYCLES = 600  # from asking memory for a tile to having it
-HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
-EFFICIENCY = 0.8  # of the peak that well fed arithmetic reaches
-
 
 def operations(kernel: Kernel) -> float:
     """Floating-point operations of ``kernel``: a multiply-add counts two, any other function one."""

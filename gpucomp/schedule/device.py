@@ -73,11 +73,13 @@ def measured(device: Device, figures: Mapping[str, float]) -> Device:
     """
     changes: dict[str, Any] = {}
     for name, value in figures.items():
-        numbers = value.values() if isinstance(value, Mapping) and name == "matrix" else [value]
-        if name not in (*FIGURES, "matrix") or not all(type(n) in (int, float) and 0 < n < math.inf for n in numbers):
-            known = ", ".join((*FIGURES, "matrix"))
+        table = name == "matrix"
+        numbers = value.values() if isinstance(value, Mapping) else [value]
+        known = (name in FIGURES or table) and table == isinstance(value, Mapping)
+        if not known or not all(type(n) in (int, float) and 0 < n < math.inf for n in numbers):
+            names = ", ".join((*FIGURES, "matrix"))
             raise UsageError(
-                f"figure {quote(str(name))} of a device: positive numbers of {known} expected", code="GPC2001"
+                f"figure {quote(str(name))} of a device: positive numbers of {names} expected", code="GPC2001"
             )
         changes[name] = dict(device.matrix) | dict(value) if isinstance(value, Mapping) else value
     return replace(device, **changes)

@@ -69,6 +69,11 @@ def _device(arch: str) -> Device:
         raise UsageError(f"measured devices {quote(place)}: {error}", code="GPC2001") from error
     if not isinstance(figures, dict):
         raise UsageError(f"measured devices {quote(place)}: figures by architecture expected", code="GPC2001")
+    if unknown := sorted(set(found) - set(DEVICES)):
+        known = ", ".join(DEVICES)
+        raise UsageError(
+            f"measured devices {quote(place)}: architecture {quote(str(unknown[0]))}, {known} expected", code="GPC2001"
+        )
     return measured(DEVICES[arch], figures)
 
 

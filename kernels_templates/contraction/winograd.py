@@ -29,7 +29,6 @@ from gpucomp.kernels_templates.contraction.simt import (
     TRIP_INSTRUCTIONS,
     passes,
 )
-from gpucomp.schedule.analytic import HIDING_WARPS
 from gpucomp.schedule.space import (
     REGISTER_FILE,
     Digit,
@@ -57,6 +56,7 @@ PARAMS = (
     SPLITS,
 )
 BANKS = 32
+HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
 FLAG_BYTES = 16
 RESERVED = 44  # registers for addresses, predicates and loop counters
 PLENTY = 48  # more of them that ptxas takes while there are some, to read operands early

@@ -19,6 +19,7 @@ PARAMS = (
 MAX_GROUPS = (1 << 31) - 1
 MAX_PARTS = 65535  # work-groups of a launch's second axis
 READERS = 16  # work-items that may look at an update of a line whatever the number of its places
+READERS_OF_A_UNIT = 64  # or as many of each unit, on all lines together: they would stand idle
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -64,20 +65,23 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((-(-d.line_groups // s.line_items), used, 1), (d.threads, 1, 1))
 
 
-def most_parts(p: SimpleNamespace) -> int:
-    """Parts of a line for which looking at every update in each costs no more than the copy, or ``READERS`` looks.
+def most_parts(p: SimpleNamespace, units: int) -> int:
+    """Parts of a line for which looking at every update in each costs no more than the copy, or as many looks as a
+    device has readers.
 
-    So the work of all work-items together is at most ``2 * places + READERS * updates`` a line.
+    So the work of all work-items together is at most ``2 * places + readers * updates`` a line: linear in both.
     """
-    return max(1, min(p.places, max(READERS, p.places // max(1, p.updates))))
+    readers = max(READERS, READERS_OF_A_UNIT * units // (p.lines // p.widest))
+    return max(1, min(p.places, max(readers, p.places // max(1, p.updates))))
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Work-items for a few waves where ``most_parts`` allows them; neighbours in memory are neighbours in the group."""
     groups = p.lines // p.widest
-    threads = max(t for t in (1, 32, 64, 128, 256) if t <= limits.threads) if limits.warp > 1 else 16
-    budget = most_parts(p)
+    budget = most_parts(p, limits.units if limits.warp > 1 else 0)
     wanted = min(budget, -(-limits.units * (2048 if limits.warp > 1 else 16) // groups))
+    sizes = [t for t in (32, 64, 128, 256) if t <= limits.threads and (t == 32 or wanted * groups >= limits.units * t)]
+    threads = max(sizes, default=1) if limits.warp > 1 else 16
     lines = 1
     while lines < threads and lines < (groups if p.side_by_side or wanted < threads else 1):
         lines *= 2

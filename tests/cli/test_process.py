@@ -116,6 +116,16 @@ def test_a_write_that_meets_a_closed_pipe_ends_the_command_well():
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+def test_a_command_whose_reader_has_gone_still_gives_its_verdict():
+    script = "from gpucomp.frontend import onnx\nimport os\nreader, writer = os.pipe()\nos.dup2(writer, 1)\n"
+    script += "onnx.check = lambda *a, **k: (os.close(reader), ['unsupported'])[1]\n"
+
+    ran = process(script, "check", "m.onnx")
+
+    assert ran.returncode == 4
+    assert "1 case of what gpucomp cannot compile" in ran.stderr
+
+
 def test_a_broken_pipe_to_another_process_is_no_success():
     script = "from gpucomp.cli import doctor\ndef findings(): raise BrokenPipeError(32, 'Broken pipe')\n"
     script += "doctor.findings = findings\n"

@@ -10,6 +10,7 @@ from PIL import Image
 
 from examples.digits import data
 from gpucomp import cli
+from gpucomp.frontend.onnx import declared_shapes
 
 DIGITS = Path(data.__file__).with_name("digits.onnx")
 
@@ -69,6 +70,14 @@ def test_a_photo_is_a_batch_of_one_where_the_model_leaves_the_batch_open(command
     assert (named[0], named[2]) == (0, "")
     assert "f32[1,10]" in named[1]
     assert alone[1] == named[1]
+
+
+def test_declared_shapes_are_those_of_what_is_fed():
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", ["N", 3]), ("w", [3]), ("y", ["N", 3]))]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", infos[:2], infos[2:], [weight])
+
+    assert declared_shapes(helper.make_model(graph, ir_version=3)) == {"x": (None, 3)}
 
 
 def test_a_shape_that_is_given_is_not_taken_from_the_array(command, digits):

@@ -95,6 +95,15 @@ def test_an_absurd_opset_is_refused(version, error):
     assert "opset" in refused(proto, error)
 
 
+def test_a_model_from_before_opsets_has_the_first_operators():
+    proto = model([node("Relu", ["x"], ["y"], consumed_inputs=[1])], [X])
+    del proto.opset_import[:]
+    assert "imports no opset" in refused(proto, ModelError)
+    proto.ir_version = 2
+
+    assert load(proto).output_names == ("y",)
+
+
 def test_a_model_without_opset_graph_or_output_is_refused():
     no_opset, no_graph, no_output = (model([RELU], [X]) for _ in range(3))
     del no_opset.opset_import[:]

@@ -253,10 +253,12 @@ def test_it_takes_what_matrix_units_multiply_and_copies_move():
 @pytest.mark.parametrize(("width", "takes"), [(128, True), (136, False)])
 def test_3xtf32_of_wide_heads_is_left_to_the_engine_of_every_device(width, takes):
     kernel = with_math(attention(33, 40, width, width), "3xtf32")
+    problem = MMA.problem(kernel)
 
-    chosen = choose(kernel, engines_of(kernel, SM_80.features), SM_80.limits)
+    reasons = MMA.reasons(default(kernel, SM_80.limits, MMA), problem, SM_80.limits)
 
-    assert chosen.family.title == ("attention/mma" if takes else "attention/simt")
+    assert not reasons if takes else reasons
+    assert takes or choose(kernel, engines_of(kernel, SM_80.features), SM_80.limits).family.title == "attention/simt"
 
 
 @pytest.mark.parametrize("change", [{"tile_n": 128}, {"warps": 8}])

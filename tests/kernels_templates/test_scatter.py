@@ -22,7 +22,7 @@ from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.codegen.scatter import copied_in_place
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I8, I32, U8, U32
-from gpucomp.kernels_templates.scatter.space import READERS, most_parts
+from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, most_parts
 from gpucomp.targets import cuda, sass
 
 FAMILY = FAMILIES["scatter"]
@@ -197,17 +197,30 @@ def test_the_barrier_between_copy_and_updates_is_needed():
 
 @pytest.mark.parametrize(
     ("sizes", "most"),
-    [((1, 1000, 10), 100), ((1, 1000, 100_000), READERS), ((3, 7, 100_000), 7), ((1, 1, 1), 1), ((1, 10**9, 1), 10**9)],
-)
+    [
+        ((1, 1000, 10), 256), ((1, 10**4, 10), 1000), ((3000, 1000, 100_000), READERS), ((3, 7, 100_000), 7), ((1, 1, 1), 1),
+        ((1, 10**9, 1), 10**9),
+        ((1, 1000, 10**6), 256), ((2, 1000, 10**6), 128),
+    ],
+)  # fmt: skip
 def test_work_is_linear_in_places_and_updates(sizes, most):
     lines, places, updates = sizes
     p = SimpleNamespace(lines=lines, places=places, updates=updates, side_by_side=0, widest=1)
 
-    assert most_parts(p) == most
+    assert most_parts(p, 4) == most
     for limits in (TARGET.limits, opencl_device.target().limits):
         schedule = SimpleNamespace(**FAMILY.default(p, limits))
         looks = updates * schedule.parts * schedule.part_items
-        assert looks <= max(places, READERS * updates)
+        readers = max(READERS, READERS_OF_A_UNIT * limits.units // lines) if limits.warp > 1 else READERS
+        assert looks <= max(places, readers * updates)
+
+
+def test_few_places_with_many_updates_have_more_than_one_work_group():
+    p = SimpleNamespace(lines=1, places=1000, updates=10**6, side_by_side=0, widest=1)
+
+    groups = FAMILY.geometry(SimpleNamespace(**FAMILY.default(p, TARGET.limits)), p).groups
+
+    assert groups[0] * groups[1] > 3
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ class Importer:
 
     def run(self) -> Graph:
         graph = self.model.graph
-        scope = Scope(opsets_of(self.model.opset_import, "the model"))
+        before_opsets = self.model.ir_version < 3 and not self.model.opset_import  # all operators are the first ones
+        scope = Scope({"": 1} if before_opsets else opsets_of(self.model.opset_import, "the model"))
         functions.check_expansion(self.functions, graph)
         inputs = self._inputs(graph, scope)
         names = [output.name for output in graph.output]

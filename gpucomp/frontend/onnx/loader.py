@@ -71,10 +71,12 @@ def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None)
 def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
     """The shapes of the inputs as the model states them, ``None`` for an open dimension; inputs without one are left out."""
     proto, _ = read(model)
+    weights = {w.name for w in proto.graph.initializer} | {w.values.name for w in proto.graph.sparse_initializer}
     return {
         info.name: tuple(d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim)
         for info in proto.graph.input
-        if info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
+        if info.name not in weights  # up to IR version 3 they are inputs too
+        and info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
     }
 
 
