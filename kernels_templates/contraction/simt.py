@@ -185,7 +185,7 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
     moving = 16 if s.asynchronous else passing
     partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
-    return registers(s, p) + fragments + ADDRESSES + moving + partial + 7 * max(0, p.inputs - USUAL_INPUTS)
+    return registers(s, p) + fragments + ADDRESSES + moving + partial + 8 * max(0, p.inputs - USUAL_INPUTS)
 
 
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:

@@ -56,6 +56,7 @@ PARAMS = (
     SPLITS,
 )
 BANKS = 32
+ROLLED = 160
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
 FLAG_BYTES = 16
 RESERVED = 44  # registers for addresses, predicates and loop counters
@@ -177,9 +178,11 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """What ``derive`` says, and ``rolled``: the loop over a stage's channels stays one.
 
     Written out, ptxas reads the operands of all of them ahead. One work-group transforms while another multiplies,
-    where a unit has registers for two: those operands would cost the second, or be spilled.
+    where a unit has registers for two: those operands would cost the second, or be spilled. From ``ROLLED`` registers
+    on ptxas spills some of them whatever a unit has left.
     """
-    return {**derive(s, p), "rolled": int(s.outputs > 2 and groups_of_a_unit(s, p) > 1)}
+    rolled = registers(s, p) >= ROLLED or (s.outputs > 2 and groups_of_a_unit(s, p) > 1)
+    return {**derive(s, p), "rolled": int(rolled)}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

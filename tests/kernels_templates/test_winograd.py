@@ -237,6 +237,22 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
         assert shared_bytes(s, p) - 16 < found[name].shared_bytes <= shared_bytes(s, p)
 
 
+@pytest.mark.parametrize(
+    ("image", "n", "arch", "schedule"),
+    [
+        ((1, 28, 28, 128), 128, "sm_90a", SMALL | {"channels": 8, "reg_n": 8, "splits": 4}),
+        ((1, 7, 7, 512), 512, "sm_100", SMALL | {"columns": 16, "blocks": 8, "reg_n": 8, "stages": 2, "splits": 16}),
+        ((1, 56, 56, 256), 256, "sm_90a", SMALL | {"columns": 64, "reg_n": 8, "reg_b": 8, "stages": 2, "splits": 4}),
+    ],
+)
+def test_operands_of_a_large_tile_are_not_read_ahead_into_spills(image, n, arch, schedule):
+    kernel, target = constant(conv(image, n, (3, 3), pad=1)), cuda.manifest(arch)
+
+    used = cuda.resources(cuda.compile_source(source_of(kernel, schedule, "k0", target), target)[1])["k0"]
+
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+
+
 @pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
 @pytest.mark.parametrize("arch", ["gfx906", "gfx1030"])
 def test_amd_s_gpus_without_matrix_units_keep_larger_blocks_in_registers(arch):
