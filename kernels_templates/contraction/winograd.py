@@ -178,10 +178,10 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """What ``derive`` says, and ``rolled``: the loop over a stage's channels stays one.
 
     Written out, ptxas reads the operands of all of them ahead. One work-group transforms while another multiplies,
-    where a unit has registers for two: those operands would cost the second, or be spilled. From ``ROLLED`` registers
-    on ptxas spills some of them whatever a unit has left.
+    where a unit has registers for two: those operands would cost the second, or be spilled. Of F(2, 3) ptxas
+    spills some from ``ROLLED`` registers on, whatever a unit has left.
     """
-    rolled = registers(s, p) >= ROLLED or (s.outputs > 2 and groups_of_a_unit(s, p) > 1)
+    rolled = groups_of_a_unit(s, p) > 1 if s.outputs > 2 else registers(s, p) >= ROLLED
     return {**derive(s, p), "rolled": int(rolled)}
 
 
