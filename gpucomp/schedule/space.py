@@ -221,6 +221,30 @@ LARGE_TILE = 128 * 128  # elements of the result
 LEAST_SPLIT = 4  # steps of the smallest kind that a split still has
 
 
+MAX_GROUPS = (1 << 31) - 1  # work-groups of a launch's first axis
+
+
+def too_large(limits: Limits, threads: int, registers: int, groups: int) -> Iterator[str]:
+    """What is wrong with ``threads`` work-items of so many ``registers`` in a group, and with so many ``groups``."""
+    available = limits.registers_for(threads)
+    if registers > available:
+        yield f"about {registers} registers per work-item, {threads} of them may have {available}"
+    if groups > MAX_GROUPS:
+        yield f"{groups} work-groups, a launch has at most {MAX_GROUPS}"
+
+
+def fastest(
+    candidates: Sequence[Schedule],
+    objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]],
+    cycles: Callable[[SimpleNamespace, SimpleNamespace, Limits], float],
+    p: SimpleNamespace,
+    limits: Limits,
+) -> Schedule:
+    """The candidate of the fewest ``cycles`` that can run; the last one where none can."""
+    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+
+
 def worthwhile_splits(choices: Sequence[int], depth: int, step: int, results: int, limits: Limits) -> tuple[int, ...]:
     """Splits of a ``depth`` whose parts still have some steps of ``step``; none where large tiles fill the device."""
     filled = results >= 2 * limits.units * LARGE_TILE

@@ -11,7 +11,19 @@ from gpucomp.codegen.stem import CHUNK_BYTES, Stem, filled_depth, staging, stem_
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernels_templates.contraction import mma
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.kernels_templates.contraction.stem_simt import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
+from gpucomp.schedule.space import (
+    Digit,
+    Family,
+    Geometry,
+    Limits,
+    Packing,
+    Param,
+    Schedule,
+    Work,
+    fastest,
+    too_large,
+)
 
 PARAMS = (
     Param("tile_y", (1, 2, 4, 8, 16, 32), "rows of outputs per work-group"),
@@ -21,7 +33,6 @@ PARAMS = (
     Param("warps_n", (1, 2, 4), "warps along the columns"),
 )
 WARP = 32
-MAX_GROUPS = (1 << 31) - 1
 MOST_TAPS = 16  # of a side of the window: larger ones are deep enough without
 WRITTEN_STEPS = 16  # steps of the depth that are written out
 RESERVED = 40  # registers for addresses, predicates and counters
@@ -133,11 +144,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
-    available = limits.registers_for(d.threads)
-    if (used := registers(s, p)) > available:
-        yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_large(limits, d.threads, registers(s, p), d.tiles)
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
@@ -160,16 +167,12 @@ TILES = (  # from large to small
     (2, 8, 8, 1, 1),
 )
 
-LATENCY_CYCLES = 1000  # of the image's way to shared memory, one trip's reads together
-COPY_INSTRUCTIONS = 12  # of a warp's trip for the image: reads, halo tests, its way to shared memory
 STEP_CYCLES = 40  # from a step's fragments to its sums, in one warp
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """The tile that a model of one unit's cycles finds fastest."""
-    candidates = [dict(zip(NAMES, tile, strict=True)) for tile in TILES]
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+    return fastest([dict(zip(NAMES, tile, strict=True)) for tile in TILES], objections, cycles, p, limits)
 
 
 def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
@@ -186,8 +189,7 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
 def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> Any:
     """Of the image, the filters and the result of one work-group."""
     d = SimpleNamespace(**derive(s, p))
-    image = d.rows * d.groups_x * p.group * p.channels * p.image_bytes
-    return image + d.chunks * d.tile_n * CHUNK_BYTES + d.tile_m * d.tile_n * p.element_bytes
+    return image_bytes(d, p) + d.chunks * d.tile_n * CHUNK_BYTES + d.tile_m * d.tile_n * p.element_bytes
 
 
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:

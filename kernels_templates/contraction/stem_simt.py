@@ -11,7 +11,18 @@ from gpucomp.codegen.stem import Stem, staging, stem_of, stem_sizes
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
+from gpucomp.schedule.space import (
+    Digit,
+    Family,
+    Geometry,
+    Limits,
+    Packing,
+    Param,
+    Schedule,
+    Work,
+    fastest,
+    too_large,
+)
 
 PARAMS = (
     Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group"),
@@ -22,7 +33,6 @@ PARAMS = (
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 ALIGNMENT = 128  # of an array in shared memory, as ptxas lays them out
-MAX_GROUPS = (1 << 31) - 1
 MOST_TAPS = 16  # of a side of the window
 RESERVED = 44  # registers for addresses, predicates and counters
 
@@ -95,11 +105,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
-    available = limits.registers_for(d.threads)
-    if (used := registers(s, p)) > available:
-        yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_large(limits, d.threads, registers(s, p), d.tiles)
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
@@ -130,9 +136,7 @@ RESIDENT = 1024  # work-items that a unit runs at a time, about
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """The tile that a model of one unit's cycles finds fastest."""
-    candidates = [dict(zip(NAMES, tile, strict=True)) for tile in TILES]
-    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
-    return min(legal or candidates[-1:], key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+    return fastest([dict(zip(NAMES, tile, strict=True)) for tile in TILES], objections, cycles, p, limits)
 
 
 def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
@@ -147,11 +151,15 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(max(share * max(sums, reads, moved), -(-share // resident) * alone) + alone)
 
 
+def image_bytes(d: SimpleNamespace, p: SimpleNamespace) -> Any:
+    """Of the image, that a work-group reads."""
+    return d.rows * d.groups_x * p.group * p.channels * p.image_bytes
+
+
 def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> Any:
     """Of the image, the filters and the result of one work-group."""
     d = SimpleNamespace(**derive(s, p))
-    image = d.rows * d.groups_x * p.group * p.channels * p.image_bytes
-    return image + d.taps * s.tile_n * 4 + s.tile_y * s.tile_x * s.tile_n * 4
+    return image_bytes(d, p) + d.taps * s.tile_n * 4 + s.tile_y * s.tile_x * s.tile_n * 4
 
 
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:

@@ -40,6 +40,7 @@ from gpucomp.schedule.space import (
     Schedule,
     Work,
     remembered,
+    too_large,
     worthwhile_splits,
 )
 
@@ -209,11 +210,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
-    available = limits.registers_for(d.threads)
-    if (used := registers(s, p)) > available:
-        yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
-    if d.tiles > MAX_GROUPS:
-        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    yield from too_large(limits, d.threads, registers(s, p), d.tiles)
     if s.splits > 1 and workspace_bytes(s, p) > MAX_GROUPS:
         yield "the partial sums of split channels need more than 2 GiB"
 
