@@ -83,7 +83,7 @@ class Importer:
         self,
         model: onnx.ModelProto,
         files: ExternalFiles,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Mapping[str, Sequence[int]],
         constants: Mapping[str, np.ndarray],
     ) -> None:
         self.model = model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weigh
 def load(
     model: ModelLike,
     *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
 ) -> Graph:
     """The graph of an ONNX model.
@@ -36,6 +36,14 @@ def load(
     Raises ``ModelError`` (unreadable or invalid), ``UnsupportedError`` (all cases at once in ``problems``) and
     ``UsageError`` (an open dimension without an answer).
     """
+    for what, given in (("shapes", shapes), ("constants", constants)):
+        if given is not None and not isinstance(given, Mapping):
+            raise UsageError(f"{what}: a mapping of input names expected, {type(given).__name__} given", code="GPC2102")
+    for name, array in (constants or {}).items():
+        if not isinstance(array, np.ndarray | np.generic):
+            raise UsageError(
+                f"constants: input {quote(name)}: an array expected, {type(array).__name__} given", code="GPC2101"
+            )
     proto, folder = read(model)
     try:
         return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
