@@ -30,7 +30,7 @@ class Peer:
 
 
 # versions that worked together. pnnx depends on torch, which its ONNX converter, a binary, does not use; onnx2torch on
-# torchvision, which only detectors need
+# torchvision, which only detectors need. tinygrad needs a recent clang on the PATH, which no wheel brings
 PEERS = {
     peer.name: peer
     for peer in (
@@ -39,6 +39,9 @@ PEERS = {
         Peer("ncnn", "ncnn", ("ncnn==1.0.20261020", "numpy"), ("pnnx==20261020",)),
         Peer("mnn", "mnn", ("MNN==3.6.1", "numpy")),
         Peer("torch", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
+        Peer("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx==1.23.2", "numpy")),
+        Peer("iree", "iree", ("iree-base-compiler[onnx]==3.13.0", "iree-base-runtime==3.13.0", "numpy")),
+        Peer("tinygrad", "tinygrad", ("tinygrad==0.14.0", "numpy")),
         Peer("inductor", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
     )
 }
