@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import ipaddress
 import logging
 import tempfile
@@ -22,24 +23,35 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from gpucomp import __version__
 from gpucomp.errors import DeviceError, UsageError, quote
 from gpucomp.tuning import messages
 from gpucomp.tuning.crew import Answer, Runner
 from gpucomp.tuning.messages import Arrays, Message
 
 PORT = 8786
-SLACK_S = 30.0  # that an answer may take beyond what its job may: frames travel, and another program may have the device
+SLACK_S = (
+    30.0  # that an answer may take beyond what its job may: frames travel, and another program may have the device
+)
 DESCRIBE_S = 120.0
 SILENT_S = 30.0  # without a heartbeat, after which a worker counts as lost
 LEAVE_S = 5.0  # for a worker to say good-bye
-ALIKE = ("kind", "arch", "name", "device", "driver", "compiler", "threads", "memory")  # facts that decide what a time is worth
+ALIKE = (
+    "kind",
+    "arch",
+    "name",
+    "device",
+    "driver",
+    "compiler",
+    "threads",
+    "memory",
+)  # facts that decide what a time is worth
 UNSEEN = "127.0.0.1:0"  # where dask's pages for people go, which nothing protects
 LABEL = "device"  # the resource that a worker has one of, and that every job takes
 
@@ -120,6 +132,17 @@ def _distributed() -> Any:
     return distributed
 
 
+@cache
+def program() -> str:
+    """A digest of the package's sources: times of programs that differ are not compared, nor are their messages."""
+    found = hashlib.sha256()
+    here = Path(__file__).parent
+    for folder in (here.parent, here):  # the second may be a link, which the first does not follow
+        for path in sorted(folder.rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
 def _security(distributed: Any, certificates: Certificates | None) -> Any:
     """What both ends ask of each other. Raises ``UsageError`` for files that cannot be read."""
     if certificates is None:
@@ -149,7 +172,7 @@ class Relay:
     @property
     def facts(self) -> Message:
         """What the device says of itself. Raises ``DeviceError``."""
-        return self._runner.facts() | {"version": __version__}
+        return self._runner.facts() | {"program": program()}
 
     def answer(self, frame: bytes) -> bytes:
         """The frame that answers ``frame``."""
@@ -248,7 +271,7 @@ def work(
             )  # fmt: skip
             try:
                 await worker
-            except Exception as error:
+            except (OSError, RuntimeError) as error:  # dask's own are of these two kinds
                 raise DeviceError(f"no coordinator at {url}: {_why(error)}", code="GPC5301") from error
             ready(f"{facts['device']} ({facts['arch']}) measures for {url}")
             await worker.finished()
@@ -272,6 +295,7 @@ def _why(error: BaseException) -> str:
 class Future(Protocol):
     """What dask gives for a job."""
 
+    def exception(self, timeout: float) -> BaseException | None: ...
     def result(self, timeout: float) -> bytes: ...
     def cancel(self, force: bool = False) -> None: ...
 
@@ -306,7 +330,7 @@ class Dask:
                     scheduler={"cls": distributed.Scheduler, "options": options}, workers={}, security=security,
                     silence_logs=50,
                 )  # fmt: skip
-            except Exception as error:
+            except (OSError, RuntimeError) as error:
                 where = f"{protocol}{place.host}:{place.port}"
                 raise DeviceError(f"cannot listen at {where}: {_why(error)}", code="GPC5301") from error
             self._client = distributed.Client(self._cluster, security=security)
@@ -324,9 +348,9 @@ class Dask:
         return list(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # workers end when their scheduler is gone
+        with contextlib.suppress(OSError, RuntimeError):  # workers end when their scheduler is gone
             self._client.close(timeout=LEAVE_S)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, RuntimeError):
             self._cluster.close(timeout=LEAVE_S)
 
 
@@ -351,11 +375,15 @@ class _Process:
         frame = b"".join(bytes(part) for part in messages.packed(job, arrays))
         future = self._carrier.submit(self._member, frame)
         try:
-            return messages.unpacked(_reader(future.result(timeout=limit + SLACK_S)))
+            error = future.exception(timeout=limit + SLACK_S)
         except TimeoutError:
             future.cancel(force=True)
             kind, self.gone = "timeout", f"{self._member} did not answer in {limit + SLACK_S:.0f} s"
-        except (Exception, CancelledError) as error:  # dask has many, all of which mean that there is no answer
+        except CancelledError as error:
+            kind, self.gone = "killed", f"{self._member} was lost: {_why(error)}"
+        else:
+            if error is None:
+                return messages.unpacked(_reader(future.result(timeout=SLACK_S)))
             kind, self.gone = "killed", f"{self._member} was lost: {_why(error)}"
         return {"invalidity": kind, "fault": self.gone, "seconds": time.monotonic() - begin}, {}
 
@@ -484,8 +512,8 @@ def gather(carrier: Carrier, wanted: Wanted, kind: str, arch: str) -> Fleet:
 def mismatch(found: Message, facts: Message, kind: str, arch: str) -> str:
     """Why a worker's times are not this search's, or empty."""
     own: Message = found["facts"]
-    if found.get("version") != __version__:
-        return f"gpucomp {found.get('version')} there, {__version__} here"
+    if found.get("program") != program():
+        return "another version of gpucomp is installed there"
     if own["kind"] != kind:
         return f"its device is {own['kind']}, and {kind} is tuned"
     if arch and own["arch"] != arch:
@@ -495,4 +523,3 @@ def mismatch(found: Message, facts: Message, kind: str, arch: str) -> str:
         if own.get(name) != other.get(name):
             return f"its {name} is {own.get(name)}, that of the others {other.get(name)}"
     return ""
-

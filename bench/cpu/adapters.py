@@ -8,8 +8,6 @@ order. f32 is f32: no engine may round to fewer bits.
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -23,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
+ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig, which is all cores where they are alike
 MODEL = "model.onnx"  # in the folder, beside what ``convert`` wrote
 
 
@@ -218,8 +217,8 @@ class Tvm:
     """Relax with its default pipeline, untuned: there are no schedules for the CPU in it but those that a search finds."""
 
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
-        os.environ["TVM_NUM_THREADS"] = str(threads)  # read when its pool begins
         tvm = import_module("tvm")
+        tvm.get_global_func("runtime.config_threadpool")(ALL_CORES, threads)
         self.version = tvm.__version__
         module = tvm.runtime.load_module(str(folder / "model.so"))
         self._main = import_module("tvm.relax").VirtualMachine(module, tvm.cpu())["main"]
@@ -277,14 +276,11 @@ class Iree:
 
 
 class Tinygrad:
-    """Its JIT over its renderer of C; the compiler is the newest clang there is, since it writes what old ones refuse."""
-
-    COMPILERS = ("clang-21", "clang-20", "clang-19", "clang-18", "clang")
+    """Its JIT over its renderer of C."""
 
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
-        os.environ |= {"DEV": "CPU", "NUM_CPU_THREADS": str(threads)}
-        os.environ.setdefault("CC", next(filter(shutil.which, self.COMPILERS), "clang"))
         tinygrad = import_module("tinygrad")
+        import_module("tinygrad.helpers").NUM_CPU_THREADS.value = threads
         self.version = version("tinygrad")
         runner = import_module("tinygrad.nn.onnx").OnnxRunner(folder / MODEL)
 
