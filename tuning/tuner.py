@@ -307,6 +307,7 @@ def _finals(state: State, watch: Watch) -> None:
     state.phase = "final"
     for study in sorted(state.studies, key=lambda s: -s.task.weight * (1 - s.best)):
         state.current = study
+        study.tools.settle()
         watch(state)
         digest = study.task.kernel.digest
         if state.left < FINAL_S / 2:
