@@ -99,7 +99,7 @@ def lower(
     """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors."""
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
-    graph = frontend.load(model, shapes={k: tuple(v) for k, v in (shapes or {}).items()}, constants=constants)
+    graph = frontend.load(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)

@@ -26,6 +26,7 @@ from gpucomp.ir.types import DTYPES
 from gpucomp.runtime import ceilings, processor
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
+from gpucomp.runtime.host import run_host
 from gpucomp.runtime.native import ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
@@ -381,13 +382,11 @@ class CpuProgram:
         self._runner.enter(call, thread)
 
     def _run_host(self, launch: Launch) -> None:
-        from gpucomp.ops import OPS  # only models with host operators need their definitions
-
-        arrays = [self._memory[p] for p in launch.args]
+        operands = [array for p in launch.args[: launch.inputs] if (array := self._memory[p]) is not None]
         with np.errstate(all="ignore"):
-            result = OPS[launch.host].reference(*arrays[: launch.inputs], **launch.attributes)
-        results = result if isinstance(result, tuple) else (result,)
-        for array, value in zip(arrays[launch.inputs :], results, strict=True):
+            results = run_host(self.plan, launch, operands)
+        for position, value in zip(launch.args[launch.inputs :], results, strict=True):
+            array = self._memory[position]
             assert array is not None
             array[...] = value
 
