@@ -29,8 +29,13 @@ def contraction_hooks(
     a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
     b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
     acc_type = printer.dialect.value_type(body.acc.dtype)
+    # OpenCL's vectors do not go through volatile pointers
+    left = 4 if printer.dialect.name == "cuda" and s.splits > 1 and s.reg_n % 4 == 0 and p.acc_bytes == 4 else 1
     return {
         "scratch": split_scratch(printer, acc_type, s.splits),
+        "left_at_once": left,
+        "leave": printer.dialect.leave,
+        "found": printer.dialect.found,
         "a": a,
         "b": b,
         **stored(kernel, printer, batch, derived.out_vector, _sum(s, derived.out_vector)),
