@@ -9,7 +9,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, lane_loop, lanes_of
-from gpucomp.codegen.epilogue import epilogue, split_scratch
+from gpucomp.codegen.epilogue import epilogue, left_at_once, split_scratch
 from gpucomp.codegen.operand import along_memory, places
 from gpucomp.codegen.text import plus, times
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
@@ -29,11 +29,9 @@ def contraction_hooks(
     a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
     b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
     acc_type = printer.dialect.value_type(body.acc.dtype)
-    # OpenCL's vectors do not go through volatile pointers
-    left = 4 if printer.dialect.name == "cuda" and s.splits > 1 and s.reg_n % 4 == 0 and p.acc_bytes == 4 else 1
     return {
         "scratch": split_scratch(printer, acc_type, s.splits),
-        "left_at_once": left,
+        "left_at_once": left_at_once(printer, body.acc.dtype, s.splits, s.reg_n),
         "leave": printer.dialect.leave,
         "found": printer.dialect.found,
         "a": a,

@@ -10,7 +10,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import ACCESS_BYTES, count, places
 from gpucomp.expr.core import Expr, Var, substitute, var
-from gpucomp.ir.types import U32
+from gpucomp.ir.types import U32, DType
 from gpucomp.kernel import Attention, Contraction, Kernel
 
 WIDTHS = (16, 8, 4, 2)
@@ -44,6 +44,14 @@ def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, 
         {"name": "workspace", "type": ctype, "access": "shared"},
         {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},
     ]
+
+
+def left_at_once(printer: CPrinter, dtype: DType, splits: int, run: int) -> int:
+    """Partial sums of a run of neighbours that go to the workspace together: four, or one at a time.
+
+    OpenCL's vectors do not go through pointers to what other work-groups change.
+    """
+    return 4 if printer.dialect.name == "cuda" and splits > 1 and dtype.nbytes == 4 and run % 4 == 0 else 1
 
 
 @dataclass(frozen=True)
