@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
@@ -46,12 +47,13 @@ def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, 
     ]
 
 
-def left_at_once(printer: CPrinter, dtype: DType, splits: int, run: int) -> int:
-    """Partial sums of a run of neighbours that go to the workspace together: four, or one at a time.
+def left_sums(printer: CPrinter, dtype: DType, splits: int, run: int) -> dict[str, Any]:
+    """How partial sums of ``run`` neighbours go to the workspace and back: four ``left_at_once``, or one at a time.
 
     OpenCL's vectors do not go through pointers to what other work-groups change.
     """
-    return 4 if printer.dialect.name == "cuda" and splits > 1 and dtype.nbytes == 4 and run % 4 == 0 else 1
+    whole = printer.dialect.name == "cuda" and splits > 1 and dtype.nbytes == 4 and run % 4 == 0
+    return {"left_at_once": 4 if whole else 1, "leave": printer.dialect.leave, "found": printer.dialect.found}
 
 
 @dataclass(frozen=True)

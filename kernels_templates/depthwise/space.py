@@ -171,13 +171,21 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
     sums = z.tile_y * z.tile_x * p.taps_y * p.taps_x * z.vector
     items = -(-groups(z, p) // limits.units) * z.threads
-    issue = items * (sums + loads * 4 + z.tile_y * z.tile_x * (6 + z.vector) + OVERHEAD) / ISSUED
+    issue = items * instructions(z, p) / ISSUED
     read = items * loads * z.vector * p.image_bytes / BYTES_PER_CYCLE
     at_a_time = min(RESIDENT, REGISTER_FILE // max(32, registers(z, p)))
     waves = -(-items // at_a_time)
     # rows that are not written out ask for the next only when the last is summed
     alone = LATENCY + loads * 4 + (0 if z.unroll else p.taps_y * LATENCY / 2) + sums / 2
     return max(issue, read, waves * alone) + 0.2 * min(issue, read)
+
+
+def instructions(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Of a work-item: its multiply-adds, its accesses with their halo tests, its stores, and what stands around them."""
+    d = SimpleNamespace(**window(s, p))
+    loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
+    sums = s.tile_y * s.tile_x * p.taps_y * p.taps_x * s.vector
+    return sums + loads * 4 + s.tile_y * s.tile_x * (6 + s.vector) + OVERHEAD
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
