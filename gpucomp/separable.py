@@ -19,18 +19,33 @@ from gpucomp.kernel import Contraction, Kernel, Loops, Separable, Step, Store, c
 
 @dataclass(frozen=True)
 class Pair:
-    """Two steps, and the one that computes both; ``fused`` stands where ``pointwise`` stood."""
+    """Two steps, and the one that computes both, which stands where ``second`` stood."""
 
-    depthwise: Step
-    pointwise: Step
-    fused: Step
+    first: Step
+    second: Step
+    both: Step
+
+    @property
+    def depthwise(self) -> Kernel:
+        assert self.first.kernel is not None
+        return self.first.kernel
+
+    @property
+    def pointwise(self) -> Kernel:
+        assert self.second.kernel is not None
+        return self.second.kernel
+
+    @property
+    def fused(self) -> Kernel:
+        assert self.both.kernel is not None
+        return self.both.kernel
 
 
 def fuse(steps: Sequence[Step], outputs: Sequence[Value], pays: Callable[[Pair], bool]) -> list[Step]:
     """``steps`` with every pair as one step that ``pays`` approves of. ``outputs`` are the graph's."""
-    found = {pair.pointwise: pair for pair in pairs(steps, outputs) if pays(pair)}
-    gone = {pair.depthwise for pair in found.values()}
-    return [found[step].fused if step in found else step for step in steps if step not in gone]
+    found = {pair.second: pair for pair in pairs(steps, outputs) if pays(pair)}
+    gone = {pair.first for pair in found.values()}
+    return [found[step].both if step in found else step for step in steps if step not in gone]
 
 
 def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:

@@ -34,6 +34,8 @@ PASS_BYTES = 128  # that shared memory's banks give in a cycle
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if features & {"mali", "amd"}:
+        return "its local memory, and its registers, are of another kind"
     if reason := separable.accepts(kernel):
         return reason
     body = kernel.body

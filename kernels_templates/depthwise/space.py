@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.depthwise import Sliding, access_width, depthwise_of
 from gpucomp.kernel import Kernel
+from gpucomp.schedule.lockstep import least
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     REGISTER_FILE,
@@ -17,6 +18,7 @@ from gpucomp.schedule.space import (
     Limits,
     Param,
     Schedule,
+    Work,
     groups_for_registers,
 )
 
@@ -157,6 +159,7 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
 
 
 LATENCY = 600  # cycles from asking memory to having it
+WARP = 32
 ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting
@@ -186,6 +189,25 @@ def instructions(s: SimpleNamespace, p: SimpleNamespace) -> int:
     loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
     sums = s.tile_y * s.tile_x * p.taps_y * p.taps_x * s.vector
     return sums + loads * 4 + s.tile_y * s.tile_x * (6 + s.vector) + OVERHEAD
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """Of ``threads`` neighbouring points, channels first: what their windows share comes from the unit's own cache."""
+    d = SimpleNamespace(**window(s, p))
+    warps = -(-s.threads // WARP)
+    outputs = s.tile_y * s.tile_x
+    weighed = least(s.threads, d.groups_of_channels)  # work-items with weights of their own
+    image = s.threads * d.rows * least(d.columns * d.step_x, s.tile_x * p.stride_x)
+    return Work(
+        macs=WARP * warps * outputs * p.taps_y * p.taps_x * s.vector * p.acc_words,
+        cache_bytes=s.vector * p.image_bytes * (image + p.weighted * weighed * p.taps_y * p.taps_x),
+        steps=1 if s.unroll else d.rows,
+        out_bytes=s.threads * outputs * s.vector * p.image_bytes,
+        instructions=warps * instructions(s, p),
+        registers=(registers_ahead(s, p) + registers_taken(s, p)) // 2,
+        chains=outputs * s.vector,
+        start_cycles=200,
+    )
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -230,5 +252,5 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 FAMILY = Family(
     "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
-    registers=registers_ahead
+    registers=registers_ahead, work=work
 )  # fmt: skip
