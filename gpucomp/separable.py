@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, load, loads, reduces, substitute, transform
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Value
+from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable, Step, Store, canonical_names, rename
 
 
@@ -110,7 +111,7 @@ def fused_kernel(first: Step, second: Step, place: int) -> Step | str:
     )  # fmt: skip
 
 
-def _param(value: Value, first: Step, second: Step) -> object:
+def _param(value: Value, first: Step, second: Step) -> TensorType:
     step = second if value in second.inputs else first
     assert step.kernel is not None
     return step.kernel.params[step.inputs.index(value)]

@@ -70,7 +70,8 @@ def sizes(s: SimpleNamespace, p: SimpleNamespace, threads: Any, tile_n: Any, ste
     spots_y, spots_x  such runs along the image's sides, whole tiles
     window            the sizes of one work-item's window, ``windows`` its schedule
     """
-    part_k = -(-(-(-p.channels // (s.splits * s.parts))) // step) * step
+    share = -(-p.channels // (s.splits * s.parts))
+    part_k = -(-share // step) * step
     all_parts = -(-p.channels // part_k)
     tiles_y, tiles_x, tiles_n = -(-p.out_y // s.tile_y), -(-p.out_x // s.tile_x), -(-p.n // tile_n)
     vectors, spots = part_k // s.vector, (s.tile_y // s.reg_y) * (s.tile_x // s.reg_x)

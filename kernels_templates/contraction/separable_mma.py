@@ -9,7 +9,18 @@ from gpucomp.ir.types import I32
 from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernels_templates.contraction import mma, separable
 from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work, remembered, too_large
+from gpucomp.schedule.space import (
+    Digit,
+    Family,
+    Geometry,
+    Limits,
+    Packing,
+    Param,
+    Schedule,
+    Work,
+    remembered,
+    too_large,
+)
 
 PARAMS = (
     separable.TILE_Y,

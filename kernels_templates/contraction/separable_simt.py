@@ -12,7 +12,18 @@ from gpucomp.kernels_templates.contraction import separable
 from gpucomp.kernels_templates.contraction.simt import passes
 from gpucomp.kernels_templates.contraction.stem_simt import STATIC_SHARED
 from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work, remembered, too_large
+from gpucomp.schedule.space import (
+    Digit,
+    Family,
+    Geometry,
+    Limits,
+    Packing,
+    Param,
+    Schedule,
+    Work,
+    remembered,
+    too_large,
+)
 
 PARAMS = (
     separable.TILE_Y,
