@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.depthwise import Sliding, access_width, depthwise_of
@@ -210,6 +210,16 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Whole accesses and halves of them, by work-groups of some warps: the model does not see what narrower ones cost."""
+    return {
+        "threads": tuple(t for t in (64, 128) if t <= max(64, limits.threads)),
+        "vector": tuple(v for v in PARAMS[1].choices if v <= p.widest and 2 * v >= p.widest),
+        "tile_y": tuple(t for t in PARAMS[2].choices if t < 2 * p.out_y),
+        "tile_x": tuple(t for t in PARAMS[3].choices if t < 2 * p.out_x),
+    }
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """Of the legal schedules with the widest access that fits, the one that ``cycles`` finds fastest."""
     if limits.warp == 1:
@@ -252,5 +262,5 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 FAMILY = Family(
     "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
-    registers=registers_ahead, work=work
+    registers=registers_ahead, work=work, focus=focus
 )  # fmt: skip
