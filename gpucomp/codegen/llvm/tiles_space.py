@@ -218,8 +218,10 @@ BLOCK = 60.0
 TASK = 500.0
 FAR_BYTE = 0.12  # of columns that come from beyond the second cache
 NEAR_BYTES = 1 << 20
-PIXEL = 10.0  # of copying one, besides its bytes
+PIXEL = 8.0  # of copying one, besides its bytes
 COPY_BYTE = 0.06
+FIRST_BYTES = 36 << 10  # of the first cache that rows and columns share, a little left for the sums
+SECOND_BYTE = 1 / 60  # cycles of a byte out of the second cache
 TURN = 140.0  # of a tile of columns that is turned
 PAIRS = 70.0  # of one whose words are put together
 GHZ = 3.0
@@ -227,14 +229,16 @@ THREADS = (1, 2, 4)
 TAIL = 0.15
 
 
-def _block(rows_tiles: int, column_tiles: int, d: SimpleNamespace) -> float:
+def _block(rows_tiles: int, column_tiles: int, d: SimpleNamespace, far_rows: bool, far_columns: bool) -> float:
+    """Of a register block. ``far_*``: they come out of the second cache each time."""
     if not rows_tiles or not column_tiles:
         return 0.0
     count = rows_tiles * column_tiles
     work = count * (TILE_START + ROW * d.rows)
     loads = rows_tiles * (1 + LOAD * d.rows / ROWS) + column_tiles * (1 + LOAD)
+    second = LINE * (rows_tiles * d.rows * far_rows + column_tiles * d.depth // d.group * far_columns) * SECOND_BYTE
     finish = count * (STORE + VECTOR * d.rows)
-    return max(work, 1.1 * loads) * d.steps + finish + BLOCK
+    return (max(work, 1.1 * loads, second) + 0.1 * second) * d.steps + finish + BLOCK
 
 
 def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
@@ -245,15 +249,20 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
     whole, rest = divmod(d.task_tiles, s.tiles_m)
     tiles = min(d.n_tiles, d.panels * d.tiles_n)
     panels, last = divmod(tiles, d.tiles_n)
+    row_bytes = copied_bytes(s, p) or d.task_tiles * d.rows * d.steps * d.depth * p.nbytes
+    block_bytes = s.tiles_m * d.rows * d.steps * d.depth * p.nbytes
+    far_rows = row_bytes + min(d.panel_bytes, FIRST_BYTES // 2) > FIRST_BYTES
+    far_columns = d.panel_bytes + min(block_bytes, FIRST_BYTES // 2) > FIRST_BYTES or whole + bool(rest) == 1
     one = TASK + sum(
-        count * (whole * _block(s.tiles_m, columns, d) + _block(rest, columns, d))
+        count * (whole * _block(s.tiles_m, columns, d, far_rows, far_columns)
+                 + _block(rest, columns, d, far_rows, far_columns))
         for count, columns in ((panels, d.tiles_n), (1, last))
-    )
+    )  # fmt: skip
     if s.pack_a == LINES:
         pixels = sum(line_counts(d, p)) * d.pitch
         one += pixels * (4.0 if p.planes else PIXEL) + pixels * d.channels * p.nbytes * COPY_BYTE
     elif s.pack_a == COPIED:
-        one += d.task_tiles * d.rows * (d.row_bytes * COPY_BYTE * 2 + 2 * PIXEL * (p.k // p.run))
+        one += d.task_tiles * d.rows * (d.row_bytes * COPY_BYTE + PIXEL * (p.k // p.run))
     if s.pack_b == 1:
         one += tiles * d.steps * (TURN if p.b_along_k else PAIRS)
     else:
