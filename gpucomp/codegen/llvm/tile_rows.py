@@ -18,7 +18,8 @@ from gpucomp.codegen.llvm.narrow import Image, Narrow, Straight
 from gpucomp.codegen.llvm.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.tiles_space import LINE, MOST_PLANES, line_counts
-from gpucomp.expr.core import Expr
+from gpucomp.expr.core import Expr, Select, Var, substitute, var, walk
+from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.types import DType
 
 Bound = dict[Expr, LaneValue]
@@ -50,39 +51,61 @@ class RowsInPlace:
 
 
 class _Copy:
-    """Writes elements of ``a`` in vectors of ``width``."""
+    """Writes elements of ``a`` along ``axis``, in vectors of ``width``.
 
-    def __init__(self, entry: Entry, dtype: DType, program: Program, bound: Bound, width: int) -> None:
-        self.entry, self.code, self.dtype, self.program, self.bound = entry, entry.code, dtype, program, bound
-        self.width = width
+    The axis is cut until no part of it chooses between sources: a Concat of channels is read part by part.
+    """
 
-    def value(self, lanes: int) -> Value:
-        """The element in the first ``lanes``, zero in the others."""
+    def __init__(self, entry: Entry, element: Expr, free: Sequence[Var], axis: Var, bound: Bound, width: int) -> None:
+        self.entry, self.code, self.dtype, self.bound, self.width = entry, entry.code, element.dtype, bound, width
+        self.extent = axis.extent
+        simplify = Simplifier()
+        self.parts: list[tuple[int, Var, Program]] = []
+
+        def cut(start: int, stop: int) -> None:
+            part = var(axis.name, stop - start)
+            found = simplify(substitute(element, {axis: part + start}))
+            vectors = -(-(stop - start) // width)
+            chooses = any(isinstance(node, Select) and part in node.condition.free for node in walk(found))
+            if vectors > 1 and chooses:
+                middle = start + vectors // 2 * width
+                cut(start, middle)
+                cut(middle, stop)
+                return
+            self.parts.append((start, part, lower([found], [*free, part])))
+
+        cut(0, axis.extent)
+
+    def value(self, part: int, at: Value, lanes: int) -> Value:
+        """The elements from ``at`` on of one part in the first ``lanes``, zero in the others."""
+        _, axis, program = self.parts[part]
+        self.bound[axis] = Affine(at, 1)
         mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
-        printer = self.entry.printer(self.program, self.bound, self.width, mask)
-        value = storage.to_memory(printer.lanes(self.program.results[0]), self.dtype)
+        printer = self.entry.printer(program, self.bound, self.width, mask)
+        value = storage.to_memory(printer.lanes(program.results[0]), self.dtype)
         return value if mask is None else self.code.select(mask, value, 0)
 
-    def put(self, to: Value, axis: Expr, extent: int, room: int) -> None:
-        """``extent`` elements along ``axis`` from ``to`` on, and zeros as far as ``room``. Writes whole vectors."""
+    def put(self, to: Value, room: int) -> None:
+        """All elements from ``to`` on, and zeros as far as ``room``. Writes whole vectors."""
         code, nbytes = self.code, self.dtype.nbytes
+        for number, (start, axis, _) in enumerate(self.parts):
 
-        def one(at: Value, lanes: int) -> None:
-            self.bound[axis] = Affine(at, 1)
-            code.store(self.value(lanes), code.gep(to, at * nbytes, "i8"), nbytes)
+            def one(at: Value, lanes: int, number: int = number, start: int = start) -> None:
+                value = self.value(number, at, lanes)
+                code.store(value, code.gep(to, (at + start) * nbytes, "i8"), nbytes)
 
-        whole = extent - extent % self.width
-        if whole > 4 * self.width:
-            with code.loop(0, whole, self.width) as at:
-                one(at, self.width)
-        else:
-            for start in range(0, whole, self.width):
-                one(code.integer(start), self.width)
-        if extent % self.width:
-            one(code.integer(whole), extent % self.width)
+            whole = axis.extent - axis.extent % self.width
+            if whole > 4 * self.width:
+                with code.loop(0, whole, self.width) as at:
+                    one(at, self.width)
+            else:
+                for place in range(0, whole, self.width):
+                    one(code.integer(place), self.width)
+            if axis.extent % self.width:
+                one(code.integer(whole), axis.extent % self.width)
         zeros = code.const(0, Type(storage.memory_scalar(self.dtype), self.width))
-        for start in range(-(-extent // self.width) * self.width, room, self.width):
-            code.store(zeros, code.gep(to, start * nbytes, "i8"), nbytes)
+        for place in range(-(-self.extent // self.width) * self.width, room, self.width):
+            code.store(zeros, code.gep(to, place * nbytes, "i8"), nbytes)
 
 
 def _vector(extent: int) -> int:
@@ -98,8 +121,7 @@ class CopiedRows:
         self.row_bytes = d.row_bytes
         self.steps = [step * d.depth * self.nbytes for step in range(d.steps)]
         ops = self.ops
-        program = lower([ops.a], [ops.batch, *ops.ko, ops.ki, ops.m])
-        self.copy = _Copy(entry, narrow.dtype, program, bound, _vector(ops.ki.extent))
+        self.copy = _Copy(entry, ops.a, [ops.batch, *ops.ko, ops.m], ops.ki, bound, _vector(ops.ki.extent))
         self.room = entry.code.stack(f"[{d.task_tiles * d.rows * d.row_bytes + 4 * LINE} x i8]", LINE)
 
     def begin(self, m: Value, rows: Value) -> None:
@@ -116,7 +138,7 @@ class CopiedRows:
                 if extents:
                     self.bound.update(zip(ops.ko, self.entry.decompose(point, extents), strict=True))
                 run = code.gep(to, point * (ops.ki.extent * self.nbytes), "i8")
-                self.copy.put(run, ops.ki, ops.ki.extent, ops.ki.extent)
+                self.copy.put(run, ops.ki.extent)
 
     def row(self, at: Value) -> Value:
         return self.code.gep(self.room, at * self.row_bytes, "i8")
@@ -137,10 +159,10 @@ class CopiedLines:
         part = d.depth * dtype.nbytes
         self.steps = [line * self.line_bytes + step * part for line in taps for step in range(d.parts)]
         i = image
-        program = lower([i.element], [i.batch, i.image, i.line, i.pixel, i.channel])
         self.across = i.planes and i.channel.extent <= MOST_PLANES
-        width = PIXELS if self.across else _vector(i.channel.extent)
-        self.copy = _Copy(entry, dtype, program, bound, width)
+        axis, other = (i.pixel, i.channel) if self.across else (i.channel, i.pixel)
+        width = PIXELS if self.across else _vector(axis.extent)
+        self.copy = _Copy(entry, i.element, [i.batch, i.image, i.line, other], axis, bound, width)
         self.room = entry.code.stack(f"[{sum(self.counts) * self.line_bytes + 8 * LINE} x i8]", LINE)
 
     def begin(self, batch: LaneValue, image: Value, line: Value) -> None:
@@ -163,32 +185,32 @@ class CopiedLines:
         with code.loop(0, i.pixel.extent) as pixel:
             self.bound[i.pixel] = pixel
             place = code.gep(to, pixel * self.pixel_bytes, "i8")
-            self.copy.put(place, i.channel, i.channel.extent, self.d.channels)
+            self.copy.put(place, self.d.channels)
 
     def _interleave(self, to: Value) -> None:
         """A vector of pixels of every channel, put together to words of a pixel."""
         code, i = self.code, self.image
 
-        def put(at: Value, lanes: int) -> None:
-            self.bound[i.pixel] = Affine(at, 1)
+        def put(number: int, start: int, at: Value, lanes: int) -> None:
             planes = []
             for channel in range(i.channel.extent):
                 self.bound[i.channel] = code.integer(channel)
-                planes.append(self.copy.value(lanes))
+                planes.append(self.copy.value(number, at, lanes))
             words = [
-                word_of(planes[start : start + self.d.group], i.element.dtype)
-                for start in range(0, i.channel.extent, self.d.group)
+                word_of(planes[first : first + self.d.group], i.element.dtype)
+                for first in range(0, i.channel.extent, self.d.group)
             ]
             words += [code.const(0, Type("i32", PIXELS))] * (self.d.channels // self.d.group - len(words))
             for part in range(len(words)):
                 mixed = interleaved(words, range(part * PIXELS, (part + 1) * PIXELS))
-                code.store(mixed, code.gep(to, at * self.pixel_bytes + part * LINE, "i8"), 4)
+                code.store(mixed, code.gep(to, (at + start) * self.pixel_bytes + part * LINE, "i8"), 4)
 
-        extent = i.pixel.extent
-        with code.loop(0, extent - extent % PIXELS, PIXELS) as at:
-            put(at, PIXELS)
-        if extent % PIXELS:
-            put(code.integer(extent - extent % PIXELS), extent % PIXELS)
+        for number, (start, axis, _) in enumerate(self.copy.parts):
+            rest = axis.extent % PIXELS
+            with code.loop(0, axis.extent - rest, PIXELS) as at:
+                put(number, start, at, PIXELS)
+            if rest:
+                put(number, start, code.integer(axis.extent - rest), rest)
 
     def row(self, at: Value) -> Value:
         return self.code.gep(self.room, at * self.row_bytes, "i8")

@@ -26,7 +26,8 @@ from gpucomp.codegen.llvm.panels import transpose
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.tile_rows import CopiedLines, CopiedRows, RowsInPlace, word_of
 from gpucomp.codegen.llvm.tiles_space import COLUMNS, FAMILY, IN_PLACE, LINE, LINES, derive, packing, registers
-from gpucomp.expr.core import Cast, Expr, Load
+from gpucomp.expr.core import Cast, Expr, Load, substitute, var
+from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.types import BF16, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
@@ -54,8 +55,12 @@ class _Emitter:
             self.b_program = lower([self.ops.b], [self.ops.batch, self.ops.ki, self.ops.n])
             self.b_room = self.code.stack(f"[{self.d.panel_bytes} x i8]", LINE)
         self.rows = self._rows_of(kernel)
-        exprs = [e for s in self.ops.stores for e in (s.offset, s.value)]
-        self.stores = lower(exprs, [self.ops.batch, self.ops.m, self.ops.n, self.acc])
+        # a column as a tile and a lane, so that indices which a tile does not split stay in a row
+        self.tile, self.lane = var("tile", self.d.n_tiles), var("lane", COLUMNS)
+        column: dict[Expr, Expr] = {self.ops.n: self.tile * COLUMNS + self.lane}
+        simplify = Simplifier()
+        exprs = [simplify(substitute(e, column)) for s in self.ops.stores for e in (s.offset, s.value)]
+        self.stores = lower(exprs, [self.ops.batch, self.ops.m, self.tile, self.lane, self.acc])
         self.light = operations([s.value for s in self.ops.stores]) <= LIGHT_EPILOGUE
         self.sums = self.code.stack(f"[{self.s.tiles_m * self.d.tiles_n * self.d.rows * COLUMNS} x i32]", LINE)
 
@@ -336,38 +341,39 @@ class _Emitter:
     def _finish(self, panel: Value, tile: Value, row: Value, i: int, columns: int) -> None:
         """The stores of one tile of rows."""
         code, d = self.code, self.d
-        n0 = panel * (d.tiles_n * COLUMNS)
+        first = panel * d.tiles_n
         base = code.gep(self.sums, i * d.rows * columns * COLUMNS, "i32")
         if self.s.pack_a == LINES:
             places = code.gep(self.places, tile * d.rows, "i32")
             with code.loop(0, d.rows) as at:
                 place = code.convert("sext", code.load(code.gep(places, at, "i32"), Type("i32")), "i64")
                 with code.when(place >= self.skip):
-                    self._store_row(self.first_row + place, n0, base, at, columns)
+                    self._store_row(self.first_row + place, first, base, at, columns)
             return
         skipped = (self.first_tile + tile) * d.rows - self.first_row - row
         with code.loop(skipped, d.rows) as at:
-            self._store_row(self.first_row + row + at, n0, base, at, columns)
+            self._store_row(self.first_row + row + at, first, base, at, columns)
 
-    def _store_row(self, m: Value, n0: Value, base: Value, at: Value, columns: int) -> None:
+    def _store_row(self, m: Value, first: Value, base: Value, at: Value, columns: int) -> None:
         code, d = self.code, self.d
         line = code.gep(base, at * (columns * COLUMNS), "i32")
-        rest = self.p.n - (d.n_tiles - 1) * COLUMNS  # columns of the last tile of all
-        short = rest < COLUMNS and (d.n_tiles % d.tiles_n or d.tiles_n) == columns
+        short = self.p.n % COLUMNS > 0 and (d.n_tiles % d.tiles_n or d.tiles_n) == columns
         whole = columns - int(short)
         if self.light or whole == 1:
             for v in range(whole):
-                self._store(m, n0 + v * COLUMNS, code.gep(line, v * COLUMNS, "i32"), None)
+                self._store(m, first + v, code.gep(line, v * COLUMNS, "i32"), None)
         else:
             with code.loop(0, whole) as tile:
-                self._store(m, n0 + tile * COLUMNS, code.gep(line, tile * COLUMNS, "i32"), None)
-        if short:
-            n, place = n0 + whole * COLUMNS, code.gep(line, whole * COLUMNS, "i32")
-            self._store(m, n, place, self._column_mask(n))
+                self._store(m, first + tile, code.gep(line, tile * COLUMNS, "i32"), None)
+        if short:  # where the panel is the last one, else the mask is of all columns
+            mask = self._column_mask((first + whole) * COLUMNS)
+            self._store(m, first + whole, code.gep(line, whole * COLUMNS, "i32"), mask)
 
-    def _store(self, m: Value, n: Value, place: Value, mask: Value | None) -> None:
+    def _store(self, m: Value, tile: Value, place: Value, mask: Value | None) -> None:
         acc = self.code.load(place, self.vector, LINE)
-        bound: dict[Expr, LaneValue] = {**self.bound, self.ops.m: m, self.ops.n: Affine(n, 1), self.acc: acc}
+        bound: dict[Expr, LaneValue] = {
+            **self.bound, self.ops.m: m, self.tile: tile, self.lane: Affine(self.code.integer(0), 1), self.acc: acc,
+        }  # fmt: skip
         printer = self.entry.printer(self.stores, bound, COLUMNS, mask)
         for k, store in enumerate(self.ops.stores):
             printer.store(store.target, self.stores.results[2 * k], self.stores.results[2 * k + 1])
