@@ -1,0 +1,294 @@
+"""Contractions on tile registers beside the numpy oracle: on the instructions, where there are any, and in software."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from amx_emulation import emulated
+from kernel_oracle import UNWRITTEN, expected
+from kernels import conv, grouped_conv, matmul, random_inputs, stem
+from tolerance import assert_identical, assert_rounded_once
+
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.narrow import element_of, image_of, narrow_of, straight_rows
+from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm.tiles_space import (
+    COPIED,
+    FAMILY,
+    IN_PLACE,
+    LINES,
+    PARAMS,
+    copied_bytes,
+    derive,
+    line_counts,
+    registers,
+)
+from gpucomp.expr.core import call, cast, load, select
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.packing import pack, packed_constant
+from gpucomp.runtime.elf import Image
+from gpucomp.schedule.choose import choose
+from gpucomp.schedule.space import Schedule
+from gpucomp.targets import cpu
+
+HOST = cpu.host()
+SAPPHIRE_RAPIDS = cpu.named("cpu:sapphirerapids")
+WAYS = ["software", *(["processor"] if "amx-bf16" in HOST.features else [])]  # tile registers of one, or of the other
+
+
+def constant_weights(kernel: Kernel) -> Kernel:
+    return replace(kernel, constants=frozenset({1}))
+
+
+def with_bytes(kernel: Kernel, a: DType, b: DType) -> Kernel:
+    """A matmul of I8 with operands of ``a`` and ``b``."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    operands = [cast(load(k, element_of(e, I32).index, dtype), I32) for k, (e, dtype) in  # type: ignore[union-attr]
+                enumerate(((body.a, a), (body.b, b)))]  # fmt: skip
+    params = tuple(TensorType(d, p.shape) for d, p in zip((a, b), kernel.params, strict=False))
+    return replace(kernel, params=params + kernel.params[2:], body=replace(body, a=operands[0], b=operands[1]))
+
+
+def joined_channels() -> Kernel:
+    """A 1x1 convolution over the sum of a constant and two images, one after the other along the channels."""
+    kernel = conv((1, 5, 7, 96), 21, (1, 1), dtype=BF16)
+    body, parts = kernel.body, (TensorType(BF16, (1, 5, 7, 40)), TensorType(BF16, (1, 5, 7, 56)))
+    assert isinstance(body, Contraction)
+    (image, y, x), channel = body.m, body.k[-1]
+    first, second = load(0, (image, y, x, channel), BF16), load(2, (image, y, x, channel - 40), BF16)
+    a = cast(cast(cast(select(channel < 40, first, second), F32) + 1.5, BF16), F32)
+    params = (parts[0], kernel.params[1], parts[1], kernel.params[-1])
+    store = replace(kernel.stores[0], target=3, value=cast(body.acc, BF16))
+    return replace(kernel, params=params, body=replace(body, a=a), stores=(store,), label="1x1 of two images")
+
+
+KERNELS: dict[str, Kernel] = {
+    "rows in place": constant_weights(matmul(49, 70, 96, dtype=BF16)),
+    "rows of an odd length": constant_weights(matmul(37, 41, 51, dtype=BF16)),
+    "one row": constant_weights(matmul(1, 23, 50, dtype=BF16)),
+    "columns of pairs": matmul(23, 19, 40, batch=(3,), dtype=BF16),
+    "columns turned": matmul(21, 35, 45, batch=(2,), dtype=BF16, b_transposed=True),
+    "rows across": constant_weights(matmul(19, 17, 33, dtype=BF16, a_transposed=True)),
+    "3x3 padded": constant_weights(conv((2, 7, 6, 19), 40, (3, 3), pad=1, dtype=BF16)),
+    "3x3 strided": constant_weights(conv((1, 9, 21, 32), 24, (3, 3), stride=2, pad=1, dtype=BF16)),
+    "5x3 dilated": constant_weights(conv((1, 11, 9, 7), 17, (5, 3), pad=2, dilation=2, dtype=BF16)),
+    "1x1 strided": constant_weights(conv((1, 9, 7, 22), 35, (1, 1), stride=2, dtype=BF16)),
+    "groups": constant_weights(grouped_conv((1, 6, 5, 54), 3, 10, (3, 3), pad=1, dtype=BF16)),
+    "stem of planes": stem((2, 13, 37, 3), 21, (7, 7), stride=2, pad=3, dtype=BF16),
+    "two images": constant_weights(joined_channels()),
+    "i8 by i8": constant_weights(matmul(37, 41, 131, dtype=I8, acc=I32)),
+    "u8 by i8": constant_weights(with_bytes(matmul(33, 19, 64, dtype=I8, acc=I32), U8, I8)),
+    "i8 by u8": with_bytes(matmul(18, 20, 37, dtype=I8, acc=I32), I8, U8),
+    "u8 by u8": with_bytes(matmul(5, 16, 9, dtype=I8, acc=I32, b_transposed=True), U8, U8),
+}  # fmt: skip
+
+
+def problem_of(kernel: Kernel) -> SimpleNamespace:
+    return SimpleNamespace(**FAMILY.problem(kernel))
+
+
+def some_schedules(kernel: Kernel, count: int) -> list[Schedule]:
+    """The default and ``count`` random schedules that are legal."""
+    problem, chooser = FAMILY.problem(kernel), random.Random(kernel.digest)
+    found = [FAMILY.default(SimpleNamespace(**problem), HOST.limits)]
+    while len(found) < count + 1:
+        trial = {p.name: chooser.choice(p.choices) for p in PARAMS}
+        if not FAMILY.reasons(trial, problem, HOST.limits):
+            found.append(trial)
+    return found
+
+
+class Compiled:
+    """Kernels, each with several schedules, in one program."""
+
+    def __init__(self, kernels: Sequence[Kernel], way: str, count: int) -> None:
+        self.entries: dict[str, list[tuple[Schedule, Kernel, int, list[np.ndarray]]]] = {}
+        sources, names = [], []
+        for kernel in kernels:
+            inputs = random_inputs(kernel)
+            for schedule in some_schedules(kernel, count):
+                packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+                each, arrays = kernel, inputs
+                if packing is not None:
+                    packed = pack(kernel, packing)
+                    each = packed.kernel
+                    arrays = [*(inputs[j] for j in packed.kept), packed_constant(packed, inputs)]
+                source = emit(each, schedule, HOST, f"k{len(sources)}", FAMILY)
+                names.append(source.name)
+                self.entries.setdefault(kernel.digest, []).append((schedule, each, len(sources), arrays))
+                sources.append(emulated(source, first=not sources) if way == "software" else source)
+        self.tasks = [source.geometry.groups[0] for source in sources]
+        binary = cpu.compile_text(cpu.module_text(sources, HOST), HOST)  # one module: the software is in its first kernel
+        self.image = Image(len(binary).to_bytes(8, "little") + binary)
+
+    def run(self, kernel: Kernel, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs, tasks run one by one from the last to the first."""
+        arrays = [np.ascontiguousarray(a) for a in arrays]
+        outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+        pointers = [a.ctypes.data for a in (*arrays, *outputs)]
+        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64, ctypes.c_int64)
+        function = prototype(self.image.address(f"k{number}"))
+        for task in range(self.tasks[number] - 1, -1, -1):
+            function(*pointers, task, task + 1)
+        return outputs
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    return Compiled(list(KERNELS.values()), request.param, 0 if request.param == "software" else 1)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_oracle_is_matched(name: str, compiled: Compiled) -> None:
+    kernel = KERNELS[name]
+    wanted = expected(kernel, random_inputs(kernel))
+
+    for schedule, packed, number, arrays in compiled.entries[kernel.digest]:
+        for actual, want in zip(compiled.run(packed, number, arrays), wanted, strict=True):
+            try:
+                assert_rounded_once(actual, want, terms=problem_of(kernel).k)
+            except AssertionError as error:
+                raise AssertionError(f"{schedule}: {error}") from error
+
+
+def test_the_same_bits_come_out_again(compiled: Compiled) -> None:
+    kernel = KERNELS["3x3 strided"]
+    _, packed, number, arrays = compiled.entries[kernel.digest][0]
+
+    for first, second in zip(*(compiled.run(packed, number, arrays) for _ in range(2)), strict=True):
+        assert_identical(first, second)
+
+
+def test_denormals_count_as_zero_and_infinities_do_not(compiled: Compiled) -> None:
+    kernel = KERNELS["rows in place"]
+    _, packed, number, arrays = compiled.entries[kernel.digest][0]
+    a, bias, weights = arrays[0].copy(), np.zeros_like(arrays[1]), np.ones_like(arrays[2])
+    a[...] = 0
+    a[3, 5] = 1e-39  # a denormal: 1e-39 * 1 is no zero in IEEE arithmetic
+    a[7, 9] = np.inf
+    result = compiled.run(packed, number, [a, bias, weights])[0].astype(np.float64)
+
+    assert (result[7] == np.inf).all()
+    assert (np.delete(result, 7, axis=0) == 0).all()
+
+
+# what is accepted, chosen and refused
+
+
+@pytest.mark.parametrize("name", ["3x3 padded", "u8 by i8", "columns turned"])
+def test_a_processor_with_the_instructions_gets_them(name: str) -> None:
+    kernel = KERNELS[name]
+    choice = choose(kernel, (FAMILY,), SAPPHIRE_RAPIDS.limits)
+    laid_out = pack(kernel, choice.packing).kernel if choice.packing else kernel
+    text = cpu.assembly([emit(laid_out, choice.schedule, SAPPHIRE_RAPIDS, "k", FAMILY)], SAPPHIRE_RAPIDS)
+
+    assert ("tdpbusd" if name == "u8 by i8" else "tdpbf16ps") in text
+    assert "ldtilecfg" in text
+    assert text.rindex("tilerelease") > text.rindex("tilestored")
+
+
+@pytest.mark.parametrize("lacking", ["amx-tile", "amx-bf16"])
+def test_a_processor_without_them_keeps_its_engine(lacking: str) -> None:
+    kernel, features = KERNELS["3x3 padded"], SAPPHIRE_RAPIDS.features
+
+    assert FAMILY in engines_of(kernel, features)
+    assert FAMILY not in engines_of(kernel, features - {lacking})
+    assert FAMILY in engines_of(KERNELS["u8 by i8"], features - {"amx-bf16"})
+    assert lacking in FAMILY.accepts(kernel, features - {lacking})
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:znver4", "cpu:icelake-server", "cpu:haswell"])
+def test_other_processors_have_no_tiles(target: str) -> None:
+    assert FAMILY not in engines_of(KERNELS["3x3 padded"], cpu.named(target).features)
+
+
+def test_wider_operands_are_refused() -> None:
+    assert "wider" in FAMILY.accepts(matmul(5, 7, 9), SAPPHIRE_RAPIDS.features)
+    assert "wider" in FAMILY.accepts(matmul(5, 7, 9, dtype=F16), SAPPHIRE_RAPIDS.features)
+    assert "wider" in FAMILY.accepts(matmul(5, 7, 9, dtype=I32, acc=I32), SAPPHIRE_RAPIDS.features)
+
+
+def test_padding_that_a_byte_cannot_hold_is_refused() -> None:
+    inside = load(0, (0,), U8)
+    condition = call("lt", cast(inside, I32), 3)
+
+    assert element_of(select(condition, cast(inside, I32), 255), I32) is not None
+    assert element_of(select(condition, cast(inside, I32), 256), I32) is None
+    assert element_of(select(condition, cast(inside, I32), -1), I32) is None
+
+
+def test_columns_of_several_axes_of_k_are_not_copied() -> None:
+    kernel = conv((1, 7, 6, 19), 40, (3, 3), pad=1, dtype=BF16)  # its weights are no constant
+
+    assert "several axes of k" in FAMILY.accepts(kernel, SAPPHIRE_RAPIDS.features)
+
+
+def test_objections() -> None:
+    kernel = KERNELS["rows of an odd length"]
+    problem = FAMILY.problem(kernel)
+    schedule = dict(FAMILY.default(SimpleNamespace(**problem), HOST.limits))
+
+    def reasons(**changes: int) -> str:
+        return "; ".join(FAMILY.reasons(schedule | changes, problem, HOST.limits))
+
+    assert reasons() == ""
+    assert "rows do not lie in memory as tiles" in reasons(pack_a=IN_PLACE)
+    assert "leave too few of 8 registers" in reasons(tiles_m=4, tiles_n=2)
+    assert "there are no lines" in reasons(pack_a=COPIED, across=1)
+    assert "the columns are no constant" in "; ".join(
+        FAMILY.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem | {"b_constant": 0}, HOST.limits)
+    )
+
+
+# how operands are found
+
+
+def test_rows_in_place_are_evenly_apart() -> None:
+    found = straight_rows(narrow_of(KERNELS["rows in place"]))  # type: ignore[arg-type]
+
+    assert found is not None
+    assert (found.source, found.row, found.points) == (0, 96, (0,))
+    assert straight_rows(narrow_of(KERNELS["3x3 padded"])) is None  # type: ignore[arg-type]
+    assert straight_rows(narrow_of(KERNELS["rows across"])) is None  # type: ignore[arg-type]
+
+
+def test_windows_of_a_convolution() -> None:
+    image = image_of(KERNELS["3x3 strided"])
+    stem_image = image_of(KERNELS["stem of planes"])
+
+    assert image is not None
+    assert stem_image is not None
+    assert (image.taps_y, image.taps_x, image.stride_y, image.stride_x, image.planes) == (3, 3, 2, 2, False)
+    assert (image.line.extent, image.pixel.extent) == (2 * 4 + 3, 2 * 10 + 3)
+    assert (stem_image.taps_y, stem_image.stride_x, stem_image.planes) == (7, 2, True)
+    assert image_of(KERNELS["5x3 dilated"]) is None
+
+
+def test_few_channels_are_filled_up_to_whole_words() -> None:
+    kernel = KERNELS["stem of planes"]
+    s, p = SimpleNamespace(**some_schedules(kernel, 0)[0]), problem_of(kernel)
+    d = derive(s, p)
+
+    assert s.pack_a == LINES
+    assert (d.channels, d.depth, d.parts, d.runs) == (4, 28, 1, 7)
+    assert d.pitch % p.stride_x == 0
+    assert sum(line_counts(d, p)) == (d.lines - 1) * 2 + 7
+    assert copied_bytes(s, p) >= sum(line_counts(d, p)) * d.pitch * 4 * 2
+
+
+def test_registers_for_operands() -> None:
+    def of(tiles_m: int, tiles_n: int) -> tuple[int, int]:
+        return registers(SimpleNamespace(tiles_m=tiles_m, tiles_n=tiles_n))
+
+    assert of(2, 2) == (2, 2)
+    assert of(1, 6) == (1, 1)
+    assert of(4, 1) == (3, 1)
+    assert 0 in of(2, 4)
