@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 from amx_emulation import emulated
 from kernel_oracle import UNWRITTEN, expected
 from kernels import conv, grouped_conv, matmul, random_inputs, stem
+from onnx_builders import model, node, value
 from tolerance import assert_identical, assert_rounded_once
 
+import gpucomp
+from gpucomp import config
+from gpucomp.cli.compare import relative_error
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.narrow import element_of, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.space import engines_of
@@ -292,3 +298,36 @@ def test_registers_for_operands() -> None:
     assert of(1, 6) == (1, 1)
     assert of(4, 1) == (3, 1)
     assert 0 in of(2, 4)
+
+
+# whole programs: tiles' permission and state are of a process and of its threads
+
+
+def small_net() -> onnx.ModelProto:
+    rng = np.random.default_rng(3)
+    w0, w1 = (rng.standard_normal(s).astype(np.float32) * 0.1 for s in ((37, 5, 3, 3), (41, 37, 1, 1)))
+    nodes = [node("Conv", ["x", "w0"], "h", pads=[1, 1, 1, 1]), node("Relu", "h", "r"), node("Conv", ["r", "w1"], "y")]
+    return model(nodes, [value("x", (1, 5, 131, 127))], [value("y", (1, 41, 131, 127))], {"w0": w0, "w1": w1})
+
+
+def test_threads_and_forked_processes_give_the_same_bits() -> None:
+    x = {"x": np.random.default_rng(5).standard_normal((1, 5, 131, 127)).astype(np.float32)}
+    with config.using(threads=1):
+        alone = gpucomp.compile(small_net(), target="cpu", precision="bf16").run(x)["y"]
+    reader, writer = os.pipe()
+
+    with config.using(threads=2):
+        together = gpucomp.compile(small_net(), target="cpu", precision="bf16")
+    assert_identical(together.run(x)["y"], alone)
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"1" if np.array_equal(together.run(x)["y"], alone) else b"0")
+        os._exit(0)
+    os.close(writer)
+    answer = os.read(reader, 1)
+    os.close(reader)
+    os.waitpid(child, 0)
+
+    assert answer == b"1"
+    exact = gpucomp.compile(small_net(), target="cpu").run(x)["y"]
+    assert relative_error(together.run(x)["y"], exact) <= 2**-7  # two roundings of operands and one between the layers
