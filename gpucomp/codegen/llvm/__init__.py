@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.contraction_space import contraction_form
+from gpucomp.codegen.llvm.dots import emit_dots
 from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.scan import emit_scan
@@ -18,7 +19,7 @@ from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan,
 from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
-EMITTERS = {"winograd": emit_winograd, "tiles": emit_tiles}  # of contractions, by engine
+EMITTERS = {"winograd": emit_winograd, "tiles": emit_tiles, "dots": emit_dots}  # of contractions, by engine
 
 
 def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:

@@ -15,7 +15,8 @@ even, and raises no exceptions; a sum's order is that of k, the same in each run
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import storage
@@ -25,7 +26,7 @@ from gpucomp.codegen.llvm.nest import Entry, lower, operations
 from gpucomp.codegen.llvm.panels import transpose
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
 from gpucomp.codegen.llvm.tile_rows import CopiedLines, CopiedRows, RowsInPlace, word_of
-from gpucomp.codegen.llvm.tiles_space import COLUMNS, FAMILY, IN_PLACE, LINE, LINES, derive, packing, registers
+from gpucomp.codegen.llvm.tiles_space import COLUMNS, IN_PLACE, LINE, LINES, derive, packing, problem, registers
 from gpucomp.expr.core import Cast, Expr, Load, substitute, var
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.types import BF16, U8
@@ -37,7 +38,9 @@ LIGHT_EPILOGUE = 24  # operations that may be written out for every tile of colu
 FLOAT = Type("float", COLUMNS)
 
 
-class _Emitter:
+class Tiles:
+    """Writes one kernel. ``dots`` writes the same nest around other instructions."""
+
     def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
@@ -46,7 +49,7 @@ class _Emitter:
         assert narrow is not None
         self.narrow, self.ops, self.acc = narrow, narrow.ops, c.acc
         self.s = SimpleNamespace(**schedule)
-        self.p = SimpleNamespace(**FAMILY.problem(kernel))
+        self.p = SimpleNamespace(**problem(kernel))
         self.d = derive(self.s, self.p)
         self.bound: dict[Expr, LaneValue] = {}
         self.vector = Type(storage.register_scalar(c.acc.dtype), COLUMNS)
@@ -80,7 +83,7 @@ class _Emitter:
     def emit(self) -> tuple[str, int]:
         code, d, p = self.code, self.d, self.p
         n_tasks = -(-d.panel_count // d.panels)
-        self._configure()
+        self._begin_program()
         with code.loop(self.entry.first, self.entry.last) as task:
             batch, n_task, m_task = self.entry.decompose(task, [p.batch, n_tasks, d.m_tasks])
             self.bound[self.ops.batch] = batch
@@ -93,10 +96,13 @@ class _Emitter:
             if d.n_tiles % d.tiles_n:
                 with code.when(last.equals(d.panel_count)):
                     self._panel(code.integer(whole), count, d.n_tiles % d.tiles_n)
-        code.emit("call void @llvm.x86.tilerelease()")  # tiles in use slow down whoever saves the thread's registers
+        self._end_program()
         return self.entry.text(), p.batch * n_tasks * d.m_tasks
 
-    def _configure(self) -> None:
+    def _end_program(self) -> None:
+        self.code.emit("call void @llvm.x86.tilerelease()")  # tiles in use slow down whoever saves a thread's registers
+
+    def _begin_program(self) -> None:
         """Palette 1: bytes 16.. are two for a tile's bytes of a row, bytes 48.. are one for its rows."""
         d, nbytes = self.d, self.narrow.dtype.nbytes
         sums = self.s.tiles_m * d.tiles_n
@@ -138,7 +144,7 @@ class _Emitter:
         d, p = self.d, self.p
         if self.s.across:
             return min(tile * d.rows, d.flat - d.rows)
-        line, part = divmod(tile, -(-p.out_x // 16))
+        line, part = divmod(tile, d.along)
         return line * d.width + min(part * d.rows, p.out_x - d.rows)
 
     def _places(self, starts: Sequence[int]) -> list[int]:
@@ -173,33 +179,42 @@ class _Emitter:
     # a register block
 
     def _register_block(self, panel: Value, start: Value, tile: Value, tiles_m: int, columns: int) -> None:
-        code, d = self.code, self.d
-        for k in range(tiles_m * columns):
-            code.emit(f"call void @llvm.x86.tilezero(i8 {k})")
         rows = [self._first_row_of(tile + i) for i in range(tiles_m)]
-        pointers = [self.rows.row(row) for row in rows]
+        self._sum([self.rows.row(row) for row in rows], start, tile, columns)
+        for i, row in enumerate(rows):
+            self._finish(panel, tile + i, row, i, columns)
+
+    def _sum(self, pointers: Sequence[Value], start: Value, tile: Value, columns: int) -> None:
+        """``self.sums`` of tiles of rows at ``pointers`` and of the ``columns`` first tiles of a panel at ``start``."""
+        code, d = self.code, self.d
+        for k in range(len(pointers) * columns):
+            code.emit(f"call void @llvm.x86.tilezero(i8 {k})")
         a_stride = code.integer(self.rows.row_bytes)
         tile_bytes = d.depth * COLUMNS * self.narrow.dtype.nbytes
-        following = self._next_panel(start, tile)
-        table = self._step_table()
+        with self._steps(start, tile) as (distance, columns_at):
+            self._multiply([code.gep(p, distance, "i8") for p in pointers], a_stride, columns_at, tile_bytes, columns)
+        stride = code.integer(columns * LINE)
+        for i in range(len(pointers)):
+            for v in range(columns):
+                to = code.gep(self.sums, (i * d.rows * columns + v) * COLUMNS, "i32")
+                code.emit(f"call void @llvm.x86.tilestored64(i8 {i * columns + v}, ptr {to.text}, i64 {stride.text})")
+
+    @contextmanager
+    def _steps(self, start: Value, tile: Value) -> Iterator[tuple[Value, Value]]:
+        """A loop over the steps of k: how far rows are behind their first one, and where the columns are."""
+        code, d = self.code, self.d
+        step_bytes = d.panel_bytes // d.steps
+        following, table = self._next_panel(start, tile), self._step_table()
         with code.loop(0, d.steps) as step:
             if table is None:
                 distance = step * (self.rows.steps[1] if d.steps > 1 else 0)
             else:
                 distance = code.load(code.gep(table, step, "i64"), Type("i64"))
-            columns_at = code.gep(start, step * (tile_bytes * d.tiles_n), "i8")
-            self._multiply([code.gep(p, distance, "i8") for p in pointers], a_stride, columns_at, tile_bytes, columns)
+            yield distance, code.gep(start, step * step_bytes, "i8")
             if following is not None:
-                share = self._share(tile_bytes * d.tiles_n)
+                share = self._share(step_bytes)
                 for line in range(0, share, LINE):
                     code.prefetch(code.gep(following, step * share + line, "i8"), far=True)
-        stride = code.integer(columns * LINE)
-        for i in range(tiles_m):
-            for v in range(columns):
-                to = code.gep(self.sums, (i * d.rows * columns + v) * COLUMNS, "i32")
-                code.emit(f"call void @llvm.x86.tilestored64(i8 {i * columns + v}, ptr {to.text}, i64 {stride.text})")
-        for i, row in enumerate(rows):
-            self._finish(panel, tile + i, row, i, columns)
 
     def _first_row_of(self, tile: Value) -> Value:
         """The first row of a tile of the task, as ``self.rows`` counts them."""
@@ -392,4 +407,4 @@ def _packed_columns(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> i
 
 def emit_tiles(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    return _Emitter(kernel, c, schedule, name, target).emit()
+    return Tiles(kernel, c, schedule, name, target).emit()

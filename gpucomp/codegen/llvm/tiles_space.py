@@ -99,10 +99,12 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
 
     group     elements of a word; ``depth``: points of k of one tile, ``parts`` tiles of a run, ``runs`` runs
     channels  of a pixel of a copied line, filled up
-    rows      of a tile; ``tiles``: of them in all (in a task, where lines are copied)
+    rows      of a tile, ``s.rows`` or 16 at most; ``tiles``: of them in all (in a task, where lines are copied),
+              ``along`` of them in a line
     lines     of the result of a task; ``pitch``: pixels of a copied line, ``width``: rows between lines of the result
     """
     group, deepest = WORD // p.nbytes, LINE // p.nbytes
+    most = getattr(s, "rows", ROWS)
     d = SimpleNamespace(group=group, channels=0, lines=0, pitch=0, width=0)
     if s.pack_a == LINES:
         least = _up(p.channels, group)
@@ -116,11 +118,11 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
         d.width = d.pitch // p.stride_x
         d.flat = (d.lines - 1) * d.width + p.out_x
         if s.across:
-            d.tiles = -(-d.flat // ROWS)
+            d.tiles = -(-d.flat // most)
             d.rows = -(-d.flat // d.tiles)
         else:
-            along = -(-p.out_x // ROWS)
-            d.rows, d.tiles = -(-p.out_x // along), along * d.lines
+            d.along = -(-p.out_x // most)
+            d.rows, d.tiles = -(-p.out_x // d.along), d.along * d.lines
         d.task_tiles = d.tiles
         d.m_tasks = p.images * -(-p.out_y // d.lines)
     else:
@@ -130,7 +132,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
         else:
             d.runs, d.parts = 1, -(-p.k // deepest)
             d.depth = _up(-(-p.k // d.parts), group)
-        d.tiles = -(-p.m // ROWS)
+        d.tiles = -(-p.m // most)
         d.rows = -(-p.m // d.tiles)
         d.task_tiles = min(_up(max(1, s.tile_m // d.rows), s.tiles_m), d.tiles)
         d.m_tasks = -(-d.tiles // d.task_tiles)
@@ -172,6 +174,11 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if not rows or not columns or (rows < s.tiles_m and columns < s.tiles_n):
         yield f"{s.tiles_m} x {s.tiles_n} tiles of sums leave too few of {REGISTERS} registers"
         return
+    yield from unreadable(s, p)
+
+
+def unreadable(s: SimpleNamespace, p: SimpleNamespace) -> Iterator[str]:
+    """Objections to how rows and columns would be read."""
     if s.pack_a == IN_PLACE and not (p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes)):
         yield "pack_a=0: rows do not lie in memory as tiles of them do"
         return
