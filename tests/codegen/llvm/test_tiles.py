@@ -1,20 +1,25 @@
-"""Contractions on tile registers beside the numpy oracle: on the instructions, where there are any, and in software."""
+"""Contractions on tile registers and dot products beside the numpy oracle.
+
+On the instructions, where the processor has them, and everywhere on what does the same in software.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import random
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
-from amx_emulation import emulated
 from kernel_oracle import UNWRITTEN, expected
 from kernels import conv, grouped_conv, matmul, random_inputs, stem
+from matrix_emulation import emulated
+from native import innermost_loops
 from onnx_builders import model, node, value
 from tolerance import assert_identical, assert_rounded_once
 
@@ -22,31 +27,64 @@ import gpucomp
 from gpucomp import config
 from gpucomp.cli.compare import relative_error
 from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.dots_space import FAMILY as DOTS
 from gpucomp.codegen.llvm.narrow import element_of, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.space import engines_of
 from gpucomp.codegen.llvm.tiles_space import (
     COPIED,
-    FAMILY,
     IN_PLACE,
     LINES,
-    PARAMS,
     copied_bytes,
     derive,
     line_counts,
     registers,
 )
+from gpucomp.codegen.llvm.tiles_space import FAMILY as TILES
+from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import pack, packed_constant
 from gpucomp.runtime.elf import Image
 from gpucomp.schedule.choose import choose
-from gpucomp.schedule.space import Schedule
+from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
+from gpucomp.targets.target import Target
 
 HOST = cpu.host()
 SAPPHIRE_RAPIDS = cpu.named("cpu:sapphirerapids")
-WAYS = ["software", *(["processor"] if "amx-bf16" in HOST.features else [])]  # tile registers of one, or of the other
+ALDER_LAKE = cpu.named("cpu:alderlake")  # dot products of bytes alone, and vectors of half the width
+
+
+@dataclass(frozen=True)
+class Way:
+    """An engine, on whose instructions, and what it is compiled for."""
+
+    engine: str
+    on: str
+    family: Family
+    target: Target
+    names: tuple[str, ...] = ()
+    more: int = 0  # random schedules besides the default
+
+    @property
+    def title(self) -> str:
+        return f"{self.engine} {self.on}"
+
+
+DOTTED = ("rows of an odd length", "columns turned", "3x3 padded", "3x3 strided", "i8 by i8", "u8 by i8", "i8 by u8")
+OF_BYTES = ("i8 by i8", "u8 by i8", "i8 by u8")
+EVERYWHERE = [
+    Way("tiles", "software", TILES, HOST),
+    Way("dots", "software", DOTS, HOST, DOTTED),
+    Way("narrow dots", "software", DOTS, ALDER_LAKE, OF_BYTES),
+]
+HERE = [
+    (("amx-tile", "amx-bf16", "amx-int8"), Way("tiles", "processor", TILES, HOST, more=1)),
+    (("avx512bf16", "avx512vnni"), Way("dots", "processor", DOTS, HOST, DOTTED, more=1)),
+    (("avxvnni",), Way("narrow dots", "processor", DOTS, ALDER_LAKE, OF_BYTES, more=1)),
+]
+WAYS = [*EVERYWHERE, *(way for needed, way in HERE if HOST.features.issuperset(needed))]
 
 
 def constant_weights(kernel: Kernel) -> Kernel:
@@ -97,17 +135,17 @@ KERNELS: dict[str, Kernel] = {
 }  # fmt: skip
 
 
-def problem_of(kernel: Kernel) -> SimpleNamespace:
-    return SimpleNamespace(**FAMILY.problem(kernel))
+def problem_of(kernel: Kernel, family: Family = TILES) -> SimpleNamespace:
+    return SimpleNamespace(**family.problem(kernel))
 
 
-def some_schedules(kernel: Kernel, count: int) -> list[Schedule]:
+def some_schedules(kernel: Kernel, count: int, family: Family = TILES, target: Target = HOST) -> list[Schedule]:
     """The default and ``count`` random schedules that are legal."""
-    problem, chooser = FAMILY.problem(kernel), random.Random(kernel.digest)
-    found = [FAMILY.default(SimpleNamespace(**problem), HOST.limits)]
+    problem, chooser = family.problem(kernel), random.Random(kernel.digest)
+    found = [family.default(SimpleNamespace(**problem), target.limits)]
     while len(found) < count + 1:
-        trial = {p.name: chooser.choice(p.choices) for p in PARAMS}
-        if not FAMILY.reasons(trial, problem, HOST.limits):
+        trial = {p.name: chooser.choice(p.choices) for p in family.params}
+        if not family.reasons(trial, problem, target.limits):
             found.append(trial)
     return found
 
@@ -115,24 +153,25 @@ def some_schedules(kernel: Kernel, count: int) -> list[Schedule]:
 class Compiled:
     """Kernels, each with several schedules, in one program."""
 
-    def __init__(self, kernels: Sequence[Kernel], way: str, count: int) -> None:
+    def __init__(self, way: Way) -> None:
+        self.names = way.names or tuple(KERNELS)
         self.entries: dict[str, list[tuple[Schedule, Kernel, int, list[np.ndarray]]]] = {}
-        sources, names = [], []
-        for kernel in kernels:
+        sources: list[KernelSource] = []
+        for kernel in (KERNELS[name] for name in self.names):
             inputs = random_inputs(kernel)
-            for schedule in some_schedules(kernel, count):
-                packing = FAMILY.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+            for schedule in some_schedules(kernel, way.more, way.family, way.target):
+                packing = way.family.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel, way.family))
                 each, arrays = kernel, inputs
                 if packing is not None:
                     packed = pack(kernel, packing)
                     each = packed.kernel
                     arrays = [*(inputs[j] for j in packed.kept), packed_constant(packed, inputs)]
-                source = emit(each, schedule, HOST, f"k{len(sources)}", FAMILY)
-                names.append(source.name)
+                source = emit(each, schedule, way.target, f"k{len(sources)}", way.family)
                 self.entries.setdefault(kernel.digest, []).append((schedule, each, len(sources), arrays))
-                sources.append(emulated(source, first=not sources) if way == "software" else source)
+                sources.append(emulated(source, first=not sources) if way.on == "software" else source)
         self.tasks = [source.geometry.groups[0] for source in sources]
-        binary = cpu.compile_text(cpu.module_text(sources, HOST), HOST)  # one module: the software is in its first kernel
+        # one module: the software is in its first kernel
+        binary = cpu.compile_text(cpu.module_text(sources, way.target), way.target)
         self.image = Image(len(binary).to_bytes(8, "little") + binary)
 
     def run(self, kernel: Kernel, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -147,25 +186,30 @@ class Compiled:
         return outputs
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=WAYS, ids=lambda way: way.title)
 def compiled(request: pytest.FixtureRequest) -> Compiled:
-    return Compiled(list(KERNELS.values()), request.param, 0 if request.param == "software" else 1)
+    return Compiled(request.param)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_the_oracle_is_matched(name: str, compiled: Compiled) -> None:
-    kernel = KERNELS[name]
-    wanted = expected(kernel, random_inputs(kernel))
-
-    for schedule, packed, number, arrays in compiled.entries[kernel.digest]:
-        for actual, want in zip(compiled.run(packed, number, arrays), wanted, strict=True):
-            try:
-                assert_rounded_once(actual, want, terms=problem_of(kernel).k)
-            except AssertionError as error:
-                raise AssertionError(f"{schedule}: {error}") from error
+@pytest.fixture(scope="module", params=[way for way in WAYS if way.engine != "narrow dots"], ids=lambda way: way.title)
+def compiled_bf16(request: pytest.FixtureRequest) -> Compiled:
+    return Compiled(replace(request.param, names=("rows in place", "3x3 strided"), more=0))
 
 
-def test_the_same_bits_come_out_again(compiled: Compiled) -> None:
+def test_the_oracle_is_matched(compiled: Compiled) -> None:
+    for name in compiled.names:
+        kernel = KERNELS[name]
+        wanted = expected(kernel, random_inputs(kernel))
+        for schedule, packed, number, arrays in compiled.entries[kernel.digest]:
+            for actual, want in zip(compiled.run(packed, number, arrays), wanted, strict=True):
+                try:
+                    assert_rounded_once(actual, want, terms=problem_of(kernel).k)
+                except AssertionError as error:
+                    raise AssertionError(f"{name}, {schedule}: {error}") from error
+
+
+def test_the_same_bits_come_out_again(compiled_bf16: Compiled) -> None:
+    compiled = compiled_bf16
     kernel = KERNELS["3x3 strided"]
     _, packed, number, arrays = compiled.entries[kernel.digest][0]
 
@@ -173,7 +217,8 @@ def test_the_same_bits_come_out_again(compiled: Compiled) -> None:
         assert_identical(first, second)
 
 
-def test_denormals_count_as_zero_and_infinities_do_not(compiled: Compiled) -> None:
+def test_denormals_count_as_zero_and_infinities_do_not(compiled_bf16: Compiled) -> None:
+    compiled = compiled_bf16
     kernel = KERNELS["rows in place"]
     _, packed, number, arrays = compiled.entries[kernel.digest][0]
     a, bias, weights = arrays[0].copy(), np.zeros_like(arrays[1]), np.ones_like(arrays[2])
@@ -192,9 +237,9 @@ def test_denormals_count_as_zero_and_infinities_do_not(compiled: Compiled) -> No
 @pytest.mark.parametrize("name", ["3x3 padded", "u8 by i8", "columns turned"])
 def test_a_processor_with_the_instructions_gets_them(name: str) -> None:
     kernel = KERNELS[name]
-    choice = choose(kernel, (FAMILY,), SAPPHIRE_RAPIDS.limits)
+    choice = choose(kernel, (TILES,), SAPPHIRE_RAPIDS.limits)
     laid_out = pack(kernel, choice.packing).kernel if choice.packing else kernel
-    text = cpu.assembly([emit(laid_out, choice.schedule, SAPPHIRE_RAPIDS, "k", FAMILY)], SAPPHIRE_RAPIDS)
+    text = cpu.assembly([emit(laid_out, choice.schedule, SAPPHIRE_RAPIDS, "k", TILES)], SAPPHIRE_RAPIDS)
 
     assert ("tdpbusd" if name == "u8 by i8" else "tdpbf16ps") in text
     assert "ldtilecfg" in text
@@ -205,21 +250,51 @@ def test_a_processor_with_the_instructions_gets_them(name: str) -> None:
 def test_a_processor_without_them_keeps_its_engine(lacking: str) -> None:
     kernel, features = KERNELS["3x3 padded"], SAPPHIRE_RAPIDS.features
 
-    assert FAMILY in engines_of(kernel, features)
-    assert FAMILY not in engines_of(kernel, features - {lacking})
-    assert FAMILY in engines_of(KERNELS["u8 by i8"], features - {"amx-bf16"})
-    assert lacking in FAMILY.accepts(kernel, features - {lacking})
+    assert TILES in engines_of(kernel, features)
+    assert TILES not in engines_of(kernel, features - {lacking})
+    assert TILES in engines_of(KERNELS["u8 by i8"], features - {"amx-bf16"})
+    assert lacking in TILES.accepts(kernel, features - {lacking})
 
 
-@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:znver4", "cpu:icelake-server", "cpu:haswell"])
-def test_other_processors_have_no_tiles(target: str) -> None:
-    assert FAMILY not in engines_of(KERNELS["3x3 padded"], cpu.named(target).features)
+@pytest.mark.parametrize(
+    ("target", "of_bf16", "of_bytes"),
+    [("x86-64-v4", [], []), ("haswell", [], []), ("alderlake", [], [DOTS]), ("icelake-server", [], [DOTS]),
+     ("znver4", [DOTS], [DOTS]), ("sapphirerapids", [TILES, DOTS], [TILES, DOTS])],
+)  # fmt: skip
+def test_a_target_gets_the_engines_of_its_instructions(target: str, of_bf16: list, of_bytes: list) -> None:
+    features = cpu.named(f"cpu:{target}").features
+
+    for name, wanted in (("3x3 padded", of_bf16), ("u8 by i8", of_bytes)):
+        assert [family for family in engines_of(KERNELS[name], features) if family in (TILES, DOTS)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "instruction"),
+    [("3x3 strided", "znver4", r"vdpbf16ps.*%zmm"), ("u8 by i8", "icelake-server", r"vpdpbusd.*%zmm"),
+     ("i8 by i8", "alderlake", r"\{vex\}\s+vpdpbusd.*%ymm")],
+)  # fmt: skip
+def test_dot_products_keep_their_sums_in_registers(name: str, target: str, instruction: str) -> None:
+    kernel, device = KERNELS[name], cpu.named(f"cpu:{target}")
+    choice = choose(kernel, (DOTS,), device.limits)
+    assert choice.packing is not None
+    packed = pack(kernel, choice.packing).kernel
+    text = cpu.assembly([emit(packed, choice.schedule, device, "k", DOTS)], device)
+    loops = [loop for loop in innermost_loops(text) if re.search(instruction, loop)]
+
+    assert loops, "no loop with the instruction"
+    for loop in loops:
+        body = re.split(r"\n\tj\w+\t", loop)[0]  # what follows the jump stores the sums
+        assert not re.search(r"v(mov|dp|pdp)\S+\s+%[yz]mm\d+, -?\d*\(%rsp\)", body), "a sum is written to the stack"
+
+
+def test_bytes_without_a_sign_are_no_dot_product() -> None:
+    assert "signed" in DOTS.accepts(KERNELS["u8 by u8"], SAPPHIRE_RAPIDS.features)
 
 
 def test_wider_operands_are_refused() -> None:
-    assert "wider" in FAMILY.accepts(matmul(5, 7, 9), SAPPHIRE_RAPIDS.features)
-    assert "wider" in FAMILY.accepts(matmul(5, 7, 9, dtype=F16), SAPPHIRE_RAPIDS.features)
-    assert "wider" in FAMILY.accepts(matmul(5, 7, 9, dtype=I32, acc=I32), SAPPHIRE_RAPIDS.features)
+    assert "wider" in TILES.accepts(matmul(5, 7, 9), SAPPHIRE_RAPIDS.features)
+    assert "wider" in TILES.accepts(matmul(5, 7, 9, dtype=F16), SAPPHIRE_RAPIDS.features)
+    assert "wider" in TILES.accepts(matmul(5, 7, 9, dtype=I32, acc=I32), SAPPHIRE_RAPIDS.features)
 
 
 def test_padding_that_a_byte_cannot_hold_is_refused() -> None:
@@ -234,23 +309,23 @@ def test_padding_that_a_byte_cannot_hold_is_refused() -> None:
 def test_columns_of_several_axes_of_k_are_not_copied() -> None:
     kernel = conv((1, 7, 6, 19), 40, (3, 3), pad=1, dtype=BF16)  # its weights are no constant
 
-    assert "several axes of k" in FAMILY.accepts(kernel, SAPPHIRE_RAPIDS.features)
+    assert "several axes of k" in TILES.accepts(kernel, SAPPHIRE_RAPIDS.features)
 
 
 def test_objections() -> None:
     kernel = KERNELS["rows of an odd length"]
-    problem = FAMILY.problem(kernel)
-    schedule = dict(FAMILY.default(SimpleNamespace(**problem), HOST.limits))
+    problem = TILES.problem(kernel)
+    schedule = dict(TILES.default(SimpleNamespace(**problem), HOST.limits))
 
     def reasons(**changes: int) -> str:
-        return "; ".join(FAMILY.reasons(schedule | changes, problem, HOST.limits))
+        return "; ".join(TILES.reasons(schedule | changes, problem, HOST.limits))
 
     assert reasons() == ""
     assert "rows do not lie in memory as tiles" in reasons(pack_a=IN_PLACE)
     assert "leave too few of 8 registers" in reasons(tiles_m=4, tiles_n=2)
     assert "there are no lines" in reasons(pack_a=COPIED, across=1)
     assert "the columns are no constant" in "; ".join(
-        FAMILY.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem | {"b_constant": 0}, HOST.limits)
+        TILES.reasons(schedule | {"pack_a": COPIED, "pack_b": 2}, problem | {"b_constant": 0}, HOST.limits)
     )
 
 

@@ -1,4 +1,4 @@
-"""Tile registers in software: what the AMX instructions do, as LLVM IR, for machines that have none.
+"""Matrix instructions in software: what AMX, vdpbf16ps and vpdpbusd do, as LLVM IR, for machines that have none.
 
 Written after the operation sections of Intel's Software Developer's Manual: rows past a tile's shape are zero, bf16
 products of even and of odd elements are added up apart, denormals are zero, and the sums of both go to the result.
@@ -19,12 +19,13 @@ PREFIX = "@emulated."
 STATE = np.zeros(8 * TILE + ROW, np.uint8)
 INSTRUCTIONS = ("ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestored64", "tdpbf16ps")
 BYTES = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud")
+DOTS = tuple(f"{name}.{bits}" for name in ("avx512bf16.dpbf16ps", "avx512.vpdpbusd") for bits in (256, 512))
 
 
 def emulated(source: KernelSource, *, first: bool) -> KernelSource:
     """``source`` with its instructions called; ``first`` of a module's brings the functions along."""
     text = source.text
-    for name in (*INSTRUCTIONS, *BYTES):
+    for name in (*INSTRUCTIONS, *BYTES, *DOTS):
         text = text.replace(f"@llvm.x86.{name}(", f"{PREFIX}{name}(")
     return replace(source, text=(text + _functions()) if first else text)
 
@@ -32,6 +33,7 @@ def emulated(source: KernelSource, *, first: bool) -> KernelSource:
 def _functions() -> str:
     texts = [_configure(), _release(), _zero(), _move("tileloadd64"), _move("tilestored64"), _bf16()]
     texts += [_bytes(name) for name in BYTES]
+    texts += [_dot(name) for name in DOTS]
     return "\n".join(texts)
 
 
@@ -152,3 +154,41 @@ def _bytes(name: str) -> str:
                 total.set(total.get() + factors[0] * factors[1])
         code.store(total.get(), place)
     return _define(code, "i8 %c, i8 %a, i8 %b")
+
+
+def _dot(name: str) -> str:
+    """A function of vectors that gives one: written as a body with a result of its own."""
+    lanes = int(name.rpartition(".")[2]) // 32
+    code = Code(name)
+    if "bf16" in name:
+        total, pieces = Type("float", lanes), Type("bfloat", 2 * lanes)
+        result = _bf16_dot(code, lanes)
+    else:
+        total, pieces = Type("i32", lanes), Type("i8", 4 * lanes)
+        result = _byte_dot(code, lanes)
+    arguments = f"{total} %c, {pieces} %a, {pieces} %b"
+    text = code.function(f"define internal {total} {PREFIX}{name}({arguments}) alwaysinline")
+    return text.replace("ret void", f"ret {total} {result.text}")
+
+
+def _bf16_dot(code: Code, lanes: int) -> Value:
+    words = [
+        code.let(f"bitcast <{2 * lanes} x bfloat> %{name} to <{lanes} x i32>", Type("i32", lanes)) for name in ("a", "b")
+    ]
+    result = code.argument("c", Type("float", lanes))
+    for change in (lambda w: w & -65536, lambda w: w << 16):  # the odd element first
+        left, right = (change(word).bitcast("float") for word in words)
+        small = [code.select(x.intrinsic("fabs") < 2.0**-126, 0.0, x) for x in (left, right)]
+        result = small[0].intrinsic("fma", small[1], result)
+    return result
+
+
+def _byte_dot(code: Code, lanes: int) -> Value:
+    type = Type("i8", 4 * lanes)
+    a = code.convert("zext", code.argument("a", type), "i32")
+    b = code.convert("sext", code.argument("b", type), "i32")
+    products = a * b
+    result = code.argument("c", Type("i32", lanes))
+    for position in range(4):
+        result = result + code.shuffle(products, products, range(position, 4 * lanes, 4))
+    return result
