@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -34,16 +33,23 @@ from bench.models import MODELS, build, inputs
 from gpucomp.cli.measure import machine
 
 
+def opened(path: str, batch: int) -> onnx.ModelProto:
+    """The model of a file; dimensions of its inputs that it leaves open are ``batch``."""
+    graph = onnx.load(path)
+    weights = {tensor.name for tensor in graph.graph.initializer}
+    for info in [info for info in graph.graph.input if info.name not in weights]:
+        for dim in info.type.tensor_type.shape.dim:
+            if not dim.dim_value:
+                dim.dim_value = batch
+    return graph
+
+
 def measure(model: str, options: argparse.Namespace) -> list[Row]:
     """All rows of one published model."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if model in MODELS:
-            graph = build(model, batch=options.batch, reduced=options.reduced)
-            onnx.save(graph, folder / MODEL)
-        else:
-            shutil.copyfile(model, folder / MODEL)
-            graph = onnx.load(model)
+        graph = build(model, batch=options.batch, reduced=options.reduced) if model in MODELS else opened(model, options.batch)
+        onnx.save(graph, folder / MODEL)
         write_inputs(folder, inputs(graph))
         (folder / PRECISION).write_text(options.precision, encoding="utf-8")
         (folder / "outputs.txt").write_text("\n".join(o.name for o in graph.graph.output))
@@ -63,7 +69,7 @@ def measure(model: str, options: argparse.Namespace) -> list[Row]:
             for threads in options.threads
             for row in compare(
                 model, folder, options.peers, opens, threads=threads, rounds=options.rounds, turn_s=options.turn / 1e3,
-                tolerance=TOLERANCE[options.precision],
+                tolerance=options.tolerance or TOLERANCE[options.precision],
             )
         ]
 
@@ -113,6 +119,8 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument("--peers", type=lambda text: text.split(","), metavar="A,B",
                       help="in this order; the first that runs is the reference")  # fmt: skip
     runs.add_argument("--precision", choices=sorted(TOLERANCE), default="fp32")
+    runs.add_argument("--tolerance", type=float, metavar="E", help="relative L2 error of outputs that count as equal: "
+                      "integer models, where a code more or less changes those after it, need a larger one")  # fmt: skip
     runs.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[2], metavar="N,N")
     runs.add_argument("--batch", type=int, default=1)
     runs.add_argument("--reduced", action="store_true", help="the small versions of the models")
