@@ -32,7 +32,6 @@ from gpucomp.ir import Graph, TensorType, Value, constant, input_value, origin
 
 MAX_NODE_BYTES = 16 << 30  # of one value
 MAX_LISTED = 1000  # problems collected before giving up
-SUBGRAPH_NODES = 1  # nodes whose translation takes as long as entering a subgraph
 MAX_PATH = 1000  # letters of the functions and loops around a node: a name is joined to them each time it is reached
 
 
@@ -56,6 +55,14 @@ class Scope:
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
     absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
+
+    @property
+    def depth(self) -> int:
+        """How many scopes are around: names are looked for in each."""
+        count, scope = 0, self.parent
+        while scope is not None:
+            count, scope = count + 1, scope.parent
+        return count
 
     def is_absent(self, name: str) -> bool:
         scope: Scope | None = self
@@ -239,7 +246,7 @@ class Importer:
         names = [info.name for info in graph.input]
         if len(set(names)) != len(names):
             raise ModelError(f"{site}: input {quote(repeated(names))} of its body is declared twice", code="GPC3011")
-        self.count(SUBGRAPH_NODES, site)
+        self.count(scope.depth, site)  # entering it takes as long as so many nodes
         self._initialisers(graph, scope, set())
         for info, value in zip(graph.input, arguments, strict=True):
             scope.values[info.name] = value
