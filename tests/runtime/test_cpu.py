@@ -382,7 +382,7 @@ def test_the_copy_probe_copies_and_the_peak_probe_says_what_it_did() -> None:
     result, room = (aligned((n,), np.dtype(np.uint8)) for n in (4 * 1024, 1024))
     result[:] = 255
     sizes, numbers = np.array([1024, 2]), np.array([0.5, 1.0], np.float32)
-    table = Table([(at("gc_copy.call"), 3, 3), (at("gc_peak.call"), 2, 5)])
+    table = Table([(at("gc_copy.call"), 3, 3), (at("gc_peak.call"), 2, 5)], 2)
     table.arguments[:] = [a.ctypes.data for a in (source, result, sizes, numbers, room)]
 
     program.run_native(table, 0, 2, True)
