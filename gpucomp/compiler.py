@@ -11,7 +11,7 @@ import numpy as np
 
 from gpucomp import groups, integers, targets
 from gpucomp import precision as narrow
-from gpucomp.codegen import back_end
+from gpucomp.codegen import back_end, chained
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.kernel import Step
@@ -107,6 +107,7 @@ def lower(
     steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
+    steps = chained(steps, graph, device)
     return Lowered(graph, *render(steps, device, tell, picks), steps)
 
 

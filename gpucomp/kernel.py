@@ -7,7 +7,7 @@ two layers of one shape are one kernel (``digest``) and are compiled once. A ``S
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -170,7 +170,38 @@ class Scatter:
         return self.lines + self.places
 
 
-Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter
+@dataclass(frozen=True, eq=False)
+class Link:
+    """A kernel of a chain. ``params`` are the parameters of the chain that its own are; ``HANDED`` as an input is what the
+    link before it leaves, and as an output what the next one gets. ``schedule`` is how the link is computed, where its
+    weights have been laid out for that already.
+    """
+
+    kernel: Kernel
+    params: tuple[int, ...]
+    schedule: Mapping[str, int]
+
+
+HANDED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Kernels one after the other, each of which reads what the one before it leaves, and nobody else does.
+
+    What they hand on are images ``[image, row, column, channel]`` that no memory ever holds whole: of each only the rows
+    are kept that the next link's present rows are made of.
+    """
+
+    links: tuple[Link, ...]
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        """What the last link stores over."""
+        return self.links[-1].kernel.body.domain
+
+
+Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | Chain
 
 
 def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
@@ -189,6 +220,8 @@ def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
             guard, where = change(body.guard), change(body.where)
             initial, after = change(body.initial), change(body.after)
             return replace(body, found=found, guard=guard, where=where, initial=initial, after=after)
+        case Chain():
+            raise TypeError("a chain's links have params of their own: change each link's kernel")
         case Loops():
             return body
 
@@ -222,7 +255,7 @@ class Kernel:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def expressions(self) -> list[Expr]:
-        """Every expression of the kernel, stores' indices included."""
+        """Every expression of the kernel, stores' indices included. A chain has none of its own: its links have."""
         parts: list[Expr] = []
         match self.body:
             case Contraction(a=a, b=b):
@@ -279,6 +312,11 @@ def format_kernel(kernel: Kernel) -> str:
             lines += [f"  {name} = {format_expr(e)}" for name, e in (("q", t.q), ("k", t.k), ("v", t.v))]
             lines.append(f"  score = {format_expr(t.score)}")
             lines.append(f"  {t.acc.name}: {t.acc.dtype}" + (f" {t.math}" if t.math != "strict" else ""))
+        case Chain(links=links):
+            for link in links:
+                names = ", ".join("handed on" if p == HANDED else f"x{p}" for p in link.params)
+                lines.append(f"  link of {names}: {dict(link.schedule)}")
+                lines += [f"    {line}" for line in link.kernel.text.splitlines()]
     for position, store in enumerate(kernel.stores):
         once = " (per row)" if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores else ""
         where = ", ".join(map(format_expr, store.index))

@@ -11,12 +11,14 @@ import math
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel import HANDED, Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.device import Device
 
 
 def operations(kernel: Kernel) -> float:
     """Floating-point operations of ``kernel``: a multiply-add counts two, any other function one."""
+    if isinstance(kernel.body, Chain):
+        return sum(operations(link.kernel) for link in kernel.body.links)
     memo: dict[Expr, float] = {}
 
     def count(*exprs: Expr) -> float:
@@ -67,6 +69,8 @@ def operations(kernel: Kernel) -> float:
 def traffic(kernel: Kernel) -> float:
     """Bytes that must move at least once: every result, and of every operand no more than its loads can touch."""
     body = kernel.body
+    if isinstance(body, Chain):
+        return _traffic_of_chain(body)
     inner: tuple[Var, ...] = ()
     match body:
         case Contraction(k=inner) | Window(window=inner) | Attention(cols=inner) | Scatter(updates=inner):
@@ -83,9 +87,17 @@ def traffic(kernel: Kernel) -> float:
     return total
 
 
+def _traffic_of_chain(body: Chain) -> float:
+    """What the links move, but for what they hand on: that stays in a cache."""
+    handed = [link.kernel.params[link.params.index(HANDED)].nbytes for link in body.links[:-1]]
+    return sum(traffic(link.kernel) for link in body.links) - 2.0 * sum(handed)
+
+
 def arithmetic(kernel: Kernel) -> str:
     """The type of the numbers that ``operations`` counts: of what is accumulated, else the widest float; "" for none."""
     body = kernel.body
+    if isinstance(body, Chain):
+        return arithmetic(body.links[-1].kernel)
     if isinstance(body, (Contraction, Attention, Window, Scan, Scatter)):
         return body.acc.dtype.name
     nodes = {node for expr in kernel.expressions() for node in walk(expr) if isinstance(node, (Call, Reduce, Select))}

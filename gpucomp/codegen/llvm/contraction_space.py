@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.image_lines import MOST_PLANES, most_lines, windows_of
@@ -242,8 +242,13 @@ def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return _cycles(s, p, 2, limits) / GHZ / 1e3
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The register block that wastes least, then the tiles that share the work best, by the model."""
+def cycles(s: Schedule, p: SimpleNamespace, threads: int, limits: Limits) -> float:
+    """About how long the busiest of ``threads`` takes for a contraction in register blocks."""
+    return _cycles(SimpleNamespace(**s), p, threads, limits)
+
+
+def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS) -> Schedule:
+    """The register block that wastes least, then the tiles that share the work best among ``threads``, by the model."""
     lanes = limits.vector_bytes // 4
     constant = bool(p.b_constant)
     base = {
@@ -271,7 +276,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
                     s = SimpleNamespace(**trial)
                     if scratch_bytes(s, p) > STACK_BYTES:
                         continue
-                    cost = sum(_cycles(s, p, threads, limits) * threads for threads in THREADS)
+                    cost = sum(_cycles(s, p, n, limits) * n for n in threads)
                     if cost < best_cost:
                         best, best_cost = trial, cost
     return best
