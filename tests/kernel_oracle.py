@@ -14,7 +14,20 @@ from gpucomp.expr.core import Expr, Reduce, Var, cast, identity_of, reduce
 from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
 from gpucomp.ir.types import F64
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
+from gpucomp.kernel import (
+    HANDED,
+    Attention,
+    Chain,
+    Contraction,
+    Kernel,
+    Link,
+    Loops,
+    Rowwise,
+    Scan,
+    Scatter,
+    Store,
+    Window,
+)
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
@@ -51,6 +64,18 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
                 _scatter(store, bound, inputs, outputs, kernel.inputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
+        case Chain(links=links):
+            _chain(links, [*inputs, *outputs])
+
+
+def _chain(links: Sequence[Link], arrays: Sequence[np.ndarray]) -> None:
+    """Link after link, what each hands on held whole; ``arrays`` are the chain's parameters."""
+    handed = np.empty(0)
+    for link in links:
+        read, (param,) = link.params[: link.kernel.inputs], link.params[link.kernel.inputs :]
+        result = np.empty(link.kernel.params[-1].shape, np.float32) if param == HANDED else arrays[param]
+        update(link.kernel, [handed if p == HANDED else arrays[p] for p in read], [result])
+        handed = result
 
 
 def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
