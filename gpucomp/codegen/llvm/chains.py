@@ -125,7 +125,7 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
         return math.inf
     images = [c.linked.result.nbytes for c in links[:-1]]
     spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if nbytes * NEAR_SHARE >= limits.cache_bytes)
-    spent = sum(c.extra for c in links) + p.images * s.parts * p.halo
+    spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
     return float(GAIN * spent - spared)
 
 
