@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
-from gpucomp.kernel import HANDED, Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.device import Device
 
 
@@ -89,7 +89,7 @@ def traffic(kernel: Kernel) -> float:
 
 def _traffic_of_chain(body: Chain) -> float:
     """What the links move, but for what they hand on: that stays in a cache."""
-    handed = [link.kernel.params[link.params.index(HANDED)].nbytes for link in body.links[:-1]]
+    handed = [link.kernel.params[-1].nbytes for link in body.links[:-1]]
     return sum(traffic(link.kernel) for link in body.links) - 2.0 * sum(handed)
 
 

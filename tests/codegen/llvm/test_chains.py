@@ -162,7 +162,7 @@ def test_narrow_vectors_give_the_same(arch: str, eager: None) -> None:
 
 
 def test_a_chain_s_work_is_its_links_and_what_they_hand_on_moves_no_byte(eager: None) -> None:
-    graph = graph_of(conv(depthwise(conv(tensor("x", 3, 7, 5, 11), 32)), 16))  # columns that fill panels
+    graph = graph_of(conv(depthwise(conv(tensor("x", 3, 7, 5, 11), 32), stride=2), 16))  # columns that fill panels
     apart, (step,) = partition(graph), chained(graph)
 
     handed = [s.kernel.params[-1].nbytes for s in apart[:-1]]
