@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import chain_space, contraction_space, space
@@ -29,18 +30,47 @@ GAIN = 1.1  # by which the time spared exceeds the time spent: the model errs
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A step as a link: the value it is handed (``None``: it is the first), how one row is computed, what that costs more.
-
-    extra    cycles that the image's rows one by one take beyond the whole image at once
-    weights  bytes that each row reads
-    """
+    """A step as a link, and the value it is handed (``None``: it is the first)."""
 
     step: Step
     handed: Value | None
     linked: Linked
-    schedule: Schedule
-    extra: float
-    weights: int
+    limits: Limits
+
+    @cached_property
+    def plan(self) -> tuple[Schedule, float] | None:
+        """How a row is computed, and the cycles that the image's rows one by one take beyond the whole image at once.
+
+        ``None`` where a row cannot be computed on its own. Found out only for images that are worth it: it takes long.
+        """
+        kernel, row, limits = self.linked.kernel, self.linked.row, self.limits
+        if row is None:
+            (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
+            problem = family.problem(kernel)
+            schedule = {**family.default(SimpleNamespace(**problem), limits), "tasks": 1}
+            return None if family.reasons(schedule, problem, limits) else (schedule, 0.0)
+        whole, one = (SimpleNamespace(**contraction_space.problem(k)) for k in (kernel, row))
+        if one.form != contraction_space.FORMS.index("gemm") or not packable(kernel, "b") or not limits.vector_bytes:
+            return None
+        by_rows, at_once = (contraction_space.default(p, limits, threads=(1,)) for p in (one, whole))
+        rows = math.prod(self.linked.result.shape[IMAGE : ROW + 1])
+        extra = rows * contraction_space.cycles(by_rows, one, 1, limits)
+        return by_rows, extra - contraction_space.cycles(at_once, whole, 1, limits)
+
+    @property
+    def schedule(self) -> Schedule:
+        assert self.plan is not None
+        return self.plan[0]
+
+    @property
+    def extra(self) -> float:
+        assert self.plan is not None
+        return self.plan[1]
+
+    @property
+    def weights(self) -> int:
+        """Bytes that each row reads."""
+        return sum(self.linked.kernel.params[k].nbytes for k in self.linked.kernel.constants)
 
 
 def chained(steps: Sequence[Step], outputs: Sequence[Value], target: Target) -> list[Step]:
@@ -66,13 +96,13 @@ def _extended(
     """The chain that ``step`` makes longer, if one gains by it. That chain ends no more."""
     for value in step.inputs:
         before = ending.get(value)
-        if before is None or uses[value] != 1:
+        if before is None or uses[value] != 1 or not _is_far(value.type.nbytes, limits):
             continue
         link = _candidate(step, value, limits)
         if link is None:
             continue
         longer = [*before, link]
-        if _cost(longer, limits) < _cost(before, limits):
+        if all(c.plan is not None for c in longer) and _cost(longer, limits) < _cost(before, limits):
             del ending[value]
             return longer
     return None
@@ -84,33 +114,14 @@ def _first(step: Step, limits: Limits) -> list[_Candidate] | None:
 
 
 def _candidate(step: Step, handed: Value | None, limits: Limits) -> _Candidate | None:
-    kernel = step.kernel
-    assert kernel is not None
-    found = linked(kernel, None if handed is None else step.inputs.index(handed))
-    if isinstance(found, str):
-        return None
-    if found.row is None:
-        (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
-        problem = family.problem(kernel)
-        rows_alone = {**family.default(SimpleNamespace(**problem), limits), "tasks": 1}
-        if family.reasons(rows_alone, problem, limits):
-            return None
-        return _Candidate(step, handed, found, rows_alone, 0.0, _weights(kernel))
-    family = contraction_space.FAMILY
-    whole, one = (SimpleNamespace(**family.problem(k)) for k in (kernel, found.row))
-    if one.form != contraction_space.FORMS.index("gemm") or not packable(kernel, "b") or not limits.vector_bytes:
-        return None
-    schedule = contraction_space.default(one, limits, threads=(1,))
-    all_at_once = contraction_space.default(whole, limits, threads=(1,))
-    rows = found.result.shape[IMAGE] * found.result.shape[ROW]
-    extra = rows * contraction_space.cycles(schedule, one, 1, limits) - contraction_space.cycles(
-        all_at_once, whole, 1, limits
-    )
-    return _Candidate(step, handed, found, schedule, extra, _weights(kernel))
+    assert step.kernel is not None
+    found = linked(step.kernel, None if handed is None else step.inputs.index(handed))
+    return None if isinstance(found, str) else _Candidate(step, handed, found, limits)
 
 
-def _weights(kernel: Kernel) -> int:
-    return sum(kernel.params[k].nbytes for k in kernel.constants)
+def _is_far(nbytes: int, limits: Limits) -> bool:
+    """Whether an image of so many bytes goes to memory beyond the second cache."""
+    return nbytes * NEAR_SHARE >= limits.cache_bytes
 
 
 def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
@@ -124,7 +135,7 @@ def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
     if kept > limits.cache_bytes // chain_space.CACHE_SHARE or weights > limits.cache_bytes // WEIGHT_SHARE:
         return math.inf
     images = [c.linked.result.nbytes for c in links[:-1]]
-    spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if nbytes * NEAR_SHARE >= limits.cache_bytes)
+    spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if _is_far(nbytes, limits))
     spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
     return float(GAIN * spent - spared)
 

@@ -83,6 +83,7 @@ GRAPHS = {g.__name__: g() for g in (bottleneck, separable, deep, leaping, ending
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every chain that is possible is worth it."""
+    monkeypatch.setattr(chains, "NEAR_SHARE", 1 << 40)
     monkeypatch.setattr(chains, "_cost", lambda links, limits: -len(links))
 
 
