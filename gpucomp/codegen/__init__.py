@@ -28,9 +28,7 @@ def back_end(language: str) -> tuple[EnginesOf, Render]:
 
 
 def chained(steps: Sequence[Step], graph: Graph, target: Target) -> list[Step]:
-    """``steps`` with those as one that a target computes some rows at a time, one behind the other. On the CPU alone."""
-    if target.language != "llvm":
-        return list(steps)
+    """``steps`` of a CPU with those as one kernel that it computes some rows at a time, one behind the other."""
     from gpucomp.codegen.llvm.chains import chained as chained_on_cpu
 
     return chained_on_cpu(steps, graph.outputs, target)
