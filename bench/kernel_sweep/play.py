@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import opencl_device
 from amd_emulation import emulated
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, compile_many
+from cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
 from kernel_oracle import UNWRITTEN, expected
 from kernels import random_inputs
+from launches import in_any_order, launched
 from tolerance import assert_matches, winograd_bound
 
 from bench.gpu.checks import relative_error, terms_of
@@ -25,7 +26,6 @@ from gpucomp.kernel import Attention, Contraction, Kernel, Scan, Scatter
 from gpucomp.packing import pack, packed_constant
 from gpucomp.tuning.checks import error_of
 
-PATIENCE_S = 900.0  # for a launch: whole layers of real models are played, on machines that have other work
 MOST_POINTS = 512  # of a kernel that is too large to be computed whole
 
 
@@ -82,46 +82,11 @@ def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | st
 
 def by_harness(ready: Ready, built: CudaOnCpu) -> str:
     """What is wrong, in any of three thread orders; empty when nothing is. One order is enough to find a race in."""
-    first: list[np.ndarray] = []
-    for order in ORDERS if built.sanitizer is None else ORDERS[-1:]:
-        outputs = [
-            np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in ready.kernel.params[ready.kernel.inputs :]
-        ]
-        geometry, scratch = ready.source.geometry, []
-        if geometry.workspace_bytes:
-            scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
-        if geometry.counter_bytes:
-            scratch.append(np.zeros(geometry.counter_bytes, np.uint8))
-        arguments: list[np.ndarray | Mapped] = [*map(constant, ready.inputs), *outputs, *scratch]
-        buffers = [a for a in arguments if isinstance(a, np.ndarray)]
-        arguments += [Mapped(spec, buffers[spec.parameter]) for spec in ready.source.tensor_maps]
-        shared = geometry.dynamic_shared_bytes
-        try:
-            built.run(
-                geometry.groups,
-                geometry.items,
-                arguments,
-                order=order,
-                seed=5,
-                dynamic_shared=shared,
-                timeout=PATIENCE_S,
-            )
-        except CudaOnCpuError as error:
-            return f"{order}: {error}"
-        if geometry.counter_bytes and scratch[-1].any():
-            return f"{order}: counters are not left zeroed"
-        if not first:
-            first = outputs
-        elif any(a.tobytes() != b.tobytes() for a, b in zip(first, outputs, strict=True)):
-            return f"{order}: other bits than {ORDERS[0]}"
-    return difference(ready, first)
-
-
-def constant(array: np.ndarray) -> np.ndarray:
-    """A view that the harness refuses to see changed."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    arguments = ready.kernel, ready.source, built, ready.inputs
+    try:
+        return difference(ready, in_any_order(*arguments) if built.sanitizer is None else launched(*arguments, "shuffled"))
+    except CudaOnCpuError as error:
+        return str(error)
 
 
 def by_pocl(ready: Ready) -> str:
@@ -134,7 +99,10 @@ def by_pocl(ready: Ready) -> str:
     elif ready.case.cell.engine == "contraction/winograd":
         # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
         source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
-    found = opencl_device.run(kernel, source, inputs)
+    try:
+        found = opencl_device.run(kernel, source, inputs)
+    except opencl_device.OutOfBoundsError as error:
+        return str(error)
     with np.errstate(over="ignore"):
         types = ready.kernel.params[ready.kernel.inputs :]
         return difference(ready, [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)])
