@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.results import append, lines
-from bench.kernel_sweep.cases import Case, Cell, cells, draw, steps_of
+from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_of
 from bench.kernel_sweep.layers import layers
 from bench.kernel_sweep.play import Ready, by_harness, by_pocl, compiled, prepared
 from gpucomp import config
@@ -111,7 +111,7 @@ def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> N
 
 def told(journal: Journal, name: str, fault: str, ready: Ready) -> None:
     case, geometry = ready.case, ready.source.geometry
-    steps = steps_of(case.cell.family, case.schedule, case.cell.family.problem(case.kernel))
+    steps = steps_of(case.cell.family, case.schedule, problem_of(case.cell.engine, case.kernel))
     journal.end(
         name, case.cell.name, fault, kernel=case.kernel.label, schedule=case.schedule,
         groups=math.prod(geometry.groups), steps=steps,

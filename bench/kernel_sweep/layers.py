@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from bench.compile_spaces import kernels
-from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, target_of, work
+from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, problem_of, target_of, work
 from bench.models import MODELS
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.kernel import Attention, Contraction, Kernel
@@ -35,7 +35,7 @@ def layers(target: str, models: Sequence[str] = tuple(MODELS)) -> Iterator[tuple
                 if family not in engines_of(kernel, features_of(cell)) or (engine, kernel.digest) in seen:
                     continue
                 seen.add((engine, kernel.digest))
-                problem = SimpleNamespace(**family.problem(kernel))
+                problem = SimpleNamespace(**problem_of(engine, kernel))
                 schedule = dict(family.default(problem, target_of(cell).limits))
                 if not family.reasons(schedule, vars(problem), target_of(cell).limits):
                     yield f"{model} {cell.name} {kernel.digest[:12]}", Case(cell, 0, kernel, schedule)

@@ -17,7 +17,7 @@ from launches import in_any_order, launched
 from tolerance import assert_matches, winograd_bound
 
 from bench.gpu.checks import relative_error, terms_of
-from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, target_of, work
+from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, problem_of, target_of, work
 from bench.kernel_sweep.points import Points, sampled
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
@@ -42,7 +42,7 @@ class Ready:
 
 def prepared(case: Case, name: str = "k0") -> Ready | None:
     """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not."""
-    s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**case.cell.family.problem(case.kernel))
+    s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**problem_of(case.cell.engine, case.kernel))
     wanted = case.cell.family.packing(case.kernel, s, p)
     packed = pack(case.kernel, wanted) if wanted else None
     kernel = packed.kernel if packed else case.kernel
@@ -135,7 +135,7 @@ def unlike(actual: np.ndarray, right: np.ndarray, terms: int) -> str:
 def far_from(actual: np.ndarray, right: np.ndarray, case: Case) -> str:
     """Winograd's errors are of all elements together; what no store reaches stays as it was."""
     written = right != UNWRITTEN
-    bound = winograd_bound(case.schedule["outputs"], case.cell.family.problem(case.kernel)["depth"])
+    bound = winograd_bound(case.schedule["outputs"], problem_of(case.cell.engine, case.kernel)["depth"])
     if not np.array_equal(actual[~written], right[~written]):
         return "elements are written that no store reaches"
     error = relative_error(actual[written], right[written])
