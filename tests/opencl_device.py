@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -46,7 +48,9 @@ class Buffer:
         cl.enqueue_copy(self.q, found, self.parent)
         before, inside, after = np.split(found, (self.guard.size, self.guard.size + self.whole.size))
         if (wrong := np.flatnonzero(before != self.guard)).size:
-            raise OutOfBoundsError(f"argument {self.number} is written {self.guard.size - wrong[-1]} bytes before its start")
+            raise OutOfBoundsError(
+                f"argument {self.number} is written {self.guard.size - wrong[-1]} bytes before its start"
+            )
         if (wrong := np.flatnonzero(after != self.guard)).size:
             raise OutOfBoundsError(f"argument {self.number} is written {wrong[0]} bytes past its end")
         return inside
@@ -62,16 +66,50 @@ def target() -> Target:
     return opencl.manifest("pocl")
 
 
+HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
+
+
+def built_together(sources: Sequence[KernelSource]) -> dict[str, Any]:
+    """A program of each source for ``run``, by the names of their kernels, of which no two may be the same.
+
+    One run of PoCL's compiler makes all those that it is given the same flags for: it takes longer to read the
+    declarations of OpenCL C than most kernels. Raises ``KernelBuildError`` when it refuses one of them.
+    """
+    q = device_queue("pocl")
+    groups: dict[tuple[str, ...], list[KernelSource]] = {}
+    for source in sources:
+        groups.setdefault(tuple(opencl.build_flags(q.device, source)), []).append(source)
+    built = {}
+    for group in groups.values():
+        texts = []
+        for source in group:  # each calls helpers of its own
+            helpers = HELPER.findall(source.text)
+            texts += [f"#define {name} {source.name}_{name}" for name in helpers]
+            texts += [source.text, *(f"#undef {name}" for name in helpers)]
+        program, _ = opencl.program(q.context, q.device, replace(group[0], text="\n".join(texts)))
+        built |= {source.name: program for source in group}
+    return built
+
+
 def run(
-    kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], launches: int = 1, flavour: str = "pocl"
+    kernel: Kernel,
+    source: KernelSource,
+    inputs: Sequence[np.ndarray],
+    launches: int = 1,
+    flavour: str = "pocl",
+    *,
+    built: Any = None,
+    in_place: int | None = None,
 ) -> list[np.ndarray]:
     """The outputs after ``launches`` launches. Elements that no store writes hold ``kernel_oracle.UNWRITTEN``.
 
+    ``built``: the program, where there is one. ``in_place``: the input on whose memory the first output lies.
     Raises ``OutOfBoundsError`` where a kernel wrote outside of a buffer; Oclgrind (``generic``) sees that itself, and
     is given buffers without guards.
     """
     q = device_queue(flavour)
-    built, _ = opencl.program(q.context, q.device, source)
+    if built is None:
+        built, _ = opencl.program(q.context, q.device, source)
     types, geometry = kernel.params[kernel.inputs :], source.geometry
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in types]
     arrays = [*(np.ascontiguousarray(a) for a in inputs[: kernel.inputs]), *outputs]
@@ -79,6 +117,8 @@ def run(
         arrays.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a partial sum that nobody left shows
         arrays.append(np.zeros(geometry.counter_bytes, np.uint8))
     buffers = [Buffer(q, number, array, flavour == "pocl") for number, array in enumerate(arrays)]
+    if in_place is not None:
+        buffers[kernel.inputs] = buffers[in_place]
     if 0 not in geometry.groups:
         size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
         for _ in range(launches):

@@ -27,34 +27,38 @@ from typing import Any
 from bench.gpu.results import append, lines
 from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_of
 from bench.kernel_sweep.layers import layers
-from bench.kernel_sweep.play import Ready, by_harness, by_pocl, compiled, prepared
+from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_pocl, compiled, prepared
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.targets import cuda
 
-BATCH = 24  # texts that one run of g++ compiles
+BATCH = 24  # texts that one run of a compiler makes
 Wanted = tuple[str, str, Callable[[], Case]]  # a case's name, its cell's, and what makes it
 
 
 class Journal:
     """How each case ended: ``{"case": name, "cell": ..., "fault": "" or what is wrong, ...}``.
 
-    A case without a fault was only begun; where the line is the last on it, it ended the process.
+    A case without a fault was only begun; where the line is the last on it, it ended the process, or was one of a batch
+    that did: such cases are ``alone`` from then on.
     """
 
     def __init__(self, path: Path, again: bool = False) -> None:
-        self.path, self.ended = path, dict[str, dict[str, Any]]()
+        self.path, self.ended, self.alone = path, dict[str, dict[str, Any]](), set[str]()
         path.parent.mkdir(parents=True, exist_ok=True)
         begun: dict[str, dict[str, Any]] = {}
         for entry in lines(path):
             (self.ended if "fault" in entry else begun)[entry["case"]] = entry
         for name in begun.keys() - self.ended.keys():
-            self.end(name, begun[name]["cell"], "it ended the process")
+            if "batch" in begun[name]:
+                self.alone.add(name)
+            else:
+                self.end(name, begun[name]["cell"], "it ended the process")
         if again:
             self.ended = {name: entry for name, entry in self.ended.items() if not entry["fault"]}
 
-    def begin(self, name: str, cell: str) -> None:
-        append(self.path, {"case": name, "cell": cell})
+    def begin(self, name: str, cell: str, **facts: Any) -> None:
+        append(self.path, {"case": name, "cell": cell, **facts})
 
     def end(self, name: str, cell: str, fault: str, **facts: Any) -> None:
         self.ended[name] = {"case": name, "cell": cell, "fault": fault, **facts}
@@ -73,40 +77,49 @@ class Row:
 
 def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bool = False) -> None:
     """Try what is not in the journal yet, until ``deadline`` (monotonic seconds)."""
-    waiting: list[tuple[str, Ready]] = []
+    waiting: dict[bool, list[tuple[str, Ready]]] = {True: [], False: []}  # of CUDA, of OpenCL
     for name, cell, case in wanted:
         if time.monotonic() > deadline:
             break
         if name in journal.ended:
             continue
+        is_cuda = cell.split()[0] in cuda.ARCHITECTURES
+        batch = [] if name in journal.alone else waiting[is_cuda]
         try:
-            ready = prepared(case(), f"k{len(waiting)}")
+            ready = prepared(case(), f"k{len(batch)}")
         except (GpucompError, LookupError, ValueError) as error:
             journal.end(name, cell, f"not rendered: {error}")
             continue
         if ready is None:
             journal.end(name, cell, "", left_out="its text is too long to compile for a CPU")
-        elif ready.case.cell.target in cuda.ARCHITECTURES:
-            waiting.append((name, ready))
-            if len(waiting) == BATCH:
-                play(waiting, journal, races)
-                waiting = []
-        else:
-            journal.begin(name, cell)
-            try:
-                fault = by_pocl(ready)
-            except GpucompError as error:
-                fault = str(error)
-            told(journal, name, fault, ready)
-    play(waiting, journal, races)
+            continue
+        batch.append((name, ready))
+        if len(batch) == BATCH or name in journal.alone:
+            play(batch, journal, races)
+            batch.clear()
+    for batch in waiting.values():
+        play(batch, journal, races)
 
 
 def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> None:
-    """Cases of CUDA: every launch is a process of its own, so that nothing ends this one."""
+    """Cases of CUDA, or of OpenCL. Launches of CUDA are processes of their own, so that nothing ends this one."""
+    cases = [ready for _, ready in batch]
     if not batch:
         return
-    for (name, ready), built in zip(batch, compiled([ready for _, ready in batch], races), strict=True):
-        told(journal, name, built if isinstance(built, str) else by_harness(ready, built), ready)
+    if cases[0].case.cell.target in cuda.ARCHITECTURES:
+        for (name, ready), built in zip(batch, compiled(cases, races), strict=True):
+            told(journal, name, built if isinstance(built, str) else by_harness(ready, built), ready)
+        return
+    for name, ready in batch if len(batch) > 1 else ():
+        journal.begin(name, ready.case.cell.name, batch=len(batch))
+    programs = built_by_pocl(cases) if len(batch) > 1 else [None]
+    for (name, ready), program in zip(batch, programs, strict=True):
+        journal.begin(name, ready.case.cell.name)
+        try:
+            fault = by_pocl(ready, program)
+        except GpucompError as error:
+            fault = str(error)
+        told(journal, name, fault, ready)
 
 
 def told(journal: Journal, name: str, fault: str, ready: Ready) -> None:
