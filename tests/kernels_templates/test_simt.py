@@ -249,3 +249,30 @@ def test_shared_memory_and_registers_agree_with_the_formulas(arch):
         static = shared_bytes(s, p) - source.geometry.dynamic_shared_bytes
         assert static - 12 <= used.shared_bytes <= static, "the flag of the last to arrive is 4 bytes, perhaps 16"
         assert s.reg_m * s.reg_n <= used.registers <= min(255, registers_taken(s, p)), schedule
+
+
+def test_a_loop_of_few_stages_is_not_written_out():
+    """ptxas writes out one of three trips: 184 registers on sm_86, and 16 bytes of spills on sm_80."""
+    kernel, schedule = matmul(3136, 58, 24), PLAIN | {"tile_m": 32, "tile_n": 32, "tile_k": 8, "reg_m": 4, "reg_n": 4}
+    schedule |= {"asynchronous": 1, "stages": 4}
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel))
+    for arch in ("sm_80", "sm_86"):
+        target = cuda.manifest(arch)
+
+        _, log = cuda.compile_source(render(kernel, schedule, target, "k0", SIMT), target)
+
+        used = cuda.resources(log)["k0"]
+        assert used.registers < 80 < registers_taken(s, p)
+        assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+
+
+def test_addresses_of_many_columns_of_pixels_are_counted():
+    """64 of them, with halo tests, spill 1900 bytes on sm_86 by 16 x 4 sums and four slices."""
+    schedule = PLAIN | {"tile_m": 64, "tile_n": 4, "tile_k": 32, "reg_m": 16, "reg_n": 4, "slices": 4, "splits": 16}
+    schedule |= {"asynchronous": 1, "stages": 4}
+    deep, limits = conv((1, 64, 64, 32), 64, (3, 3), pad=1), cuda.manifest("sm_86").limits
+
+    found = SIMT.reasons(schedule, SIMT.problem(deep), limits)
+
+    assert [r for r in found if "registers per work-item" in r]
+    assert SIMT.reasons(schedule | {"tile_n": 16}, SIMT.problem(deep), limits) == []
