@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -185,6 +186,19 @@ def test_rows_of_4096_columns_are_kept_without_a_spill(arch):
         assert schedule["keep"] == 1
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
         assert 0 <= shared_bytes(SimpleNamespace(**schedule), problem(kernel), shuffles=True) - used.shared_bytes < 16
+
+
+def test_results_of_many_warps_are_not_read_together_into_spills():
+    """ptxas wrote out all 31 reads of four rows, where 1024 work-items have 64 registers each."""
+    kernel, target = reduction("sum", 1280, 49, rows_inside=True), cuda.manifest("sm_120")
+    (store,) = kernel.stores
+    kernel = replace(kernel, stores=(replace(store, value=store.value / 49.0),))
+    schedule = LONG | {"lanes": 512, "rows_per_group": 2, "vector": 4}
+
+    used = cuda.resources(cuda.compile_source(render(kernel, schedule, target, "k0"), target)[1])["k0"]
+
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+    assert used.registers <= registers_taken(SimpleNamespace(**schedule), problem(kernel))
 
 
 @pytest.mark.parametrize(
