@@ -1,7 +1,7 @@
 """Random awkward kernels, by random legal schedules, through every engine in every dtype: compared with float64.
 
     python -m bench.kernel_sweep [--cases 200] [--minutes 60] [--cell 'sm_80 contraction/mma f16' ...] [--seed 0]
-                                 [--layers] [--races] [--journal sweep.jsonl] [--again] [--markdown out.md]
+                                 [--layers [--model resnet18 ...] [--most-work N]] [--races] [--journal sweep.jsonl] [--again] [--markdown out.md]
 
 CUDA text runs on the CPU-played device in three thread orders, which have to give the same bits; OpenCL text runs on
 PoCL. A cell is a target, an engine and a dtype. ``--layers``: the kernels of the benchmark models at their exact shapes
@@ -26,8 +26,9 @@ from typing import Any
 
 from bench.gpu.results import append, lines
 from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_of
-from bench.kernel_sweep.layers import layers
+from bench.kernel_sweep.layers import MOST_WORK, layers
 from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_pocl, compiled, prepared
+from bench.models import MODELS
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.targets import cuda
@@ -140,10 +141,10 @@ def drawn(chosen: Sequence[Cell], count: int, seed: int) -> Iterator[Wanted]:
             yield f"{cell.name} {number}", cell.name, partial(draw, cell, number, seed)
 
 
-def of_models(chosen: Sequence[Cell]) -> Iterator[Wanted]:
+def of_models(chosen: Sequence[Cell], models: Sequence[str], most_work: int) -> Iterator[Wanted]:
     names = {cell.name for cell in chosen}
     for target in dict.fromkeys(cell.target for cell in chosen):
-        for name, case in layers(target):
+        for name, case in layers(target, models, most_work):
             if case.cell.name in names:
                 yield name, case.cell.name, lambda case=case: case
 
@@ -197,6 +198,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cell", action="append", choices=names, metavar="NAME", help="repeatable; default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", action="store_true", help="the benchmark models' kernels instead of random ones")
+    parser.add_argument(
+        "--model", action="append", choices=list(MODELS), metavar="NAME", help="of --layers; default all"
+    )
+    parser.add_argument("--most-work", type=int, default=MOST_WORK, help="multiply-adds of a kernel of --layers")
     parser.add_argument("--races", action="store_true", help="watch CUDA text by ThreadSanitizer")
     parser.add_argument("--journal", type=Path, help="what was tried; default in the cache folder")
     parser.add_argument("--again", action="store_true", help="repeat what failed")
@@ -208,7 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [cell for cell in chosen if cell.target in cuda.ARCHITECTURES]
     journal = Journal(path, options.again)
     how = ("--layers" if options.layers else f"--seed {options.seed}") + " --races" * options.races
-    wanted = of_models(chosen) if options.layers else drawn(chosen, options.cases, options.seed)
+    wanted = (
+        of_models(chosen, options.model or list(MODELS), options.most_work)
+        if options.layers
+        else drawn(chosen, options.cases, options.seed)
+    )
     named = ((f"{name} by {how}", cell, case) for name, cell, case in wanted)
     sweep(named, journal, time.monotonic() + 60 * options.minutes, options.races)
     found = rows(chosen, f" by {how}", journal)

@@ -20,7 +20,9 @@ def dtype_of(kernel: Kernel) -> str:
     return kernel.params[0].dtype.name if math == "strict" else math
 
 
-def layers(target: str, models: Sequence[str] = tuple(MODELS)) -> Iterator[tuple[str, Case]]:
+def layers(
+    target: str, models: Sequence[str] = tuple(MODELS), most_work: int = MOST_WORK
+) -> Iterator[tuple[str, Case]]:
     """The distinct kernels of each model, the smallest first, and those of its small version: name and case.
 
     What is too large to be played on a CPU is left to the small version of the model, which has the same layers.
@@ -28,7 +30,7 @@ def layers(target: str, models: Sequence[str] = tuple(MODELS)) -> Iterator[tuple
     seen: set[tuple[str, str]] = set()
     subject = target_of(Cell(target, "loops", "f32"))
     for model in models:
-        found = [k for small in (True, False) for k in kernels((model,), subject, small) if work(k) <= MOST_WORK]
+        found = [k for small in (True, False) for k in kernels((model,), subject, small) if work(k) <= most_work]
         for kernel in sorted(found, key=work):
             for engine in CELLS[target]:
                 cell, family = Cell(target, engine, dtype_of(kernel)), FAMILIES[engine]
