@@ -1,7 +1,8 @@
 """Random awkward kernels, by random legal schedules, through every engine in every dtype: compared with float64.
 
     python -m bench.kernel_sweep [--cases 200] [--minutes 60] [--cell 'sm_80 contraction/mma f16' ...] [--seed 0]
-                                 [--layers [--model resnet18 ...] [--most-work N]] [--races] [--journal sweep.jsonl] [--again] [--markdown out.md]
+                                 [--layers [--model resnet18 ...] [--most-work N]] [--races]
+                                 [--journal sweep.jsonl] [--again] [--markdown out.md]
 
 CUDA text runs on the CPU-played device in three thread orders, which have to give the same bits; OpenCL text runs on
 PoCL. A cell is a target, an engine and a dtype. ``--layers``: the kernels of the benchmark models at their exact shapes
