@@ -3,9 +3,10 @@
     python -m bench.compile_spaces [--samples 30] [--arch sm_80 ...] [--engine contraction/mma ...] [--seed 0] [--markdown out.md]
 
 A candidate is a kernel of the benchmark models, at one of the precisions that the architecture has, or of a family that
-none of them has, and a legal schedule of the engine's space, both drawn at random. A row is one engine on one architecture: how many kernels accept the engine,
-how many candidates were compiled, the most registers, and how many spill. The exit status is 1 when a candidate is
-refused by the renderer or the compiler, or spills although the engine's formula reckons with at most 240 registers.
+none of them has, and a legal schedule of the engine's space, both drawn at random. A row is one engine on one
+architecture: how many kernels accept the engine, how many candidates were compiled, the most registers, and how many
+spill. The exit status is 1 when a candidate is refused by the renderer or the compiler, or spills although the engine's
+formula reckons with at most 240 registers.
 """
 
 from __future__ import annotations
