@@ -25,6 +25,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import GpucompError
 from gpucomp.ir.types import F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Scan, Scatter
+from gpucomp.kernels_templates.contraction.simt import is_copied
 from gpucomp.packing import pack, packed_constant
 from gpucomp.tuning.checks import error_of
 
@@ -133,13 +134,22 @@ def difference(ready: Ready, found: Sequence[np.ndarray]) -> str:
         actual = found[right.target - kernel.inputs][right.index]
         if ready.case.cell.engine == "contraction/winograd":
             fault = far_from(actual, right.values, ready.case)
-        elif isinstance(kernel.body, Attention) and kernel.body.math == "tf32":  # weights are rounded, and no input is
+        elif rounds_inside(kernel):
             _, fault = error_of(actual, right.values, terms_of(kernel), "tf32")
         else:
             fault = unlike(actual, right.values, terms_of(kernel))
         if fault:
             return f"parameter {right.target}: {' '.join(fault.split())[:300]}"
     return ""
+
+
+def rounds_inside(kernel: Kernel) -> bool:
+    """Whether tf32 rounds what the kernel computes, not only inputs that ``to_tf32`` has rounded: an attention's
+    weights, or operands of a product that are made on their way."""
+    body = kernel.body
+    if not isinstance(body, Attention | Contraction) or body.math != "tf32":
+        return False
+    return isinstance(body, Attention) or not (is_copied(kernel, body.a) and is_copied(kernel, body.b))
 
 
 def unlike(actual: np.ndarray, right: np.ndarray, terms: int) -> str:
