@@ -262,10 +262,10 @@ def test_a_loop_of_few_stages_is_not_written_out():
 
 
 def test_addresses_of_many_columns_of_pixels_are_counted():
-    """64 of them, with halo tests, spill 1900 bytes on sm_86 by 16 x 4 sums and four slices."""
+    """64 of them, with halo tests, spilled 1900 bytes on sm_86 by 16 x 4 sums and four slices."""
     schedule = PLAIN | {"tile_m": 64, "tile_n": 4, "tile_k": 32, "reg_m": 16, "reg_n": 4, "slices": 4, "splits": 16}
     schedule |= {"asynchronous": 1, "stages": 4}
-    deep, limits = conv((1, 64, 64, 32), 64, (3, 3), pad=1), cuda.manifest("sm_86").limits
+    deep, limits = conv((1, 64, 64, 31), 64, (3, 3), pad=1), cuda.manifest("sm_86").limits
 
     found = SIMT.reasons(schedule, SIMT.problem(deep), limits)
 
