@@ -206,9 +206,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
     cl = pyopencl()
-    flags = [*FLAGS, *_cautious(device, source)]
-    if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
-        flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    flags = build_flags(device, source)
     if flavour_of(device) == "pocl":
         cache = None
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
@@ -229,6 +227,14 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     if cache:
         cache.put(key, binary)
     return built, binary
+
+
+def build_flags(device: Any, source: KernelSource) -> list[str]:
+    """What ``program`` tells the device's compiler."""
+    flags = [*FLAGS, *_cautious(device, source)]
+    if device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+        flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    return flags
 
 
 def _cautious(device: Any, source: KernelSource) -> Sequence[str]:
