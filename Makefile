@@ -39,7 +39,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench.suite $(addprefix --target ,$(TARGETS)) $(MODELS)
 
 fuzz-loader: $(VENV)/.fuzz
-	for kind in loader artifact records; do \
+	for kind in loader artifact manifest records; do \
 		PYTHONPATH=.:tests $(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
 
 clean:
