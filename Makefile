@@ -5,15 +5,18 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 MODELS ?=
 TARGETS ?= cpu
+MINUTES ?= 60
+FIRST ?= 0
 EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
-.PHONY: help demo test quick lint format bench clean
+.PHONY: help demo test quick lint format bench fuzz clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
 	@echo "make test    the whole test suite        make quick   without the slow tests"
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
+	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=60 FIRST=0, a seed, TARGETS='cpu opencl')"
 	@echo "make clean   remove the virtual environment and caches"
 
 demo: $(VENV)/.demo
@@ -34,6 +37,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench.suite $(addprefix --target ,$(TARGETS)) $(MODELS)
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS)) --minutes $(MINUTES) --first $(FIRST) --workers $(WORKERS) --save fuzz
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
