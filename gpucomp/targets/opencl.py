@@ -197,6 +197,14 @@ def compiler_version(device: Any) -> str:
     return f"{device.platform.version} | {device.name} | {device.driver_version}"
 
 
+def flags_of(device: Any, source: KernelSource) -> list[str]:
+    """What the device's compiler is told."""
+    flags = [*FLAGS, *_cautious(device, source)]
+    if device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+        flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    return flags
+
+
 def program(context: Any, device: Any, source: KernelSource, cache: KernelCache | None = None) -> tuple[Any, bytes]:
     """A built program and its binary, from the cache where that has it.
 
@@ -206,9 +214,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
     cl = pyopencl()
-    flags = [*FLAGS, *_cautious(device, source)]
-    if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
-        flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    flags = flags_of(device, source)
     if flavour_of(device) == "pocl":
         cache = None
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""

@@ -386,13 +386,14 @@ def resize(d: Draft) -> None:
 
 @draws(0.7)
 def grid_sample(d: Draft) -> None:
+    """Before opset 20 onnxruntime alone knows bicubic, and moves points outside to the border where torch moves taps."""
     x = d.pick((F32, F64), (4,), lambda v: min(v.shape) > 0)
     if x is None:
         return
-    bicubic = ("bilinear", "nearest", "bicubic") if d.opset < 20 else ("linear", "nearest", "cubic")
+    mode = d.one(("bilinear", "nearest", "bicubic") if d.opset < 20 else ("linear", "nearest", "cubic"))
+    padding = "zeros" if mode == "bicubic" else d.one(("zeros", "border", "reflection"))
     grid = d.floats(x.shape[0], d.number(1, 5), d.number(1, 5), 2, scale=1.2, dtype=x.dtype)
-    d.add("GridSample", [x, grid], mode=d.one(bicubic), padding_mode=d.one(("zeros", "border", "reflection")),
-          align_corners=d.number(0, 2))  # fmt: skip
+    d.add("GridSample", [x, grid], mode=mode, padding_mode=padding, align_corners=d.number(0, 2))
 
 
 @draws(0.5)
