@@ -14,7 +14,7 @@ from tests.fuzz.kinds import KINDS, draws
 
 def _body(d: Draft, name: str, own: Sequence[Value], steps: int) -> Draft:
     """A draft for a body: ``own`` are its inputs, and it sees the values around."""
-    inner = Draft(d.rng, d.opset, d.main, prefix=f"{d.prefix}{name}", refused=d.refused)
+    inner = Draft(d.rng, d.opset, d.main, largest=d.largest, prefix=f"{d.prefix}{name}", refused=d.refused)
     around = [v for v in d.values if v.dtype == F32 and v.array.size]
     inner.values = [*d.some(around)[:2], *own] if around else list(own)
     smooth = [kind.function for kind in KINDS.values() if kind.smooth]

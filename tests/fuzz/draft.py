@@ -25,12 +25,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.fuzz.judges import judge
 
-LARGEST = 3000  # elements of one value
+LARGEST = 3000  # elements of one value; of a large model 20 times as many
 LARGEST_FLOAT = {"float64": 1e4, "float32": 1e4, "float16": 200.0, "bfloat16": 200.0}
 LARGEST_INTEGER = 1 << 20  # of 32 and 64 bits: products of two stay exact
 MOST_AXES = 6
 IR_VERSION = 10
-OPSETS = (17, 19, 21, 23, 23)
+OPSETS = (13, 15, 17, 18, 19, 20, 21, 22, 23, 23)
 TWINS = 2
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -75,6 +75,7 @@ class Value:
     array: np.ndarray
     twins: tuple[np.ndarray, ...]
     fixed: bool = False
+    share: float = 0.0  # of the twins' distance: the largest of what it was made from
 
     @property
     def dtype(self) -> np.dtype:
@@ -97,7 +98,9 @@ class Value:
         """How far an element may be off: by the distance of the twins, and two roundings of the largest element."""
         if self.dtype.name not in UNIT_ROUNDOFF:
             return 0.0
-        return SHARE[self.dtype.name] * self._apart() + 2 * UNIT_ROUNDOFF[self.dtype.name] * _largest(self.array)
+        return max(self.share, SHARE[self.dtype.name]) * self._apart() + 2 * UNIT_ROUNDOFF[self.dtype.name] * _largest(
+            self.array
+        )
 
     def _apart(self) -> float:
         wide = self.array.astype(np.float64)
@@ -124,6 +127,7 @@ class Draft:
     inputs: list[Value] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    largest: int = LARGEST
     prefix: str = ""  # of the names in a body, which must not hide those around it
     functions: dict[tuple[str, str], onnx.FunctionProto] = field(default_factory=dict)
     _count: int = 0
@@ -147,6 +151,8 @@ class Draft:
 
     def extent(self, zero: float = 0.01) -> int:
         roll = self.rng.random()
+        if self.largest > LARGEST and roll > 0.5:
+            return self.one((24, 31, 32, 33, 48, 63, 64, 65, 97, 128))
         return 0 if roll < zero else 1 if roll < 0.15 else self.one((2, 3, 3, 4, 5, 5, 7, 8, 9, 11, 13, 16, 17))
 
     def axis(self, rank: int) -> int:
@@ -253,15 +259,15 @@ class Draft:
         values = []
         for k, name in enumerate(kept):
             array, others = np.asarray(truth[k]), [np.asarray(twin[k]) for twin in twins]
-            reason = _unusable(op, array, others)
+            reason = _unusable(array, others, self.largest)
             if not reason and shapes.get(name) not in (None, array.shape):
                 reason = "both refuse: the evaluator's shape breaks the standard's rule"
             if reason or (op in OVERFLOWING and array.dtype in INTEGERS and self._overflows(node, used, k, array)):
                 self.refused[op, reason or "integer overflow"] += 1
                 return None
-            values.append(
-                Value(name, array, tuple(self._noisy(op, twin) for twin in others), all(v.fixed for v in used))
-            )
+            noisy = tuple(self._noisy(op, twin) for twin in others)
+            share = max([v.share for v in used] + [SHARE.get(array.dtype.name, 0.0)])
+            values.append(Value(name, array, noisy, all(v.fixed for v in used), share))
         self.nodes.append(node)
         self.values.extend(values)
         return values
@@ -368,9 +374,9 @@ def names_read(node: onnx.NodeProto) -> set[str]:
     return names
 
 
-def _unusable(op: str, array: np.ndarray, twins: Sequence[np.ndarray]) -> str:
+def _unusable(array: np.ndarray, twins: Sequence[np.ndarray], largest: int) -> str:
     """Why a result cannot be compared; empty when it can."""
-    if array.size > LARGEST or array.ndim > MOST_AXES:
+    if array.size > largest or array.ndim > MOST_AXES:
         return "too large"
     if array.dtype not in ALL:
         return f"dtype {array.dtype}"

@@ -5,7 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from tests.fuzz import control, elementwise, motifs, movement, neural, quantized  # noqa: F401  they fill the table
-from tests.fuzz.draft import ALL, BF16, BOOL, F16, F32, F64, FLOATS, I8, I32, I64, OPSETS, U8, UNSIGNED, Draft, Drawn
+from tests.fuzz.draft import (
+    ALL,
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    FLOATS,
+    I8,
+    I32,
+    I64,
+    LARGEST,
+    OPSETS,
+    U8,
+    UNSIGNED,
+    Draft,
+    Drawn,
+)
 from tests.fuzz.kinds import KINDS
 
 MAINS = (F32, F32, F32, F32, F32, F16, F64, BF16)
@@ -15,6 +32,8 @@ SHAPES = ("image", "rows", "matrix", "vector", "scalar", "volume")
 def _shape(d: Draft, kind: str) -> tuple[int, ...]:
     match kind:
         case "image":
+            if d.largest > LARGEST:
+                return d.one((1, 1, 2)), d.one((3, 16, 17, 32, 48)), d.number(9, 24), d.number(7, 20)
             return d.one((1, 1, 2)), d.one((1, 2, 3, 4, 6, 8, 16)), d.number(1, 9), d.number(2, 9)
         case "volume":
             return d.one((1, 2)), d.number(1, 4), d.number(1, 4), d.number(2, 4), d.number(2, 5)
@@ -40,6 +59,9 @@ def draw(seed: int, most: int = 18) -> Drawn | None:
     """A model of 1 to about ``most`` nodes; ``None`` where the judges used none of what was drawn."""
     rng = np.random.default_rng([0x6675, seed])
     d = Draft(rng, opset=OPSETS[int(rng.integers(len(OPSETS)))], main=MAINS[int(rng.integers(len(MAINS)))])
+    if d.chance(0.12):
+        d.largest *= 20
+        most = 6
     for kind in d.some(SHAPES)[:3]:
         _input(d, d.main, _shape(d, kind))
     if d.chance(0.35):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 
 from tests.fuzz.draft import F16, F32, F64, FLOATS, Draft, Value
 from tests.fuzz.kinds import draws
@@ -282,6 +283,22 @@ def wide(d: Draft) -> None:
             d.add("Concat", parts, axis=d.axis(x.rank))
         else:
             d.add("Sum", parts)
+
+
+REPEATABLE = ("Add", "Mul", "Tanh", "Transpose", "Conv", "MatMul", "Relu", "ReduceMean", "Softmax")
+
+
+@draws(1)
+def repeated(d: Draft) -> None:
+    """A node once more, by another name: both results may be outputs, and one kernel is enough."""
+    known = {v.name: v for v in d.values}
+    copies = [n for n in d.nodes if n.op_type in REPEATABLE and all(name in known for name in n.input)]
+    if copies:
+        node = onnx.NodeProto()
+        node.CopyFrom(d.one(copies))
+        node.output[:] = [d.fresh()]
+        node.name = f"n{len(d.nodes)}"
+        d.append(node, list(dict.fromkeys(known[name] for name in node.input)))
 
 
 @draws(0.7)

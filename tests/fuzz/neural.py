@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tests.fuzz.draft import F16, F32, F64, FLOATS, I32, I64, Draft, Value
+from tests.fuzz.draft import F16, F32, F64, FLOATS, I32, I64, LARGEST, Draft, Value
 from tests.fuzz.elementwise import meets
 from tests.fuzz.kinds import draws
 from tests.fuzz.movement import SOLID
@@ -119,7 +119,7 @@ def conv(d: Draft) -> None:
     group = d.one([g for g in (1, 1, 1, 2, 3, c) if c % g == 0])
     out = group * d.one((1, 1, 2, 3, 5))
     if group == 1 and d.chance(0.2):
-        out = d.one((8, 16, 17, 32))
+        out = d.one((8, 16, 17, 32) if d.largest == LARGEST else (32, 48, 64, 65))
     terms = c // group * math.prod(options["kernel_shape"])
     operands = [x, d.floats(out, c // group, *options["kernel_shape"], scale=2 / terms**0.5, dtype=x.dtype)]
     operands += [d.floats(out, dtype=x.dtype)] if d.chance(0.6) else []
