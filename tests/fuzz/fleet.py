@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import subprocess
 import sys
@@ -18,6 +19,16 @@ from bench.gpu.results import append
 
 ROOT = Path(__file__).parents[2]
 PER_CHILD = 60  # models: what a leak takes goes back with the child
+STARVED = 15  # times as long as its work may take what waits for a busy machine, or for ever
+
+
+def processor_seconds(process: int) -> float:
+    """What all threads of a process have had of the processor so far; 0 for one that has ended (proc(5), stat)."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Child:
@@ -38,13 +49,19 @@ class Child:
             self.process.stdin.write(b"%d\n" % seed)
 
     def answer(self, patience: float) -> dict[str, Any] | str:
-        """The next line that it says, or why there is none: then it has ended."""
+        """The next line that it says, or why there is none: then it has ended.
+
+        It may take ``patience`` seconds of the processor, and ``STARVED`` times as long where others have that.
+        """
         assert self.process.stdout
-        deadline = time.monotonic() + patience
+        start, worked = time.monotonic(), processor_seconds(self.process.pid)
         while b"\n" not in self._rest:
-            if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                self.end()
-                return f"a hang: no word in {patience:g} s"
+            if not select.select([self.process.stdout], [], [], min(1.0, patience / 4))[0]:
+                busy, waited = processor_seconds(self.process.pid) - worked, time.monotonic() - start
+                if busy > patience or waited > STARVED * patience:
+                    self.end()
+                    return f"a hang: no word in {busy:.0f} s of the processor, {waited:.0f} s in all"
+                continue
             more = self.process.stdout.read(1 << 16)
             if not more:
                 code = self.process.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz import control, elementwise, motifs, movement, neural, quantized  # noqa: F401  they fill the table
+from tests.fuzz import control, elementwise, motifs, movement, neural, quantized, rare  # noqa: F401  they fill the table
 from tests.fuzz.draft import (
     ALL,
     BF16,

@@ -1,7 +1,8 @@
 """Who says what a node computes: onnxruntime and ONNX's reference evaluator, asked one node at a time.
 
 Where both answer they have to agree, or the node is not used: it is undecided, and gpucomp's interpreter is asked for a
-third voice, which is counted and decides nothing. Where one refuses, the other decides. Neither optimises anything here.
+third voice, which is counted and decides nothing. Where one refuses, the other decides; the evaluator alone
+only where onnxruntime says about the same in f32, or nothing. Neither optimises anything here.
 """
 
 from __future__ import annotations
@@ -41,12 +42,15 @@ def judge(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> Verdict:
     theirs = _by_reference(model, feeds[:1] if ours else feeds)
     if not ours and not theirs:
         return Verdict(reason="both refuse")
+    narrow = [] if ours or not theirs else _in_f32(model, feeds[0])
+    if narrow and not all(_near(a, b) for a, b in zip(narrow, theirs[0], strict=True)):
+        return Verdict(reason="they disagree, onnxruntime in f32")
     if ours and theirs and not _agree(ours[0], theirs[0]):
         return Verdict(reason=f"they disagree, the interpreter is {_third_voice(model, feeds[0], ours[0], theirs[0])}")
     return Verdict(ours or theirs)
 
 
-def _by_onnxruntime(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> list[list[np.ndarray]]:
+def _by_onnxruntime(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> list[Answer]:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -57,6 +61,18 @@ def _by_onnxruntime(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> list[lis
     except (*REFUSALS, RuntimeError):
         return []
     return found if all(isinstance(a, np.ndarray) for a in found[0]) else []
+
+
+def _in_f32(model: onnx.ModelProto, feed: Arrays) -> Answer:
+    """What onnxruntime gives in f32, where it does not know the node's own float type: to check the evaluator alone by."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    floats = [info for info in wide.graph.input if feed[info.name].dtype.name in AGREEMENT]
+    for info in floats:
+        info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    cast = dict(feed) | {info.name: feed[info.name].astype(np.float32) for info in floats}
+    found = _by_onnxruntime(wide, [cast]) if floats else []
+    return found[0] if found else []
 
 
 def _by_reference(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> list[list[np.ndarray]]:
@@ -82,6 +98,16 @@ def _third_voice(model: onnx.ModelProto, feed: Arrays, ours: Answer, theirs: Ans
 
 def _agree(ours: Answer, theirs: Answer) -> bool:
     return all(_close(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _near(narrow: np.ndarray, own: np.ndarray) -> bool:
+    """Whether f32 is as near to a result in another float type as the coarser of the two can be."""
+    if narrow.shape != own.shape or narrow.dtype.kind in "iub" or own.dtype.kind in "iub":
+        return narrow.shape == own.shape  # the types are what differs, or integers that f32 rounds elsewhere
+    a, b = narrow.astype(np.float64), own.astype(np.float64)
+    bound = max(AGREEMENT["float32"], AGREEMENT[own.dtype.name])
+    largest = max(1e-3, np.abs(b[np.isfinite(b)]).max(initial=0.0))
+    return bool(np.allclose(a, b, rtol=0, atol=bound * largest, equal_nan=True))
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
