@@ -67,13 +67,18 @@ def compare_model(
     with progress(f"running {against}"):
         expected = compare.answers(path, given, against)
         traced = cut.trace(proto, given, against)
-    whole = Case(proto, given, expected)
+    whole, found, fault = Case(proto, given, expected), {}, ""
     with progress("running gpucomp"):
-        fault = question.fault(whole)
-    if fault not in ("", "wrong") and folder is None:
-        question.run(proto, given)  # its error says more than its code
+        try:
+            found = compare.compare(question.run(proto, given), expected)
+        except UnsupportedError:
+            raise
+        except GpucompError as error:
+            if folder is None:
+                raise
+            fault = error.code
+    fault = fault or ("wrong" if compare.wrong(found, question.tolerance) else "")
     _print_tensors(traced, question)
-    found = {} if fault not in ("", "wrong") else compare.compare(question.run(proto, given), expected)
     if fault and folder is not None:
         bisect(whole, traced, fault, question, folder)
     compare.require(found, question.tolerance, against)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -41,17 +42,24 @@ def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: flo
 
 
 def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Types that numpy does not know, such as bf16, go as the integers of their bits."""
-    plain = {name: a if a.dtype.kind in "biufc" else a.view(f"u{a.dtype.itemsize}") for name, a in arrays.items()}
-    with path.open("wb") as file:
-        np.savez(file, **plain)  # type: ignore[arg-type]
+    """An .npz whatever the names are: ``np.savez`` has parameters of its own. No name becomes a path here."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, _plain(array), allow_pickle=False)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Elements of types that numpy does not know, such as bf16, as the integers of their bits."""
+    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
 def _readme(case: Case, found: Blame, target: Target) -> str:
     lines = [
         "# A model that is wrong", "",
         f"`model.onnx`: {case.nodes} {'node' if case.nodes == 1 else 'nodes'}.",
-        "`inputs.npz` and `expected.npz`: what it is given and what it has to give.", "",
+        "`inputs.npz` and `expected.npz`: what it is given and what it has to give; types that numpy does not know, such as",
+        "bf16, as the integers of their bits.", "",
         f"    gpucomp compare model.onnx --target {target.name} --input inputs.npz", "", *told(found), "",
     ]  # fmt: skip
     if found.stage == KERNEL:

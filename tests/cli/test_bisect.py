@@ -6,13 +6,15 @@ import dataclasses
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gpucomp import cli, compiler, ops, passes
-from gpucomp.cli import cut
+from gpucomp import cli, compiler, ops, passes, targets
+from gpucomp.cli import cut, reproduce
+from gpucomp.cli.blame import IMPORT, Blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.errors import VerifyError
 from gpucomp.ir.graph import Node
@@ -167,6 +169,24 @@ def test_a_folder_with_something_in_it_is_left_alone(command, tmp_path):
     code, _, err = command("--target", "cpu", "--bisect", "-o", "found")
 
     assert (code, "an empty or a new folder expected" in err) == (2, True)
+
+
+def test_data_is_written_under_any_name_and_in_any_type(tmp_path):
+    arrays = {"file": np.arange(3.0), "../x": np.ones(2, np.int8), "allow_pickle": np.ones(2, ml_dtypes.bfloat16)}
+
+    reproduce.write(tmp_path / "found", cut.Case(net(), arrays, {}), Blame(IMPORT), targets.resolve("cpu"), 1e-4)
+
+    with np.load(tmp_path / "found" / "inputs.npz", allow_pickle=False) as found:
+        assert {name: found[name].tolist() for name in found} == {
+            "file": [0, 1, 2], "../x": [1, 1], "allow_pickle": [0x3F80, 0x3F80],
+        }  # fmt: skip
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [
+        "README.md",
+        "expected.npz",
+        "found",
+        "inputs.npz",
+        "model.onnx",
+    ]
 
 
 # --- cutting, without a compiler
