@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     targets = options.target or ["cpu"]
     if options.child:
         return serve(targets, options.save)
+    options.journal.parent.mkdir(parents=True, exist_ok=True)
     ended = journalled(options.journal)
     if options.again:
         seeds = sorted({seed for (seed, target), entry in ended.items() if entry["fault"] and target in targets})
