@@ -17,7 +17,7 @@ from gpucomp.ir.graph import Graph, Value
 from gpucomp.kernel import Kernel, Step
 from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
-from gpucomp.passes import PassRecord, run_pipeline
+from gpucomp.passes import Pass, PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import TIERS, choose, expected_us, one_is_faster, recorded
@@ -95,13 +95,17 @@ def lower(
     tell: Progress = lambda stage, done, total: None,
     observer: Callable[[PassRecord], None] | None = None,
     picks: Picks | None = None,
+    pipeline: Sequence[Pass] | None = None,
 ) -> Lowered:
-    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors."""
+    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors.
+
+    ``pipeline`` stands in for ``passes.PIPELINE``, for who looks for a pass that is wrong.
+    """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
     graph = frontend.load(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
-    graph = run_pipeline(graph, target=device, observer=observer)
+    graph = run_pipeline(graph, pipeline, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = kernels_of(graph, device, precision, keep_fp32)
     return Lowered(graph, *render(steps, device, tell, picks), steps)
