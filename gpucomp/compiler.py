@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpucomp import groups, integers, targets
+from gpucomp import groups, integers, targets, winograd_steps
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
@@ -104,9 +104,10 @@ def lower(
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = partition(graph, Policy(prologues=device.prologues))
-    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
+    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph, device.features)
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
+    steps = winograd_steps.apart(steps, device)
     return Lowered(graph, *render(steps, device, tell, picks), steps)
 
 

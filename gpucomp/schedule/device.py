@@ -124,7 +124,8 @@ AMD = {
 }  # fmt: skip
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
-    "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 32768, threads=1024, launch_us=40),
+    # its local memory is plain memory: none, to the model
+    "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 0, threads=1024, group_shared=0, launch_us=40),
     "amd": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, threads=2048, registers=131072,
                   launch_us=8),
 }  # fmt: skip

@@ -87,7 +87,8 @@ def resident_groups(device: Device, threads: Number, registers: Number, shared_b
     """Work-groups that fit on a unit at once; registers are dealt out by eights to whole warps."""
     warps = -(-threads // WARP)
     by_registers = device.registers // (warps * WARP * np.maximum(8, -(-registers // 8) * 8))
-    by_shared = device.shared_bytes // np.maximum(1, shared_bytes + device.group_shared)
+    asked = shared_bytes + device.group_shared
+    by_shared = np.where(np.asarray(asked) > 0, device.shared_bytes // np.maximum(1, asked), device.groups)
     by_threads = device.threads // np.maximum(1, warps * WARP)
     return np.maximum(0, np.minimum(np.minimum(device.groups, by_threads), np.minimum(by_registers, by_shared)))
 
