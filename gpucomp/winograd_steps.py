@@ -16,8 +16,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from gpucomp.codegen.convolution import Pixels, long_axes, winograd_pixels
 from gpucomp.codegen.families import engines_of
 from gpucomp.expr.core import (
@@ -49,8 +47,10 @@ from gpucomp.schedule.space import Digit, Packing
 from gpucomp.targets.target import Target
 from gpucomp.winograd import ALGORITHMS, floats
 
-# by the type of pixels and filters. Of f16, F(4, 3) has ten times the error: its filters are rounded to f16 too
-OUTPUTS = {F32: (2, 4), F16: (2,)}
+OUTPUTS = (2, 4)  # along a side of a block
+# of pixels and filters; what is between is f32 for both: rounded to f16, it has ten times the error of a direct sum, and
+# may be past f16's range where no sum is
+STORED = (F32, F16)
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of a convolution leaves for the next
 
 
@@ -73,8 +73,7 @@ def apart(steps: Sequence[Step], target: Target) -> list[Step]:
 
 def possible(kernel: Kernel) -> tuple[int, ...]:
     """The block sizes of ``OUTPUTS`` by which ``kernel`` can be computed; none where it is no such convolution."""
-    form = winograd_pixels(kernel, tuple(OUTPUTS))
-    return () if isinstance(form, str) else OUTPUTS[form.dtype]
+    return () if isinstance(winograd_pixels(kernel, STORED), str) else OUTPUTS
 
 
 def _outputs(kernel: Kernel, target: Target) -> int:
@@ -100,7 +99,7 @@ def _us(of: Sequence[Kernel], target: Target) -> float:
 
 def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     """``kernel``, a convolution that ``possible`` accepts, by F(``outputs``, 3): x0 of each is what the one before leaves."""
-    body, form = kernel.body, winograd_pixels(kernel, tuple(OUTPUTS))
+    body, form = kernel.body, winograd_pixels(kernel, STORED)
     assert isinstance(body, Contraction)
     assert isinstance(form, Pixels), form
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
@@ -122,8 +121,8 @@ def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
 
     (b,), (m,), (n,), (k,) = (_axes(*axis) for axis in (("b", (side * side,)), ("m", pixels.shape[1:2]),
                                                         ("n", (columns,)), ("k", (channels,))))  # fmt: skip
-    filters = TensorType(form.dtype, (side * side, channels, columns))
-    product = Contraction((b,), (m,), (n,), (k,), load(0, (b, m, k), F32), cast(load(1, (b, k, n), form.dtype), F32), acc)
+    filters = TensorType(F32, (side * side, channels, columns))
+    product = Contraction((b,), (m,), (n,), (k,), load(0, (b, m, k), F32), load(1, (b, k, n), F32), acc)
     second = Kernel("contraction", (pixels, filters, products), 1, product, (Store(2, (b, m, n), acc),),
                     label=f"products of {kernel.label}, F({outputs}, 3)", constants=frozenset({1}))  # fmt: skip
     return first, second, _finished(kernel, form, outputs, products)
@@ -167,20 +166,16 @@ def _epilogue_inputs(kernel: Kernel) -> list[int]:
 
 
 def in_three(step: Step, outputs: int) -> list[Step]:
-    """``step`` as three by F(``outputs``, 3), its filters transformed: one rounding to their type."""
+    """``step`` as three by F(``outputs``, 3), its filters transformed."""
     kernel = step.kernel
     assert kernel is not None
-    form = winograd_pixels(kernel, tuple(OUTPUTS))
+    form = winograd_pixels(kernel, STORED)
     assert isinstance(form, Pixels), form
     first, second, third = kernels(kernel, outputs)
     positions, channels, columns = second.params[1].shape
     digits = (Digit("k", channels, positions), Digit("k", 1, channels), Digit("span", 1, columns))
     packed = pack(kernel, Packing("b", digits, f"winograd{outputs}3"))
     filters = packed_constant(packed, [constant_value(v) for v in step.inputs]).reshape(second.params[1].shape)
-    with np.errstate(over="ignore"):
-        filters = filters.astype(second.params[1].dtype.numpy)
-    if not np.isfinite(filters).all():
-        return [step]  # a filter that is near the end of its type's range, or past it: a transformed one may be past it
     pixels, products = BETWEEN(type=first.params[-1]), BETWEEN(type=second.params[-1])
     others = tuple(step.inputs[k] for k in _epilogue_inputs(kernel))
     made: tuple[Value, ...] = (pixels, constant(filters))

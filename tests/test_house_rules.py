@@ -39,6 +39,7 @@ LAYERS = (
     ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
     ("gpucomp.planning", "gpucomp.winograd_steps"),
     ("gpucomp.compiler",),
+    ("gpucomp.cost",),
     ("gpucomp.static", "gpucomp.static_opencl"),
     ("gpucomp.backend",),
     ("gpucomp.tuning",),

@@ -147,7 +147,7 @@ def math_of(kernel: Kernel, device: Device) -> str:
     name = body.acc.dtype.name
     if name == "f32":
         operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
-        name = _operand_type(*operands) or body.math
+        name = _operand_type(*operands) or ("f32" if body.math == "strict" else body.math)
     elif name == "i32":
         name = "s8"
     return name if device.matrix.get(name) else "fma"

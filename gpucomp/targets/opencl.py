@@ -12,6 +12,7 @@ from typing import Any
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.schedule.device import AMD as AMD_DEVICES
 from gpucomp.schedule.device import OPENCL as DEVICES
 from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
@@ -61,7 +62,9 @@ def manifest(flavour: str) -> Target:
     if flavour in AMD:
         warp, units, matrix = AMD[flavour]
         limits = replace(FLAVOURS["amd"], warp=warp, units=units)
-        return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=FEATURES["amd"] | matrix)
+        features = FEATURES["amd"] | matrix
+        like = AMD_DEVICES[flavour]
+        return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=features, device=like)
     # a Mali reads operands by vectors, which a computed operand has none of
     prologues = flavour != "mali"
     name, limits, features = f"opencl:{flavour}", FLAVOURS[flavour], FEATURES[flavour]

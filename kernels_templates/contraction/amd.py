@@ -7,7 +7,7 @@ in local memory are what a plain AMD kernel consists of; compilers form `v_pk_fm
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.amd import INSTRUCTIONS, element_type
@@ -23,8 +23,10 @@ from gpucomp.schedule.space import (
     Packing,
     Param,
     Schedule,
+    Work,
     fastest,
     too_large,
+    worthwhile_splits,
 )
 
 PARAMS = (
@@ -221,6 +223,49 @@ def _cost(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     return float(share * each + joined * MACS[p.element_bytes] / LOOP_MACS)
 
 
+KINDS = {1: "s8", 2: "f16", 4: "f32"}  # of matrix cores' operands, by their bytes
+BARRIER_CYCLES = 40
+TRIP_INSTRUCTIONS = 24  # of a wave and a tile: where the next one is, barriers
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's share of the depth for its tile. The model's warps are of 32 lanes: a wave of 64 is two."""
+    d = SimpleNamespace(**derive(s, p))
+    chunks, sums = (d.tile_m + d.tile_n) * d.chunks, d.tile_m * d.tile_n * 4
+    read = s.waves_m * s.waves_n * (s.blocks_m + s.blocks_n) * s.block * d.chunks  # of local memory, by all waves
+    macs = d.tile_m * d.tile_n * d.tile_k
+    trip = (2 * chunks + read) / 32 + macs / (32 * 32 * d.vector) + d.threads / 32 * TRIP_INSTRUCTIONS
+    return Work(
+        macs=d.tiles_per_split * macs,
+        cache_bytes=d.tiles_per_split * chunks * CHUNK,
+        steps=d.tiles_per_split,
+        math=KINDS[p.element_bytes],
+        out_bytes=sums,
+        shared_traffic=d.tiles_per_split * (chunks + read) * CHUNK,
+        shared_bytes=shared_bytes(s, p),
+        instructions=d.tiles_per_split * trip + 4 * d.tile_m * d.tile_n / 32,
+        chains=s.blocks_m * s.blocks_n,
+        registers=registers(s, p),
+        step_cycles=(3 - s.stages) * BARRIER_CYCLES,
+        splits=s.splits,
+        joined_bytes=sums,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Work-groups of two or four waves; splits that leave each some depth."""
+    step = 2 * CHUNK // p.element_bytes * 4
+    return {
+        "wave": (limits.warp,),
+        "block": (16, 32) if limits.warp == 64 else (16,),
+        "waves_m": (1, 2),
+        "waves_n": (2,),
+        "steps": (2, 4),
+        "stages": (2,),
+        "splits": worthwhile_splits(PARAMS[-1].choices, p.k, step, p.batch * p.m * p.n, limits),
+    }
+
+
 FAMILY = Family(
     "contraction",
     "contraction/amd.j2",
@@ -232,6 +277,8 @@ FAMILY = Family(
     default,
     "amd",
     accepts=accepts,
+    work=work,
     packing=packing,
     registers=registers,
+    focus=focus,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.mali import depth_axes, is_dot, plain_type, store_width
@@ -223,6 +223,18 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Tiles near those of the tables, work-groups of 16 to 128."""
+    return {
+        "m0": (1,) if p.m == 1 else (2, 4, 5, 6),
+        "n0": tuple(n for n in (1, 2, 4, 8) if n < 2 * p.n),
+        "k0": (4, 8) if p.dot else (2, 4, 8),
+        "image": (0, 1) if limits.image_width else (0,),
+        "lws_x": (2, 4, 8),
+        "lws_y": (1,) if p.m == 1 else (4, 8, 16),
+    }
+
+
 FAMILY = Family(
     "contraction",
     "contraction/mali.j2",
@@ -237,4 +249,5 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
+    focus=focus,
 )
