@@ -14,9 +14,11 @@ import opencl_device
 import pytest
 from kernel_oracle import UNWRITTEN, expected
 from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from onnx.reference import ReferenceEvaluator
+from onnx_builders import model, node, value
 from tolerance import assert_matches, winograd_bound
 
-from gpucomp import winograd_steps
+from gpucomp import compiler, winograd_steps
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.vectors import HEX
@@ -304,3 +306,21 @@ def test_other_devices_have_local_memory(target):
     steps = [step]
 
     assert winograd_steps.apart(steps, opencl.manifest(target)) == steps
+
+
+def test_a_model_runs_with_its_convolution_in_three():
+    """From the graph to the arena: what is between the steps has its place there, and is gone after them."""
+    rng = np.random.default_rng(3)
+    made = {"w": rng.standard_normal((9, 16, 3, 3)).astype(np.float32), "b": rng.standard_normal(9).astype(np.float32)}
+    nodes = [node("MaxPool", ["x"], ["r"], kernel_shape=[2, 2]), node("Conv", ["r", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+             node("Sigmoid", ["c"], ["y"])]  # fmt: skip
+    onnx_model = model(nodes, [value("x", (1, 16, 11, 13))], [value("y", None)], made)
+    x = rng.standard_normal((1, 16, 11, 13)).astype(np.float32)
+    slow = replace(MALI.device, launch_us=0.01, fma=1)  # where products are dear
+    device = replace(opencl_device.target(), features=frozenset({"fp64", "mali"}), limits=MALI.limits, device=slow)
+
+    executable = compiler.finish(compiler.lower(onnx_model, device), device, "fp32", lambda *told: None)
+
+    assert [k for k in executable.plan.kernels if k.family == "blocks"]
+    found, right = executable.run({"x": x})["y"], ReferenceEvaluator(onnx_model).run(None, {"x": x})[0]
+    assert_matches(found, right, terms=144)
