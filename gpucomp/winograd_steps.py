@@ -40,9 +40,7 @@ from gpucomp.ir.graph import Op, Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F16, F32, TensorType
 from gpucomp.kernel import Blocks, Contraction, Kernel, Step, Store
 from gpucomp.packing import pack, packed_constant
-from gpucomp.schedule import rank
-from gpucomp.schedule.analytic import demand
-from gpucomp.schedule.choose import CLEAR_GAIN, choose
+from gpucomp.schedule.choose import CLEAR_GAIN, expected_us
 from gpucomp.schedule.space import Digit, Packing
 from gpucomp.targets.target import Target
 from gpucomp.winograd import ALGORITHMS, floats
@@ -62,7 +60,7 @@ def apart(steps: Sequence[Step], target: Target) -> list[Step]:
     found: list[Step] = []
     for step in steps:
         kernel = step.kernel
-        if kernel is None or not isinstance(kernel.body, Contraction):
+        if kernel is None or type(kernel.body) is not Contraction:
             found.append(step)
             continue
         if kernel.digest not in chosen:
@@ -81,20 +79,13 @@ def _outputs(kernel: Kernel, target: Target) -> int:
     direct = _us([kernel], target)
     found = {n: _us(kernels(kernel, n), target) for n in possible(kernel)}
     best = min(found, key=lambda n: found[n], default=0)
-    return best if best and found[best] * CLEAR_GAIN < direct else 0
+    return best if best and found[best] * CLEAR_GAIN < direct < math.inf else 0
 
 
 def _us(of: Sequence[Kernel], target: Target) -> float:
-    """Microseconds that the model expects of ``of``, each with the schedule that it would get."""
-    device, total = target.device, 0.0
-    assert device is not None
-    for kernel in of:
-        choice = choose(kernel, engines_of(kernel, target.features), target.limits, device)
-        if not rank.can_rank(choice.family):
-            return math.inf
-        problem = choice.family.problem(kernel)
-        total += rank.predicted(choice.family, problem, choice.schedule, device, demand(kernel, device)).us
-    return total
+    """Microseconds that the model expects of ``of``; infinite where it knows none of the engines that can run one."""
+    found = [expected_us(k, engines_of(k, target.features), target.limits, target.device) for k in of]
+    return sum(math.inf if us is None else us for us in found)
 
 
 def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:

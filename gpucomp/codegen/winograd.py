@@ -9,7 +9,7 @@ from typing import Any
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.convolution import Pixels, packed_filters
 from gpucomp.codegen.emit import LANE
-from gpucomp.codegen.epilogue import epilogue, split_scratch
+from gpucomp.codegen.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.sums import sums_of
 from gpucomp.codegen.tma import loadable_pixels
 from gpucomp.expr.core import var
@@ -44,6 +44,7 @@ def winograd_hooks(
     largest = max(t.size for t in kernel.params) + derived.all_blocks + s.blocks + p.depth + s.channels
     return {
         "scratch": split_scratch(printer, acc_type, s.splits),
+        **left_sums(printer, F32, s.splits, derived.out_vector),
         "image": printer.params[form.source][0],
         "filters": printer.params[filters][0],
         "row_lines": found.row_lines,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,9 +16,9 @@ from gpucomp.ir import DType
 class Symbols:
     """The sizes of symbolic dimensions, learnt from the shapes the user gave."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, np.ndarray]) -> None:
         self.given = {name: tuple(a.shape) for name, a in constants.items()}
-        self.given |= {name: tuple(int(d) for d in shape) for name, shape in shapes.items()}
+        self.given |= {name: _sizes(name, shape) for name, shape in shapes.items()}
         self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that said so
 
     def note(self, info: onnx.ValueInfoProto) -> None:
@@ -76,6 +77,15 @@ class Symbols:
                 code="GPC2102",
             )
         return tuple(d for d in sizes if d is not None)
+
+
+def _sizes(name: str, shape: object) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(d) for d in shape)  # type: ignore[attr-defined]
+    except TypeError:
+        raise UsageError(
+            f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2102"
+        ) from None
 
 
 def _argument(name: str, dims: Sequence[str]) -> str:
