@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpucomp import groups, integers, separable, targets
+from gpucomp import groups, integers, separable, targets, winograd_steps
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end, chained
 from gpucomp.frontend import onnx as frontend
@@ -114,7 +114,7 @@ def lower(
 def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> list[Step]:
     """A rewritten graph as kernels: partitioned, at a precision, and what two of them do as one where that is faster."""
     steps = partition(graph, Policy(prologues=device.prologues))
-    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
+    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph, device.features)
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
     if device.language == "llvm":
@@ -131,7 +131,7 @@ def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32:
     def pays(pair: separable.Pair) -> bool:
         return one_is_faster(us(pair.fused), [us(pair.depthwise), us(pair.pointwise)])
 
-    return separable.fuse(steps, graph.outputs, pays)
+    return winograd_steps.apart(separable.fuse(steps, graph.outputs, pays), device)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:

@@ -209,7 +209,29 @@ class Chain:
         return self.links[-1].kernel.body.domain
 
 
-Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | Chain
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A linear map of square blocks, the same along rows and columns: the transforms of Winograd's algorithms.
+
+    ``acc[blocks, i, j] = sum over r, s of matrix[i][r] * matrix[j][s] * value[blocks, r, s]``, seen by stores as the
+    hole ``acc``, with ``(i, j)`` the axes ``outputs`` and ``(r, s)`` the axes ``inputs``. Stores write only where
+    ``where``, a condition over the domain, holds. ``value`` is of ``acc.dtype``, and is a load or zero under guards.
+    """
+
+    blocks: tuple[Var, ...]
+    outputs: tuple[Var, Var]
+    inputs: tuple[Var, Var]
+    matrix: tuple[tuple[float, ...], ...]
+    value: Expr
+    where: Expr
+    acc: Hole
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.blocks + self.outputs
+
+
+Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | Chain | Blocks
 
 
 def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
@@ -230,6 +252,8 @@ def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
             return replace(body, found=found, guard=guard, where=where, initial=initial, after=after)
         case Chain():
             raise TypeError("a chain's links have params of their own: change each link's kernel")
+        case Blocks():
+            return replace(body, value=change(body.value), where=change(body.where))
         case Loops():
             return body
 
@@ -276,6 +300,8 @@ class Kernel:
                 parts += [q, k, v, score]
             case Scatter() as c:
                 parts += [*c.found, c.guard, c.where, c.initial, c.after]
+            case Blocks(value=value, where=where):
+                parts += [value, where]
         for store in self.stores:
             parts += [*store.index, store.value]
         return parts
@@ -314,6 +340,11 @@ def format_kernel(kernel: Kernel) -> str:
             kind = f"{'exclusive ' if s.exclusive else ''}{'reverse ' if s.reverse else ''}{s.op}"
             lines.append(f"  rows {_axes(s.rows)} | axis {_axes((s.axis,))}")
             lines.append(f"  {s.acc.name}: {s.acc.dtype} = running {kind} {format_expr(s.value)}")
+        case Blocks() as x:
+            lines.append(f"  blocks {_axes(x.blocks)} | outputs {_axes(x.outputs)} | inputs {_axes(x.inputs)}")
+            lines.append(f"  matrix {'; '.join(' '.join(map(str, row)) for row in x.matrix)}")
+            lines.append(f"  {x.acc.name}: {x.acc.dtype} = matrix (x) matrix {format_expr(x.value)}")
+            lines.append(f"  where {format_expr(x.where)}")
         case Attention() as t:
             axes = {"batch": t.batch, "rows": t.rows, "cols": t.cols, "depth": t.depth, "values": t.values}
             lines.append("  " + " | ".join(f"{name} {_axes(found)}" for name, found in axes.items()))

@@ -17,6 +17,7 @@ from gpucomp.ir.types import F64
 from gpucomp.kernel import (
     HANDED,
     Attention,
+    Blocks,
     Chain,
     Contraction,
     Kernel,
@@ -57,6 +58,8 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             bound[s.acc] = _running(s, inputs)
             for store in kernel.stores:
                 _scatter(store, bound, inputs, outputs, kernel.inputs)
+        case Blocks() as x:
+            _blocks(kernel, x, inputs, outputs)
         case Scatter() as x:
             bound = dict(grid_of(x.domain))
             bound[x.acc] = _changed(x, inputs)
@@ -134,6 +137,22 @@ def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
                 bound[body.acc] = result[(*line, *at)]
                 result[(*line, *at)] = evaluate(body.after, inputs, bound)
     return result
+
+
+def _blocks(kernel: Kernel, body: Blocks, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """The map in f64; where nothing is stored, ``where`` leaves its element out."""
+    axes = body.blocks + body.inputs
+    with np.errstate(all="ignore"):
+        values = np.broadcast_to(evaluate(body.value, inputs, grid_of(axes)), tuple(a.extent for a in axes))
+        matrix = np.array(body.matrix)
+        found = np.einsum("ir,js,...rs->...ij", matrix, matrix, values.astype(np.float64))
+    shape = tuple(a.extent for a in body.domain)
+    written = np.broadcast_to(evaluate(body.where, inputs, grid_of(body.domain)), shape)
+    places = np.nonzero(written)
+    bound: dict[Expr, np.ndarray] = dict(zip(body.domain, places, strict=True))
+    bound[body.acc] = found.astype(body.acc.dtype.numpy)[places]
+    for store in kernel.stores:
+        _scatter(store, bound, inputs, outputs, kernel.inputs)
 
 
 def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

@@ -24,9 +24,8 @@ from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
+    from gpucomp.cost import Cost
     from gpucomp.runtime.executable import Executable
-    from gpucomp.static import Cost
-    from gpucomp.static_opencl import Cost as OpenCLCost
     from gpucomp.targets.target import Target
 
 
@@ -334,12 +333,12 @@ def _lowered(
     return found, device
 
 
-def _costs(model: Path, lowered: Lowered, device: Target, *, compare: bool = False) -> list[Cost] | list[OpenCLCost]:
+def _costs(model: Path, lowered: Lowered, device: Target, *, compare: bool = False) -> list[Cost]:
     from gpucomp import static, static_opencl
 
     with progress(f"building {model.name}") as report:
         if static_opencl.is_for(device):
-            return static_opencl.costs(lowered, device, report)
+            return static_opencl.costs(lowered, device, report, compare=compare)
         return static.costs(lowered, device, report, compare=compare)
 
 

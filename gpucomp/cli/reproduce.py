@@ -150,7 +150,7 @@ def _flags(source: KernelSource, target: Target) -> list[str]:
 
         return list(OPTIONS)
     if target.kind == "opencl":
-        from gpucomp.targets.opencl import device_of, build_flags
+        from gpucomp.targets.opencl import build_flags, device_of
 
         return build_flags(device_of(target), source)
     return []
