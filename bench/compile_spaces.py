@@ -2,10 +2,11 @@
 
     python -m bench.compile_spaces [--samples 30] [--arch sm_80 ...] [--engine contraction/mma ...] [--seed 0] [--markdown out.md]
 
-A candidate is a kernel of the benchmark models, at one of the precisions that the architecture has, and a legal schedule
-of the engine's space, both drawn at random. A row is one engine on one architecture: how many kernels accept the engine,
-how many candidates were compiled, the most registers, and how many spill. The exit status is 1 when a candidate is
-refused by the renderer or the compiler, or spills although the engine's formula reckons with at most 240 registers.
+A candidate is a kernel of the benchmark models, at one of the precisions that the architecture has, or of a family that
+none of them has, and a legal schedule of the engine's space, both drawn at random. A row is one engine on one
+architecture: how many kernels accept the engine, how many candidates were compiled, the most registers, and how many
+spill. The exit status is 1 when a candidate is refused by the renderer or the compiler, or spills although the engine's
+formula reckons with at most 240 registers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
+from bench.kernel_sweep.cases import scan, scatter
 from bench.models import build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
 from gpucomp import integers, precision
@@ -27,6 +29,7 @@ from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
+from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Kernel
 from gpucomp.packing import pack
 from gpucomp.partition import Policy, partition
@@ -38,6 +41,19 @@ from gpucomp.targets.target import Target
 MODELS = ("resnet18", "mobilenet_v2", "inception_v3", "unet_small", "bert_base", "vit_tiny")
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16")
 PRESSURE = 240  # registers by the formula above which a spill is no surprise
+# of families that none of these models has
+OTHERS = tuple(
+    made
+    for dtype in (F32, F16)
+    for made in (
+        scan("sum", 64, 8192, dtype=dtype),
+        scan("sum", 4096, 128, rows_inside=True, exclusive=True, dtype=dtype),
+        scan("max", 1, 100_003, reverse=True, dtype=dtype),
+        scatter((512, 768), (64, 1), "add", dtype=dtype),
+        scatter((1000, 37), (300, 37), axis=0, dtype=dtype),
+        scatter((50_257,), (999, 1), "max", dtype=dtype),
+    )
+)
 DRAWS = 3000  # of schedules before a problem is taken to have no other legal ones
 
 
@@ -139,7 +155,7 @@ def sweep(
     with ProcessPoolExecutor(max_workers=jobs) as pool:
         for arch in archs:
             target = cuda.manifest(arch)
-            found = kernels(MODELS, target)
+            found = [*kernels(MODELS, target), *OTHERS]
             accepted: dict[str, list[Kernel]] = {}
             for kernel in found:
                 for family in engines_of(kernel, target.features):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +17,44 @@ from gpucomp.kernel import Kernel
 from gpucomp.targets import opencl
 from gpucomp.targets.target import Target
 
+GUARD_BYTES = 4096  # before and after a buffer; a multiple of what any device aligns parts of buffers to
+
+
+class OutOfBoundsError(AssertionError):
+    """A kernel wrote outside of its buffers; which one, and where."""
+
+
+class Buffer:
+    """Device memory that starts as ``data``. With ``guarded``, what lies around it is known, and checked by ``read``.
+
+    Every 16 bits around it are a NaN as f16, bf16, f32 and f64, other ones at the same offset of another ``number``:
+    a write shows even where it stores what was read past the end of another buffer.
+    """
+
+    def __init__(self, q: Any, number: int, data: np.ndarray, guarded: bool) -> None:
+        self.q, self.number, self.whole = q, number, data.view(np.uint8).reshape(-1)
+        if self.whole.size == 0:
+            self.whole = np.zeros(1, np.uint8)
+        words = (number + (np.arange(GUARD_BYTES // 2, dtype=np.uint32) * np.uint32(2654435761) >> 16)) % 13
+        self.guard = (0x7FF1 + words).astype(np.uint16).view(np.uint8) if guarded else np.zeros(0, np.uint8)
+        size, flags = self.whole.size, cl.mem_flags
+        start = np.concatenate([self.guard, self.whole, self.guard])
+        self.parent = cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=start)
+        self.argument = self.parent[GUARD_BYTES : GUARD_BYTES + size] if guarded else self.parent
+
+    def read(self) -> np.ndarray:
+        """Its bytes. Raises ``OutOfBoundsError`` when what lies around them has changed."""
+        found = np.empty(self.whole.size + 2 * self.guard.size, np.uint8)
+        cl.enqueue_copy(self.q, found, self.parent)
+        before, inside, after = np.split(found, (self.guard.size, self.guard.size + self.whole.size))
+        if (wrong := np.flatnonzero(before != self.guard)).size:
+            raise OutOfBoundsError(
+                f"argument {self.number} is written {self.guard.size - wrong[-1]} bytes before its start"
+            )
+        if (wrong := np.flatnonzero(after != self.guard)).size:
+            raise OutOfBoundsError(f"argument {self.number} is written {wrong[0]} bytes past its end")
+        return inside
+
 
 @cache
 def device_queue(flavour: str) -> Any:
@@ -26,36 +66,65 @@ def target() -> Target:
     return opencl.manifest("pocl")
 
 
+HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
+
+
+def built_together(sources: Sequence[KernelSource]) -> dict[str, Any]:
+    """A program of each source for ``run``, by the names of their kernels, of which no two may be the same.
+
+    One run of PoCL's compiler makes all those that it is given the same flags for: it takes longer to read the
+    declarations of OpenCL C than most kernels. Raises ``KernelBuildError`` when it refuses one of them.
+    """
+    q = device_queue("pocl")
+    groups: dict[tuple[str, ...], list[KernelSource]] = {}
+    for source in sources:
+        groups.setdefault(tuple(opencl.build_flags(q.device, source)), []).append(source)
+    built = {}
+    for group in groups.values():
+        texts = []
+        for source in group:  # each calls helpers of its own
+            helpers = HELPER.findall(source.text)
+            texts += [f"#define {name} {source.name}_{name}" for name in helpers]
+            texts += [source.text, *(f"#undef {name}" for name in helpers)]
+        program, _ = opencl.program(q.context, q.device, replace(group[0], text="\n".join(texts)))
+        built |= {source.name: program for source in group}
+    return built
+
+
 def run(
-    kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray], launches: int = 1, flavour: str = "pocl"
+    kernel: Kernel,
+    source: KernelSource,
+    inputs: Sequence[np.ndarray],
+    launches: int = 1,
+    flavour: str = "pocl",
+    *,
+    built: Any = None,
+    in_place: int | None = None,
 ) -> list[np.ndarray]:
-    """The outputs after ``launches`` launches. Elements that no store writes hold ``kernel_oracle.UNWRITTEN``."""
+    """The outputs after ``launches`` launches. Elements that no store writes hold ``kernel_oracle.UNWRITTEN``.
+
+    ``built``: the program, where there is one. ``in_place``: the input on whose memory the first output lies.
+    Raises ``OutOfBoundsError`` where a kernel wrote outside of a buffer; Oclgrind (``generic``) sees that itself, and
+    is given buffers without guards.
+    """
     q = device_queue(flavour)
-    built, _ = opencl.program(q.context, q.device, source)
-    flags = cl.mem_flags
-    buffers = [cl.Buffer(q.context, flags.READ_WRITE, max(1, t.nbytes)) for t in kernel.params]
-    for buffer, array in zip(buffers, inputs, strict=False):
-        if array.nbytes:
-            cl.enqueue_copy(q, buffer, np.ascontiguousarray(array).view(np.uint8).reshape(-1))
-    outputs = [np.full(max(1, t.size), UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    for buffer, array in zip(buffers[kernel.inputs :], outputs, strict=True):
-        if array.nbytes <= buffer.size:
-            cl.enqueue_copy(q, buffer, array.view(np.uint8))
-    geometry = source.geometry
+    if built is None:
+        built, _ = opencl.program(q.context, q.device, source)
+    types, geometry = kernel.params[kernel.inputs :], source.geometry
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in types]
+    arrays = [*(np.ascontiguousarray(a) for a in inputs[: kernel.inputs]), *outputs]
     if geometry.workspace_bytes:
-        nothing = np.full(geometry.workspace_bytes, 255, np.uint8)  # NaN: a partial sum that nobody left shows
-        buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=nothing))
-        counters = np.zeros(geometry.counter_bytes, np.uint8)
-        buffers.append(cl.Buffer(q.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=counters))
+        arrays.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a partial sum that nobody left shows
+        arrays.append(np.zeros(geometry.counter_bytes, np.uint8))
+    buffers = [Buffer(q, number, array, flavour == "pocl") for number, array in enumerate(arrays)]
+    if in_place is not None:
+        buffers[kernel.inputs] = buffers[in_place]
     if 0 not in geometry.groups:
         size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
         for _ in range(launches):
-            cl.Kernel(built, source.name)(q, size, geometry.items, *buffers)
-    for t, buffer, array in zip(
-        kernel.params[kernel.inputs :], buffers[kernel.inputs : len(kernel.params)], outputs, strict=True
-    ):
-        if t.nbytes:
-            cl.enqueue_copy(q, array.view(np.uint8), buffer)
-    q.finish()
-    types = kernel.params[kernel.inputs :]
-    return [array[: t.size].reshape(t.shape) for t, array in zip(types, outputs, strict=True)]
+            cl.Kernel(built, source.name)(q, size, geometry.items, *(b.argument for b in buffers))
+    found = [b.read() for b in buffers]
+    return [
+        f[: a.nbytes].view(a.dtype).reshape(a.shape)
+        for f, a in zip(found[kernel.inputs : len(kernel.params)], outputs, strict=True)
+    ]

@@ -1,7 +1,8 @@
 """Random awkward kernels, by random legal schedules, through every engine in every dtype: compared with float64.
 
     python -m bench.kernel_sweep [--cases 200] [--minutes 60] [--cell 'sm_80 contraction/mma f16' ...] [--seed 0]
-                                 [--layers] [--races] [--journal sweep.jsonl] [--again] [--markdown out.md]
+                                 [--layers [--model resnet18 ...] [--most-work N]] [--races]
+                                 [--journal sweep.jsonl] [--again] [--markdown out.md]
 
 CUDA text runs on the CPU-played device in three thread orders, which have to give the same bits; OpenCL text runs on
 PoCL. A cell is a target, an engine and a dtype. ``--layers``: the kernels of the benchmark models at their exact shapes
@@ -25,36 +26,41 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.results import append, lines
-from bench.kernel_sweep.cases import Case, Cell, cells, draw, steps_of
-from bench.kernel_sweep.layers import layers
-from bench.kernel_sweep.play import Ready, by_harness, by_pocl, compiled, prepared
+from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_of
+from bench.kernel_sweep.layers import MOST_WORK, layers
+from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_pocl, compiled, prepared
+from bench.models import MODELS
 from gpucomp import config
 from gpucomp.errors import GpucompError
 from gpucomp.targets import cuda
 
-BATCH = 24  # texts that one run of g++ compiles
+BATCH = 24  # texts that one run of a compiler makes
 Wanted = tuple[str, str, Callable[[], Case]]  # a case's name, its cell's, and what makes it
 
 
 class Journal:
     """How each case ended: ``{"case": name, "cell": ..., "fault": "" or what is wrong, ...}``.
 
-    A case without a fault was only begun; where the line is the last on it, it ended the process.
+    A case without a fault was only begun; where the line is the last on it, it ended the process, or was one of a batch
+    that did: such cases are ``alone`` from then on.
     """
 
     def __init__(self, path: Path, again: bool = False) -> None:
-        self.path, self.ended = path, dict[str, dict[str, Any]]()
+        self.path, self.ended, self.alone = path, dict[str, dict[str, Any]](), set[str]()
         path.parent.mkdir(parents=True, exist_ok=True)
         begun: dict[str, dict[str, Any]] = {}
         for entry in lines(path):
             (self.ended if "fault" in entry else begun)[entry["case"]] = entry
         for name in begun.keys() - self.ended.keys():
-            self.end(name, begun[name]["cell"], "it ended the process")
+            if "batch" in begun[name]:
+                self.alone.add(name)
+            else:
+                self.end(name, begun[name]["cell"], "it ended the process")
         if again:
             self.ended = {name: entry for name, entry in self.ended.items() if not entry["fault"]}
 
-    def begin(self, name: str, cell: str) -> None:
-        append(self.path, {"case": name, "cell": cell})
+    def begin(self, name: str, cell: str, **facts: Any) -> None:
+        append(self.path, {"case": name, "cell": cell, **facts})
 
     def end(self, name: str, cell: str, fault: str, **facts: Any) -> None:
         self.ended[name] = {"case": name, "cell": cell, "fault": fault, **facts}
@@ -73,45 +79,54 @@ class Row:
 
 def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bool = False) -> None:
     """Try what is not in the journal yet, until ``deadline`` (monotonic seconds)."""
-    waiting: list[tuple[str, Ready]] = []
+    waiting: dict[bool, list[tuple[str, Ready]]] = {True: [], False: []}  # of CUDA, of OpenCL
     for name, cell, case in wanted:
         if time.monotonic() > deadline:
             break
         if name in journal.ended:
             continue
+        is_cuda = cell.split()[0] in cuda.ARCHITECTURES
+        batch = [] if name in journal.alone else waiting[is_cuda]
         try:
-            ready = prepared(case(), f"k{len(waiting)}")
+            ready = prepared(case(), f"k{len(batch)}")
         except (GpucompError, LookupError, ValueError) as error:
             journal.end(name, cell, f"not rendered: {error}")
             continue
         if ready is None:
             journal.end(name, cell, "", left_out="its text is too long to compile for a CPU")
-        elif ready.case.cell.target in cuda.ARCHITECTURES:
-            waiting.append((name, ready))
-            if len(waiting) == BATCH:
-                play(waiting, journal, races)
-                waiting = []
-        else:
-            journal.begin(name, cell)
-            try:
-                fault = by_pocl(ready)
-            except GpucompError as error:
-                fault = str(error)
-            told(journal, name, fault, ready)
-    play(waiting, journal, races)
+            continue
+        batch.append((name, ready))
+        if len(batch) == BATCH or name in journal.alone:
+            play(batch, journal, races)
+            batch.clear()
+    for batch in waiting.values():
+        play(batch, journal, races)
 
 
 def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> None:
-    """Cases of CUDA: every launch is a process of its own, so that nothing ends this one."""
+    """Cases of CUDA, or of OpenCL. Launches of CUDA are processes of their own, so that nothing ends this one."""
+    cases = [ready for _, ready in batch]
     if not batch:
         return
-    for (name, ready), built in zip(batch, compiled([ready for _, ready in batch], races), strict=True):
-        told(journal, name, built if isinstance(built, str) else by_harness(ready, built), ready)
+    if cases[0].case.cell.target in cuda.ARCHITECTURES:
+        for (name, ready), built in zip(batch, compiled(cases, races), strict=True):
+            told(journal, name, built if isinstance(built, str) else by_harness(ready, built), ready)
+        return
+    for name, ready in batch if len(batch) > 1 else ():
+        journal.begin(name, ready.case.cell.name, batch=len(batch))
+    programs = built_by_pocl(cases) if len(batch) > 1 else [None]
+    for (name, ready), program in zip(batch, programs, strict=True):
+        journal.begin(name, ready.case.cell.name)
+        try:
+            fault = by_pocl(ready, program)
+        except GpucompError as error:
+            fault = str(error)
+        told(journal, name, fault, ready)
 
 
 def told(journal: Journal, name: str, fault: str, ready: Ready) -> None:
     case, geometry = ready.case, ready.source.geometry
-    steps = steps_of(case.cell.family, case.schedule, case.cell.family.problem(case.kernel))
+    steps = steps_of(case.cell.family, case.schedule, problem_of(case.cell.engine, case.kernel))
     journal.end(
         name, case.cell.name, fault, kernel=case.kernel.label, schedule=case.schedule,
         groups=math.prod(geometry.groups), steps=steps,
@@ -127,10 +142,10 @@ def drawn(chosen: Sequence[Cell], count: int, seed: int) -> Iterator[Wanted]:
             yield f"{cell.name} {number}", cell.name, partial(draw, cell, number, seed)
 
 
-def of_models(chosen: Sequence[Cell]) -> Iterator[Wanted]:
+def of_models(chosen: Sequence[Cell], models: Sequence[str], most_work: int) -> Iterator[Wanted]:
     names = {cell.name for cell in chosen}
     for target in dict.fromkeys(cell.target for cell in chosen):
-        for name, case in layers(target):
+        for name, case in layers(target, models, most_work):
             if case.cell.name in names:
                 yield name, case.cell.name, lambda case=case: case
 
@@ -184,6 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cell", action="append", choices=names, metavar="NAME", help="repeatable; default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", action="store_true", help="the benchmark models' kernels instead of random ones")
+    parser.add_argument(
+        "--model", action="append", choices=list(MODELS), metavar="NAME", help="of --layers; default all"
+    )
+    parser.add_argument("--most-work", type=int, default=MOST_WORK, help="multiply-adds of a kernel of --layers")
     parser.add_argument("--races", action="store_true", help="watch CUDA text by ThreadSanitizer")
     parser.add_argument("--journal", type=Path, help="what was tried; default in the cache folder")
     parser.add_argument("--again", action="store_true", help="repeat what failed")
@@ -195,7 +214,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [cell for cell in chosen if cell.target in cuda.ARCHITECTURES]
     journal = Journal(path, options.again)
     how = ("--layers" if options.layers else f"--seed {options.seed}") + " --races" * options.races
-    wanted = of_models(chosen) if options.layers else drawn(chosen, options.cases, options.seed)
+    wanted = (
+        of_models(chosen, options.model or list(MODELS), options.most_work)
+        if options.layers
+        else drawn(chosen, options.cases, options.seed)
+    )
     named = ((f"{name} by {how}", cell, case) for name, cell, case in wanted)
     sweep(named, journal, time.monotonic() + 60 * options.minutes, options.races)
     found = rows(chosen, f" by {how}", journal)

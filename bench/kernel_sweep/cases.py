@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import SimpleNamespace
 
 from kernels import (
@@ -162,6 +163,12 @@ def work(kernel: Kernel) -> int:
     return rows_ * cols * sum(math.prod(v.extent for v in axes) for axes in (body.depth, body.values))
 
 
+@lru_cache(maxsize=128)  # those that a batch of cases asks for
+def problem_of(engine: str, kernel: Kernel) -> Mapping[str, int]:
+    """Sizes of ``kernel`` for an engine: they take longer to find than a schedule for them."""
+    return FAMILIES[engine].problem(kernel)
+
+
 def draw(cell: Cell, number: int, seed: int = 0) -> Case:
     """Case ``number`` of a cell: the same one for the same ``seed``.
 
@@ -183,7 +190,7 @@ def draw(cell: Cell, number: int, seed: int = 0) -> Case:
 def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | None:
     """A legal schedule, rather one of several tiles and steps; ``None`` where few that are drawn can be played on a CPU."""
     found: list[tuple[int, dict[str, int]]] = []
-    problem, limits = cell.family.problem(kernel), target_of(cell).limits
+    problem, limits = problem_of(cell.engine, kernel), target_of(cell).limits
     for _ in range(DRAWS):
         schedule = {p.name: rng.choice(p.choices) for p in cell.family.params}
         if cell.family.reasons(schedule, problem, limits):

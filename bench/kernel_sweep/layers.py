@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from bench.compile_spaces import kernels
-from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, target_of, work
+from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, problem_of, target_of, work
 from bench.models import MODELS
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.kernel import Attention, Contraction, Kernel
@@ -20,7 +20,9 @@ def dtype_of(kernel: Kernel) -> str:
     return kernel.params[0].dtype.name if math == "strict" else math
 
 
-def layers(target: str, models: Sequence[str] = tuple(MODELS)) -> Iterator[tuple[str, Case]]:
+def layers(
+    target: str, models: Sequence[str] = tuple(MODELS), most_work: int = MOST_WORK
+) -> Iterator[tuple[str, Case]]:
     """The distinct kernels of each model, the smallest first, and those of its small version: name and case.
 
     What is too large to be played on a CPU is left to the small version of the model, which has the same layers.
@@ -28,14 +30,14 @@ def layers(target: str, models: Sequence[str] = tuple(MODELS)) -> Iterator[tuple
     seen: set[tuple[str, str]] = set()
     subject = target_of(Cell(target, "loops", "f32"))
     for model in models:
-        found = [k for small in (True, False) for k in kernels((model,), subject, small) if work(k) <= MOST_WORK]
+        found = [k for small in (True, False) for k in kernels((model,), subject, small) if work(k) <= most_work]
         for kernel in sorted(found, key=work):
             for engine in CELLS[target]:
                 cell, family = Cell(target, engine, dtype_of(kernel)), FAMILIES[engine]
                 if family not in engines_of(kernel, features_of(cell)) or (engine, kernel.digest) in seen:
                     continue
                 seen.add((engine, kernel.digest))
-                problem = SimpleNamespace(**family.problem(kernel))
+                problem = SimpleNamespace(**problem_of(engine, kernel))
                 schedule = dict(family.default(problem, target_of(cell).limits))
                 if not family.reasons(schedule, vars(problem), target_of(cell).limits):
                     yield f"{model} {cell.name} {kernel.digest[:12]}", Case(cell, 0, kernel, schedule)

@@ -6,26 +6,31 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import opencl_device
 from amd_emulation import emulated
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, compile_many
+from cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
 from kernel_oracle import UNWRITTEN, expected
 from kernels import random_inputs
+from launches import in_any_order, launched
 from tolerance import assert_matches, winograd_bound
 
 from bench.gpu.checks import relative_error, terms_of
-from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, target_of, work
+from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, problem_of, target_of, work
 from bench.kernel_sweep.points import Points, sampled
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import GpucompError
 from gpucomp.ir.types import F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Scan, Scatter
+from gpucomp.kernels_templates.contraction.simt import is_copied
 from gpucomp.packing import pack, packed_constant
 from gpucomp.tuning.checks import error_of
 
-PATIENCE_S = 900.0  # for a launch: whole layers of real models are played, on machines that have other work
+FEW = 16  # elements of a result among which none may be as large as its sum's terms
+ALTERED = ("contraction/amd", "contraction/winograd")  # engines whose text PoCL is given changed
 MOST_POINTS = 512  # of a kernel that is too large to be computed whole
 
 
@@ -42,7 +47,7 @@ class Ready:
 
 def prepared(case: Case, name: str = "k0") -> Ready | None:
     """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not."""
-    s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**case.cell.family.problem(case.kernel))
+    s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**problem_of(case.cell.engine, case.kernel))
     wanted = case.cell.family.packing(case.kernel, s, p)
     packed = pack(case.kernel, wanted) if wanted else None
     kernel = packed.kernel if packed else case.kernel
@@ -50,6 +55,8 @@ def prepared(case: Case, name: str = "k0") -> Ready | None:
     if len(source.text) > LONGEST:
         return None
     given = random_inputs(case.kernel, seed=case.number)
+    if isinstance(case.kernel.body, Contraction) and case.kernel.params[-1].size < FEW:
+        given = [np.abs(x) for x in given]  # sums that cancel are no measure of their errors, and no others are there
     if isinstance(case.kernel.body, Contraction) and case.kernel.body.math == "tf32":
         given = [to_tf32(x) if x.dtype == np.float32 else x for x in given]
     if work(case.kernel) <= LARGEST or isinstance(case.kernel.body, Scan | Scatter):
@@ -82,49 +89,26 @@ def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | st
 
 def by_harness(ready: Ready, built: CudaOnCpu) -> str:
     """What is wrong, in any of three thread orders; empty when nothing is. One order is enough to find a race in."""
-    first: list[np.ndarray] = []
-    for order in ORDERS if built.sanitizer is None else ORDERS[-1:]:
-        outputs = [
-            np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in ready.kernel.params[ready.kernel.inputs :]
-        ]
-        geometry, scratch = ready.source.geometry, []
-        if geometry.workspace_bytes:
-            scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
-        if geometry.counter_bytes:
-            scratch.append(np.zeros(geometry.counter_bytes, np.uint8))
-        arguments: list[np.ndarray | Mapped] = [*map(constant, ready.inputs), *outputs, *scratch]
-        buffers = [a for a in arguments if isinstance(a, np.ndarray)]
-        arguments += [Mapped(spec, buffers[spec.parameter]) for spec in ready.source.tensor_maps]
-        shared = geometry.dynamic_shared_bytes
-        try:
-            built.run(
-                geometry.groups,
-                geometry.items,
-                arguments,
-                order=order,
-                seed=5,
-                dynamic_shared=shared,
-                timeout=PATIENCE_S,
-            )
-        except CudaOnCpuError as error:
-            return f"{order}: {error}"
-        if geometry.counter_bytes and scratch[-1].any():
-            return f"{order}: counters are not left zeroed"
-        if not first:
-            first = outputs
-        elif any(a.tobytes() != b.tobytes() for a, b in zip(first, outputs, strict=True)):
-            return f"{order}: other bits than {ORDERS[0]}"
-    return difference(ready, first)
+    arguments = ready.kernel, ready.source, built, ready.inputs
+    try:
+        return difference(
+            ready, in_any_order(*arguments) if built.sanitizer is None else launched(*arguments, "shuffled")
+        )
+    except CudaOnCpuError as error:
+        return str(error)
 
 
-def constant(array: np.ndarray) -> np.ndarray:
-    """A view that the harness refuses to see changed."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def built_by_pocl(batch: Sequence[Ready]) -> list[Any]:
+    """A program for each case, several from one run of PoCL's compiler; ``None`` for what it has to build alone."""
+    able = [ready.source for ready in batch if ready.case.cell.engine not in ALTERED]
+    try:
+        built = opencl_device.built_together(able)
+    except GpucompError:  # one of them is refused: alone it says so itself
+        built = {}
+    return [built.get(ready.source.name) for ready in batch]
 
 
-def by_pocl(ready: Ready) -> str:
+def by_pocl(ready: Ready, built: Any = None) -> str:
     """What is wrong after one launch; empty when nothing is."""
     kernel, source, inputs = ready.kernel, ready.source, list(ready.inputs)
     if ready.case.cell.engine == "contraction/amd":  # matrix instructions written out, f16 held as f32
@@ -134,7 +118,10 @@ def by_pocl(ready: Ready) -> str:
     elif ready.case.cell.engine == "contraction/winograd":
         # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
         source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
-    found = opencl_device.run(kernel, source, inputs)
+    try:
+        found = opencl_device.run(kernel, source, inputs, built=built)
+    except opencl_device.OutOfBoundsError as error:
+        return str(error)
     with np.errstate(over="ignore"):
         types = ready.kernel.params[ready.kernel.inputs :]
         return difference(ready, [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)])
@@ -147,13 +134,22 @@ def difference(ready: Ready, found: Sequence[np.ndarray]) -> str:
         actual = found[right.target - kernel.inputs][right.index]
         if ready.case.cell.engine == "contraction/winograd":
             fault = far_from(actual, right.values, ready.case)
-        elif isinstance(kernel.body, Attention) and kernel.body.math == "tf32":  # weights are rounded, and no input is
+        elif rounds_inside(kernel):
             _, fault = error_of(actual, right.values, terms_of(kernel), "tf32")
         else:
             fault = unlike(actual, right.values, terms_of(kernel))
         if fault:
             return f"parameter {right.target}: {' '.join(fault.split())[:300]}"
     return ""
+
+
+def rounds_inside(kernel: Kernel) -> bool:
+    """Whether tf32 rounds what the kernel computes, not only inputs that ``to_tf32`` has rounded: an attention's
+    weights, or operands of a product that are made on their way."""
+    body = kernel.body
+    if not isinstance(body, Attention | Contraction) or body.math != "tf32":
+        return False
+    return isinstance(body, Attention) or not (is_copied(kernel, body.a) and is_copied(kernel, body.b))
 
 
 def unlike(actual: np.ndarray, right: np.ndarray, terms: int) -> str:
@@ -167,7 +163,7 @@ def unlike(actual: np.ndarray, right: np.ndarray, terms: int) -> str:
 def far_from(actual: np.ndarray, right: np.ndarray, case: Case) -> str:
     """Winograd's errors are of all elements together; what no store reaches stays as it was."""
     written = right != UNWRITTEN
-    bound = winograd_bound(case.schedule["outputs"], case.cell.family.problem(case.kernel)["depth"])
+    bound = winograd_bound(case.schedule["outputs"], problem_of(case.cell.engine, case.kernel)["depth"])
     if not np.array_equal(actual[~written], right[~written]):
         return "elements are written that no store reaches"
     error = relative_error(actual[written], right[written])

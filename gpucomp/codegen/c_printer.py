@@ -54,6 +54,7 @@ EXACT = frozenset(
     {"max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "fmod"}
 )  # of 16-bit floats: no rounding
 WHOLE = frozenset({"floor", "ceil", "round"})  # the identity on integers
+LONGEST_INLINE = 200  # characters: choices repeat their operands, and a chain of them would double with every link
 
 
 class CPrinter:
@@ -164,7 +165,8 @@ class CPrinter:
                 self._types[target.name] = ctype = self.ctype(expr)
                 self._note_sign(expr, target.name)
                 once = uses[target.name] == 1 and direct[target.name] == 1
-                if once and not expr.dtype.is_float and not isinstance(expr, Load):
+                short = len(text[0]) <= LONGEST_INLINE
+                if once and short and not expr.dtype.is_float and not isinstance(expr, Load):
                     self._inline[target.name] = text
                     return []
                 return [f"const {ctype} {target.name} = {text[0]};"]

@@ -190,7 +190,9 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
         getattr(d, f"{o}_slow_steps" if by_depth else f"{o}_fast_steps")
         for o, by_depth in (("a", p.a_by_depth), ("b", p.b_by_depth))
     )
-    return words * (s.reg_m * s.reg_n + s.fragments * (s.reg_m * d.a_deep + s.reg_n)) + staged + 2 * spans + 26
+    addresses = 2 * spans + most(0, spans - 8)  # with halo tests three each: of many, ptxas cannot recompute them
+    fragments = s.fragments * (s.reg_m * d.a_deep + s.reg_n)
+    return words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
 
 
 def registers_joining(s: SimpleNamespace, p: SimpleNamespace) -> int:

@@ -157,7 +157,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "tiles_m": tiles_m,
         "tiles_n": tiles_n,
         "tiles": tiles_m * tiles_n * p.batch,
-        "out_vector": p.out_wide,
+        "out_vector": math.gcd(p.out_wide, s.tile_n),
     }
 
 

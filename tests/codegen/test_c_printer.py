@@ -217,3 +217,33 @@ def test_sums_of_negative_indices_round_down():
     assert found[0].tolist() == [(v - 5) // 3 for v in range(9)]
     assert found[1].tolist() == [(v - 5) % 3 for v in range(9)]
     assert index(3).value == 3
+
+
+@pytest.mark.parametrize("dtype", [U8, I32, I64], ids=str)
+def test_a_chain_of_choices_is_as_long_as_its_links(dtype):
+    """A choice repeats its operands: in one expression each link would double the text, and 49 taps fill the memory."""
+    (i,) = axes = axes_of((5,))
+
+    def text_of(count):
+        value = load(0, (i,), dtype)
+        for link in range(count):
+            value = call("max", call("abs", call("min", value * 3, load(1, (i,), dtype))), link + 2)
+        kernel = elementwise([value], (TensorType(dtype, (5,)),) * 2, (5,), axes)
+        return render(kernel, SCHEDULE, opencl_device.target(), "k0").text
+
+    lengths = [len(text_of(count)) for count in (2, 3, 4)]
+
+    assert lengths[2] - lengths[1] < 2 * (lengths[1] - lengths[0])
+
+
+def test_a_chain_of_choices_gives_numpy_s_answer():
+    (i,) = axes = axes_of((37,))
+    value = load(0, (i,), I32)
+    for link in range(9):
+        value = call("max", call("abs", call("min", value * 3 - 7, load(1, (i,), I32))), link)
+    rng = np.random.default_rng(3)
+    inputs = [rng.integers(-(10**4), 10**4, 37).astype(np.int32) for _ in range(2)]
+
+    (found,), (wanted,) = compute([value], inputs, axes)
+
+    assert_matches(found, wanted)

@@ -2,6 +2,7 @@
 // kernels_templates/dialect/prelude_cuda.h declares the same functions, in the same order, in PTX.
 #pragma once
 
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's own math.h: that of C++ takes g++ ten times as long to read
 #include <math.h>
 #include <string.h>
 
@@ -331,7 +332,7 @@ __device__ __forceinline__ uint4 gc_load16_volatile(const volatile void* from) {
 
 // ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
 
-// Registers of the warp are gathered, and each lane computes its own part of the result.
+// Rows' addresses are gathered, and each lane reads its own part of the matrices.
 
 template <int matrices, bool transposed>
 inline void gc_load_matrices(const char* kind, unsigned* r, const void* row) {
@@ -371,75 +372,32 @@ __device__ __forceinline__ unsigned gc_float_to_tf32(float x) {
   return isfinite(x) ? (bits + 0x1000u) & 0xffffe000u : bits;
 }
 
-// rounds towards zero, as the sums of matrix units do
-inline float gc_truncated(double x) {
-  const float y = (float)x;
-  return isfinite(y) && fabs((double)y) > fabs(x) ? nextafterf(y, 0.0f) : y;
-}
-inline int gc_truncated(long long x) { return (int)(unsigned)(unsigned long long)x; }
-
-// c[8 * halves][8] += a * b over depth 4 * steps * packed; element_a and element_b widen element i of a
-// register with `packed` of them.
-template <int halves, int steps, int packed, class Wide, class Sum, class A, class B>
-inline void gc_multiply(const char* kind, Sum* c, const unsigned* a, const unsigned* b, A element_a,
-                        B element_b) {
-  struct Fragments {
-    unsigned a[halves * steps], b[steps];
-  } mine, all[32];
-  memcpy(mine.a, a, sizeof mine.a);
-  memcpy(mine.b, b, sizeof mine.b);
-  gc_runtime_warp_gather(kind, &mine, sizeof mine, all);
-  const int lane = gc_runtime_lane();
-  for (int i = 0; i < 2 * halves; ++i) {
-    const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
-    Wide sum = c[i];
-    for (int step = 0; step < steps; ++step)
-      for (int t = 0; t < 4; ++t)
-        for (int e = 0; e < packed; ++e)
-          sum += (Wide)element_a(all[4 * row + t].a[halves * step + half], e) *
-                 (Wide)element_b(all[4 * column + t].b[step], e);
-    c[i] = gc_truncated(sum);
-  }
-}
-
-inline float gc_f16_element(unsigned word, int i) {
-  return gc_half_to_float(gc_half{(unsigned short)(word >> 16 * i)});
-}
-inline float gc_bf16_element(unsigned word, int i) {
-  return gc_bf16_to_float(gc_bf16{(unsigned short)(word >> 16 * i)});
-}
-inline float gc_tf32_element(unsigned word, int) { return __uint_as_float(word & 0xffffe000u); }
-template <bool is_signed>
-inline int gc_i8_element(unsigned word, int i) {
-  return is_signed ? (int)(signed char)(word >> 8 * i) : (int)(unsigned char)(word >> 8 * i);
-}
-
 __device__ __forceinline__ void gc_mma_m16n8k8_f16(float* c, const unsigned* a, const unsigned* b) {
-  gc_multiply<2, 1, 2, double>("gc_mma_m16n8k8_f16", c, a, b, gc_f16_element, gc_f16_element);
+  gc_runtime_mma("gc_mma_m16n8k8_f16", {GcFragment::F16, GcFragment::F16, 2, 1}, c, a, b);
 }
 
 __device__ __forceinline__ void gc_mma_m16n8k16_f16(float* c, const unsigned* a, const unsigned* b) {
-  gc_multiply<2, 2, 2, double>("gc_mma_m16n8k16_f16", c, a, b, gc_f16_element, gc_f16_element);
+  gc_runtime_mma("gc_mma_m16n8k16_f16", {GcFragment::F16, GcFragment::F16, 2, 2}, c, a, b);
 }
 
 __device__ __forceinline__ void gc_mma_m16n8k16_bf16(float* c, const unsigned* a, const unsigned* b) {
-  gc_multiply<2, 2, 2, double>("gc_mma_m16n8k16_bf16", c, a, b, gc_bf16_element, gc_bf16_element);
+  gc_runtime_mma("gc_mma_m16n8k16_bf16", {GcFragment::BF16, GcFragment::BF16, 2, 2}, c, a, b);
 }
 
 __device__ __forceinline__ void gc_mma_m16n8k8_tf32(float* c, const unsigned* a, const unsigned* b) {
-  gc_multiply<2, 2, 1, double>("gc_mma_m16n8k8_tf32", c, a, b, gc_tf32_element, gc_tf32_element);
+  gc_runtime_mma("gc_mma_m16n8k8_tf32", {GcFragment::TF32, GcFragment::TF32, 2, 2}, c, a, b);
 }
+
+constexpr GcFragment gc_bytes(bool is_signed) { return is_signed ? GcFragment::S8 : GcFragment::U8; }
 
 template <bool a_signed, bool b_signed>
 __device__ __forceinline__ void gc_mma_m8n8k16_i8(int* c, const unsigned* a, const unsigned* b) {
-  gc_multiply<1, 1, 4, long long>("gc_mma_m8n8k16_i8", c, a, b, gc_i8_element<a_signed>,
-                                  gc_i8_element<b_signed>);
+  gc_runtime_mma("gc_mma_m8n8k16_i8", {gc_bytes(a_signed), gc_bytes(b_signed), 1, 1}, c, a, b);
 }
 
 template <bool a_signed, bool b_signed>
 __device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, const unsigned* b) {
-  gc_multiply<2, 2, 4, long long>("gc_mma_m16n8k32_i8", c, a, b, gc_i8_element<a_signed>,
-                                  gc_i8_element<b_signed>);
+  gc_runtime_mma("gc_mma_m16n8k32_i8", {gc_bytes(a_signed), gc_bytes(b_signed), 2, 2}, c, a, b);
 }
 
 // ---- mbarrier and TMA -----------------------------------------------------------------------------

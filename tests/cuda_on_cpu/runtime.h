@@ -32,6 +32,13 @@ struct GcBox {  // where a TMA operation starts
 
 enum class GcElement { F16, BF16, TF32, S8 };
 
+enum class GcFragment { F16, BF16, TF32, S8, U8 };
+
+struct GcMma {  // c[8 * halves][8] += a * b over a depth of 4 * steps registers' elements
+  GcFragment a, b;
+  int halves, steps;
+};
+
 extern "C" {
 extern GcThread* gc_current;
 extern GcLaunch gc_launch;
@@ -50,6 +57,9 @@ int gc_runtime_lane();
 // As above with `bytes` of `mine`, at most GC_DEPOSIT_BYTES; `all` gets the deposits of the 32 lanes, one
 // behind the other.
 void gc_runtime_warp_gather(const char* kind, const void* mine, int bytes, void* all);
+
+// The lane's part of a product of the warp's fragments: its registers `a` and `b`, its sums `c` of f32 or i32.
+void gc_runtime_mma(const char* kind, GcMma shape, void* c, const unsigned* a, const unsigned* b);
 
 // Fails unless `address` is aligned to `bytes`, a power of two, and that many are in shared memory.
 void gc_runtime_require_shared(const char* kind, const void* address, int bytes);

@@ -75,6 +75,20 @@ def test_a_write_out_of_bounds_is_an_error(at, message):
     assert not y.any()
 
 
+@pytest.mark.parametrize("at", [11, 12, 13, 1003, -1, -5])
+def test_a_copy_of_what_lies_outside_to_what_lies_outside_is_an_error(at):
+    """Reads outside give NaN: written outside of another argument it is not what was there."""
+    x, y = np.zeros(11, np.float32), np.zeros(11, np.float32)
+
+    with pytest.raises(CudaOnCpuError, match=r"argument 1 is written \d+ bytes (past its end|before its start)"):
+        access("k_copy_at").run((1,), (1,), [x, y, np.int32(at)])
+
+
+def test_undefined_memory_written_outside_is_an_error():
+    with pytest.raises(CudaOnCpuError, match="argument 0 is written 0 bytes past its end"):
+        wrong("k_writes_undefined_memory_at").run((1,), (1,), [np.zeros(11, np.float32), np.int32(11)])
+
+
 def test_a_write_in_bounds_is_none():
     y = np.zeros(11, np.float32)
 

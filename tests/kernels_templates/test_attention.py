@@ -9,8 +9,9 @@ import numpy as np
 import nvrtc
 import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from kernel_oracle import UNWRITTEN, expected
+from kernel_oracle import expected
 from kernels import attention, random_inputs
+from launches import in_any_order, launched
 from template_cases import SMALLEST, default, spread
 from tolerance import assert_matches
 
@@ -61,22 +62,6 @@ CASES = {
 }  # fmt: skip
 
 
-def arguments(kernel, source, inputs):
-    """Outputs that nobody wrote, then all that a launch takes."""
-    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    geometry = source.geometry
-    scratch = [np.full(geometry.workspace_bytes, 255, np.uint8), np.zeros(geometry.counter_bytes, np.uint8)]
-    return outputs, [*map(np.ascontiguousarray, inputs), *outputs, *(scratch if geometry.workspace_bytes else [])]
-
-
-def launch(kernel, source, built, inputs, **how):
-    outputs, args = arguments(kernel, source, inputs)
-    built.run(source.geometry.groups, source.geometry.items, args, **how)
-    if source.geometry.counter_bytes:
-        assert not args[-1].any(), "counters are left zeroed"
-    return outputs
-
-
 def loud_inputs(kernel):
     """Whole numbers, whose scores are in the hundreds and exact, for heads that scale by a power of two."""
     inputs = random_inputs(kernel)
@@ -105,12 +90,9 @@ def test_it_gives_numpy_s_answer_in_any_thread_order(name, built):
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
-    results = [launch(kernel, *built[name], inputs, order=order, seed=9) for order in ORDERS]
+    found = in_any_order(kernel, *built[name], inputs)
 
-    assert_right(kernel, results[0], inputs)
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert_right(kernel, found, inputs)
 
 
 def test_a_row_whose_scores_are_all_infinitely_low_is_nan_and_no_other_is(built):
@@ -120,7 +102,7 @@ def test_a_row_whose_scores_are_all_infinitely_low_is_nan_and_no_other_is(built)
     inputs[3][5, :32] = -np.inf  # its first two stages
     inputs[3][6, 48:] = -np.inf  # its last
 
-    (found,) = launch(kernel, source, compiled, inputs)
+    (found,) = launched(kernel, source, compiled, inputs)
 
     assert np.isnan(found[:, :, 4]).all()
     assert np.isfinite(np.delete(found, 4, axis=2)).all()
@@ -133,7 +115,7 @@ def test_scores_that_are_all_the_least_float_weigh_the_same(built):
     inputs = random_inputs(kernel)
     inputs[3][4] = np.finfo(np.float32).min
 
-    (found,) = launch(kernel, source, compiled, inputs)
+    (found,) = launched(kernel, source, compiled, inputs)
 
     np.testing.assert_allclose(found[:, 0, 4], inputs[2].mean(axis=1), rtol=1e-5, atol=1e-6)
     assert_right(kernel, [found], inputs)
@@ -144,7 +126,7 @@ def test_scores_of_any_size_neither_overflow_nor_vanish(name, built):
     kernel = CASES[name][1]
     inputs = loud_inputs(kernel)
 
-    assert_right(kernel, launch(kernel, *built[name], inputs), inputs)
+    assert_right(kernel, launched(kernel, *built[name], inputs), inputs)
 
 
 # ---- mistakes -----------------------------------------------------------------------------------------------
@@ -183,10 +165,10 @@ def test_a_mistake_in_the_text_is_seen(name, mistaken, built):
     case = MISTAKES[name][0]
     kernel, source = CASES[case][1], built[case][0]
     inputs = random_inputs(kernel) if "split" in case else loud_inputs(kernel)  # loud: one key outweighs all others
-    assert_right(kernel, launch(kernel, *built[case], inputs), inputs)
+    assert_right(kernel, launched(kernel, *built[case], inputs), inputs)
 
     with pytest.raises((AssertionError, CudaOnCpuError)):
-        assert_right(kernel, launch(kernel, source, mistaken[name], inputs), inputs)
+        assert_right(kernel, launched(kernel, source, mistaken[name], inputs), inputs)
 
 
 # ---- races --------------------------------------------------------------------------------------------------
@@ -219,7 +201,7 @@ def test_it_has_no_race(name, watched):
     assert source.text.count(BARRIER) == barriers
 
     for order in ORDERS:
-        launch(kernel, source, built, random_inputs(kernel), order=order)
+        launched(kernel, source, built, random_inputs(kernel), order=order)
 
 
 @pytest.mark.parametrize(("name", "number"), MISSING)
@@ -227,7 +209,7 @@ def test_a_missing_barrier_is_a_race(name, number, watched):
     kernel = RACES[name][0]
 
     with pytest.raises(RaceError):
-        launch(kernel, *watched[name, number], random_inputs(kernel))
+        launched(kernel, *watched[name, number], random_inputs(kernel))
 
 
 # ---- space, budgets, defaults -------------------------------------------------------------------------------

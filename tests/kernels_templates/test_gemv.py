@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import opencl_device
 import pytest
 from cuda_on_cpu.harness import RaceError, compile_many
-from kernel_oracle import UNWRITTEN, expected
+from kernel_oracle import expected
 from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from launches import in_any_order, launched
 from template_cases import default, spread
 from tolerance import assert_matches
 
@@ -68,13 +68,6 @@ def built():
     return dict(zip(sources, zip(sources.values(), kernels, strict=True), strict=True))
 
 
-def run(kernel, source, compiled, inputs, order="forward"):
-    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    args = [*(np.ascontiguousarray(a) for a in inputs), *outputs]
-    compiled.run(source.geometry.groups, source.geometry.items, args, order=order, seed=3)
-    return outputs
-
-
 def terms_of(kernel):
     return max(1, GEMV.problem(kernel)["k"])
 
@@ -90,12 +83,9 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(name, built):
     inputs = random_inputs(kernel)
     wanted = expected(kernel, inputs)
     for number in range(3):
-        results = [run(kernel, *built[name, number], inputs, order) for order in ("forward", "reversed", "shuffled")]
-        for actual, right in zip(results[0], wanted, strict=True):
+        found = in_any_order(kernel, *built[name, number], inputs)
+        for actual, right in zip(found, wanted, strict=True):
             assert_matches(actual, right, terms=terms_of(kernel))
-        for other in results[1:]:
-            for a, b in zip(results[0], other, strict=True):
-                np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -139,7 +129,7 @@ def test_no_work_item_races_another(name, watched):
     kernel, _ = WATCHED[name]
     inputs = random_inputs(kernel)
 
-    found = run(kernel, sources[name], compiled[name, None], inputs)
+    found = launched(kernel, sources[name], compiled[name, None], inputs)
 
     assert_right(kernel, inputs, found)
 
@@ -149,7 +139,7 @@ def test_a_missing_barrier_is_seen(name, watched):
     sources, compiled, _ = watched
 
     with pytest.raises(RaceError):
-        run(WATCHED[name][0], sources[name], compiled[name, "a missing barrier"], random_inputs(WATCHED[name][0]))
+        launched(WATCHED[name][0], sources[name], compiled[name, "a missing barrier"], random_inputs(WATCHED[name][0]))
 
 
 @pytest.mark.parametrize("bug", ["a part left out of the sum", "a step too few"])
@@ -160,7 +150,7 @@ def test_a_wrong_sum_is_seen(name, bug, watched):
     kernel = WATCHED[name][0]
     inputs = random_inputs(kernel)
 
-    found = run(kernel, sources[name], compiled[name, bug], inputs)
+    found = launched(kernel, sources[name], compiled[name, bug], inputs)
 
     with pytest.raises(AssertionError):
         assert_right(kernel, inputs, found)

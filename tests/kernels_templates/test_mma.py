@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
 from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import UNWRITTEN, expected
+from kernel_oracle import expected
 from kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
+from launches import in_any_order, launched
 from tolerance import assert_matches
 
 from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
@@ -130,18 +131,6 @@ def right_answer(kernel, inputs):
     return expected(kernel, inputs)
 
 
-def launch(kernel, source, compiled, inputs, order="forward"):
-    g = source.geometry
-    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    scratch = []
-    if g.workspace_bytes:
-        scratch = [np.full(g.workspace_bytes, 255, np.uint8), np.zeros(g.counter_bytes, np.uint8)]
-    args = [*map(np.ascontiguousarray, inputs), *outputs, *scratch]
-    compiled.run(g.groups, g.items, args, order=order, seed=5, dynamic_shared=g.dynamic_shared_bytes)
-    assert not scratch or not scratch[1].any(), "counters are left zeroed"
-    return outputs
-
-
 def terms_of(kernel):
     assert isinstance(kernel.body, Contraction)
     return math.prod(v.extent for v in kernel.body.k)
@@ -161,12 +150,9 @@ def test_an_awkward_shape_gives_numpy_s_answer_in_any_thread_order(name, built):
     assert {k: sizes[k] for k in proof} == proof
     inputs = random_inputs(kernel)
 
-    results = [launch(kernel, *built[name], inputs, order) for order in ORDERS]
+    found = in_any_order(kernel, *built[name], inputs)
 
-    assert_right(kernel, results[0], inputs)
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert_right(kernel, found, inputs)
 
 
 PACKED = {  # a constant operand that is better laid out along the depth, and one that is well as it is
@@ -175,7 +161,10 @@ PACKED = {  # a constant operand that is better laid out along the depth, and on
     "tf32": (with_math(matmul(20, 32, 48), "tf32"), "b"),
     "rows of the left operand": (bytes_of(20, 32, 64, I8, I8, a_transposed=True, b_transposed=True), "a"),
     "groups": (with_math(grouped_conv((1, 5, 5, 16), 2, 12, (3, 3), pad=1), "3xtf32"), "b"),
-    "patches of odd columns": (replace(stem((1, 16, 16, 3), 31, (8, 8), stride=8, dtype=F16), constants=frozenset()), "b"),
+    "patches of odd columns": (
+        replace(stem((1, 16, 16, 3), 31, (8, 8), stride=8, dtype=F16), constants=frozenset()),
+        "b",
+    ),
     "f16 in half chunks": (matmul(20, 36, 48, dtype=F16), "b"),
     "f16": (matmul(20, 32, 48, dtype=F16), ""),
     "f16 of odd depth": (matmul(20, 31, 49, dtype=F16), ""),
@@ -212,7 +201,7 @@ def test_packed_operands_give_numpy_s_answer():
         constant = packed_constant(packed[name], arrays)
         kept = [inputs[i] for i in packed[name].kept]
 
-        outputs = launch(packed[name].kernel, source, built, [*kept, constant])
+        outputs = launched(packed[name].kernel, source, built, [*kept, constant])
 
         assert_right(kernel, outputs, inputs)
 
@@ -239,7 +228,7 @@ def deep():
     a, b, bias = (x.astype(np.float64) for x in inputs)
     found = {}
     for name, kernel in zip(texts, compiled, strict=True):
-        y = launch(DEEP, whole, kernel, inputs)[0]
+        y = launched(DEEP, whole, kernel, inputs)[0]
         found[name] = np.linalg.norm(y - (a @ b + bias)) / np.linalg.norm(y)
     total = np.zeros((16, 16), np.float32)
     for k in range(1024):  # as f32 hardware does: one sum, term by term
@@ -301,7 +290,7 @@ def test_a_mistake_in_the_text_gives_a_wrong_answer(name, mistaken):
     inputs = random_inputs(kernel)
 
     with pytest.raises((AssertionError, CudaOnCpuError)):
-        assert_right(kernel, launch(kernel, source_of(case), mistaken[name], inputs), inputs)
+        assert_right(kernel, launched(kernel, source_of(case), mistaken[name], inputs), inputs)
 
 
 # ---- races --------------------------------------------------------------------------------------------------
@@ -339,11 +328,11 @@ def test_there_is_no_race_and_every_barrier_is_there_for_one(name, watched):
     kernel, source = CASES[case][1], source_of(case)
     inputs = random_inputs(kernel)
 
-    assert_right(kernel, launch(kernel, source, watched[name, None], inputs), inputs)
+    assert_right(kernel, launched(kernel, source, watched[name, None], inputs), inputs)
     for (other, number), compiled in watched.items():
         if other == name and number is not None:
             with pytest.raises(RaceError):
-                launch(kernel, source, compiled, inputs)
+                launched(kernel, source, compiled, inputs)
 
 
 # ---- the space ----------------------------------------------------------------------------------------------

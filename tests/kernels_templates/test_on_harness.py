@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
 from cuda_on_cpu.kernel_files import broken
-from kernel_oracle import UNWRITTEN, expected
+from kernel_oracle import expected
 from kernels import (
     add_relu,
     conv,
@@ -23,6 +22,7 @@ from kernels import (
     reduction,
     softmax,
 )
+from launches import in_any_order, launched
 from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
@@ -51,23 +51,6 @@ def compiled():
     return {case: [(s, built[s.name]) for s in found] for case, found in rendered.items()}
 
 
-def arguments(kernel, source, inputs):
-    """Inputs, outputs, then workspace and counters, as a launch has them."""
-    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-    scratch = []
-    if source.geometry.workspace_bytes:
-        scratch = [
-            np.full(source.geometry.workspace_bytes, 255, np.uint8),
-            np.zeros(source.geometry.counter_bytes, np.uint8),
-        ]
-    return outputs, [*(np.ascontiguousarray(a) for a in inputs), *outputs, *scratch]
-
-
-def launch_once(source, built, args, **how):
-    geometry = source.geometry
-    built.run(geometry.groups, geometry.items, args, dynamic_shared=geometry.dynamic_shared_bytes, **how)
-
-
 def terms_of(kernel):
     match kernel.body:
         case Contraction(k=axes) | Rowwise(cols=axes) | Attention(cols=axes):
@@ -83,16 +66,8 @@ def test_cuda_text_gives_numpy_s_answer_in_any_thread_order(case, compiled):
     inputs = random_inputs(kernel)
     wanted = expected(kernel, inputs)
     for source, built in compiled[case]:
-        results = []
-        for order in ("forward", "reversed", "shuffled"):
-            outputs, args = arguments(kernel, source, inputs)
-            launch_once(source, built, args, order=order, seed=5)
-            results.append(outputs)
-        for actual, right in zip(results[0], wanted, strict=True):
+        for actual, right in zip(in_any_order(kernel, source, built, inputs), wanted, strict=True):
             assert_matches(actual, right, terms=terms_of(kernel))
-        for other in results[1:]:
-            for a, b in zip(results[0], other, strict=True):
-                np.testing.assert_array_equal(a, b)
 
 
 TILE = {**PLAIN, "tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 4, "stages": 1}
@@ -149,19 +124,6 @@ def features():
     return dict(zip(FEATURES, zip(found.values(), built, strict=True), strict=True))
 
 
-def answers(kernel, source, built):
-    """The outputs in each thread order: by three launches on the same inputs."""
-    inputs = random_inputs(kernel)
-    results = []
-    for order in ("forward", "reversed", "shuffled"):
-        outputs, args = arguments(kernel, source, inputs)
-        launch_once(source, built, args, order=order, seed=11)
-        if source.geometry.counter_bytes:
-            assert not args[-1].any(), "counters are left zeroed"
-        results.append(outputs)
-    return inputs, results
-
-
 @pytest.mark.parametrize("name", FEATURES)
 def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, features):
     proof, kernel, schedule = FEATURES[name]
@@ -169,13 +131,10 @@ def test_what_a_template_can_do_gives_numpy_s_answer_in_any_thread_order(name, f
     sizes = {**problem, **schedule, **family_of(kernel).derive(SimpleNamespace(**schedule), SimpleNamespace(**problem))}
     assert {k: sizes[k] for k in proof} == proof
 
-    inputs, results = answers(kernel, *features[name])
+    found = in_any_order(kernel, *features[name])
 
-    for actual, right in zip(results[0], expected(kernel, inputs), strict=True):
+    for actual, right in zip(found, expected(kernel, random_inputs(kernel)), strict=True):
         assert_matches(actual, right, terms=terms_of(kernel))
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 def test_a_choice_of_inputs_is_one_load_and_no_branch():
@@ -218,8 +177,7 @@ def test_a_mistake_in_the_text_is_seen(mistake, features, mistaken):
     inputs = random_inputs(kernel)
 
     def check():
-        outputs, args = arguments(kernel, source, inputs)
-        launch_once(source, mistaken[mistake], args)
+        outputs = launched(kernel, source, mistaken[mistake], inputs)
         for actual, right in zip(outputs, expected(kernel, inputs), strict=True):
             assert_matches(actual, right)
 
@@ -265,8 +223,7 @@ def watched():
 
 def launch(name, source, built):
     kernel, _ = RACES[name]
-    _, args = arguments(kernel, source, random_inputs(kernel))
-    launch_once(source, built, args)
+    launched(kernel, source, built)
 
 
 @pytest.mark.parametrize("name", RACES)

@@ -242,6 +242,7 @@ def test_registers_and_shared_memory_are_as_reckoned(arch):
     [
         ((1, 28, 28, 128), 128, "sm_90a", SMALL | {"channels": 8, "reg_n": 8, "splits": 4}),
         ((1, 7, 7, 512), 512, "sm_100", SMALL | {"columns": 16, "blocks": 8, "reg_n": 8, "stages": 2, "splits": 16}),
+        ((1, 56, 56, 64), 64, "sm_80", SMALL | {"columns": 16, "channels": 2, "reg_n": 8, "reg_b": 2, "splits": 3}),
         ((1, 56, 56, 256), 256, "sm_90a", SMALL | {"columns": 64, "reg_n": 8, "reg_b": 8, "stages": 2, "splits": 4}),
     ],
 )

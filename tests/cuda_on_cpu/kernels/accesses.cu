@@ -12,3 +12,5 @@ extern "C" __global__ void k_shared_at(float* y, int at) {
   for (int i = 0; i < 7; ++i) tile[i] = 1.0f;
   y[0] = tile[at];
 }
+
+extern "C" __global__ void k_copy_at(const float* x, float* y, int at) { y[at] = x[at]; }

@@ -97,3 +97,9 @@ extern "C" __global__ void k_reads_what_it_did_not_write(float* f32, gc_half* f1
   f64[i] = tile_f64[threadIdx.x];
   dynamic[i] = tile_dynamic[threadIdx.x];
 }
+
+extern "C" __global__ void k_writes_undefined_memory_at(float* y, int at) {
+  __shared__ float tile[2];
+  if (at < 0) tile[0] = 1.0f;
+  y[at] = tile[0];
+}

@@ -1,0 +1,92 @@
+// Numbers as matrix units read them, and what a lane computes of an mma. Part of the runtime: compiled once, optimised.
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "runtime.h"
+
+inline double gc_f16_value(unsigned bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+  double value = fraction * 0x1p-24;
+  if (exponent == 31) {
+    value = fraction ? __builtin_nan("") : __builtin_inf();
+  } else if (exponent) {
+    const uint64_t widened = (uint64_t)(exponent + 1008) << 52 | (uint64_t)fraction << 42;
+    memcpy(&value, &widened, sizeof value);
+  }
+  return bits & 0x8000u ? -value : value;
+}
+
+inline double gc_f32_value(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// Elements in a register.
+inline int gc_packed(GcFragment type) { return type == GcFragment::TF32 ? 1 : type >= GcFragment::S8 ? 4 : 2; }
+
+// The elements of a register, widened to `values`.
+inline void gc_unpack(GcFragment type, unsigned word, double* values) {
+  switch (type) {
+    case GcFragment::F16:
+      for (int i = 0; i < 2; ++i) values[i] = gc_f16_value(word >> 16 * i & 0xffffu);
+      return;
+    case GcFragment::BF16:
+      for (int i = 0; i < 2; ++i) values[i] = gc_f32_value((word >> 16 * i) << 16);
+      return;
+    case GcFragment::TF32: values[0] = gc_f32_value(word & 0xffffe000u); return;
+    case GcFragment::S8:
+      for (int i = 0; i < 4; ++i) values[i] = (signed char)(word >> 8 * i);
+      return;
+    case GcFragment::U8:
+      for (int i = 0; i < 4; ++i) values[i] = (unsigned char)(word >> 8 * i);
+      return;
+  }
+}
+
+// Rounds towards zero, as the sums of matrix units do.
+inline float gc_truncated(double x) {
+  const float y = (float)x;
+  return isfinite(y) && fabs((double)y) > fabs(x) ? nextafterf(y, 0.0f) : y;
+}
+
+struct GcFragments {  // of one lane: what it deposits for the warp
+  unsigned a[4], b[2];
+};
+
+// The lane's sums. Products and sums of bytes are exact in double, whose 53 bits hold what 32 bits hold of them.
+inline void gc_multiply(GcMma shape, int lane, const GcFragments* all, void* c) {
+  constexpr int DEPTH = 32;  // at most, of an operand's row
+  const int packed = gc_packed(shape.a), words = 4 * shape.steps;
+  double rows[2][DEPTH], columns[2][DEPTH];
+  for (int step = 0; step < shape.steps; ++step)
+    for (int t = 0; t < 4; ++t) {
+      const int at = (4 * step + t) * packed;
+      for (int half = 0; half < shape.halves; ++half)
+        gc_unpack(shape.a, all[4 * (lane / 4) + t].a[shape.halves * step + half], rows[half] + at);
+      for (int side = 0; side < 2; ++side)
+        gc_unpack(shape.b, all[4 * (lane % 4 * 2 + side) + t].b[step], columns[side] + at);
+    }
+  for (int i = 0; i < 2 * shape.halves; ++i) {
+    const double *x = rows[i / 2], *y = columns[i % 2];
+    unsigned char* const to = static_cast<unsigned char*>(c) + 4 * i;
+    if (shape.a >= GcFragment::S8) {
+      int32_t sum;
+      memcpy(&sum, to, sizeof sum);
+      int64_t total = sum;
+      for (int k = 0; k < words * packed; ++k) total += (int64_t)x[k] * (int64_t)y[k];
+      sum = (int32_t)(uint32_t)(uint64_t)total;
+      memcpy(to, &sum, sizeof sum);
+      continue;
+    }
+    float sum;
+    memcpy(&sum, to, sizeof sum);
+    double total = sum;
+    for (int k = 0; k < words * packed; ++k) total += x[k] * y[k];
+    sum = gc_truncated(total);
+    memcpy(to, &sum, sizeof sum);
+  }
+}

@@ -1,0 +1,73 @@
+"""Launches rendered CUDA text on the CPU-played device with all that a launch needs beside a kernel's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, Order
+from kernel_oracle import UNWRITTEN
+from kernels import random_inputs
+
+from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel import Kernel
+
+TIMEOUT_S = 900.0  # whole layers are played, on machines that have other work
+
+
+def launched(
+    kernel: Kernel,
+    source: KernelSource,
+    built: CudaOnCpu,
+    inputs: Sequence[np.ndarray] | None = None,
+    order: Order = "forward",
+) -> list[np.ndarray]:
+    """The outputs of one launch on ``inputs``, or on random ones. Elements that no store writes hold ``UNWRITTEN``.
+
+    Raises CudaOnCpuError, also where an input is written or counters are not left zeroed.
+    """
+    return _in_orders((order,), kernel, source, built, inputs)[0]
+
+
+def in_any_order(
+    kernel: Kernel, source: KernelSource, built: CudaOnCpu, inputs: Sequence[np.ndarray] | None = None
+) -> list[np.ndarray]:
+    """As ``launched``; the same bits in every one of ``ORDERS``, or CudaOnCpuError is raised."""
+    first, *others = _in_orders(ORDERS, kernel, source, built, inputs)
+    for order, outputs in zip(ORDERS[1:], others, strict=True):
+        if any(a.tobytes() != b.tobytes() for a, b in zip(first, outputs, strict=True)):
+            raise CudaOnCpuError(f"{source.name}: in the order {order} other bits than in {ORDERS[0]}")
+    return first
+
+
+def _in_orders(
+    orders: Sequence[Order],
+    kernel: Kernel,
+    source: KernelSource,
+    built: CudaOnCpu,
+    inputs: Sequence[np.ndarray] | None,
+) -> list[list[np.ndarray]]:
+    geometry = source.geometry
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    scratch = []
+    if geometry.workspace_bytes:
+        scratch.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
+    if geometry.counter_bytes:
+        scratch.append(np.zeros(geometry.counter_bytes, np.uint8))
+    buffers = [*map(constant, random_inputs(kernel) if inputs is None else inputs), *outputs, *scratch]
+    maps = [Mapped(spec, buffers[spec.parameter]) for spec in source.tensor_maps]
+    shared, end = geometry.dynamic_shared_bytes, -len(scratch) or None
+    results = built.run_in_orders(
+        geometry.groups, geometry.items, [*buffers, *maps],
+        orders=orders, seed=5, dynamic_shared=shared, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    if geometry.counter_bytes and any(found[-1].any() for found in results):
+        raise CudaOnCpuError(f"{source.name}: counters are not left zeroed")
+    return [found[:end][-len(outputs) :] for found in results]
+
+
+def constant(array: np.ndarray) -> np.ndarray:
+    """A view that the harness refuses to see changed."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
