@@ -6,16 +6,18 @@ WORKERS ?= 2
 MODELS ?=
 TARGETS ?= cpu
 MINUTES ?= 10
+FIRST ?= 0
 FUZZED ?= .fuzz
 EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
-.PHONY: help demo test quick lint format bench fuzz-loader clean
+.PHONY: help demo test quick lint format bench fuzz fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
 	@echo "make test    the whole test suite        make quick   without the slow tests"
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
+	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=10 FIRST=0, a seed, TARGETS='cpu opencl')"
 	@echo "make fuzz-loader  change bytes of models, artefacts and records, guided by coverage (MINUTES=10 for each)"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -38,8 +40,12 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench.suite $(addprefix --target ,$(TARGETS)) $(MODELS)
 
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS)) --minutes $(MINUTES) --first $(FIRST) --workers $(WORKERS) \
+		--journal $(FUZZED)/models.jsonl --save $(FUZZED)/models
+
 fuzz-loader: $(VENV)/.fuzz
-	for kind in loader artifact records; do \
+	for kind in loader artifact manifest records; do \
 		PYTHONPATH=.:tests $(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
 
 clean:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpucomp import groups, integers, separable, targets
+from gpucomp import groups, integers, separable, targets, winograd_steps
 from gpucomp import precision as narrow
-from gpucomp.codegen import back_end
+from gpucomp.codegen import back_end, chained
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.kernel import Kernel, Step
 from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
-from gpucomp.passes import PassRecord, run_pipeline
+from gpucomp.passes import Pass, PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import TIERS, choose, expected_us, one_is_faster, recorded
@@ -95,13 +95,17 @@ def lower(
     tell: Progress = lambda stage, done, total: None,
     observer: Callable[[PassRecord], None] | None = None,
     picks: Picks | None = None,
+    pipeline: Sequence[Pass] | None = None,
 ) -> Lowered:
-    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors."""
+    """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors.
+
+    ``pipeline`` stands in for ``passes.PIPELINE``, for who looks for a pass that is wrong.
+    """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
     graph = frontend.load(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
-    graph = run_pipeline(graph, target=device, observer=observer)
+    graph = run_pipeline(graph, pipeline, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = kernels_of(graph, device, precision, keep_fp32)
     return Lowered(graph, *render(steps, device, tell, picks), steps)
@@ -110,11 +114,11 @@ def lower(
 def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> list[Step]:
     """A rewritten graph as kernels: partitioned, at a precision, and what two of them do as one where that is faster."""
     steps = partition(graph, Policy(prologues=device.prologues))
-    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
+    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph, device.features)
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
     if device.language == "llvm":
-        return steps
+        return chained(steps, graph, device)
     engines_of, _ = back_end(device.language)
     known: dict[str, float | None] = {}
 
@@ -127,7 +131,7 @@ def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32:
     def pays(pair: separable.Pair) -> bool:
         return one_is_faster(us(pair.fused), [us(pair.depthwise), us(pair.pointwise)])
 
-    return separable.fuse(steps, graph.outputs, pays)
+    return winograd_steps.apart(separable.fuse(steps, graph.outputs, pays), device)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:

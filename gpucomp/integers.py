@@ -32,18 +32,30 @@ class Narrow:
     offset: int = 0
 
 
-def narrow(steps: Sequence[Step], graph: Graph) -> list[Step]:
-    """``steps`` with integers between kernels, and constants that contractions read, in the bytes they need."""
-    values = _values(steps, graph)
+SIGNED = frozenset({"mfma", "wmma", "mali"})  # devices whose products of bytes want both operands signed
+
+
+def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = frozenset()) -> list[Step]:
+    """``steps`` with integers between kernels, and constants that contractions read, in the bytes they need.
+
+    ``features`` are the device's: on some, what fits in a byte is stored signed, with another offset.
+    """
+    values = _values(steps, graph, signed=bool(SIGNED & features))
     made: dict[Value, tuple[Value, Narrow] | None] = {}
     return [step if step.kernel is None else _corrected(_narrowed(step, values, made)) for step in steps]
 
 
-def fitting(interval: Interval) -> Narrow | None:
-    """The narrowest way to store integers of ``interval``; ``None`` where that takes more than two bytes."""
+def fitting(interval: Interval, *, signed: bool = False) -> Narrow | None:
+    """The narrowest way to store integers of ``interval``; ``None`` where that takes more than two bytes.
+
+    ``signed``: a byte is ``i8``, never ``u8``.
+    """
     low, high = interval
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
+    if signed and high - low <= 255:
+        inside = low >= -128 and high <= 127
+        return Narrow(I8, 0 if inside else int(low) + 128)
     for dtype in STORED:
         info = np.iinfo(dtype.numpy)
         if info.min <= low and high <= info.max:
@@ -53,7 +65,7 @@ def fitting(interval: Interval) -> Narrow | None:
     return Narrow(U8, int(low)) if high - low <= 255 else None
 
 
-def _values(steps: Sequence[Step], graph: Graph) -> dict[Value, Narrow]:
+def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value, Narrow]:
     """Integers that kernels alone write and read, with what their writers' ranges allow."""
     ranges: dict[Value, Interval] = {}
     excluded = set(graph.outputs) | {v for step in steps if step.kernel is None for v in (*step.inputs, *step.outputs)}
@@ -66,7 +78,7 @@ def _values(steps: Sequence[Step], graph: Graph) -> dict[Value, Narrow]:
                 low, high = bounds(store.value)
                 before = ranges.get(value, (low, high))
                 ranges[value] = min(before[0], low), max(before[1], high)
-    return {value: found for value, interval in ranges.items() if (found := fitting(interval)) is not None}
+    return {value: found for value, interval in ranges.items() if (found := fitting(interval, signed=signed)) is not None}
 
 
 def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tuple[Value, Narrow] | None]) -> Step:

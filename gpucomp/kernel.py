@@ -7,7 +7,7 @@ two layers of one shape are one kernel (``digest``) and are compiled once. A ``S
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -178,7 +178,60 @@ class Scatter:
         return self.lines + self.places
 
 
-Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter
+@dataclass(frozen=True, eq=False)
+class Link:
+    """A kernel of a chain. ``params`` are the parameters of the chain that its own are; ``HANDED`` as an input is what the
+    link before it leaves, and as an output what the next one gets. ``schedule`` is how the link is computed, where its
+    weights have been laid out for that already.
+    """
+
+    kernel: Kernel
+    params: tuple[int, ...]
+    schedule: Mapping[str, int]
+
+
+HANDED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Kernels one after the other, each of which reads what the one before it leaves, and nobody else does.
+
+    What they hand on are images ``[image, row, column, channel]`` that no memory ever holds whole: of each only the rows
+    are kept that the next link's present rows are made of.
+    """
+
+    links: tuple[Link, ...]
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        """What the last link stores over."""
+        return self.links[-1].kernel.body.domain
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A linear map of square blocks, the same along rows and columns: the transforms of Winograd's algorithms.
+
+    ``acc[blocks, i, j] = sum over r, s of matrix[i][r] * matrix[j][s] * value[blocks, r, s]``, seen by stores as the
+    hole ``acc``, with ``(i, j)`` the axes ``outputs`` and ``(r, s)`` the axes ``inputs``. Stores write only where
+    ``where``, a condition over the domain, holds. ``value`` is of ``acc.dtype``, and is a load or zero under guards.
+    """
+
+    blocks: tuple[Var, ...]
+    outputs: tuple[Var, Var]
+    inputs: tuple[Var, Var]
+    matrix: tuple[tuple[float, ...], ...]
+    value: Expr
+    where: Expr
+    acc: Hole
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.blocks + self.outputs
+
+
+Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | Chain | Blocks
 
 
 def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
@@ -197,6 +250,10 @@ def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
             guard, where = change(body.guard), change(body.where)
             initial, after = change(body.initial), change(body.after)
             return replace(body, found=found, guard=guard, where=where, initial=initial, after=after)
+        case Chain():
+            raise TypeError("a chain's links have params of their own: change each link's kernel")
+        case Blocks():
+            return replace(body, value=change(body.value), where=change(body.where))
         case Loops():
             return body
 
@@ -230,7 +287,7 @@ class Kernel:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def expressions(self) -> list[Expr]:
-        """Every expression of the kernel, stores' indices included."""
+        """Every expression of the kernel, stores' indices included. A chain has none of its own: its links have."""
         parts: list[Expr] = []
         match self.body:
             case Contraction(a=a, b=b):
@@ -243,6 +300,8 @@ class Kernel:
                 parts += [q, k, v, score]
             case Scatter() as c:
                 parts += [*c.found, c.guard, c.where, c.initial, c.after]
+            case Blocks(value=value, where=where):
+                parts += [value, where]
         for store in self.stores:
             parts += [*store.index, store.value]
         return parts
@@ -281,12 +340,22 @@ def format_kernel(kernel: Kernel) -> str:
             kind = f"{'exclusive ' if s.exclusive else ''}{'reverse ' if s.reverse else ''}{s.op}"
             lines.append(f"  rows {_axes(s.rows)} | axis {_axes((s.axis,))}")
             lines.append(f"  {s.acc.name}: {s.acc.dtype} = running {kind} {format_expr(s.value)}")
+        case Blocks() as x:
+            lines.append(f"  blocks {_axes(x.blocks)} | outputs {_axes(x.outputs)} | inputs {_axes(x.inputs)}")
+            lines.append(f"  matrix {'; '.join(' '.join(map(str, row)) for row in x.matrix)}")
+            lines.append(f"  {x.acc.name}: {x.acc.dtype} = matrix (x) matrix {format_expr(x.value)}")
+            lines.append(f"  where {format_expr(x.where)}")
         case Attention() as t:
             axes = {"batch": t.batch, "rows": t.rows, "cols": t.cols, "depth": t.depth, "values": t.values}
             lines.append("  " + " | ".join(f"{name} {_axes(found)}" for name, found in axes.items()))
             lines += [f"  {name} = {format_expr(e)}" for name, e in (("q", t.q), ("k", t.k), ("v", t.v))]
             lines.append(f"  score = {format_expr(t.score)}")
             lines.append(f"  {t.acc.name}: {t.acc.dtype}" + (f" {t.math}" if t.math != "strict" else ""))
+        case Chain(links=links):
+            for link in links:
+                names = ", ".join("handed on" if p == HANDED else f"x{p}" for p in link.params)
+                lines.append(f"  link of {names}: {dict(link.schedule)}")
+                lines += [f"    {line}" for line in link.kernel.text.splitlines()]
     for position, store in enumerate(kernel.stores):
         once = " (per row)" if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores else ""
         where = ", ".join(map(format_expr, store.index))

@@ -87,14 +87,21 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
+def wanted_passes(target: Target | None, pipeline: Sequence[Pass] | None = None) -> Sequence[Pass]:
+    """Those of ``pipeline`` (default ``PIPELINE``) that ``target`` has a use for."""
+    return tuple(p for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
+
+
 def run_pipeline(
     graph: Graph,
-    pipeline: Sequence[Pass] = PIPELINE,
+    pipeline: Sequence[Pass] | None = None,
     *,
     target: Target | None = None,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Graph:
-    """The graph after every pass that ``target`` wants. ``observer`` is called with a record after each.
+    """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
+
+    ``observer`` is called with a record after each.
 
     Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
     """
@@ -103,7 +110,7 @@ def run_pipeline(
     dump = _Dump(settings.dump)
     dump.start(graph)
     done: list[str] = []
-    for step, one in enumerate((p for p in pipeline if p.wanted(target)), start=1):
+    for step, one in enumerate(wanted_passes(target, pipeline), start=1):
         before, start = graph, time.perf_counter()
         with counting() as fired:
             graph = one.run(before)

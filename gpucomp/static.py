@@ -3,50 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
-from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.source import KernelSource
 from gpucomp.compiler import Lowered, Progress
+from gpucomp.cost import Cost, Spent, compared, cost_of, launched
 from gpucomp.errors import UsageError
-from gpucomp.kernel import Step
-from gpucomp.planning import Rendered
-from gpucomp.schedule import rank
-from gpucomp.schedule.model import Terms, terms
-from gpucomp.schedule.rank import Ranked
 from gpucomp.targets import cuda, sass
 from gpucomp.targets.target import Target
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One launch. ``instructions`` is ``None`` where no disassembler is installed.
-
-    tier    who chose the schedule
-    others  what the model finds best with each other engine
-    """
-
-    name: str
-    label: str
-    engine: str
-    schedule: Mapping[str, int]
-    groups: tuple[int, int, int]
-    items: tuple[int, int, int]
-    resources: cuda.Resources
-    shared_bytes: int
-    instructions: Counter[str] | None
-    terms: Terms
-    tier: str = ""
-    others: Sequence[Ranked] = ()
-
-    @property
-    def spills(self) -> int:
-        """Bytes of local memory: spilled registers and arrays that have no register."""
-        return self.resources.spill_stores + self.resources.spill_loads + self.resources.stack_bytes
 
 
 def costs(
@@ -66,56 +31,28 @@ def costs(
             f"give --target cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali, not {target.name}",
             code="GPC2012",
         )
-    steps = [s for s in lowered.steps if s in lowered.rendered and 0 not in lowered.rendered[s].source.geometry.groups]
+    steps = launched(lowered)
     sources = {lowered.rendered[step].source.name: lowered.rendered[step].source for step in steps}
-    built: dict[str, tuple[cuda.Resources, Counter[str] | None]] = {}
+    built: dict[str, Spent] = {}
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         for number, (name, found) in enumerate(
             zip(sources, pool.map(lambda source: _built(source, target), sources.values()), strict=True)
         ):
             tell("compile", number, len(sources))
             built[name] = found
-    all_of_them = [_cost(s, lowered.rendered[s], built[lowered.rendered[s].source.name], target) for s in steps]
-    if not compare:
-        return all_of_them
-    before = dict(zip(lowered.steps, lowered.unpacked, strict=True))  # engines accept kernels before any packing
-    return [replace(cost, others=_others(before[s], cost, target)) for cost, s in zip(all_of_them, steps, strict=True)]
+    rendered = lowered.rendered
+    all_of_them = [cost_of(s, rendered[s], target.device, built[rendered[s].source.name]) for s in steps]
+    return compared(all_of_them, lowered, target) if compare else all_of_them
 
 
-def _others(step: Step, cost: Cost, target: Target) -> list[Ranked]:
-    assert step.kernel is not None
-    assert target.device is not None
-    engines = [f for f in engines_of(step.kernel, target.features) if f.title != cost.engine and rank.can_rank(f)]
-    return rank.best(step.kernel, rank.problems(step.kernel, engines), target.limits, target.device)
-
-
-def _built(source: KernelSource, target: Target) -> tuple[cuda.Resources, Counter[str] | None]:
+def _built(source: KernelSource, target: Target) -> Spent:
     cubin, log = cuda.compile_source(source, target)
-    return cuda.resources(log)[source.name], sass.instructions(cubin)
-
-
-def _cost(step: Step, item: Rendered, built: tuple[cuda.Resources, Counter[str] | None], target: Target) -> Cost:
-    resources, instructions = built
-    kernel, source, family = step.kernel, item.source, item.choice.family
-    assert kernel is not None
-    assert target.device is not None
-    shared = resources.shared_bytes + source.geometry.dynamic_shared_bytes
-    work = None
-    if family.work is not None:
-        work = family.work(SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(kernel)))
-    found = terms(kernel, target.device, source.geometry, registers=resources.registers, shared_bytes=shared, work=work)
-    return Cost(
-        step.name,
-        kernel.label,
-        family.title,
-        source.schedule,
-        source.geometry.groups,
-        source.geometry.items,
-        resources,
-        shared,
-        instructions,
-        found,
-        item.choice.tier,
+    found = cuda.resources(log)[source.name]
+    return Spent(
+        found.registers,
+        found.spill_stores + found.spill_loads + found.stack_bytes,
+        found.shared_bytes + source.geometry.dynamic_shared_bytes,
+        sass.instructions(cubin),
     )
 
 

@@ -18,7 +18,13 @@ MATRICES = {
     "__builtin_amdgcn_mfma_f32_32x32x2f32": (64, 32, 2, 1, 16),
     "__builtin_amdgcn_mfma_f32_16x16x4f32": (64, 16, 4, 1, 4),
     "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32": (32, 16, 16, 16, 8),
+    "__builtin_amdgcn_mfma_i32_32x32x8i8": (64, 32, 8, 4, 16),
+    "__builtin_amdgcn_mfma_i32_16x16x16i8": (64, 16, 16, 4, 4),
+    "__builtin_amdgcn_mfma_i32_32x32x16_i8": (64, 32, 16, 8, 16),
+    "__builtin_amdgcn_mfma_i32_16x16x32_i8": (64, 16, 32, 8, 4),
+    "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32": (32, 16, 16, 16, 8),
 }
+BUILTIN = re.compile(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\((?:true, )?(?:as_long\()?a")
 AS_FLOAT = """
 #define half float
 #define half4 float4
@@ -38,11 +44,12 @@ def row_of(wave: int, size: int) -> str:
 
 def function(builtin: str) -> str:
     wave, size, depth, held, results = MATRICES[builtin]
-    operand = f"float{held}" if held > 1 else "float"
+    number, element = ("int", "char") if "_i32_" in builtin else ("float", "float")
+    operand = f"{element}{held}" if held > 1 else element
+    other = f"__local {element}*"
     leave = "vstore{0}({1}, lane, all_{1});" if held > 1 else "all_{1}[lane] = {1};"
-    rest = ", x, y, z" if wave == 64 else ""
     return f"""{AS_FLOAT}
-float{results} multiplied({operand} a, {operand} b, float{results} sums, __local float* all_a, __local float* all_b) {{
+{number}{results} multiplied({operand} a, {operand} b, {number}{results} sums, {other} all_a, {other} all_b) {{
   const int lane = get_local_id(0) % {wave};
   all_a += get_local_id(0) / {wave} * {wave * held};
   all_b += get_local_id(0) / {wave} * {wave * held};
@@ -50,29 +57,41 @@ float{results} multiplied({operand} a, {operand} b, float{results} sums, __local
   {leave.format(held, "a")}
   {leave.format(held, "b")}
   barrier(CLK_LOCAL_MEM_FENCE);
-  float of[{results}];
+  {number} of[{results}];
   for (int r = 0; r < {results}; ++r) {{
     const int row = {row_of(wave, size)}, column = lane % {size};
-    float total = 0;
+    {number} total = 0;
     for (int k = 0; k < {depth}; ++k) {{
       const int group = k / {held} * {size}, part = k % {held};
-      total += all_a[(group + row) * {held} + part] * all_b[(group + column) * {held} + part];
+      total += ({number})all_a[(group + row) * {held} + part] * all_b[(group + column) * {held} + part];
     }}
     of[r] = total;
   }}
   return sums + vload{results}(0, of);
 }}
-#define {builtin}(a, b, sums{rest}) multiplied(a, b, sums, all_a, all_b)
+#define {builtin}({_arguments(builtin)}) multiplied({_read(builtin, "a")}, {_read(builtin, "b")}, sums, all_a, all_b)
 """
+
+
+def _arguments(builtin: str) -> str:
+    if "wmma_i32" in builtin:
+        return "sign_a, a, sign_b, b, sums, clamp"
+    return "a, b, sums, x, y, z" if "mfma" in builtin else "a, b, sums"
+
+
+def _read(builtin: str, operand: str) -> str:
+    """The elements of an operand: bytes come as integers."""
+    return f"as_char{MATRICES[builtin][3]}({operand})" if "_i32_" in builtin else operand
 
 
 def shape_only(source: KernelSource) -> KernelSource:
     """``source`` with a matrix instruction that adds up what its own lane gives it: no answer, but every access."""
-    (builtin,) = set(re.findall(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\(a", source.text))
+    (builtin,) = set(BUILTIN.findall(source.text))
     held = MATRICES[builtin][3]
-    own = " + ".join(f"(a).s{k:x} * (b).s{k:x}" for k in range(held)) if held > 1 else "(a) * (b)"
-    rest = ", x, y, z" if MATRICES[builtin][0] == 64 else ""
-    return replace(source, text=f"{AS_FLOAT}#define {builtin}(a, b, sums{rest}) ((sums) + ({own}))\n" + bare(source))
+    a, b = (_read(builtin, f"({o})") for o in "ab")
+    wide = "convert_int{0}({1})".format if "_i32_" in builtin else "{1}".format
+    own = " + ".join(f"{wide(held, a)}.s{k:x} * {wide(held, b)}.s{k:x}" for k in range(held)) if held > 1 else "(a) * (b)"
+    return replace(source, text=f"{AS_FLOAT}#define {builtin}({_arguments(builtin)}) ((sums) + ({own}))\n" + bare(source))
 
 
 def bare(source: KernelSource) -> str:
@@ -82,11 +101,12 @@ def bare(source: KernelSource) -> str:
 
 def emulated(source: KernelSource) -> KernelSource:
     """``source`` with its matrix instruction written out."""
-    builtins = set(re.findall(r"\b(__builtin_amdgcn_(?:mfma|wmma)\w+)\(a", source.text))
+    builtins = set(BUILTIN.findall(source.text))
     text = bare(source)
     if not builtins:  # no depth, no products
         return replace(source, text=AS_FLOAT + text)
     (builtin,) = builtins
+    element = "char" if "_i32_" in builtin else "float"
     scratch = source.geometry.items[0] * MATRICES[builtin][3]
-    text = re.sub(r"(?m)^(  __local \w+ tile_a)", rf"  __local float all_a[{scratch}], all_b[{scratch}];\n\1", text)
+    text = re.sub(r"(?m)^(  __local \w+ tile_a)", rf"  __local {element} all_a[{scratch}], all_b[{scratch}];\n\1", text)
     return replace(source, text=function(builtin) + text)

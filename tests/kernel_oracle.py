@@ -14,7 +14,21 @@ from gpucomp.expr.core import Expr, Reduce, Var, cast, identity_of, reduce
 from gpucomp.expr.evaluate import REDUCE, evaluate, grid_of
 from gpucomp.ir import Graph, Value, constant_value
 from gpucomp.ir.types import F64
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
+from gpucomp.kernel import (
+    HANDED,
+    Attention,
+    Blocks,
+    Chain,
+    Contraction,
+    Kernel,
+    Link,
+    Loops,
+    Rowwise,
+    Scan,
+    Scatter,
+    Store,
+    Window,
+)
 
 UNWRITTEN = 113  # what an element holds that no store reached: the same in every dtype
 
@@ -44,6 +58,8 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             bound[s.acc] = _running(s, inputs)
             for store in kernel.stores:
                 _scatter(store, bound, inputs, outputs, kernel.inputs)
+        case Blocks() as x:
+            _blocks(kernel, x, inputs, outputs)
         case Scatter() as x:
             bound = dict(grid_of(x.domain))
             bound[x.acc] = _changed(x, inputs)
@@ -51,6 +67,18 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
                 _scatter(store, bound, inputs, outputs, kernel.inputs)
         case Attention() as t:
             _attention(kernel, t, inputs, outputs)
+        case Chain(links=links):
+            _chain(links, [*inputs, *outputs])
+
+
+def _chain(links: Sequence[Link], arrays: Sequence[np.ndarray]) -> None:
+    """Link after link, what each hands on held whole; ``arrays`` are the chain's parameters."""
+    handed = np.empty(0)
+    for link in links:
+        read, (param,) = link.params[: link.kernel.inputs], link.params[link.kernel.inputs :]
+        result = np.empty(link.kernel.params[-1].shape, np.float32) if param == HANDED else arrays[param]
+        update(link.kernel, [handed if p == HANDED else arrays[p] for p in read], [result])
+        handed = result
 
 
 def _attention(kernel: Kernel, body: Attention, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
@@ -109,6 +137,22 @@ def _changed(body: Scatter, inputs: Sequence[np.ndarray]) -> np.ndarray:
                 bound[body.acc] = result[(*line, *at)]
                 result[(*line, *at)] = evaluate(body.after, inputs, bound)
     return result
+
+
+def _blocks(kernel: Kernel, body: Blocks, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """The map in f64; where nothing is stored, ``where`` leaves its element out."""
+    axes = body.blocks + body.inputs
+    with np.errstate(all="ignore"):
+        values = np.broadcast_to(evaluate(body.value, inputs, grid_of(axes)), tuple(a.extent for a in axes))
+        matrix = np.array(body.matrix)
+        found = np.einsum("ir,js,...rs->...ij", matrix, matrix, values.astype(np.float64))
+    shape = tuple(a.extent for a in body.domain)
+    written = np.broadcast_to(evaluate(body.where, inputs, grid_of(body.domain)), shape)
+    places = np.nonzero(written)
+    bound: dict[Expr, np.ndarray] = dict(zip(body.domain, places, strict=True))
+    bound[body.acc] = found.astype(body.acc.dtype.numpy)[places]
+    for store in kernel.stores:
+        _scatter(store, bound, inputs, outputs, kernel.inputs)
 
 
 def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

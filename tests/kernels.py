@@ -29,7 +29,7 @@ from gpucomp.expr.core import (
     var,
 )
 from gpucomp.expr.simplify import simplify
-from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
+from gpucomp.ir.types import BOOL, F32, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Separable, Statistic, Store, Window
 from gpucomp.ops.registry import accumulator
 from gpucomp.recognise import Composed, recognise
@@ -184,6 +184,18 @@ def grouped_conv(
     value = cast(call("max", acc + cast(load(2, (channel,), dtype), F32), 0.0), dtype)
     params = tuple(TensorType(dtype, shape) for shape in shapes)
     return Kernel("contraction", params, 1, body, (Store(3, (*m, channel), value),), label=f"conv of {groups} groups")
+
+
+def conv_of_bytes(pad: int = 0) -> Kernel:
+    """3x3 over bytes, NHWC: sums of i32, as they are. Outside of the image is ``pad``, a zero point."""
+    m, n, k = (var("m0", 5), var("m1", 4)), var("n0", 12), (var("k0", 3), var("k1", 3), var("k2", 16))
+    y, x = m[0] - 1 + k[0], m[1] - 1 + k[1]
+    inside = both([y >= 0, y < 5, x >= 0, x < 4])
+    acc = hole("acc", I32)
+    a = select(inside, cast(load(0, (y, x, k[2]), I8), I32), pad)
+    body = Contraction((), m, (n,), k, a, cast(load(1, (*k, n), I8), I32), acc)
+    params = (TensorType(I8, (5, 4, 16)), TensorType(I8, (3, 3, 16, 12)), TensorType(I32, (5, 4, 12)))
+    return Kernel("contraction", params, 1, body, (Store(2, (*m, n), acc),), label="conv of bytes")
 
 
 def into_part(kernel: Kernel, axis: int, before: int, after: int) -> Kernel:

@@ -37,8 +37,9 @@ LAYERS = (
     ("gpucomp.targets",),
     # the devices, opened by a run: they build what a cache lacks, and run operators' numpy references on the host
     ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
-    ("gpucomp.planning",),
+    ("gpucomp.planning", "gpucomp.winograd_steps"),
     ("gpucomp.compiler",),
+    ("gpucomp.cost",),
     ("gpucomp.static", "gpucomp.static_opencl"),
     ("gpucomp.backend",),
     ("gpucomp.tuning",),

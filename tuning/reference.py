@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp.expr.core import Expr, Reduce, Var, identity_of, reduce, walk
 from gpucomp.expr.evaluate import REDUCE, convert, evaluate, grid_of
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
+from gpucomp.kernel import HANDED, Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
 
 CHUNK = 1 << 22  # elements of an operand held in memory at a time
 EXACT_BYTES = 4  # of an integer whose products' sums f64 holds exactly
@@ -17,6 +17,8 @@ EXACT_BYTES = 4  # of an integer whose products' sums f64 holds exactly
 
 def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs; elements that no store writes are those of ``before``."""
+    if isinstance(kernel.body, Chain):
+        return _chained(kernel.body, inputs, before)
     outputs = [array.copy() for array in before]
     bound: dict[Expr, np.ndarray]
     match kernel.body:
@@ -49,8 +51,20 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
     return outputs
 
 
+def _chained(chain: Chain, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Link after link; each leaves one result."""
+    handed = np.empty(0)
+    for link in chain.links:
+        read, result = link.params[: link.kernel.inputs], link.kernel.params[-1]
+        room = before[0] if link is chain.links[-1] else np.zeros(result.shape, result.dtype.numpy)
+        (handed,) = expected(link.kernel, [handed if p == HANDED else inputs[p] for p in read], [room])
+    return [handed]
+
+
 def terms(kernel: Kernel) -> int:
-    """Numbers that are added up for an element, at most."""
+    """Numbers that are added up for an element, at most. Of a chain: one after the other, for an element and all it is of."""
+    if isinstance(kernel.body, Chain):
+        return sum(terms(link.kernel) for link in kernel.body.links)
     written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
     axes: list[Sequence[Var]] = [max(written_out, key=_points, default=())]
     match kernel.body:

@@ -7,9 +7,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -19,80 +16,17 @@ import gpucomp as package
 from gpucomp import config
 from gpucomp.cli import compare, measure, show, tensors
 from gpucomp.cli import tune as tuning
+from gpucomp.cli.options import ModelOptions, inputs, model, model_options
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
 from gpucomp.errors import UnsupportedError, UsageError, quote
-from gpucomp.precision import PRECISIONS
 from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
+    from gpucomp.cost import Cost
     from gpucomp.runtime.executable import Executable
-    from gpucomp.static import Cost
-    from gpucomp.static_opencl import Cost as OpenCLCost
     from gpucomp.targets.target import Target
-
-TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
-
-
-def _model(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")(
-        function
-    )
-    function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
-    return click.argument("model", type=click.Path(path_type=Path))(function)
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The options that say what is compiled and how."""
-
-    model: Path
-    target: str | None = None
-    shapes: tuple[str, ...] = ()
-    precision: str = "fp32"
-    keep_fp32: tuple[str, ...] = ()
-    records: Path | None = None
-
-    @property
-    def target_name(self) -> str:
-        return self.target or config.current().target
-
-
-def _model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command of the options of ``ModelOptions``, which it gets as one, and of its own."""
-
-    @wraps(function)
-    def command(**options: Any) -> Any:
-        how = ModelOptions(**{field.name: options.pop(field.name) for field in fields(ModelOptions)})
-        return function(how, **options)
-
-    for option in (
-        click.option(
-            "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
-        ),
-        click.option(
-            "--records", type=click.Path(path_type=Path), metavar="DIR", help="What `gpucomp tune` found out."
-        ),
-        click.option(
-            "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
-        ),
-    ):
-        command = option(command)
-    return _model(command)
-
-
-def _inputs(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option(
-        "--preprocess",
-        type=click.Choice(["imagenet", "none"]),
-        default="imagenet",
-        show_default=True,
-        help="What is done to a photo once it is resized.",
-    )(function)
-    return click.option(
-        "--input", "files", multiple=True, metavar="NAME=FILE", help="An input from .npy, .npz, .pb or a photo."
-    )(function)
 
 
 class _Stdout:
@@ -188,7 +122,7 @@ def _write(path: Path, text: str) -> None:
 
 
 @gpucomp.command()
-@_model_options
+@model_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .gpuc file to write.")
 def compile(
     how: ModelOptions,
@@ -209,8 +143,8 @@ def compile(
 
 
 @gpucomp.command()
-@_model_options
-@_inputs
+@model_options
+@inputs
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
 @click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
 @click.option(
@@ -242,9 +176,49 @@ def run(
         compare.require(errors, tolerance, reference)
 
 
+@gpucomp.command("compare")
+@model_options
+@inputs
+@click.option(
+    "--against", type=click.Choice(compare.REFERENCES), default="onnxruntime", show_default=True,
+    help="onnxruntime, or ONNX's reference evaluator.",
+)  # fmt: skip
+@click.option(
+    "--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True, help="Largest relative L2 error."
+)
+@click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the stage that is wrong.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="For --bisect; default bisect-MODEL."
+)
+def compare_(
+    how: ModelOptions,
+    files: tuple[str, ...],
+    preprocess: str,
+    against: str,
+    tolerance: float,
+    bisect: bool,
+    output: Path | None,
+) -> None:
+    """Set every tensor of MODEL (.onnx) beside another program's; exit 6 if an output is wrong. Inputs not given are random."""
+    from gpucomp import targets
+    from gpucomp.cli import bisect as bisecting
+
+    if how.model.suffix == ".gpuc":
+        raise UsageError("a compiled model holds kernels only: give the .onnx model", code="GPC2007")
+    folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
+    if folder is not None:
+        bisecting.check_folder(folder)
+    question = bisecting.Question(targets.resolve(how.target_name), how.precision, tolerance)
+    sizes = {**_shapes_told_by(files, how.model), **tensors.parse_shapes(how.shapes)}
+    specs = bisecting.input_specs(how.model, sizes)
+    given = tensors.read_inputs(files, specs, preprocess)
+    given |= random_inputs([spec for spec in specs if spec.name not in given])
+    bisecting.compare_model(how.model, given, question, against, folder)
+
+
 @gpucomp.command()
-@_model_options
-@_inputs
+@model_options
+@inputs
 @click.option("--warmup", "warmup_ms", type=click.FloatRange(0), default=200, show_default=True, metavar="MS")
 @click.option("--duration", "duration_s", type=click.FloatRange(0), default=3, show_default=True, metavar="S")
 @click.option("--iterations", type=click.IntRange(1), default=10, show_default=True, help="At least this many samples.")
@@ -355,20 +329,16 @@ def _lowered(
     device = targets.resolve(how.target_name)
     with progress(f"compiling {how.model.name}") as report:
         sizes, picks = tensors.parse_shapes(how.shapes), picks_of(how.records)
-        found = lower(
-            how.model, device, sizes, None, how.precision, keep_fp32=how.keep_fp32, tell=report, picks=picks
-        )
+        found = lower(how.model, device, sizes, None, how.precision, keep_fp32=how.keep_fp32, tell=report, picks=picks)
     return found, device
 
 
-def _costs(
-    model: Path, lowered: Lowered, device: Target, *, compare: bool = False
-) -> list[Cost] | list[OpenCLCost]:
+def _costs(model: Path, lowered: Lowered, device: Target, *, compare: bool = False) -> list[Cost]:
     from gpucomp import static, static_opencl
 
     with progress(f"building {model.name}") as report:
         if static_opencl.is_for(device):
-            return static_opencl.costs(lowered, device, report)
+            return static_opencl.costs(lowered, device, report, compare=compare)
         return static.costs(lowered, device, report, compare=compare)
 
 
@@ -383,7 +353,7 @@ def _percentiles(text: str) -> tuple[float, ...]:
 
 
 @gpucomp.command()
-@_model
+@model
 def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
     """Name everything in MODEL (.onnx) that cannot be compiled; exit 4 if there is anything."""
     from gpucomp import targets
@@ -402,7 +372,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 
 
 @gpucomp.command()
-@_model_options
+@model_options
 @click.option("--kernels", is_flag=True, help="Every kernel: what it swallowed, its schedule, why it ends there.")
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")

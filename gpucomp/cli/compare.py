@@ -3,27 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
+
+REFERENCES = ("onnxruntime", "reference")
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far a tensor is from another, in f64.
+
+    ``l2`` is ``||a - b|| / ||b||``, ``linf`` the largest ``|a - b|``, ``cosine`` ``a.b / (||a|| ||b||)``, 1 where both
+    are zero. Other shapes, or NaN and infinities in other places, are infinitely far.
+    """
+
+    l2: float
+    linf: float
+    cosine: float
+
+
+FAR = Distance(math.inf, math.inf, 0.0)
+
+
+def distance(actual: np.ndarray, expected: np.ndarray) -> Distance:
+    if actual.shape != expected.shape:
+        return FAR
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
+        return FAR
+    a, b = a[finite], b[finite]
+    gap, norm, norms = float(np.linalg.norm(a - b)), float(np.linalg.norm(b)), float(np.linalg.norm(a))
+    cosine = 1.0 if norm == norms else 0.0
+    if norm and norms:
+        cosine = float((a / norms) @ (b / norm))  # divided first: the product of two large norms overflows
+    return Distance(gap / norm if norm else gap, float(np.abs(a - b).max(initial=0.0)), cosine)
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     """``||actual - expected|| / ||expected||`` in f64; infinite for other shapes, or NaN and inf in other places."""
-    a, b = actual.astype(np.float64), expected.astype(np.float64)
-    if a.shape != b.shape:
-        return float("inf")
-    finite = np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
-        return float("inf")
-    distance, norm = float(np.linalg.norm(a[finite] - b[finite])), float(np.linalg.norm(b[finite]))
-    return distance / norm if norm else distance
+    return distance(actual, expected).l2
 
 
-def onnxruntime_outputs(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool = True) -> dict[str, np.ndarray]:
     """What onnxruntime's CPU provider answers. Raises ``DeviceError`` where it is missing or cannot run the model."""
     try:
         import onnxruntime
@@ -33,31 +63,66 @@ def onnxruntime_outputs(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[s
     failures = tuple(kind for kind in vars(states).values() if isinstance(kind, type) and issubclass(kind, Exception))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    given = model if isinstance(model, bytes) else str(model)
     try:
-        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
         answers = session.run(None, dict(inputs))
     except failures as error:
-        raise DeviceError(f"onnxruntime cannot run {quote(model)}: {error}", code="GPC5004") from None
+        what = "the model" if isinstance(model, bytes) else quote(model)
+        raise DeviceError(f"onnxruntime cannot run {what}: {error}", code="GPC5004") from None
     return {output.name: answer for output, answer in zip(session.get_outputs(), answers, strict=True)}
 
 
-def compare(actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> dict[str, float]:
+def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, np.ndarray]:
+    """What ONNX's reference evaluator answers. Raises ``DeviceError`` where it cannot run the model."""
+    from onnx.reference import ReferenceEvaluator
+
+    proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    names = [output.name for output in proto.graph.output]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            answers = ReferenceEvaluator(proto).run(None, dict(inputs))
+        except (ArithmeticError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+            raise DeviceError(f"ONNX's reference evaluator cannot run the model: {error}", code="GPC5004") from None
+    return {name: np.asarray(a) for name, a in zip(names, answers, strict=True)}
+
+
+def answers(model: Path | bytes, inputs: Arrays, against: str, *, optimised: bool = True) -> dict[str, np.ndarray]:
+    """What ``against``, one of ``REFERENCES``, answers."""
+    if against == "reference":
+        return reference_outputs(model, inputs)
+    return onnxruntime_outputs(model, inputs, optimised=optimised)
+
+
+def compare(actual: Arrays, expected: Arrays) -> dict[str, float]:
     """The relative error of every output. Raises ``UsageError`` when the two have other outputs."""
+    return {name: found.l2 for name, found in distances(actual, expected).items()}
+
+
+def distances(actual: Arrays, expected: Arrays) -> dict[str, Distance]:
+    """How far every output is. Raises ``UsageError`` when the two have other outputs."""
     if set(actual) != set(expected):
         raise UsageError(
             f"outputs {sorted(map(quote, actual))} cannot be compared with {sorted(map(quote, expected))}",
             code="GPC2006",
         )
-    return {name: relative_error(actual[name], expected[name]) for name in actual}
+    return {name: distance(actual[name], expected[name]) for name in actual}
+
+
+def wrong(errors: Mapping[str, float], tolerance: float) -> Sequence[str]:
+    """The names of those above ``tolerance``; NaN is above everything."""
+    return [name for name, error in errors.items() if not error <= tolerance]
 
 
 def require(errors: Mapping[str, float], tolerance: float, reference: str) -> None:
     """Raise ``AccuracyError`` for the worst output if it is further off than ``tolerance``."""
-    wrong = {name: error for name, error in errors.items() if not error <= tolerance}  # so is NaN
-    if wrong:
-        worst = max(wrong, key=lambda name: float("inf") if math.isnan(wrong[name]) else wrong[name])
+    if off := wrong(errors, tolerance):
+        worst = max(off, key=lambda name: float("inf") if math.isnan(errors[name]) else errors[name])
         raise AccuracyError(
             f"output {quote(worst)}: relative L2 error {errors[worst]:.3e} against {reference} is above {tolerance:g}"
-            f" ({len(wrong)} of {len(errors)} outputs are)",
+            f" ({len(off)} of {len(errors)} outputs are)",
             code="GPC6001",
         )

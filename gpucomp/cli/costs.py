@@ -7,18 +7,17 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gpucomp.cli.show import size, table
 from gpucomp.targets import sass
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
+    from gpucomp.cost import Cost, Spent
     from gpucomp.schedule.device import Device
     from gpucomp.schedule.model import Terms
     from gpucomp.schedule.space import Family, Limits, Problem
-    from gpucomp.static import Cost
-    from gpucomp.static_opencl import Cost as OpenCLCost
     from gpucomp.targets.target import Target
 
 EXACT = 20_000  # schedules of a space that are all looked at; of a larger one, a sample
@@ -26,47 +25,46 @@ SAMPLE = 4_000
 MATRIX = ("HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA")
 
 
-def static(found: Sequence[Cost] | Sequence[OpenCLCost], target: Target) -> list[str]:
+def static(found: Sequence[Cost], target: Target) -> list[str]:
     """One row a launch: what a compiler spent, what its code holds, what bounds it."""
     if target.kind == "opencl":
-        return _static_opencl(cast("Sequence[OpenCLCost]", found), target)
-    costs = cast("Sequence[Cost]", found)
+        return _static_opencl(found, target)
     rows = [
         (
             *_launch(number, cost),
-            cost.resources.registers,
-            cost.spills,
-            cost.shared_bytes,
+            cost.spent.registers,
+            cost.spent.spills,
+            cost.spent.shared_bytes,
             f"{100 * cost.terms.occupancy:.0f}%",
             f"{cost.terms.waves:.2f}",
             *_mix(cost),
             *_bounds(cost),
         )
-        for number, cost in enumerate(costs, start=1)
+        for number, cost in enumerate(found, start=1)
     ]
     header = (*LAUNCH, "regs", "spill B", "shared B", "occ", "waves", "MMA", "FFMA", "LDG.128", *BOUNDS)
     assert target.device is not None
-    lines = [*table(header, rows), *_totals(costs, target, target.device, sum(1 for c in costs if c.spills))]
-    if any(c.instructions is None for c in costs):
+    lines = [*table(header, rows), *_totals(found, target, target.device, sum(1 for c in found if c.spent.spills))]
+    if any(c.spent.instructions is None for c in found):
         lines.append("no instruction counts: pip install nvidia-cuda-nvdisasm")
     return lines
 
 
-def _static_opencl(found: Sequence[OpenCLCost], target: Target) -> list[str]:
+def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
     """The same for AMD, by clang's listing, and for Mali, by formulas and the OpenCL text."""
     from gpucomp import static_opencl
     from gpucomp.targets import amdgcn
 
-    amd, listed = "amd" in target.features, any(c.instructions is not None for c in found)
+    amd, listed = "amd" in target.features, any(c.spent.instructions is not None for c in found)
     rows = []
     for number, cost in enumerate(found, start=1):
-        share = None if cost.matrix_share is None else f"{100 * cost.matrix_share:.0f}%"
-        compiled = (cost.spills, cost.shared_bytes, cost.waves, share) if amd else ()
-        known = [cost.registers, *compiled, f"{100 * cost.wide_share:.0f}%"]
+        spent = cost.spent
+        compiled = (spent.spills, spent.shared_bytes, spent.waves, _percent(spent.matrix_share)) if amd else ()
+        known = [spent.registers, *compiled, _percent(spent.wide_share)]
         rows.append((*_launch(number, cost), *("-" if k is None else k for k in known), *_bounds(cost)))
     matrix = "WMMA" if "wmma" in target.features else "MFMA"
     columns = ("VGPRs", "spilled", "LDS B", "waves", matrix) if amd else ("regs",)
-    spilled = sum(1 for c in found if c.spills) if listed else None
+    spilled = sum(1 for c in found if c.spent.spills) if listed else None
     lines = table((*LAUNCH, *columns, "16 B loads", *BOUNDS), rows)
     lines += _totals(found, target, static_opencl.device_of(target), spilled)
     if listed:
@@ -80,21 +78,25 @@ def _static_opencl(found: Sequence[OpenCLCost], target: Target) -> list[str]:
     return lines
 
 
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.0f}%"
+
+
 LAUNCH = ("#", "kernel", "engine", "groups")
 BOUNDS = ("MFLOP", "MB", "floor us", "about us", "limiter")
 
 
-def _launch(number: int, cost: Cost | OpenCLCost) -> tuple[object, ...]:
+def _launch(number: int, cost: Cost) -> tuple[object, ...]:
     return number, cost.name, cost.engine, f"{math.prod(cost.groups)}x{math.prod(cost.items)}"
 
 
-def _bounds(cost: Cost | OpenCLCost) -> tuple[str, ...]:
+def _bounds(cost: Cost) -> tuple[str, ...]:
     t = cost.terms
     return f"{t.flops / 1e6:.2f}", f"{t.bytes / 1e6:.3f}", f"{t.floor_us:.2f}", f"{t.total_us:.2f}", t.limiter
 
 
 def _totals(
-    found: Sequence[Cost] | Sequence[OpenCLCost], target: Target, device: Device, spilling: int | None
+    found: Sequence[Cost], target: Target, device: Device, spilling: int | None
 ) -> list[str]:
     total, floor = sum(c.terms.total_us for c in found), sum(c.terms.floor_us for c in found)
     spills = "" if spilling is None else f", spills in {spilling}"
@@ -109,12 +111,12 @@ def _totals(
 
 
 def _mix(cost: Cost) -> tuple[str, str, str]:
-    if (mix := cost.instructions) is None:
+    if (mix := cost.spent.instructions) is None:
         return "-", "-", "-"
     return str(sass.count(mix, *MATRIX)), str(sass.count(mix, "FFMA", "FFMA2")), f"{100 * sass.wide_share(mix):.0f}%"
 
 
-def as_json(found: Sequence[Cost] | Sequence[OpenCLCost], target: Target) -> dict[str, Any]:
+def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
     """The same as data, every instruction included. ``null`` stands for what nobody at hand knows."""
     from gpucomp import static_opencl
 
@@ -132,9 +134,9 @@ def as_json(found: Sequence[Cost] | Sequence[OpenCLCost], target: Target) -> dic
                 "schedule": dict(c.schedule),
                 "groups": list(c.groups),
                 "items": list(c.items),
-                **_spent(c),
-                "shared_bytes": c.shared_bytes,
-                "instructions": None if c.instructions is None else dict(Counter(c.instructions).most_common()),
+                **_spent(c.spent, target),
+                "shared_bytes": c.spent.shared_bytes,
+                "instructions": None if (mix := c.spent.instructions) is None else dict(Counter(mix).most_common()),
                 "flops": c.terms.flops,
                 "bytes": c.terms.bytes,
                 "floor_us": c.terms.floor_us,
@@ -146,21 +148,19 @@ def as_json(found: Sequence[Cost] | Sequence[OpenCLCost], target: Target) -> dic
     }
 
 
-def _spent(cost: Cost | OpenCLCost) -> dict[str, Any]:
-    from gpucomp import static
-
-    if isinstance(cost, static.Cost):
-        return {"registers": cost.resources.registers, "spill_bytes": cost.spills}
+def _spent(spent: Spent, target: Target) -> dict[str, Any]:
+    if target.kind == "cuda":
+        return {"registers": spent.registers, "spill_bytes": spent.spills}
     return {
-        "registers": cost.registers,
-        "spilled_registers": cost.spills,
-        "waves": cost.waves,
-        "matrix_share": cost.matrix_share,
-        "wide_share": cost.wide_share,
+        "registers": spent.registers,
+        "spilled_registers": spent.spills,
+        "waves": spent.waves,
+        "matrix_share": spent.matrix_share,
+        "wide_share": spent.wide_share,
     }
 
 
-def why(found: Sequence[Cost] | Sequence[OpenCLCost]) -> list[str]:
+def why(found: Sequence[Cost]) -> list[str]:
     """The terms of the analytic model, a kernel a paragraph: of its schedule, then of the best that other engines have."""
     lines: list[str] = []
     for cost in found:

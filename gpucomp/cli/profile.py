@@ -24,6 +24,7 @@ Run = tuple[list[float], list[Span]]  # seconds of each launch, and when threads
 class Row:
     """One launch. Shares are of 1: ``share`` of the run, ``of_peak`` of peak arithmetic, ``of_copy`` of the bandwidth of
     a copy that moves as many bytes, ``idle`` of the threads' time in which they had nothing of this launch to do.
+    ``arithmetic`` is the type of the numbers that ``operations`` counts.
 
     ``limit`` names the largest of the last three.
     """
@@ -35,6 +36,7 @@ class Row:
     ops: tuple[str, ...]
     ms: float
     share: float
+    arithmetic: str | None
     operations: int | None
     bytes: int | None
     gflops: float | None
@@ -68,7 +70,7 @@ def _row(
     if ceilings is not None and info.traffic is not None:
         copied = info.traffic / ceilings.bandwidth(info.traffic)
         computed = operations / ceilings.flops if operations and info.arithmetic == "f32" else 0.0
-        floor = max(copied, computed)
+        floor = max(copied, computed) if computed or not operations else None
         of_copy = copied / seconds if timed else None
         of_peak = computed / seconds if timed and computed else None
         idle = statistics.median(_idle(launch, run, ceilings.threads) for run in runs)
@@ -82,6 +84,7 @@ def _row(
         info.ops,
         1e3 * seconds,
         share,
+        info.arithmetic if operations else None,
         operations,
         info.traffic,
         flops and flops / 1e9,
@@ -147,7 +150,7 @@ def by_family(found: Sequence[Row]) -> Table:
 
 
 def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
-    """The run as a whole, and what the machine was measured to do."""
+    """The run as a whole, and what the machine was measured to do. The peak is of f32: other work has no share of it."""
     ms = sum(r.ms for r in found)
     work = sum(r.operations or 0 for r in found)
     lines = [f"Kernels: {len(found)} launches, {ms:.4g} ms, {work / 1e9:.4g} GFLOP"]
@@ -155,10 +158,15 @@ def summary(found: Sequence[Row], ceilings: Ceilings | None) -> list[str]:
         lines[0] += f", {work / ms / 1e6:.4g} GFLOP/s"
     if ceilings is None:
         return [*lines, "Ceilings: not measured on this device, so nothing is said of peaks and limits"]
-    floors = [r.floor_ms for r in found if r.floor_ms is not None]
-    if ms and work:
-        lines[0] += f" ({100 * work / ms / 1e-3 / ceilings.flops:.1f}% of peak)"
-    lines[0] += f"; floor {sum(floors):.4g} ms: every kernel at peak or at the bandwidth of a copy"
+    others = [r for r in found if r.operations and r.arithmetic != "f32"]
+    counted = [r for r in found if r not in others]
+    counted_ms, counted_work = sum(r.ms for r in counted), sum(r.operations or 0 for r in counted)
+    if counted_ms and counted_work:
+        share = f"{100 * counted_work / counted_ms / 1e-3 / ceilings.flops:.1f}% of peak"
+        lines[0] += f" ({share}" + (f" but for {len(others)} launches of other numbers than f32)" if others else ")")
+    floors = [r.floor_ms for r in counted if r.floor_ms is not None]
+    what = "every f32 kernel" if others else "every kernel"
+    lines[0] += f"; floor {sum(floors):.4g} ms: {what} at peak or at the bandwidth of a copy"
     copies = ", ".join(f"{size / 2**20:g} MiB {rate / 1e9:.1f} GB/s" for size, rate in ceilings.copies)
     lines.append(
         f"Ceilings: {ceilings.threads} threads, {ceilings.flops / 1e9:.1f} GFLOP/s of f32 multiply-adds, "

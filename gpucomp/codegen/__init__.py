@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpucomp.codegen.source import KernelSource
-from gpucomp.kernel import Kernel
+from gpucomp.ir.graph import Graph
+from gpucomp.kernel import Kernel, Step
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets.target import Target
 
@@ -24,3 +25,10 @@ def back_end(language: str) -> tuple[EnginesOf, Render]:
     from gpucomp.codegen.render import render
 
     return engines_of, render
+
+
+def chained(steps: Sequence[Step], graph: Graph, target: Target) -> list[Step]:
+    """``steps`` of a CPU with those as one kernel that it computes some rows at a time, one behind the other."""
+    from gpucomp.codegen.llvm.chains import chained as chained_on_cpu
+
+    return chained_on_cpu(steps, graph.outputs, target)

@@ -79,8 +79,11 @@ def pixels_read(kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tupl
     )  # fmt: skip
 
 
-def winograd_pixels(kernel: Kernel) -> Pixels | str:
-    """The pixels of a strict f32 convolution, 3 x 3 with steps of 1, whose filters are constants, or what it is instead."""
+def winograd_pixels(kernel: Kernel, dtypes: Sequence[DType] = (F32,)) -> Pixels | str:
+    """The pixels of a convolution, 3 x 3 with steps of 1, whose filters are constants, or what it is instead.
+
+    Its sums are strict f32, its pixels and filters both of one of ``dtypes``.
+    """
     body = kernel.body
     assert isinstance(body, Contraction)
     if body.acc.dtype is not F32 or body.math != "strict":
@@ -88,8 +91,9 @@ def winograd_pixels(kernel: Kernel) -> Pixels | str:
     found = pixels_of(kernel)
     if isinstance(found, str):
         return found
-    if found.dtype is not F32:
-        return f"the image is f32, not {found.dtype}"
+    if found.dtype not in dtypes or uncast(body.b).dtype is not found.dtype:
+        known = " or ".join(map(str, dtypes))
+        return f"pixels and filters are {known}, not {found.dtype} and {uncast(body.b).dtype}"
     if found.window != (3, 3) or found.steps != (1, 1) or found.dilations != (1, 1):
         return f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, 1 and 1"
     if not packable(kernel, "b"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Separable, Window
+from gpucomp.kernel import Attention, Blocks, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Separable, Window
 from gpucomp.kernels_templates.attention.mma import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt import FAMILY as ATTENTION
+from gpucomp.kernels_templates.blocks.space import FAMILY as BLOCKS
 from gpucomp.kernels_templates.contraction.amd import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
 from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
@@ -36,6 +37,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scatter: (SCATTER,),
     Window: (POOL_WINDOW, POOL),
     Attention: (ATTENTION_MMA, ATTENTION),
+    Blocks: (BLOCKS,),
 }
 FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
 

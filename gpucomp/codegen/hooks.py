@@ -10,6 +10,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter
 from gpucomp.codegen.amd import amd_hooks
 from gpucomp.codegen.attention import attention_hooks, mma_attention_hooks
+from gpucomp.codegen.blocks import blocks_hooks
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import contraction_hooks
 from gpucomp.codegen.depthwise import depthwise_hooks
@@ -81,6 +82,7 @@ def _pointwise(
 # by the title of the family
 HOOKS: Mapping[str, Hooks] = {
     "loops": loops_hooks,
+    "blocks": blocks_hooks,
     "contraction/amd": amd_hooks,
     "contraction/mali": mali_hooks,
     "contraction/mma": mma_hooks,

@@ -11,22 +11,31 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.access import Rewriter, parts_within, regroup, split, vector_loads
+import numpy as np
+
+from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.dialect import INT32
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores
 from gpucomp.codegen.helpers import FP16
 from gpucomp.codegen.operand import count, places
+from gpucomp.codegen.vectors import (
+    ACCESS_BYTES,
+    HEX,
+    component,
+    fetch,
+    load_vectors,
+    store_vectors,
+    wide_loads,
+)
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, cast, hole, index, substitute, var
+from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, cast, index, substitute, var
 from gpucomp.expr.simplify import bounds, coefficient, simplify, unflatten
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
 
-ACCESS_BYTES = 16
 PIXEL = 4  # elements of an image's pixel
 WIDTHS = (16, 8, 4, 3, 2, 1)
-HEX = "0123456789abcdef"
 DOTS = {  # feature: (extension, the sum of four products and an accumulator)
     "arm_dot_acc": ("cl_arm_integer_dot_product_accumulate_int8", "arm_dot_acc({a}, {b}, {c})"),
     "arm_dot": ("cl_arm_integer_dot_product_int8", "{c} + arm_dot({a}, {b})"),
@@ -49,16 +58,27 @@ def exact(source: DType, acc: DType) -> bool:
 
 def plain(value: Expr, acc: DType) -> tuple[Expr | None, Load] | None:
     """(guard, load) of an operand that is a load, widened to ``acc``, or zero where a guard fails; else ``None``."""
+    found = padded(value, acc)
+    return None if found is None or found[2] else found[:2]
+
+
+def padded(value: Expr, acc: DType) -> tuple[Expr | None, Load, int] | None:
+    """As ``plain``, with what the operand is where the guard fails: of bytes any byte, a zero point say."""
 
     def bare(expr: Expr) -> Expr:
         while isinstance(expr, Cast) and exact(expr.value.dtype, expr.dtype) and exact(expr.dtype, acc):
             expr = expr.value
         return expr
 
-    guard, value = None, bare(value)
-    if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
+    guard, pad, value = None, 0, bare(value)
+    if isinstance(value, Select) and isinstance(value.otherwise, Const):
+        other = value.otherwise.value
         guard, value = value.condition, bare(value.then)
-    return (guard, value) if isinstance(value, Load) and exact(value.dtype, acc) else None
+        in_bytes = value.dtype in (I8, U8) and np.iinfo(value.dtype.numpy).min <= other <= np.iinfo(value.dtype.numpy).max
+        if other != 0 and not in_bytes:
+            return None
+        pad = int(other)
+    return (guard, value, pad) if isinstance(value, Load) and exact(value.dtype, acc) else None
 
 
 def plain_type(value: Expr) -> DType:
@@ -68,7 +88,7 @@ def plain_type(value: Expr) -> DType:
 
 def is_dot(body: Contraction) -> bool:
     """Whether the sum is one of products of bytes, both signed or both not."""
-    found = [plain(value, body.acc.dtype) for value in (body.a, body.b)]
+    found = [padded(value, body.acc.dtype) for value in (body.a, body.b)]
     types = {f[1].dtype for f in found if f is not None}
     return body.acc.dtype is I32 and None not in found and len(types) == 1 and types <= {I8, U8}
 
@@ -204,10 +224,6 @@ def _dot(work: _Work, a: _Operand, b: _Operand) -> tuple[str, str] | None:
     return next((d for f, d in DOTS.items() if usable and f in work.printer.features), None)
 
 
-def component(name: str, lane: int, width: int) -> str:
-    return name if width == 1 else f"{name}.s{HEX[lane]}"
-
-
 def _row_numbers(work: _Work) -> list[str]:
     """``row0``, ``row1`` ...: rows past the end repeat the last one."""
     lines = []
@@ -242,7 +258,7 @@ class _Operand:
     bases             for each place of the span the name of its base, and its distance from that
     stride            elements from one depth to the next, on average over a grain
     within, grain     elements from one depth to the next inside of a grain of so many
-    guards            of a base, the name of the condition under which it may be read
+    guards            of a base, the name of the condition under which it may be read; ``pad``: what is there else
     elements          for what is no plain load: the statements and text of an element, by place and depth
     """
 
@@ -254,6 +270,7 @@ class _Operand:
     within: int = 0
     grain: int = 1
     guards: dict[str, str] = field(default_factory=dict)
+    pad: int = 0
     source: int = -1
     element: Expr | None = None
     spans: list[tuple[Var, str]] = field(default_factory=list)
@@ -266,12 +283,13 @@ class _Operand:
 
 
 def _operand(work: _Work, name: str, value: Expr, axes: Sequence[Var], extent: int, size: int) -> _Operand:
-    found = plain(value, work.acc)
+    found = padded(value, work.acc)
     if found is not None:
-        guard, ld = found
+        guard, ld, pad = found
         for shared in (True, False):  # all places behind one base, else a base each
             operand = _plain(work, name, guard, ld, (axes, extent, size), shared=shared)
             if operand is not None:
+                operand.pad = pad
                 return operand
     return _computed(work, name, value, axes, extent, size)
 
@@ -461,7 +479,7 @@ def _dots(
 ) -> list[str]:
     assert work.dot is not None
     lines = []
-    ctype = "char4" if work.kernel.params[plain(work.body.a, I32)[1].source].dtype is I8 else "uchar4"  # type: ignore[index]
+    ctype = "char4" if work.kernel.params[padded(work.body.a, I32)[1].source].dtype is I8 else "uchar4"  # type: ignore[index]
     for k in range(0, depths, 4):
         for i in range(work.s.m0):
             row = join([left[i, k + lane] for lane in range(4)], ctype)
@@ -512,7 +530,7 @@ def _loads(
             address = [work.printer.params[operand.source][0], base, *filter(None, [moving])]
             if start + delta:
                 address.append(str(start + delta))
-            lines.append(_load(work, name, dtype, width, address, operand.guards.get(base)))
+            lines.append(_load(work, name, dtype, width, address, operand.guards.get(base), operand.pad))
             for lane in range(width):
                 found |= {key: Piece(name, lane, width) for key in deltas[delta + lane]}
     return lines, found
@@ -530,39 +548,20 @@ def runs(deltas: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
         position += width
 
 
-def _load(work: _Work, name: str, dtype: DType, width: int, address: Sequence[str], guard: str | None) -> str:
+def _load(
+    work: _Work, name: str, dtype: DType, width: int, address: Sequence[str], guard: str | None, pad: int
+) -> str:
     pointer, *offset = address
     at = " + ".join(offset)
     n = "" if width == 1 else str(width)
     if work.dot:
-        ctype, zero = f"{work.printer.dialect.storage_type(dtype)}{n}", "0"
+        ctype, zero = f"{work.printer.dialect.storage_type(dtype)}{n}", str(pad)
     else:
-        ctype, zero = work.vector(width), work.zero
+        ctype, zero = work.vector(width), work.printer.dialect.literal(pad, work.acc) if pad else work.zero
     text = fetch(work.printer, dtype, width, pointer, at, raw=bool(work.dot) or work.half, value=work.acc)
     if guard is not None:
         text = f"{guard} ? {text} : {zero if width == 1 else f'({ctype})({zero})'}"
     return f"const {ctype} {name} = {text};"
-
-
-def fetch(
-    printer: CPrinter, dtype: DType, width: int, pointer: str, at: str, *, raw: bool = False, value: DType | None = None
-) -> str:
-    """The text that loads ``width`` elements as values (of ``value``'s type), or as they are stored (``raw``)."""
-    value_type = printer.dialect.value_type(value or dtype)
-    if width == 1:
-        if raw:
-            return f"{pointer}[{at}]"
-        text = printer.load([name for name, _ in printer.params].index(pointer), at)
-        return text if printer.dialect.value_type(dtype) == value_type else f"({value_type}){text}"
-    stored = f"vload{width}(0, {pointer} + {at})"
-    if raw:
-        return stored
-    if dtype is F16:
-        return f"vload_half{width}(0, {pointer} + {at})"
-    if dtype is BF16:
-        return f"as_float{width}(convert_uint{width}({stored}) << 16)"
-    same = printer.dialect.value_type(dtype) == value_type
-    return stored if same else f"convert_{value_type}{width}({stored})"
 
 
 def _elements(
@@ -621,85 +620,20 @@ def _stores(work: _Work, column: Var, j: int) -> tuple[list[FlatStore], Var, Var
     return flat_stores(work.kernel.stores, rewriter), row, lane
 
 
-def _vectors(
-    work: _Work, known: Mapping[Expr, str], loads: Iterable[Load], lane: Var, prefix: str
-) -> tuple[list[str], dict[Expr, str]]:
-    """Statements that load vectors, and the text of each element by its load at a lane."""
-    width, printer = work.derived.store, work.printer
-    emitter = Emitter(printer, known, prefix=f"{prefix}o")
-    lines: list[str] = []
-    found: dict[Expr, str] = {}
-    for number, vector in enumerate(loads):
-        name, dtype = printer.params[vector.source]
-        lines_at, (at,) = emitter.values([simplify(substitute(vector.index[0], {lane: index(0)}))])
-        text = fetch(printer, dtype, width, name, at)
-        held = f"{prefix}v{number}"
-        lines += [*lines_at, f"const {printer.dialect.value_type(dtype)}{width} {held} = {text};"]
-        for k in range(width):
-            found[simplify(substitute(vector, {lane: index(k)}))] = component(held, k, width)
-    return lines, found
-
-
-def _vector_loads(work: _Work, stores: Sequence[FlatStore], lane: Var) -> list[Load]:
-    """The loads of the epilogue that one access a vector serves: unguarded, of a type that vectors convert."""
-    width, printer = work.derived.store, work.printer
-    if width == 1:
-        return []
-    result = []
-    for found in vector_loads([t.value for t in stores], lane, width):
-        dtype = printer.params[found.load.source][1]
-        same = printer.dialect.value_type(dtype) == printer.dialect.storage_type(dtype)
-        if not found.guards and (same or dtype in (F16, BF16)) and width * dtype.nbytes <= ACCESS_BYTES:
-            result.append(found.load)
-    return result
-
-
 def _column_vectors(work: _Work, column: Var, j: int) -> tuple[list[str], dict[Expr, str]]:
     """What a column alone decides, a bias say: loaded once for all rows."""
     stores, row, lane = _stores(work, column, j)
-    loads = [n for n in _vector_loads(work, stores, lane) if row not in n.free]
-    return _vectors(work, work.known | {column: "column_block"}, loads, lane, f"n{j}" if j else "n")
+    loads = [n for n in wide_loads(work.printer, stores, lane, work.derived.store) if row not in n.free]
+    known, tag = work.known | {column: "column_block"}, f"n{j}" if j else "n"
+    return load_vectors(work.printer, known, loads, lane, work.derived.store, tag)
 
 
 def _chunk(work: _Work, column: Var, i: int, j: int, shared: Mapping[Expr, str]) -> list[str]:
-    """Columns ``j`` to ``j + width`` of row ``i``: every load before the first write."""
+    """Columns ``j`` to ``j + width`` of row ``i``."""
     printer, width = work.printer, work.derived.store
     stores, row, lane = _stores(work, column, j)
-    known = work.known | {row: f"row{i}", column: "column_block"}
-    loads = [n for n in _vector_loads(work, stores, lane) if simplify(substitute(n, {lane: index(0)})) not in shared]
+    known = {**work.known, row: f"row{i}", column: "column_block", **shared}
     tag = f"r{i}" if width == work.s.n0 else f"r{i}_{j}"
-    lines, vectors = _vectors(work, known, loads, lane, tag)
-    holes = [hole(f"sum{k}", work.acc) for k in range(width)]
     sums = [work.sum(i, j + k)[1] for k in range(width)]
-    texts_of: dict[Expr, str] = {
-        h: f"convert_float({text})" if work.half else text for h, text in zip(holes, sums, strict=True)
-    }
-    emitter = Emitter(printer, {**known, **shared, **vectors, **texts_of}, prefix=f"{tag}e")
-    wide = [width > 1 and coefficient(t.offset, lane) == 1 for t in stores]
-    exprs: list[Expr] = []
-    for t, together in zip(stores, wide, strict=True):
-        for k in range(width):
-            at: dict[Expr, Expr] = {lane: index(k), work.body.acc: holes[k]}
-            exprs.append(printer.written(t.target, simplify(substitute(t.value, at))))
-            exprs += [] if together and k else [simplify(substitute(t.offset, at))]
-    more, texts = emitter.values(exprs)
-    lines += more
-    for t, together in zip(stores, wide, strict=True):
-        taken = width + 1 if together else 2 * width
-        mine, texts = texts[:taken], texts[taken:]
-        if together:
-            lines.append(put(printer, t.target, mine[1], [mine[0], *mine[2:]]))
-        else:
-            lines += [printer.store(t.target, o, v) for v, o in zip(mine[::2], mine[1::2], strict=True)]
-    return lines
-
-
-def put(printer: CPrinter, target: int, offset: str, values: Sequence[str]) -> str:
-    """The statement that stores a vector."""
-    name, dtype = printer.params[target]
-    width = len(values)
-    if dtype in printer.dialect.converted:
-        whole = f"({printer.dialect.value_type(dtype)}{width})({', '.join(values)})"
-        return f"vstore_half{width}_rte({whole}, 0, {name} + {offset});"
-    narrow = ", ".join(printer.narrowed(v, dtype) for v in values)
-    return f"vstore{width}(({printer.dialect.storage_type(dtype)}{width})({narrow}), 0, {name} + {offset});"
+    texts = [f"convert_float({text})" if work.half else text for text in sums]
+    return store_vectors(printer, stores, lane, width, known, (work.body.acc, texts), tag, shared)

@@ -84,7 +84,7 @@ def _flops(program: Runs, image: Image) -> float:
     numbers = np.array([0.5, 1.0], np.float32)
     room = aligned((1024,), np.dtype(np.uint8))
     tasks = PEAK_TASKS * program.threads
-    table = Table([(image.address("gc_peak.call"), 2, tasks)])
+    table = Table([(image.address("gc_peak.call"), 2, tasks)], program.threads)
     table.arguments[:] = numbers.ctypes.data, room.ctypes.data
     seconds = _best(program, table)
     return tasks * float(room.view(np.int64)[0]) / seconds  # the probe says how many operations a task has
@@ -98,7 +98,7 @@ def _copies(program: Runs, image: Image) -> tuple[tuple[int, float], ...]:
     for moved in COPIES:
         part = -(-moved // 2 // program.threads // UNIT_BYTES) * UNIT_BYTES
         sizes = np.array([part, max(1, COPY_BYTES // moved)], np.int64)
-        table = Table([(image.address("gc_copy.call"), 3, program.threads)])
+        table = Table([(image.address("gc_copy.call"), 3, program.threads)], program.threads)
         table.arguments[:] = source.ctypes.data, result.ctypes.data, sizes.ctypes.data
         found.append((moved, 2.0 * program.threads * float(sizes.prod()) / _best(program, table)))
     return tuple(found)
@@ -106,4 +106,5 @@ def _copies(program: Runs, image: Image) -> tuple[tuple[int, float], ...]:
 
 def _launch_s(program: Runs, image: Image) -> float:
     entry = (image.address("gc_nothing.call"), 0, 4 * program.threads)
-    return (_best(program, Table(EMPTY_LAUNCHES * [entry])) - _best(program, Table([entry]))) / EMPTY_LAUNCHES
+    many, one = (Table(count * [entry], program.threads) for count in (EMPTY_LAUNCHES, 1))
+    return (_best(program, many) - _best(program, one)) / EMPTY_LAUNCHES

@@ -308,7 +308,7 @@ class CpuProgram:
                 self._segments[-1] = _Segment(before.first, len(entries), None, before.shared_ns + shared)
             else:
                 self._segments.append(_Segment(len(entries) - 1, len(entries), None, shared))
-        self._table = Table(entries)
+        self._table = Table(entries, self.threads)
         positions = np.array(arguments, np.int64)
         moving: dict[int, np.ndarray] = {}
         for position, memory in enumerate(self._memory):
@@ -361,11 +361,11 @@ class CpuProgram:
     def run_native(self, table: Table, first: int, last: int, shared: bool) -> None:
         """Launches of ``table``, by all threads where they are ``shared``. The caller has the program to itself."""
         self._epoch = (self._epoch + 1) % (1 << 31)
-        table.begin(first, last, self._epoch)
         place = (table.address, first, last, self._context_address)
         pool = _pool
         if self.threads > 1 and shared and pool.lock.acquire(blocking=False):
             try:
+                table.begin(first, last, self._epoch, self.threads)
                 call = (*place, self.threads, self._epoch)
                 pool.start(self, call, table)
                 self.enter(call, 0)
@@ -373,6 +373,7 @@ class CpuProgram:
                 pool.lock.release()
             return
         # another program has the threads: this one runs alone rather than wait
+        table.begin(first, last, self._epoch, 1)
         self.enter((*place, 1, self._epoch), 0)
 
     def enter(self, call: Call, thread: int) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 ALIGNMENT = 64
-STATE_WORDS = 16  # of a launch: two cache lines
-CLAIMED, DONE = 0, 8  # words of a launch's state
+STATE_WORDS = 16  # of a launch, for each thread: two cache lines
+CLAIMED, DONE = 0, 8  # words of a launch's state: of each thread, and of the first
 
 
 def address_of(array: np.ndarray) -> int:
@@ -28,14 +28,20 @@ def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 class Table:
     """Launches as the runner reads them. ``arguments`` holds the addresses of all, one launch after the other."""
 
-    def __init__(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """``entries``: the address of the code, how many arguments it takes, and how many tasks there are."""
+    def __init__(self, entries: Sequence[tuple[int, int, int]], threads: int) -> None:
+        """``entries``: the address of the code, how many arguments it takes, and how many tasks there are.
+
+        ``threads`` is how many may run it at most.
+        """
         self.arguments = np.zeros(sum(count for _, count, _ in entries), np.uint64)
-        self._states = aligned((len(entries), STATE_WORDS), np.dtype(np.uint64))
+        self._tasks = np.array([tasks for _, _, tasks in entries], np.uint64)
+        self._threads = threads
+        self._parts: dict[int, np.ndarray] = {}
+        self._states = aligned((len(entries), threads, STATE_WORDS), np.dtype(np.uint64))
         self._rows = np.zeros((len(entries), 4), np.uint64)
         first = 0
         for row, (entry, count, tasks) in enumerate(entries):
-            state = self._states.ctypes.data + 8 * STATE_WORDS * row
+            state = self._states.ctypes.data + 8 * STATE_WORDS * threads * row
             self._rows[row] = (entry, self.arguments.ctypes.data + 8 * first, tasks, state)
             first += count
         self.address: int = self._rows.ctypes.data
@@ -43,7 +49,15 @@ class Table:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def begin(self, first: int, last: int, epoch: int) -> None:
-        """No task of these launches is claimed or done, in run number ``epoch``."""
+    def _first_tasks(self, threads: int) -> np.ndarray:
+        """Where the part of each thread begins when so many share the tasks; threads beyond them have none."""
+        numbers = np.minimum(np.arange(self._threads, dtype=np.uint64), np.uint64(threads))
+        return self._tasks[:, None] * numbers // np.uint64(threads)
+
+    def begin(self, first: int, last: int, epoch: int, threads: int) -> None:
+        """No task of these launches is claimed or done, in run number ``epoch``, which ``threads`` share."""
+        if threads not in self._parts:
+            self._parts[threads] = self._first_tasks(threads)
         states = self._states[first:last]
-        states[:, CLAIMED], states[:, DONE] = epoch << 32, 0
+        np.bitwise_or(self._parts[threads][first:last], np.uint64(epoch << 32), out=states[:, :, CLAIMED])
+        states[:, 0, DONE] = 0

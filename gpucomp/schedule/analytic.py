@@ -8,15 +8,30 @@ schedule cuts it up: work-groups to a unit, whole waves, bytes each work-group r
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Separable, Window
+from gpucomp.kernel import (
+    Attention,
+    Blocks,
+    Chain,
+    Contraction,
+    Kernel,
+    Loops,
+    Rowwise,
+    Scan,
+    Scatter,
+    Separable,
+    Window,
+)
 from gpucomp.schedule.device import Device
 
 
 def operations(kernel: Kernel) -> float:
     """Floating-point operations of ``kernel``: a multiply-add counts two, any other function one."""
+    if isinstance(kernel.body, Chain):
+        return sum(operations(link.kernel) for link in kernel.body.links)
     memo: dict[Expr, float] = {}
 
     def count(*exprs: Expr) -> float:
@@ -55,6 +70,10 @@ def operations(kernel: Kernel) -> float:
         case Scatter():
             changes = math.prod(v.extent for v in body.lines + body.updates)
             return points * count(body.initial) + changes * count(body.after)
+        case Blocks(blocks=blocks, matrix=matrix):
+            # rows of the block become lines of outputs, then its columns do
+            maps = len(matrix[0]) + len(matrix)
+            return points * stored + math.prod(v.extent for v in blocks) * maps * 2 * sum(map(_factors, matrix))
         case Rowwise():
             per_point = sum(count(s.value) + 1 for s in body.statistics)
             return points * (per_point + stored)
@@ -67,12 +86,20 @@ def operations(kernel: Kernel) -> float:
             return points * stored + pairs * (2 * depth + 2 * values + count(body.score) + 3)
 
 
+def _factors(row: Sequence[float]) -> int:
+    return sum(x != 0 for x in row)
+
+
 def traffic(kernel: Kernel) -> float:
     """Bytes that must move at least once: every result, and of every operand no more than its loads can touch."""
     body = kernel.body
+    if isinstance(body, Chain):
+        return _traffic_of_chain(body)
     inner: tuple[Var, ...] = ()
     match body:
         case Contraction(k=inner) | Window(window=inner) | Attention(cols=inner) | Scatter(updates=inner):
+            pass
+        case Blocks(inputs=inner):
             pass
     times = math.prod(v.extent for v in (*body.domain, *inner))
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
@@ -86,10 +113,18 @@ def traffic(kernel: Kernel) -> float:
     return total
 
 
+def _traffic_of_chain(body: Chain) -> float:
+    """What the links move, but for what they hand on: that stays in a cache."""
+    handed = [link.kernel.params[-1].nbytes for link in body.links[:-1]]
+    return sum(traffic(link.kernel) for link in body.links) - 2.0 * sum(handed)
+
+
 def arithmetic(kernel: Kernel) -> str:
     """The type of the numbers that ``operations`` counts: of what is accumulated, else the widest float; "" for none."""
     body = kernel.body
-    if isinstance(body, (Contraction, Attention, Window, Scan, Scatter)):
+    if isinstance(body, Chain):
+        return arithmetic(body.links[-1].kernel)
+    if isinstance(body, (Contraction, Attention, Window, Scan, Scatter, Blocks)):
         return body.acc.dtype.name
     nodes = {node for expr in kernel.expressions() for node in walk(expr) if isinstance(node, (Call, Reduce, Select))}
     floats = {node.dtype for node in nodes if node.dtype.is_float}
@@ -139,7 +174,7 @@ def math_of(kernel: Kernel, device: Device) -> str:
     name = body.acc.dtype.name
     if name == "f32":
         operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
-        name = _operand_type(*operands) or body.math
+        name = _operand_type(*operands) or ("f32" if body.math == "strict" else body.math)
     elif name == "i32":
         name = "s8"
     return name if device.matrix.get(name) else "fma"

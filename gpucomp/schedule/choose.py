@@ -16,6 +16,7 @@ machine; a CPU's by their own estimates of their defaults.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -97,6 +98,8 @@ def _modelled(
     """
     like = device or typical(limits.units)
     starts = rank.defaults(kernel, problems, limits, like)
+    if device is not None and not any(math.isfinite(r.us) for r in starts):
+        return _modelled(kernel, problems, limits, None)  # all work in a memory that the device does not have apart
     if not starts or starts[0].family is not problems[0][0]:
         return None
     chosen = start = min(starts, key=lambda r: r.us)

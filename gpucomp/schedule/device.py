@@ -57,8 +57,11 @@ class Device:
         return hash((self.name, self.units, self.ghz))
 
     def rate(self, math: str) -> float:
-        """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma`` or a matrix operand type."""
-        per_unit = self.fma if math == "fma" else self.matrix[math]
+        """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma`` or a matrix operand type.
+
+        What no matrix core takes is left to the lanes.
+        """
+        per_unit = self.matrix.get(math, self.fma)
         return self.units * per_unit * self.ghz * 1e3
 
 
@@ -113,18 +116,19 @@ CUDA = {
 AMD = {
     "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8),
     "gfx908": Device("MI100", 120, 1.502, 64, 1200, 3000, 8 * MIB, 65536, threads=2560, launch_us=8,
-                     matrix={"f16": 512, "bf16": 256, "s8": 512}),
+                     matrix={"f16": 512, "bf16": 256, "f32": 128, "s8": 512}),
     "gfx90a": Device("MI210", 104, 1.7, 64, 1600, 3400, 8 * MIB, 65536, registers=131072, launch_us=8,
-                     matrix={"f16": 512, "bf16": 512, "s8": 512}),
+                     matrix={"f16": 512, "bf16": 512, "f32": 128, "s8": 512}),
     "gfx942": Device("MI300X", 304, 2.1, 128, 5300, 10000, 256 * MIB, 65536, registers=131072, launch_us=8,
-                     matrix={"f16": 1024, "bf16": 1024, "tf32": 512, "s8": 2048}),
+                     matrix={"f16": 1024, "bf16": 1024, "f32": 128, "tf32": 512, "s8": 2048}),
     "gfx1030": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, registers=131072, launch_us=8),
     "gfx1100": Device("RX 7900 XTX", 96, 2.5, 128, 960, 3500, 96 * MIB, 65536, registers=196608, launch_us=8,
                       matrix={"f16": 256, "bf16": 256, "s8": 256}),
 }  # fmt: skip
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),
-    "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 32768, threads=1024, launch_us=40),
+    # its local memory is plain memory: none, to the model
+    "mali": Device("Mali-G610 MP4", 4, 1.0, 64, 25, 100, MIB, 0, threads=1024, group_shared=0, launch_us=40),
     "amd": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, threads=2048, registers=131072,
                   launch_us=8),
 }  # fmt: skip

@@ -30,7 +30,8 @@ WARP = 32
 SHARED_BYTES = 128  # bytes through a unit's shared memory in a cycle
 MAC_CYCLES = {"fma": 4}  # until a sum may be added to again (PMC10448217, table 3); of matrix cores:
 MATRIX_CYCLES = 33  # a 16 x 8 product of mma.sync on an A100
-MACS = {"fma": 32, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096}  # of one instruction of a warp
+# of one instruction of a warp
+MACS = {"fma": 32, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096, "f32": 512}
 MEETING = 3  # latencies of the last work-group's way: sums are left, it is counted, they are read
 CLUSTER_MEETING = 1.5  # the same within a cluster: two barriers and a remote read
 
@@ -87,7 +88,8 @@ def resident_groups(device: Device, threads: Number, registers: Number, shared_b
     """Work-groups that fit on a unit at once; registers are dealt out by eights to whole warps."""
     warps = -(-threads // WARP)
     by_registers = device.registers // (warps * WARP * np.maximum(8, -(-registers // 8) * 8))
-    by_shared = device.shared_bytes // np.maximum(1, shared_bytes + device.group_shared)
+    asked = shared_bytes + device.group_shared
+    by_shared = np.where(np.asarray(asked) > 0, device.shared_bytes // np.maximum(1, asked), device.groups)
     by_threads = device.threads // np.maximum(1, warps * WARP)
     return np.maximum(0, np.minimum(np.minimum(device.groups, by_threads), np.minimum(by_registers, by_shared)))
 
@@ -177,7 +179,7 @@ class _Rates:
 
 
 def _rates(device: Device, w: Work) -> _Rates:
-    per_unit = device.fma if w.math == "fma" else device.matrix[w.math]
+    per_unit = device.matrix.get(w.math, device.fma)
     rate = per_unit * (device.by_warp_share if w.by_warp else 1.0)
     if w.math == "3xtf32":  # three instructions for one product
         return _Rates(rate, MATRIX_CYCLES * 3 * rate / MACS[w.math])

@@ -282,7 +282,7 @@ def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
     for path in files(place):
         for number, record in read(path):
             if isinstance(record, str):
-                first = first or f"{quote(path.name)}:{number}: {record}"
+                first = first or f"{quote(path.name)[1:-1]}:{number}: {record}"
                 damaged += 1
             elif record["kind"] in ("pick", "drop"):
                 decided.append(record)

@@ -73,6 +73,8 @@ typedef unsigned long size_t;
 #define OVER static inline __attribute__((overloadable, always_inline))
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
+#define as_int4(x) __builtin_astype((x), int4)
+#define as_long(x) __builtin_astype((x), long)
 #define CLK_LOCAL_MEM_FENCE 1
 #define CLK_GLOBAL_MEM_FENCE 2
 {_memory_functions()}
@@ -109,6 +111,10 @@ OVER half convert_half_rte(float a) {{ return (half)a; }}
 """
 
 
+NEWEST, OLDEST = 24, 14  # versions of clang that are looked for
+UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
+
+
 @dataclass(frozen=True)
 class Resources:
     """What one kernel takes: registers of a lane, local and private bytes, waves a SIMD holds, instructions by name.
@@ -130,8 +136,14 @@ class Resources:
 
 
 def compiler() -> str | None:
-    """The clang to ask, if there is one."""
-    return shutil.which("clang")
+    """The clang to ask first, if there is one."""
+    return next(iter(compilers()), None)
+
+
+def compilers() -> list[str]:
+    """The clangs that are installed: the usual one, then others from new to old, as Debian names them."""
+    names = ["clang", *(f"clang-{version}" for version in range(NEWEST, OLDEST - 1, -1))]
+    return [path for name in names if (path := shutil.which(name)) is not None]
 
 
 def assemble(source: KernelSource, arch: str) -> str:
@@ -140,14 +152,16 @@ def assemble(source: KernelSource, arch: str) -> str:
     Raises ``DeviceError`` when there is no clang here or it does not know ``arch``, ``KernelBuildError`` when it
     refuses the source.
     """
-    clang = compiler()
-    if clang is None:
+    if compiler() is None:
         raise DeviceError("clang is not installed: it compiles for AMD GPUs that are not here", code="GPC5002")
-    command = [clang, "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib"]
-    command += ["-O3", "-S", "-w", "-Xclang", "-cl-ext=+all", "-o", "-", "-"]
+    flags = ["-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib"]
+    flags += ["-O3", "-S", "-w", "-Xclang", "-cl-ext=+all", "-o", "-", "-"]
     text = f"{PRELUDE}\n#line 1\n{source.text}"
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
-    if "unknown target CPU" in done.stderr or "invalid target ID" in done.stderr:
+    for clang in compilers():
+        done = subprocess.run([clang, *flags], input=text, capture_output=True, text=True, timeout=120, check=False)
+        if not UNKNOWN.search(done.stderr):
+            break
+    else:
         raise DeviceError(f"the clang that is installed does not know {arch}: a newer one does", code="GPC5002")
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())

@@ -12,6 +12,8 @@ from typing import Any
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.schedule.device import AMD as AMD_DEVICES
+from gpucomp.schedule.device import OPENCL as DEVICES
 from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
@@ -38,7 +40,7 @@ AMD: dict[str, tuple[int, int, frozenset[str]]] = {
     "gfx906": (64, 60, frozenset()),
     "gfx908": (64, 120, frozenset({"mfma"})),
     "gfx90a": (64, 110, frozenset({"mfma"})),
-    "gfx942": (64, 304, frozenset({"mfma"})),
+    "gfx942": (64, 304, frozenset({"mfma", "mfma_deep"})),
     "gfx1030": (32, 80, frozenset()),
     "gfx1100": (32, 96, frozenset({"wmma"})),
 }
@@ -60,11 +62,14 @@ def manifest(flavour: str) -> Target:
     if flavour in AMD:
         warp, units, matrix = AMD[flavour]
         limits = replace(FLAVOURS["amd"], warp=warp, units=units)
-        return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=FEATURES["amd"] | matrix)
+        features = FEATURES["amd"] | matrix
+        like = AMD_DEVICES[flavour]
+        return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=features, device=like)
     # a Mali reads operands by vectors, which a computed operand has none of
     prologues = flavour != "mali"
     name, limits, features = f"opencl:{flavour}", FLAVOURS[flavour], FEATURES[flavour]
-    return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features)
+    device = DEVICES[flavour] if flavour == "mali" else None
+    return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features, device=device)
 
 
 def resolve(which: str) -> Target:
@@ -100,7 +105,8 @@ def of_device(device: Any, name: str) -> Target:
     kind = base.features - set(EXTENSIONS.values())
     features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
     identity = f"{device.name.strip()} | {device.driver_version}"
-    return replace(base, name=name, limits=limits, features=features, identity=identity)
+    like = base.device and replace(base.device, name=device.name.strip(), units=limits.units)
+    return replace(base, name=name, limits=limits, features=features, identity=identity, device=like)
 
 
 def amd_set(name: str) -> str:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -40,12 +41,12 @@ def instructions(cubin: bytes) -> Counter[str] | None:
     return Counter(INSTRUCTION.findall(done.stdout))
 
 
-def count(found: Counter[str], *opcodes: str) -> int:
+def count(found: Mapping[str, int], *opcodes: str) -> int:
     """Instructions whose name before the first dot is one of ``opcodes``."""
     return sum(n for name, n in found.items() if name.split(".")[0] in opcodes)
 
 
-def wide_share(found: Counter[str]) -> float:
+def wide_share(found: Mapping[str, int]) -> float:
     """The part of global loads, asynchronous copies included, that move 16 bytes; 1 where there is none."""
     loads = {name: n for name, n in found.items() if name.split(".")[0] in ("LDG", "LDGSTS")}
     total = sum(loads.values())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.mali import depth_axes, is_dot, plain_type, store_width
 from gpucomp.ir.types import F16, F32, I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule
+from gpucomp.schedule.lockstep import least
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Schedule, Work
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 PARAMS = (
@@ -196,6 +197,44 @@ def _work_group(columns: int, rows: int, items: int) -> dict[str, int]:
     return {"lws_x": x, "lws_y": y}
 
 
+WARP, ACCESS_BYTES, LINE_BYTES = 16, 16, 64
+LINE_TRAFFIC = 128  # of the model's shared memory: a unit reads one line of its first cache a cycle
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's sums. A warp's load touches a line of memory for each row, or block of columns, that its work-items
+    read at once; a line holds several steps of a row, so memory answers ahead of them."""
+    items = s.lws_x * s.lws_y
+    across = least(s.lws_x, WARP)
+    down = least(s.lws_y, -(-WARP // across))
+    steps = p.taps * -(-p.run // s.k0)
+    loads_a, loads_b = s.m0 * -(-p.acc_bytes * s.k0 // ACCESS_BYTES), -(-p.acc_bytes * s.k0 * s.n0 // ACCESS_BYTES)
+    warps = -(-items // WARP)
+    rows, columns = s.m0 * s.lws_y, s.n0 * s.lws_x
+    return Work(
+        macs=warps * WARP * s.m0 * s.n0 * p.k,
+        cache_bytes=(rows + columns) * p.k * p.acc_bytes,
+        steps=steps,
+        out_bytes=rows * columns * p.acc_bytes,
+        ahead=LINE_BYTES / least(LINE_BYTES, p.acc_bytes * s.k0),
+        shared_traffic=warps * steps * (loads_a * down + loads_b * across) * LINE_TRAFFIC,
+        instructions=warps * steps * (s.m0 * s.n0 * s.k0 + loads_a + loads_b) * WARP / 32,
+        chains=s.m0 * s.n0 / 2,  # a warp is half of the model's
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Tiles near those of the tables, work-groups of 16 to 128."""
+    return {
+        "m0": (1,) if p.m == 1 else (2, 4, 5, 6),
+        "n0": tuple(n for n in (1, 2, 4, 8) if n < 2 * p.n),
+        "k0": (4, 8) if p.dot else (2, 4, 8),
+        "image": (0, 1) if limits.image_width else (0,),
+        "lws_x": (2, 4, 8),
+        "lws_y": (1,) if p.m == 1 else (4, 8, 16),
+    }
+
+
 FAMILY = Family(
     "contraction",
     "contraction/mali.j2",
@@ -207,6 +246,8 @@ FAMILY = Family(
     default,
     "mali",
     accepts=accepts,
+    work=work,
     packing=packing,
     registers=registers,
+    focus=focus,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,11 +40,11 @@ def test_every_launch_is_there_with_what_ptxas_and_the_disassembler_say(found):
 
     assert [c.name for c in found] == [launch.name for launch in executable.plan.launches]
     for cost in found:
-        assert 8 <= cost.resources.registers <= 255
-        assert cost.spills == 0
-        assert cost.instructions["EXIT"] >= 1
+        assert 8 <= cost.spent.registers <= 255
+        assert cost.spent.spills == 0
+        assert cost.spent.instructions["EXIT"] >= 1
         assert cost.terms.total_us > cost.terms.floor_us > 0
-    assert any(sass.count(c.instructions, "FFMA") for c in found)
+    assert any(sass.count(c.spent.instructions, "FFMA") for c in found)
 
 
 def test_loads_are_told_apart_by_width():
@@ -83,9 +84,7 @@ def test_a_missing_disassembler_is_said(found, monkeypatch):
     monkeypatch.setattr(sass, "disassembler", lambda: None)
 
     assert sass.instructions(b"") is None
-    without = [
-        static.Cost(**{f: getattr(c, f) for f in c.__dataclass_fields__} | {"instructions": None}) for c in found
-    ]
+    without = [replace(c, spent=replace(c.spent, instructions=None)) for c in found]
     assert "pip install nvidia-cuda-nvdisasm" in costs.static(without, target)[-1]
 
 
@@ -111,11 +110,11 @@ def test_a_gpu_by_opencl_has_a_report_too(opencl_costs, monkeypatch):
     assert ("VGPRs" in header) == (target.arch == "amd")
     for cost in found:
         assert cost.terms.total_us > cost.terms.floor_us > 0
-        assert 0 <= cost.wide_share <= 1
-        assert cost.registers is None or 4 <= cost.registers <= 256
-    assert any(c.wide_share > 0.5 for c in found)
+        assert 0 <= cost.spent.wide_share <= 1
+        assert cost.spent.registers is None or 4 <= cost.spent.registers <= 256
+    assert any(c.spent.wide_share > 0.5 for c in found)
     data = json.loads(json.dumps(costs.as_json(found, target)))
-    assert [k["wide_share"] for k in data["kernels"]] == [c.wide_share for c in found]
+    assert [k["wide_share"] for k in data["kernels"]] == [c.spent.wide_share for c in found]
     assert data["predicted_us"] == pytest.approx(static.total_us(found))
 
 
@@ -125,9 +124,9 @@ def test_matrix_instructions_are_a_share_of_all_multiply_adds():
     found = static_opencl.costs(lower(DIGITS, target, SHAPES, precision="fp16"), target)
 
     by_engine = {c.engine: c for c in found}
-    assert by_engine["contraction/amd"].matrix_share > 0.2
-    assert by_engine["pool/window"].matrix_share == 0
-    assert all(c.spills == 0 and c.waves >= 1 for c in found)
+    assert by_engine["contraction/amd"].spent.matrix_share > 0.2
+    assert by_engine["pool/window"].spent.matrix_share == 0
+    assert all(c.spent.spills == 0 and c.spent.waves >= 1 for c in found)
     assert static_opencl.matrix_share(listing(v_mfma_f32_16x16x16f16=3, v_fma_f32=1, v_add_f32=9)) == 0.75
     assert static_opencl.matrix_share(listing(v_fmac_f32=4)) == 0
 
@@ -142,8 +141,8 @@ def test_without_clang_formulas_stand_for_what_it_would_say(monkeypatch):
 
     found = static_opencl.costs(lower(DIGITS, target, SHAPES), target)
 
-    assert {(c.spills, c.waves, c.matrix_share, c.instructions) for c in found} == {(None,) * 4}
-    assert any(c.registers for c in found)
+    assert {(c.spent.spills, c.spent.waves, c.spent.matrix_share, c.spent.instructions) for c in found} == {(None,) * 4}
+    assert any(c.spent.registers for c in found)
     assert "clang is not installed" in costs.static(found, target)[-1]
 
 

@@ -64,6 +64,21 @@ def test_without_ceilings_only_rates_are_told():
     assert profile.summary([row], None)[-1].startswith("Ceilings: not measured")
 
 
+def test_the_peak_and_the_floor_are_of_f32_work_alone():
+    kernels = [info(3 * 10**11, 1 << 20), info(10**12, 1 << 20, "bf16"), info(0, 1 << 20, "")]
+    plain, mixed = (profile.rows(k, [([0.5] * len(k), [])], CEILINGS) for k in (kernels[::2], kernels))
+
+    of_f32, of_both = (profile.summary(rows, CEILINGS)[0] for rows in (plain, mixed))
+
+    assert [r.arithmetic for r in mixed] == ["f32", "bf16", None]
+    assert [r.floor_ms is None for r in mixed] == [False, True, False]
+    assert "600 GFLOP" not in of_f32
+    assert "(30.0% of peak)" in of_f32
+    assert "every kernel at peak" in of_f32
+    assert "(30.0% of peak but for 1 launches of other numbers than f32)" in of_both
+    assert "every f32 kernel at peak" in of_both
+
+
 def test_a_launch_that_took_no_time_has_no_rates():
     row = one(info(10**9, 1 << 30), 0.0)
 

@@ -145,3 +145,23 @@ def test_an_image_is_scaled_and_nothing_else():
 def test_a_product_whose_addend_does_not_fit_is_refused():
     with pytest.raises(GpucompError, match="c is f32"):
         run(6, "Gemm", ROWS.T.copy(), CHANNELS, x=ROWS)
+
+
+@pytest.mark.parametrize("opset", [18, 20])
+def test_a_withdrawn_version_that_exporters_wrote_is_read(opset):
+    """GroupNormalization of opset 18 scales groups, and ONNX withdrew it when opset 21 scaled channels."""
+    x = RNG.standard_normal((2, 6, 5)).astype(np.float32)
+    scale, bias = np.float32([0.5, -2]), np.float32([1, 3])
+
+    (found,) = run(opset, "GroupNormalization", scale, bias, x=x, num_groups=2)
+
+    groups = x.reshape(2, 2, 15).astype(np.float64)
+    centred = groups - groups.mean(-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found.reshape(groups.shape), normal * scale[:, None] + bias[:, None], atol=1e-6)
+
+
+@pytest.mark.parametrize(("opset", "op"), [(10, "Upsample"), (18, "Upsample")])
+def test_a_withdrawn_operator_that_nothing_stands_for_is_refused(opset, op):
+    with pytest.raises(GpucompError, match=r"GPC3017 Upsample .*the operator does not exist in this opset"):
+        run(opset, op, np.float32([1, 1, 2, 2]))

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of what reads files, with atheris: ``make fuzz-loader MINUTES=10``.
 
-    python -m tests.hostile.fuzz_loader loader|artifact|records MINUTES FOLDER [libFuzzer's options]
+    python -m tests.hostile.fuzz_loader loader|artifact|manifest|records MINUTES FOLDER [libFuzzer's options]
 
 Any end but success and an error of gpucomp's own is a finding: another exception, a death, more than 5 s or 2 GiB. Its
 bytes stay in FOLDER, where the corpus of a run is kept for the next one too.

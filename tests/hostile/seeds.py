@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,16 @@ def artifacts() -> list[bytes]:
     return [whole()]
 
 
+def manifests() -> list[bytes]:
+    from gpucomp.runtime import manifest
+    from tests.runtime.samples import PLAN
+
+    launch = replace(
+        PLAN.launches[0], kernel=-1, host="Odd", attributes={"axes": (1, -2), "raw": b"x", "limit": float("-inf")}
+    )
+    return [manifest.dumps(manifest.data_of(plan)) for plan in (PLAN, replace(PLAN, launches=(launch,)))]
+
+
 def records() -> list[bytes]:
     from tests.hostile.records import GOOD, t4
 
@@ -134,6 +145,14 @@ def try_artifact(folder: Folder, data: bytes) -> None:
     artifact.load(folder.holding("m.gpuc", data))
 
 
+def try_manifest(folder: Folder, data: bytes) -> None:
+    """What a file says once its digests are right: they are no obstacle to whoever makes it."""
+    from gpucomp.runtime import manifest
+
+    del folder
+    manifest.plan_of(manifest.loads(data))
+
+
 def try_records(folder: Folder, data: bytes) -> None:
     import warnings
 
@@ -163,5 +182,6 @@ def outcome(attempt: Callable[[Folder, bytes], None], folder: Folder, data: byte
 TARGETS: Mapping[str, tuple[Callable[[], list[bytes]], Callable[[Folder, bytes], None]]] = {
     "loader": (models, try_model),
     "artifact": (artifacts, try_artifact),
+    "manifest": (manifests, try_manifest),
     "records": (records, try_records),
 }

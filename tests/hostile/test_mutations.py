@@ -6,7 +6,7 @@ import pytest
 
 from tests.hostile.seeds import TARGETS, Folder, outcome
 
-ROUNDS = {"loader": 1200, "artifact": 600, "records": 400}
+ROUNDS = {"loader": 1200, "artifact": 600, "manifest": 600, "records": 400}
 NUMBERS = [0, 1, 127, 128, 255]
 
 

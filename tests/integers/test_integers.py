@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cuda_on_cpu.whole_models import ModelOnCpu
@@ -40,6 +42,23 @@ def test_the_narrowest_form_that_holds_a_range(interval, form):
     assert fitting(interval) == form
 
 
+@pytest.mark.parametrize(
+    ("interval", "form"),
+    [
+        ((0, 255), Narrow(I8, 128)),
+        ((-128, 127), Narrow(I8)),
+        ((-119, 136), Narrow(I8, 9)),
+        ((1000, 1255), Narrow(I8, 1128)),
+        ((200, 201), Narrow(I8, 328)),
+        ((-129, 127), Narrow(I16)),
+        ((0, 65535), Narrow(U16)),
+        ((float("-inf"), 3), None),
+    ],
+)
+def test_bytes_are_signed_where_the_device_multiplies_such(interval, form):
+    assert fitting(interval, signed=True) == form
+
+
 def quantized(zero_point: int, weights: type = np.int8):
     """Quantize, two convolutions with padding and a stride, dequantize: codes have the given zero point."""
     rng = np.random.default_rng(1)
@@ -62,7 +81,29 @@ def quantized(zero_point: int, weights: type = np.int8):
 
 
 def wide(monkeypatch):
-    monkeypatch.setattr(compiler.integers, "narrow", lambda steps, graph: list(steps))
+    monkeypatch.setattr(compiler.integers, "narrow", lambda steps, graph, features: list(steps))
+
+
+@pytest.mark.parametrize(
+    ("target", "engine", "product"),
+    [("opencl:mali", "mali", "arm_dot_acc("), ("opencl:gfx90a", "amd", "mfma_i32"), ("opencl:gfx1100", "amd", "wmma_i32")],
+)
+def test_a_quantized_model_multiplies_bytes_by_the_device_s_instruction(target, engine, product):
+    device = resolve(target)
+    lowered = lower(quantized(119), device)
+    found = [r for step, r in lowered.rendered.items() if isinstance(step.kernel.body, Contraction)]
+
+    assert found[1].choice.family.engine == engine  # the first has five channels, and quantizes what it reads
+    assert product in found[1].source.text
+
+
+def test_signed_bytes_give_the_same_answer_to_the_bit(monkeypatch):
+    device = replace(resolve("opencl:pocl"), features=frozenset({"fp64", "mali"}))
+    found = compiler.finish(lower(quantized(119), device), device, "fp32", lambda *told: None).run({"x": X})["y"]
+    wide(monkeypatch)
+    right = gpucomp.compile(quantized(119), target="opencl:pocl").run({"x": X})["y"]
+
+    np.testing.assert_array_equal(found, right)
 
 
 X = np.random.default_rng(2).standard_normal(IMAGE).astype(np.float32)

@@ -15,16 +15,15 @@ import opencl_device
 import pyopencl as cl
 import pytest
 from kernel_oracle import expected
-from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
 from template_cases import SMALLEST
 from tolerance import assert_matches
 
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import both, cast, hole, load, select, var
-from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8, TensorType
-from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernels_templates.contraction.mali import registers
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.choose import choose
@@ -265,9 +264,9 @@ DOT = {
 
 @pytest.mark.parametrize("feature", DOT)
 @pytest.mark.parametrize("how", ["dynamic", "packed"])
-@pytest.mark.parametrize("name", ["i8", "conv_i8"])
+@pytest.mark.parametrize("name", ["i8", "conv", "padded conv"])
 def test_bytes_are_multiplied_by_the_device_s_dot_product(feature, how, name):
-    kernel = {"i8": matmul(9, 12, 32, dtype=I8, acc=I32), "conv_i8": conv_i8()}[name]
+    kernel = {"i8": matmul(9, 12, 32, dtype=I8, acc=I32), "conv": conv_of_bytes(), "padded conv": conv_of_bytes(-9)}[name]
     kernel = with_constant_weights(kernel) if how == "packed" else kernel
 
     def defined(text):
@@ -277,18 +276,6 @@ def test_bytes_are_multiplied_by_the_device_s_dot_product(feature, how, name):
 
     assert f"{feature}(" in text
     assert "+= a" not in text
-
-
-def conv_i8() -> Kernel:
-    """3x3 over bytes, NHWC: sums of i32, as they are."""
-    m, n, k = (var("m0", 5), var("m1", 4)), var("n0", 12), (var("k0", 3), var("k1", 3), var("k2", 8))
-    y, x = m[0] - 1 + k[0], m[1] - 1 + k[1]
-    inside = both([y >= 0, y < 5, x >= 0, x < 4])
-    acc = hole("acc", I32)
-    a = select(inside, cast(load(0, (y, x, k[2]), I8), I32), 0)
-    body = Contraction((), m, (n,), k, a, cast(load(1, (*k, n), I8), I32), acc)
-    params = (TensorType(I8, (5, 4, 8)), TensorType(I8, (3, 3, 8, 12)), TensorType(I32, (5, 4, 12)))
-    return Kernel("contraction", params, 1, body, (Store(2, (*m, n), acc),), label="conv of bytes")
 
 
 @pytest.mark.parametrize("extent", [6, 7])

@@ -24,7 +24,7 @@ from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
 from gpucomp.runtime.cpu import CpuProgram
-from gpucomp.runtime.native import Table, aligned
+from gpucomp.runtime.native import CLAIMED, Table, aligned
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.targets import cpu
 
@@ -109,6 +109,30 @@ def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
 
     np.testing.assert_allclose(alone, expected(x), rtol=1e-5)
     assert all(np.array_equal(r, alone) for r in results)
+
+
+def test_each_thread_owns_a_part_of_every_launch() -> None:
+    """The words that the runner claims tasks from, and those of threads that a run does not have: nothing is left there."""
+    table = Table([(0, 1, 10), (0, 0, 3), (0, 2, 0)], 4)
+
+    table.begin(0, 3, 7, 4)
+    shared = table._states[:, :, CLAIMED].astype(object) - (7 << 32)
+    table.begin(1, 3, 8, 1)
+    alone = table._states[1:, :, CLAIMED].astype(object) - (8 << 32)
+
+    assert shared.tolist() == [[0, 2, 5, 7], [0, 0, 1, 2], [0, 0, 0, 0]]
+    assert alone.tolist() == [[0, 3, 3, 3], [0, 0, 0, 0]]
+    assert (table._states[0, :, CLAIMED] >> np.uint64(32) == 7).all()
+
+
+def test_a_thread_that_never_comes_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=5)
+    monkeypatch.setattr(runtime._pool, "start", lambda owner, call, table: None)
+
+    found = program.run({"x": image()})["y"]
+
+    np.testing.assert_allclose(found, expected(image()), rtol=1e-5)
 
 
 def test_a_run_of_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +406,7 @@ def test_the_copy_probe_copies_and_the_peak_probe_says_what_it_did() -> None:
     result, room = (aligned((n,), np.dtype(np.uint8)) for n in (4 * 1024, 1024))
     result[:] = 255
     sizes, numbers = np.array([1024, 2]), np.array([0.5, 1.0], np.float32)
-    table = Table([(at("gc_copy.call"), 3, 3), (at("gc_peak.call"), 2, 5)])
+    table = Table([(at("gc_copy.call"), 3, 3), (at("gc_peak.call"), 2, 5)], 2)
     table.arguments[:] = [a.ctypes.data for a in (source, result, sizes, numbers, room)]
 
     program.run_native(table, 0, 2, True)

@@ -136,7 +136,7 @@ def test_every_architecture_has_a_device():
     assert set(CUDA) == set(cuda.ARCHITECTURES)
     for device in (*CUDA.values(), *OPENCL.values()):
         assert device.rate("fma") > 0
-        assert device.shared_bytes >= 32768
+        assert device.shared_bytes >= 32768 or (device.shared_bytes == 0 and "Mali" in device.name)
 
 
 def test_measured_figures_replace_the_table_s():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpucomp.codegen.llvm.chain import emit_chain
 from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.contraction_space import contraction_form
 from gpucomp.codegen.llvm.dots import emit_dots
@@ -15,7 +16,7 @@ from gpucomp.codegen.llvm.windows import emit_windows
 from gpucomp.codegen.llvm.winograd import emit_winograd
 from gpucomp.codegen.source import KernelSource
 from gpucomp.expr.core import Expr, call, cast, reduce, substitute
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Statistic, Window
+from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Statistic, Window
 from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
@@ -50,6 +51,8 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
             text, tasks = emit_scan(kernel, scan, schedule, name, target)
         case Attention() as attention:
             text, tasks = emit_loops(kernel, attention.domain, {attention.acc: _mean(attention)}, schedule, name, target)
+        case Chain() as chain:
+            text, tasks = emit_chain(kernel, chain, schedule, name, target)
         case Contraction() as contraction:
             text, tasks = EMITTERS.get(family.engine, _contraction)(kernel, contraction, schedule, name, target)
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.image_lines import MOST_PLANES, most_lines, windows_of
@@ -143,7 +143,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 # to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
 FAR_BYTE = 0.06
-NEAR_BYTES = 1 << 20  # of the second-level cache, for columns that are read again
 EPILOGUE = 3.0  # of a vector of sums
 BLOCK = 30.0  # of a register block, besides
 POINTER = 3.0  # of finding one row at one outer point of k
@@ -209,7 +208,7 @@ def _span(tasks: int, threads: int) -> float:
     return min(tasks, -(-tasks // (chunk * threads)) * chunk) + wait
 
 
-def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
+def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
     """About how long the busiest of ``threads`` takes."""
     width = _width(s, p)
     nr = s.nv * width
@@ -225,9 +224,9 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
         one += p.k * -(-tile_n // width) * (4 if p.b_along_k else 1.5)
     else:
         far = p.nbytes * p.k * tile_n * FAR_BYTE
-        if p.nbytes * p.k * p.n <= NEAR_BYTES:  # each thread fetches them once
+        if p.nbytes * p.k * p.n <= limits.cache_bytes:  # each thread fetches them once
             far *= min(threads, m_tiles) / m_tiles
-        elif panel_bytes > NEAR_BYTES:
+        elif panel_bytes > limits.cache_bytes:
             far *= tile_m // s.mr
         one += far
     if s.pack_a == 2:
@@ -240,11 +239,16 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
 
 def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     """Microseconds on two threads, about."""
-    return _cycles(s, p, 2) / GHZ / 1e3
+    return _cycles(s, p, 2, limits) / GHZ / 1e3
 
 
-def default(p: SimpleNamespace, limits: Limits) -> Schedule:
-    """The register block that wastes least, then the tiles that share the work best, by the model."""
+def cycles(s: Schedule, p: SimpleNamespace, threads: int, limits: Limits) -> float:
+    """About how long the busiest of ``threads`` takes for a contraction in register blocks."""
+    return _cycles(SimpleNamespace(**s), p, threads, limits)
+
+
+def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS) -> Schedule:
+    """The register block that wastes least, then the tiles that share the work best among ``threads``, by the model."""
     lanes = limits.vector_bytes // 4
     constant = bool(p.b_constant)
     base = {
@@ -272,7 +276,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
                     s = SimpleNamespace(**trial)
                     if scratch_bytes(s, p) > STACK_BYTES:
                         continue
-                    cost = sum(_cycles(s, p, threads) * threads for threads in THREADS)
+                    cost = sum(_cycles(s, p, n, limits) * n for n in threads)
                     if cost < best_cost:
                         best, best_cost = trial, cost
     return best

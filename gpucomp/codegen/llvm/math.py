@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
+from gpucomp.codegen.llvm import tables
 from gpucomp.codegen.llvm.builder import Type, Value
 
 # (exp(r) - 1 - r) / r**2 for |r| <= log(2)/2
@@ -141,17 +142,11 @@ def _exp_parts(x: Value) -> tuple[Value, Value]:
 
 
 def exp(x: Value) -> Value:
+    if tables.usable(x):
+        return tables.exp(x)
     n, p = _exp_parts(_clamp(x, *_FORMATS[x.type.scalar].exp_range))
-    if x.code.native_scale and x.type == Type("float", 16):
-        return _scaled(p + 1.0, x.code.convert("sitofp", n, "float"))
     half = n.integer_op("ashr", 1)  # in two steps, so that denormal results and infinity come out
     return (p + 1.0) * _power_of_two(half, x) * _power_of_two(n - half, x)
-
-
-def _scaled(x: Value, n: Value) -> Value:
-    """``x * 2**n`` rounded once, denormal results and infinity included: one instruction of AVX-512."""
-    inner = f"{x.type} {x.text}, {n.type} {n.text}, {x.type} zeroinitializer, i16 -1, i32 4"
-    return x.code.let(f"call {x.type} @llvm.x86.avx512.mask.scalef.ps.512({inner})", x.type)
 
 
 def quotient(a: Value, b: Value) -> Value:
@@ -213,6 +208,8 @@ def tanh(x: Value) -> Value:
 
 
 def erf(x: Value) -> Value:
+    if tables.usable(x):
+        return tables.erf(x)
     a = x.intrinsic("fabs")
     near = x * polynomial(x * x, ERF[x.type.scalar])
     if x.type.scalar == "float":

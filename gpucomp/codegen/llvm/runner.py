@@ -16,10 +16,12 @@ STEPS = 4096  # of each chain, a task
 COPIED_AT_ONCE = 4  # vectors
 
 RUNNER = """
-; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. A state has, on a cache line each, the next
-; task to claim with the run's number above it (epoch << 32 | task), and how many tasks are done. A launch starts when the
-; one before it is done. Threads claim tasks as they come: one that the system suspends, or that comes late, holds up
-; nobody but for a task it has claimed. One that comes after the run finds another epoch and leaves.
+; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. Thread t of n owns the tasks from tasks * t / n
+; to tasks * (t + 1) / n: of launch after launch it has the same part of the result, so that much of what it reads lies in
+; its own cache. A state has, 128 bytes for each thread, the next task of the thread's part to claim with the run's number
+; above it (epoch << 32 | task); byte 64 counts the tasks that are done. A launch starts when the one before it is done.
+; Threads claim tasks of their own part as they come, then of the others' parts: one that the system suspends, or that
+; comes late, holds up nobody but for a task it has claimed. One that comes after the run finds another epoch and leaves.
 ; context: 0 what gives way to other threads when waiting takes long, 8 how many spins that is,
 ; 16 null, or where threads note the cycle counter: for each thread, for each launch of the table, when it began there
 ; and when it found nothing more to do; 48 launches of the table; 56 where thread 0 notes it after the last launch;
@@ -58,21 +60,36 @@ before:
 ready:
   %padded = add i64 %tasks, %round
   %chunk = udiv i64 %padded, %parts
-  br i1 %note, label %noting, label %claim
+  br i1 %note, label %noting, label %owner
 noting:
   %now = call i64 @llvm.readcyclecounter()
   %nowat = getelementptr [2 x i64], ptr %notes, i64 %l
   store i64 %now, ptr %nowat
+  br label %owner
+owner:
+  %whose = phi i64 [ %thread, %ready ], [ %thread, %noting ], [ %another, %empty ]
+  %tried = phi i64 [ 0, %ready ], [ 0, %noting ], [ %visited, %empty ]
+  %line = shl i64 %whose, 7
+  %next.of = getelementptr i8, ptr %state, i64 %line
+  %after = add i64 %whose, 1
+  %shares = mul i64 %tasks, %after
+  %limit = udiv i64 %shares, %threads
   br label %claim
 claim:
-  %claimed = load atomic i64, ptr %state acquire, align 8
-  %owner = lshr i64 %claimed, 32
-  %mine = icmp eq i64 %owner, %epoch
+  %claimed = load atomic i64, ptr %next.of acquire, align 8
+  %run = lshr i64 %claimed, 32
+  %mine = icmp eq i64 %run, %epoch
   br i1 %mine, label %look, label %end
 look:
   %task = and i64 %claimed, 4294967295
-  %left = icmp slt i64 %task, %tasks
-  br i1 %left, label %take, label %idle
+  %left = icmp slt i64 %task, %limit
+  br i1 %left, label %take, label %empty
+empty:
+  %visited = add i64 %tried, 1
+  %wraps = icmp eq i64 %after, %threads
+  %another = select i1 %wraps, i64 0, i64 %after
+  %others = icmp slt i64 %visited, %threads
+  br i1 %others, label %owner, label %idle
 idle:
   br i1 %note, label %idle.note, label %done
 idle.note:
@@ -81,10 +98,10 @@ idle.note:
   store i64 %ceased, ptr %ceasedat
   br label %done
 take:
-  %rest = sub i64 %tasks, %task
+  %rest = sub i64 %limit, %task
   %count = call i64 @llvm.smin.i64(i64 %rest, i64 %chunk)
   %changed = add i64 %claimed, %count
-  %exchange = cmpxchg ptr %state, i64 %claimed, i64 %changed acq_rel monotonic, align 8
+  %exchange = cmpxchg ptr %next.of, i64 %claimed, i64 %changed acq_rel monotonic, align 8
   %won = extractvalue { i64, i1 } %exchange, 1
   br i1 %won, label %work, label %claim
 work:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm import contraction_space, dots_space, tiles_space, windows, winograd_space
+from gpucomp.codegen.llvm import chain_space, contraction_space, dots_space, tiles_space, windows, winograd_space
 from gpucomp.codegen.llvm.contraction_space import LANES, geometry, nothing, too_wide
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
 
 TASKS = Param("tasks", (1, 16, 64, 256), "parts wanted for the threads to share, where the work is worth it")
@@ -143,6 +143,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, WINDOW),
     Attention: (WINDOW,),
+    Chain: (chain_space.FAMILY,),
 }
 
 

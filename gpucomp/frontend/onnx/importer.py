@@ -25,6 +25,7 @@ from gpucomp.frontend.onnx.translate import (
     checked_attributes,
     find_schema,
     find_translator,
+    is_translated_at,
     signature_of,
     unchecked_attributes,
 )
@@ -289,7 +290,7 @@ class Importer:
         if signature is None and (found is None or site.domain in functions.standard_domains()):
             raise self._unknown_operator(site)
         if signature is not None:
-            if signature.deprecated:
+            if signature.deprecated and not is_translated_at(site.domain, node.op_type, signature.since):
                 raise ModelError(f"{site}: the operator does not exist in this opset", code="GPC3017")
             check_arity(names, node.output, signature, site)
         if found is None and not functions.may_have_body(site):

@@ -89,6 +89,13 @@ def find_translator(domain: str, op_type: str, opset: int) -> tuple[Translator, 
     return (fitting[-1].function, fitting[-1].takes_site) if fitting else None
 
 
+def is_translated_at(domain: str, op_type: str, since: int) -> bool:
+    """Whether a translator was written for the very version ``since``: also where ONNX has withdrawn that version, as
+    GroupNormalization's of opset 18, which exporters wrote before it did.
+    """
+    return any(v.since == since for v in _TRANSLATORS.get((domain, op_type), []))
+
+
 @cache
 def find_schema(domain: str, op_type: str, opset: int) -> Any:  # an OpSchema, whose stubs miss half of it, or None
     try:
@@ -120,6 +127,7 @@ class Signature:
     attribute_types: Mapping[str, int]
     defaults: Mapping[str, Any]
     required: tuple[str, ...]
+    since: int
     deprecated: bool
 
 
@@ -150,6 +158,7 @@ def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
         {name: int(a.type.value) for name, a in attributes.items()},
         defaults,
         tuple(name for name, a in attributes.items() if a.required),
+        schema.since_version,
         schema.deprecated,
     )
 

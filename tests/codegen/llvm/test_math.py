@@ -9,6 +9,7 @@ import pytest
 from native import Library
 
 from gpucomp.codegen.llvm import math as vector_math
+from gpucomp.codegen.llvm import tables
 from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import F32, F64, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
@@ -86,6 +87,30 @@ def test_f32_is_good_to_a_few_ulps_everywhere(compiled: Library, fn: str) -> Non
     largest = float(np.finfo(np.float32).max)
     held = [np.clip(v[edge].astype(np.float64), -largest, largest) for v in (actual, expected)]
     assert (np.abs(held[0] - held[1]) <= largest * 4e-7).all()
+
+
+def test_erf_is_one_exactly_where_nothing_else_is_nearer(compiled: Library) -> None:
+    """What multiplies ``1 + erf(x)`` may be large: there is no room for an ulp."""
+    x = np.zeros(SAMPLES, np.float32)
+    x[: SAMPLES // 2] = np.geomspace(3.93, 3e38, SAMPLES // 2)
+    x[-1] = np.inf
+
+    (positive,) = compiled.run("erf_f32", [x])
+    (negative,) = compiled.run("erf_f32", [-x])
+
+    assert (positive == np.sign(x)).all()
+    np.testing.assert_array_equal(negative, -positive)
+
+
+def test_tables_hold_the_function_between_their_points() -> None:
+    degree = tables.ERF_DEGREE
+    table = tables._table(tables.erf_over_x, degree)
+    for number in (1, 7, tables.INTERVALS - 1):
+        for offset in (-0.124, 0.01, 0.09):
+            value = sum(row[number] * offset**k for k, row in enumerate(table))
+            x = tables.STEP * number + offset
+            assert value * x == pytest.approx(math.erf(x), rel=1e-7)
+    assert tables.erf_over_x(0.0) == pytest.approx(2 / math.sqrt(math.pi), rel=1e-15)
 
 
 def test_a_sigmoid_is_good_to_four_ulps_everywhere() -> None:

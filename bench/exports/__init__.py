@@ -1,0 +1,1 @@
+"""Models as frameworks export them, checked beside onnxruntime: ``python -m bench.exports``."""

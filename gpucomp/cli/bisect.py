@@ -1,0 +1,145 @@
+"""``gpucomp compare``: every tensor beside another program's, and what of a wrong model is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+
+from gpucomp import compiler
+from gpucomp.cli import compare, cut, reproduce, show
+from gpucomp.cli.blame import FAILURE, Blame, blame
+from gpucomp.cli.cut import Case, Traced
+from gpucomp.cli.progress import progress
+from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
+from gpucomp.frontend import onnx as frontend
+from gpucomp.frontend.onnx.loader import read
+from gpucomp.runtime.inputs import TensorSpec
+from gpucomp.targets.target import Target
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every model on the way: is it wrong on ``target``, by more than ``tolerance``?"""
+
+    target: Target
+    precision: str
+    tolerance: float
+
+    def run(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        shapes = {name: array.shape for name, array in inputs.items()}
+        lowered = compiler.lower(model, self.target, shapes, precision=self.precision)
+        return compiler.finish(lowered, self.target, self.precision, lambda stage, done, total: None).run(inputs)
+
+    def fault(self, case: Case) -> str:
+        """``wrong``, the code of the error that the compiler ends with, or nothing. What is not supported is no fault."""
+        try:
+            found = self.run(case.model, case.inputs)
+        except UnsupportedError:
+            return ""
+        except GpucompError as error:
+            return error.code
+        return "wrong" if compare.wrong(compare.compare(found, case.expected), self.tolerance) else ""
+
+
+def input_specs(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[TensorSpec]:
+    """The inputs of a model that may not compile. Raises as ``frontend.load``."""
+    graph = frontend.load(model, shapes=shapes)
+    return [TensorSpec(v.attrs["label"], v.type.dtype.name, v.type.shape) for v in graph.inputs]
+
+
+def compare_model(
+    path: Path,
+    given: Mapping[str, np.ndarray],
+    question: Question,
+    against: str,
+    folder: Path | None,
+) -> None:
+    """Print the table of tensors; with a ``folder``, cut what is wrong down to there.
+
+    Raises ``AccuracyError`` where an output is too far off.
+    """
+    proto, _ = read(path)
+    with progress(f"running {against}"):
+        expected = compare.answers(path, given, against)
+        traced = cut.trace(proto, given, against)
+    whole, found, fault = Case(proto, given, expected), {}, ""
+    with progress("running gpucomp"):
+        try:
+            found = compare.compare(question.run(proto, given), expected)
+        except UnsupportedError:
+            raise
+        except GpucompError as error:
+            if folder is None:
+                raise
+            fault = error.code
+    fault = fault or ("wrong" if compare.wrong(found, question.tolerance) else "")
+    _print_tensors(traced, question)
+    if fault and folder is not None:
+        bisect(whole, traced, fault, question, folder)
+    compare.require(found, question.tolerance, against)
+    if fault:
+        raise AccuracyError(f"{quote(path)} ends with {fault}", code="GPC6001")
+
+
+def _print_tensors(traced: Traced, question: Question) -> None:
+    """A line a tensor, in the order of the nodes, as they are when every one of them is an output: fused less."""
+    try:
+        found = question.run(cut.every_tensor(traced.model), {k: traced.tensors[k] for k in _fed(traced)})
+    except GpucompError as error:
+        click.echo(f"no table of tensors: {error}")
+        return
+    makers = {name: node.op_type for node in traced.model.graph.node for name in node.output}
+    rows = []
+    for name in traced.names:
+        if name in found:
+            far = compare.distance(found[name], traced.tensors[name])
+            verdict = "ok" if far.l2 <= question.tolerance else "WRONG"
+            rows.append((quote(name), makers[name], f"{far.l2:.2e}", f"{far.linf:.2e}", f"{far.cosine:.9f}", verdict))
+    click.echo("\n".join(show.table(("tensor", "operator", "l2", "linf", "cosine", ""), rows)))
+    first = next((row for row in rows if row[-1] == "WRONG"), None)
+    click.echo(
+        f"first wrong tensor: {first[0]}, of {first[1]}" if first else "no tensor is wrong when each is an output"
+    )
+
+
+def _fed(traced: Traced) -> list[str]:
+    weights = {w.name for w in traced.model.graph.initializer}
+    return [info.name for info in traced.model.graph.input if info.name not in weights]
+
+
+def bisect(whole: Case, traced: Traced, fault: str, question: Question, folder: Path) -> None:
+    """Cut ``whole`` to the fewest nodes with the same ``fault``, say which stage it is, and write both to ``folder``."""
+    tried = [0]
+
+    def fails(case: Case) -> bool:
+        tried[0] += 1
+        return question.fault(case) == fault
+
+    with progress("cutting"):
+        small = cut.smallest(traced, fails) or whole
+        if fault == "wrong":
+            found = blame(small, question.target, question.precision, question.tolerance)
+        else:
+            found = Blame(FAILURE, _message(question, small))
+    reproduce.write(folder, small, found, question.target, question.tolerance)
+    click.echo(f"cut from {whole.nodes} nodes to {small.nodes}, in {tried[0]} trials -> {folder}")
+    click.echo("\n".join(line for line in reproduce.told(found) if line))
+
+
+def _message(question: Question, case: Case) -> str:
+    try:
+        question.run(case.model, case.inputs)
+    except GpucompError as error:
+        return str(error)
+    return ""
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something already. Raises ``UsageError``."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"--output {quote(folder)}: an empty or a new folder expected", code="GPC2008")

@@ -1,0 +1,148 @@
+"""Says which stage of the compiler makes a small model wrong: its import, a pass, a kernel or what joins the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gpucomp import compiler, targets
+from gpucomp.cli import compare
+from gpucomp.cli.cut import Case
+from gpucomp.compiler import Lowered
+from gpucomp.errors import GpucompError
+from gpucomp.frontend import onnx as frontend
+from gpucomp.interpreter import evaluate, interpret
+from gpucomp.ir.graph import Constant, Graph, Value, input_value
+from gpucomp.kernel import Step
+from gpucomp.passes import wanted_passes
+from gpucomp.planning import make_plan
+from gpucomp.rewrite.rule import counting
+from gpucomp.runtime.executable import Executable
+from gpucomp.targets.target import Target
+
+IMPORT, PASS, KERNEL, PLAN, FAILURE = "import", "pass", "kernel", "plan", "failure"
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Steps that write the same values as a program of their own, what they are given and what they have to give."""
+
+    executable: Executable
+    inputs: Arrays
+    expected: Arrays
+
+
+@dataclass(frozen=True)
+class Blame:
+    """``stage`` is one of ``IMPORT``, ``PASS``, ``KERNEL``, ``PLAN`` and ``FAILURE``, an error of the compiler's.
+
+    ``name`` is the pass's or the kernels', or the error's message.
+
+    ``fired`` are the rules that the pass applied, ``without`` how the model does with each pass switched off, and
+    ``alone`` the wrong kernels by themselves.
+    """
+
+    stage: str
+    name: str = ""
+    fired: Mapping[str, int] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
+    alone: Alone | None = None
+
+
+def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame:
+    """The first stage after which the numbers are wrong: graphs by the numpy interpreter, kernels on the device."""
+    graph = frontend.load(case.model)
+    if not _keeps(graph, case, tolerance):
+        return Blame(IMPORT)
+    without = {p.name: _without(p.name, case, target, precision, tolerance) for p in wanted_passes(target)}
+    for one in wanted_passes(target):
+        with counting() as fired:
+            graph = one.run(graph)
+        if not _keeps(graph, case, tolerance):
+            return Blame(PASS, one.name, dict(fired), without)
+    lowered = compiler.lower(case.model, target, precision=precision)
+    for name, alone in _groups(lowered, target, precision, case.inputs):
+        found = alone.executable.run(alone.inputs)
+        if compare.wrong(compare.compare(found, alone.expected), tolerance):
+            return Blame(KERNEL, name, without=without, alone=alone)
+    return Blame(PLAN, without=without)
+
+
+def _keeps(graph: Graph, case: Case, tolerance: float) -> bool:
+    found = dict(zip(graph.output_names, interpret(graph, case.inputs), strict=True))
+    return not compare.wrong(compare.compare(found, case.expected), tolerance)
+
+
+def _without(name: str, case: Case, target: Target, precision: str, tolerance: float) -> str:
+    """``right``, ``wrong``, or why the model cannot be compiled with pass ``name`` switched off."""
+    pipeline = [p for p in wanted_passes(target) if p.name != name]
+    try:
+        lowered = compiler.lower(case.model, target, precision=precision, pipeline=pipeline)
+        found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)
+    except (GpucompError, AssertionError) as error:  # a pass that the rest of the compiler relies on
+        return f"cannot be compiled: {error}"
+    return "wrong" if compare.wrong(compare.compare(found, case.expected), tolerance) else "right"
+
+
+def _groups(lowered: Lowered, target: Target, precision: str, given: Arrays) -> list[tuple[str, Alone]]:
+    """Every kernel alone, those together that write one value; operands and results by the interpreter."""
+    graph, steps = lowered.graph, [step for step in lowered.steps if step.kernel is not None]
+    values = list(dict.fromkeys(v for step in steps for v in (*step.inputs, *step.outputs) if v.op is not Constant))
+    arrays = dict(zip(values, evaluate(values, {v: given[v.attrs["label"]] for v in graph.inputs}), strict=True))
+    found = []
+    for group in _together(steps):
+        name = ", ".join(step.kernel.label or step.name for step in group if step.kernel)
+        found.append((name, _alone(group, lowered, target, precision, arrays)))
+    return found
+
+
+def _together(steps: Sequence[Step]) -> list[list[Step]]:
+    """The steps by what they write: those that fill parts of one value are one group."""
+    groups: list[list[Step]] = []
+    for step in steps:
+        mine = [g for g in groups if any(v in other.outputs for other in g for v in step.outputs)]
+        groups = [g for g in groups if g not in mine] + [[s for g in mine for s in g] + [step]]
+    return groups
+
+
+def _alone(
+    group: Sequence[Step], lowered: Lowered, target: Target, precision: str, arrays: Mapping[Value, np.ndarray]
+) -> Alone:
+    """Values are given and taken as the kernels store them, which may be narrower than the graph has them."""
+    stand_in: dict[Value, Value] = {}
+    inputs: dict[str, np.ndarray] = {}
+    expected: dict[str, np.ndarray] = {}
+    for step in group:
+        assert step.kernel is not None
+        kinds = step.kernel.params[step.kernel.inputs :]
+        for value, type in zip(step.outputs, kinds, strict=True):
+            if value not in stand_in:
+                stand_in[value] = input_value(f"out{len(expected)}", type)
+                expected[f"out{len(expected)}"] = arrays[value].astype(type.dtype.numpy).reshape(type.shape)
+    for step in group:
+        assert step.kernel is not None
+        for value, type in zip(step.inputs, step.kernel.params, strict=False):
+            if value.op is not Constant and value not in stand_in:
+                stand_in[value] = input_value(f"in{len(inputs)}", type)
+                inputs[f"in{len(inputs)}"] = arrays[value].astype(type.dtype.numpy).reshape(type.shape)
+    steps = [
+        replace(
+            step,
+            inputs=tuple(stand_in.get(v, v) for v in step.inputs),
+            outputs=tuple(stand_in[v] for v in step.outputs),
+        )
+        for step in group
+    ]
+    ends = {v.attrs["label"]: v for v in stand_in.values()}
+    graph = Graph(
+        tuple(ends[name] for name in inputs), tuple(ends[name] for name in expected), tuple(expected), "alone"
+    )
+    rendered = {new: lowered.rendered[old] for new, old in zip(steps, group, strict=True)}
+    plan, weights = make_plan(graph, steps, rendered, target, precision)
+    sources = {item.source.name: item.source for item in rendered.values()}
+    binaries = targets.build(plan, list(sources.values()), target, lambda stage, done, total: None)
+    texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
+    return Alone(Executable(plan, texts, binaries, weights), inputs, expected)

@@ -1,0 +1,155 @@
+"""Cuts a model that is wrong down to the fewest nodes that still are. What is right nobody asks gpucomp here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from gpucomp.cli import compare
+
+MOST_TESTS = 400  # models that are tried while cutting
+RANDOM = {
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+    "Dropout",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, what it is given and what it has to give."""
+
+    model: onnx.ModelProto
+    inputs: Mapping[str, np.ndarray]
+    expected: Mapping[str, np.ndarray]
+
+    @property
+    def nodes(self) -> int:
+        return len(self.model.graph.node)
+
+
+def names_read(node: onnx.NodeProto) -> list[str]:
+    """What a node and its bodies read; what the bodies define themselves is among it."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for body in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+            names += [output.name for output in body.output]
+            names += [name for inner in body.node for name in names_read(inner)]
+    return names
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model with every tensor that another program computed in it; ``known`` are those that no input decides."""
+
+    model: onnx.ModelProto
+    tensors: Mapping[str, np.ndarray]
+    known: frozenset[str]
+
+    @property
+    def names(self) -> list[str]:
+        """The tensors that nodes make, in their order."""
+        return [name for node in self.model.graph.node for name in node.output if name in self.tensors]
+
+    def part(self, kept: Sequence[int]) -> Case | None:
+        """The nodes ``kept`` as a model of their own: what they read from the others is an input, or an initialiser
+        where it was known at compile time; what nobody among them reads is an output. ``None`` if that is nothing.
+        """
+        graph = self.model.graph
+        nodes = [graph.node[k] for k in sorted(kept)]
+        made = [name for node in nodes for name in node.output if name]
+        read = list(dict.fromkeys(name for node in nodes for name in names_read(node)))
+        outer = [name for name in read if name not in made and name in self.tensors]
+        wanted = {output.name for output in graph.output}
+        ends = [name for name in made if name in self.tensors and (name not in read or name in wanted)]
+        if not ends:
+            return None
+        inputs = {name: self.tensors[name] for name in outer if name not in self.known}
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        model.ClearField("graph")
+        model.graph.CopyFrom(
+            helper.make_graph(
+                nodes, graph.name or "part", [_info(name, array) for name, array in inputs.items()],
+                [_info(name, self.tensors[name]) for name in ends],
+                [numpy_helper.from_array(self.tensors[name], name) for name in outer if name in self.known],
+            )
+        )  # fmt: skip
+        return Case(model, inputs, {name: self.tensors[name] for name in ends})
+
+
+def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def every_tensor(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` with all that its nodes make as outputs, after its own."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    listed = {output.name for output in model.graph.output}
+    made = (name for node in model.graph.node for name in node.output if name)
+    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(made) if name not in listed)
+    return whole
+
+
+def trace(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], against: str) -> Traced:
+    """Every tensor of ``model`` as ``against`` computes it, unoptimised. Raises ``DeviceError`` where it cannot."""
+    found = compare.answers(every_tensor(model).SerializeToString(), inputs, against, optimised=False)
+    tensors = {name: a for name, a in found.items() if isinstance(a, np.ndarray) and a.dtype.kind not in "OSU"}
+    tensors |= {w.name: numpy_helper.to_array(w) for w in model.graph.initializer}
+    known = {w.name for w in model.graph.initializer} - set(inputs)
+    for node in model.graph.node:
+        settled = all(name in known for name in names_read(node)) and node.op_type not in RANDOM
+        if settled or node.op_type in ("Shape", "Size"):
+            known |= set(node.output)
+    return Traced(model, {**tensors, **inputs}, frozenset(known))
+
+
+def smallest(traced: Traced, fails: Callable[[Case], bool]) -> Case | None:
+    """The smallest case found that still fails, after Zeller and Hildebrandt's delta debugging (ddmin, 2002): halves,
+    quarters ... of the nodes alone, then all but each of them, until no single node can go. ``None`` if nothing fails.
+    """
+    left = [MOST_TESTS]
+
+    def tried(kept: Sequence[int]) -> Case | None:
+        case = traced.part(kept) if kept and left[0] > 0 else None
+        if case is None:
+            return None
+        left[0] -= 1
+        return case if fails(case) else None
+
+    kept = list(range(len(traced.model.graph.node)))
+    best = tried(kept)
+    if best is None:
+        return None
+    pieces = 2
+    while len(kept) > 1:
+        size = -(-len(kept) // pieces)
+        chunks = [kept[k : k + size] for k in range(0, len(kept), size)]
+        rests = [[k for k in kept if k not in chunk] for chunk in chunks] if len(chunks) > 2 else []
+        for rank, candidate in enumerate([*chunks, *rests]):
+            if (found := tried(candidate)) is not None:
+                best, kept = found, candidate
+                pieces = 2 if rank < len(chunks) else max(pieces - 1, 2)
+                break
+        else:
+            if pieces >= len(kept):
+                break
+            pieces = min(2 * pieces, len(kept))
+    return best
+
+
+def first_wrong(traced: Traced, actual: Mapping[str, np.ndarray], tolerance: float) -> str | None:
+    """The first tensor, in the order of the nodes, that is further off than ``tolerance``."""
+    for name in traced.names:
+        if name in actual and not compare.distance(actual[name], traced.tensors[name]).l2 <= tolerance:
+            return name
+    return None

@@ -1,0 +1,76 @@
+"""The options that several commands share: which model, compiled how, with which inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpucomp import config
+from gpucomp.precision import PRECISIONS
+
+TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
+
+
+def model(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")(
+        function
+    )
+    function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
+    return click.argument("model", type=click.Path(path_type=Path))(function)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options that say what is compiled and how."""
+
+    model: Path
+    target: str | None = None
+    shapes: tuple[str, ...] = ()
+    precision: str = "fp32"
+    keep_fp32: tuple[str, ...] = ()
+    records: Path | None = None
+
+    @property
+    def target_name(self) -> str:
+        return self.target or config.current().target
+
+
+def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command of the options of ``ModelOptions``, which it gets as one, and of its own."""
+
+    @wraps(function)
+    def command(**options: Any) -> Any:
+        how = ModelOptions(**{field.name: options.pop(field.name) for field in fields(ModelOptions)})
+        return function(how, **options)
+
+    for option in (
+        click.option(
+            "--keep-fp32", multiple=True, metavar="PATTERN", help="Nodes or operators that stay f32 (* and ? match)."
+        ),
+        click.option(
+            "--records", type=click.Path(path_type=Path), metavar="DIR", help="What `gpucomp tune` found out."
+        ),
+        click.option(
+            "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="What may be rounded."
+        ),
+    ):
+        command = option(command)
+    return model(command)
+
+
+def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option(
+        "--preprocess",
+        type=click.Choice(["imagenet", "none"]),
+        default="imagenet",
+        show_default=True,
+        help="What is done to a photo once it is resized.",
+    )(function)
+    return click.option(
+        "--input", "files", multiple=True, metavar="NAME=FILE", help="An input from .npy, .npz, .pb or a photo."
+    )(function)

@@ -1,0 +1,156 @@
+"""Writes what was cut out of a wrong model: the small ONNX with its data, and its wrong kernel as a program of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from gpucomp.cli.blame import FAILURE, IMPORT, KERNEL, PASS, Alone, Blame
+from gpucomp.cli.cut import Case
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import UsageError, quote
+from gpucomp.ir.types import DTYPES
+from gpucomp.runtime.plan import INPUT, OUTPUT, WEIGHT, CompiledKernel
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets.target import Target
+
+SCRIPTS = Path(__file__).with_name("standalone")
+
+
+def write(folder: Path, case: Case, found: Blame, target: Target, tolerance: float) -> None:
+    """``model.onnx``, ``inputs.npz``, ``expected.npz``, ``README.md`` and, for a wrong kernel, ``kernel/``.
+
+    Raises ``UsageError`` where the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        onnx.save(case.model, folder / "model.onnx")
+        _save(folder / "inputs.npz", case.inputs)
+        _save(folder / "expected.npz", case.expected)
+        (folder / "README.md").write_text(_readme(case, found, target), encoding="utf-8")
+        if found.alone is not None:
+            _write_kernel(folder / "kernel", found.alone, target, tolerance)
+    except OSError as error:
+        raise UsageError(f"cannot write to {quote(folder)}: {error.strerror}", code="GPC2005") from None
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """An .npz whatever the names are: ``np.savez`` has parameters of its own. No name becomes a path here."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, _plain(array), allow_pickle=False)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Elements of types that numpy does not know, such as bf16, as the integers of their bits."""
+    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
+
+
+def _readme(case: Case, found: Blame, target: Target) -> str:
+    lines = [
+        "# A model that is wrong", "",
+        f"`model.onnx`: {case.nodes} {'node' if case.nodes == 1 else 'nodes'}.",
+        "`inputs.npz` and `expected.npz`: what it is given and what it has to give; types that numpy does not know, such as",
+        "bf16, as the integers of their bits.", "",
+        f"    gpucomp compare model.onnx --target {target.name} --input inputs.npz", "", *told(found), "",
+    ]  # fmt: skip
+    if found.stage == KERNEL:
+        lines += [
+            "`kernel/` is the wrong kernel alone: its source, `launch.json` (arguments and sizes of the launch),",
+            "`data.npz` (every buffer before, and what it has to hold after) and `kernel.gpuc`. It needs nothing of gpucomp:",
+            "", "    python kernel/run.py", "",
+            "It prints how far each output is off, and ends with 6 where that is too far.", "",
+        ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def told(found: Blame) -> list[str]:
+    """The verdict, for people."""
+    lines = {
+        IMPORT: ["Wrong from the import on: what an operator is translated to, or its numpy reference."],
+        PASS: [f"Wrong after pass `{found.name}`.", *(f"- it applied {rule}: {n}" for rule, n in found.fired.items())],
+        KERNEL: [f"The graph is right after every pass; kernel `{found.name}` is wrong by itself."],
+        FAILURE: [f"The compiler fails: {found.name}"],
+    }.get(
+        found.stage, ["Every pass and every kernel is right by itself: what joins them is wrong (the plan, the arena)."]
+    )
+    if found.without:
+        lines += ["", "With one pass switched off:", *(f"- {name}: {how}" for name, how in found.without.items())]
+    return lines
+
+
+def _write_kernel(folder: Path, alone: Alone, target: Target, tolerance: float) -> None:
+    folder.mkdir(exist_ok=True)
+    plan, executable = alone.executable.plan, alone.executable
+    data: dict[str, np.ndarray] = {}
+    for k, buffer in enumerate(plan.buffers):
+        held = {INPUT: alone.inputs, WEIGHT: executable.weights}.get(buffer.kind, {}).get(buffer.name)
+        if held is not None:
+            data[f"given{k}"] = _bytes(held)
+        if buffer.kind == OUTPUT:
+            data[f"expected{k}"] = _bytes(alone.expected[buffer.name])
+    with (folder / "data.npz").open("wb") as file:
+        np.savez(file, **data)  # type: ignore[arg-type]
+    launches = []
+    for launch in plan.launches:
+        kernel = plan.kernels[launch.kernel]
+        launches.append({
+            "entry": kernel.name, "source": kernel.source, "groups": kernel.groups, "items": kernel.items,
+            "shared": kernel.shared, "args": launch.args, "schedule": dict(kernel.schedule), "label": kernel.label,
+            "tensor_maps": [asdict(m) for m in kernel.tensor_maps], "flags": _flags(_source_of(alone, kernel), target),
+        })  # fmt: skip
+    buffers = [
+        {"name": b.name, "kind": b.kind, "dtype": DTYPES[b.dtype].numpy.name, "shape": b.shape} for b in plan.buffers
+    ]
+    described = {"target": target.name, "tolerance": tolerance, "buffers": buffers, "launches": launches}
+    (folder / "launch.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    for name, text in _sources(alone, target).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    shutil.copyfile(SCRIPTS / "common.py", folder / "common.py")
+    shutil.copyfile(SCRIPTS / f"{target.kind}.py", folder / "run.py")
+    executable.save(folder / "kernel.gpuc")
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _sources(alone: Alone, target: Target) -> dict[str, str]:
+    """The texts as a compiler takes them: with the prelude of CUDA, as one module of LLVM."""
+    plan, sources = alone.executable.plan, alone.executable.sources
+    if target.kind == "cuda":
+        from gpucomp.targets.cuda import prelude
+
+        return {name: f"{prelude()}\n{text}" for name, text in sources.items()}
+    if target.kind == "opencl":
+        return dict(sources)
+    from gpucomp.targets.cpu import module_text
+
+    made = [_source_of(alone, k) for k in plan.kernels]
+    return {"kernel.ll": module_text(made, target, runner=False)}
+
+
+def _source_of(alone: Alone, kernel: CompiledKernel) -> KernelSource:
+    text = alone.executable.sources[kernel.source]
+    return KernelSource(kernel.name, kernel.language, text, Geometry(kernel.groups, kernel.items))
+
+
+def _flags(source: KernelSource, target: Target) -> list[str]:
+    """What the target's compiler is told besides the text."""
+    if target.kind == "cuda":
+        from gpucomp.targets.cuda import OPTIONS
+
+        return list(OPTIONS)
+    if target.kind == "opencl":
+        from gpucomp.targets.opencl import build_flags, device_of
+
+        return build_flags(device_of(target), source)
+    return []

@@ -1,0 +1,244 @@
+"""``gpucomp compare``: the table of tensors, and a seeded wrong pass and wrong kernels cut out of larger models."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gpucomp import cli, compiler, ops, passes, targets
+from gpucomp.cli import cut, reproduce
+from gpucomp.cli.blame import IMPORT, Blame
+from gpucomp.cli.compare import Distance, distance
+from gpucomp.errors import VerifyError
+from gpucomp.ir.graph import Node
+from gpucomp.rewrite.rule import apply_rules, rule
+
+RNG = np.random.default_rng(11)
+W = {
+    "filters": RNG.standard_normal((5, 3, 3, 3)).astype(np.float32),
+    "matrix": RNG.standard_normal((7, 4)).astype(np.float32),
+    "shift": RNG.standard_normal(4).astype(np.float32),
+    "shape": np.array([2, 5, -1, 7], np.int64),
+}
+
+
+def net(name: str = "x", shape: tuple[int, ...] = (2, 3, 6, 7), first: int = 0) -> onnx.ModelProto:
+    """Nine nodes, of which the product is the seventh; those from ``first`` on, which reads ``name``."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "filters"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("MaxPool", ["r"], ["p"], kernel_shape=[2, 1], strides=[2, 1]),
+        node("Tanh", ["p"], ["t"]),
+        node("Reshape", ["t", "shape"], ["q"]),
+        node("Softmax", ["q"], ["s"], axis=1),
+        node("MatMul", ["s", "matrix"], ["m"]),
+        node("Add", ["m", "shift"], ["a"]),
+        node("Sigmoid", ["a"], ["y"]),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes[first:], "net", [info(name, TensorProto.FLOAT, shape)], [info("y", TensorProto.FLOAT, [2, 5, 3, 4])],
+        [numpy_helper.from_array(a, n) for n, a in W.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    onnx.save(net(), "net.onnx")
+
+    def run(*arguments):
+        code = cli.main(["compare", "net.onnx", *map(str, arguments)])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("against", ["onnxruntime", "reference"])
+def test_a_right_model_has_a_table_of_tensors(command, against):
+    code, out, _ = command("--target", "cpu", "--against", against, "--bisect")
+
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["tensor", "operator", "l2", "linf", "cosine"]
+    assert [line.split()[0] for line in lines[1:10]] == [f"'{name}'" for name in "crptqsmay"]
+    assert {line.split()[-1] for line in lines[1:10]} == {"ok"}
+    assert lines[10] == "no tensor is wrong when each is an output"
+
+
+@rule(ops.Tanh)
+def tanh_is_sin(node: Node):
+    """tanh(x)  ->  sin(x): wrong on purpose"""
+    return ops.Sin(node.inputs[0])
+
+
+@pytest.fixture
+def wrong_pass(monkeypatch):
+    seeded = passes.Pass("seeded", lambda graph: apply_rules(graph, [tanh_is_sin]))
+    monkeypatch.setattr(passes, "PIPELINE", (*passes.PIPELINE[:4], seeded, *passes.PIPELINE[4:]))
+
+
+def test_a_wrong_pass_is_named_and_its_node_cut_out(command, wrong_pass, tmp_path):
+    code, out, err = command("--target", "cpu", "--bisect", "-o", "found")
+
+    assert code == 6
+    assert "GPC6001: output 'y'" in err
+    assert "first wrong tensor: 't', of Tanh" in out
+    assert "cut from 9 nodes to 1" in out
+    assert "Wrong after pass `seeded`." in out
+    assert "- it applied tanh_is_sin: 1" in out
+    assert "- seeded: right" in out
+    assert "- canonicalize: wrong" in out
+    small = onnx.load(tmp_path / "found" / "model.onnx")
+    assert [n.op_type for n in small.graph.node] == ["Tanh"]
+    inputs, expected = (np.load(tmp_path / "found" / f"{name}.npz") for name in ("inputs", "expected"))
+    np.testing.assert_allclose(np.tanh(inputs["p"]), expected["t"], rtol=1e-5)
+
+
+WRONG = {"cpu": ("fadd contract", "fsub contract"), "opencl": ("+ ev0[", "- ev0[")}  # the addend of a product
+
+
+@pytest.fixture
+def wrong_kernel(monkeypatch, target):
+    """The text of every product subtracts what it has to add."""
+    genuine = compiler.back_end
+
+    def seeded(language):
+        engines, render = genuine(language)
+
+        def wrong(kernel, schedule, target_, name, family):
+            source = render(kernel, schedule, target_, name, family)
+            text = source.text.replace(*WRONG[target]) if kernel.label.startswith("MatMul") else source.text
+            return dataclasses.replace(source, text=text)
+
+        return engines, wrong
+
+    monkeypatch.setattr(compiler, "back_end", seeded)
+
+
+@pytest.mark.parametrize(("target", "source"), [("cpu", "kernel.ll"), ("opencl", "k000_contraction.cl")])
+def test_a_wrong_kernel_is_named_and_runs_by_itself(command, wrong_kernel, tmp_path, target, source):
+    onnx.save(net("s", (2, 5, 3, 7), first=6), "net.onnx")
+
+    code, out, _ = command("--target", target, "--bisect", "-o", "found")
+
+    assert code == 6
+    assert "cut from 3 nodes to 2" in out
+    assert "The graph is right after every pass; kernel `MatMul" in out
+    assert [n.op_type for n in onnx.load(tmp_path / "found" / "model.onnx").graph.node] == ["MatMul", "Add"]
+    assert "`kernel/` is the wrong kernel alone" in (tmp_path / "found" / "README.md").read_text()
+    kernel = tmp_path / "found" / "kernel"
+    by_itself = subprocess.run([sys.executable, kernel / "run.py"], capture_output=True, text=True)
+    assert (by_itself.returncode, "WRONG" in by_itself.stdout) == (6, True), by_itself.stderr
+    text = (kernel / source).read_text()
+    (kernel / source).write_text(text.replace(*WRONG[target][::-1]))
+    corrected = subprocess.run([sys.executable, kernel / "run.py"], capture_output=True, text=True)
+    assert (corrected.returncode, "ok" in corrected.stdout) == (0, True), corrected.stderr
+
+
+def test_an_error_of_the_compiler_is_cut_out_too(command, monkeypatch, tmp_path):
+    def failing(graph):
+        if any(node.op is ops.Softmax for node in graph.nodes()):
+            raise VerifyError("seeded")
+        return graph
+
+    monkeypatch.setattr(passes, "PIPELINE", (*passes.PIPELINE, passes.Pass("failing", failing)))
+
+    code, out, err = command("--target", "cpu", "--bisect", "-o", "found")
+
+    assert code == 6
+    assert "GPC6001" in err
+    assert "The compiler fails: GPC9000 seeded" in out
+    assert [n.op_type for n in onnx.load(tmp_path / "found" / "model.onnx").graph.node] == ["Softmax"]
+
+
+def test_a_folder_with_something_in_it_is_left_alone(command, tmp_path):
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "precious").write_text("")
+
+    code, _, err = command("--target", "cpu", "--bisect", "-o", "found")
+
+    assert (code, "an empty or a new folder expected" in err) == (2, True)
+
+
+def test_data_is_written_under_any_name_and_in_any_type(tmp_path):
+    arrays = {"file": np.arange(3.0), "../x": np.ones(2, np.int8), "allow_pickle": np.ones(2, ml_dtypes.bfloat16)}
+
+    reproduce.write(tmp_path / "found", cut.Case(net(), arrays, {}), Blame(IMPORT), targets.resolve("cpu"), 1e-4)
+
+    with np.load(tmp_path / "found" / "inputs.npz", allow_pickle=False) as found:
+        assert {name: found[name].tolist() for name in found} == {
+            "file": [0, 1, 2], "../x": [1, 1], "allow_pickle": [0x3F80, 0x3F80],
+        }  # fmt: skip
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [
+        "README.md",
+        "expected.npz",
+        "found",
+        "inputs.npz",
+        "model.onnx",
+    ]
+
+
+# --- cutting, without a compiler
+
+
+def traced():
+    model = net()
+    x = RNG.standard_normal((2, 3, 6, 7)).astype(np.float32)
+    return cut.trace(model, {"x": x}, "onnxruntime")
+
+
+def test_a_part_reads_the_rest_as_inputs_and_what_is_known_as_initialisers():
+    part = traced().part([4, 5])
+
+    assert [i.name for i in part.model.graph.input] == ["t"]
+    assert [w.name for w in part.model.graph.initializer] == ["shape"]
+    assert list(part.expected) == ["s"]
+    onnx.checker.check_model(part.model, full_check=True)
+
+
+@pytest.mark.parametrize("needed", [{"Relu"}, {"Conv", "Sigmoid"}, {"MaxPool", "Tanh", "Add"}])
+def test_the_smallest_part_has_the_nodes_that_are_needed_and_no_other(needed):
+    found = cut.smallest(traced(), lambda case: needed <= {n.op_type for n in case.model.graph.node})
+
+    assert {n.op_type for n in found.model.graph.node} == needed
+
+
+def test_nothing_is_cut_of_what_does_not_fail():
+    assert cut.smallest(traced(), lambda case: False) is None
+
+
+def test_a_shape_is_known_though_its_tensor_is_not():
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [node("Shape", ["x"], ["s"]), node("Neg", ["x"], ["n"]), node("Reshape", ["n", "s"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [info("x", 1, [2, 3])], [info("y", 1, [2, 3])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+    found = cut.trace(model, {"x": np.ones((2, 3), np.float32)}, "reference")
+
+    assert found.known == {"s"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "wanted"),
+    [
+        ([3.0, 4.0], [3.0, 0.0], Distance(4 / 3, 4.0, 0.6)),
+        ([0.0, 0.0], [0.0, 0.0], Distance(0.0, 0.0, 1.0)),
+        ([1.0, 0.0], [0.0, 0.0], Distance(1.0, 1.0, 0.0)),
+        ([np.nan, 2.0], [np.nan, 2.0], Distance(0.0, 0.0, 1.0)),
+        ([np.inf, 2.0], [-np.inf, 2.0], Distance(np.inf, np.inf, 0.0)),
+        ([1.0], [1.0, 1.0], Distance(np.inf, np.inf, 0.0)),
+    ],
+)
+def test_distances(a, b, wanted):
+    assert dataclasses.astuple(distance(np.array(a), np.array(b))) == pytest.approx(dataclasses.astuple(wanted))

@@ -1,0 +1,187 @@
+"""Random models in the suite: a fixed few of what ``make fuzz`` runs by the thousand, and the fuzzer's own machinery."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from kernel_oracle import run_steps
+
+from gpucomp.frontend.onnx import load, translate
+from gpucomp.partition import Policy, partition
+from gpucomp.passes import run_pipeline
+from tests.fuzz import fleet, rare
+from tests.fuzz.__main__ import journalled, report
+from tests.fuzz.check import CUDA_ON_CPU, difference, outcome
+from tests.fuzz.draft import Draft
+from tests.fuzz.generate import draw
+
+BY_NUMPY = range(24)
+ON_CPU = range(100, 116)
+THROUGH_OPENCL = (200,)
+ON_HARNESS = (304,)
+
+
+@pytest.mark.parametrize("seed", BY_NUMPY)
+def test_the_kernels_of_a_random_model_compute_what_the_judges_say(seed):
+    drawn = draw(seed)
+
+    graph = run_pipeline(load(drawn.model))
+    steps = partition(graph, Policy(prologues=seed % 2 == 0))
+
+    found = dict(zip(graph.output_names, run_steps(graph, steps, drawn.feeds), strict=True))
+    assert [text for v in drawn.outputs if (text := difference(found[v.name], v))] == []
+
+
+CASES = [("cpu", s) for s in ON_CPU] + [("opencl", s) for s in THROUGH_OPENCL] + [(CUDA_ON_CPU, s) for s in ON_HARNESS]
+
+
+@pytest.mark.parametrize(("target", "seed"), CASES)
+def test_a_random_model_computes_what_the_judges_say(target, seed):
+    found = outcome(draw(seed), target)
+
+    assert (found.fault, found.refused) == ("", "")
+
+
+def test_a_seed_is_a_model():
+    first, again, other = draw(5), draw(5), draw(6)
+
+    assert first.model.SerializeToString() == again.model.SerializeToString() != other.model.SerializeToString()
+    for name, array in first.feeds.items():
+        np.testing.assert_array_equal(array, again.feeds[name])
+
+
+def test_a_drawn_model_is_valid():
+    for seed in (7, 8, 9):
+        onnx.checker.check_model(draw(seed).model, full_check=True)
+
+
+def test_every_translated_operator_is_drawn_or_has_a_reason():
+    written = {
+        node.value for path in Path(__file__).parent.glob("*.py") if not path.name.startswith("test_")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }  # fmt: skip
+    drawn = written | {f"Reduce{name}" for name in written} - set(rare.NOT_DRAWN)
+    translated = {name for domain, name in translate._TRANSLATORS if domain == ""}
+
+    assert translated - drawn - set(rare.NOT_DRAWN) == set()
+    assert set(rare.NOT_DRAWN) <= translated
+
+
+def value(array, apart=0.0):
+    d = Draft(np.random.default_rng(0))
+    made = d.input(np.asarray(array))
+    return dataclasses.replace(made, twins=tuple(made.array + np.asarray(apart, made.array.dtype) for _ in made.twins))
+
+
+def test_an_element_beyond_the_tolerance_is_named():
+    wanted = value(np.linspace(0.5, 1, 15, dtype=np.float32).reshape(3, 5))
+    found = wanted.array.copy()
+    found[2, 1] += 1e-5
+
+    assert difference(wanted.array, wanted) == ""
+    assert "at [2, 1]" in difference(found, wanted)
+    assert "1 of 15 elements" in difference(found, wanted)
+
+
+def test_the_tolerance_is_what_rounding_does_to_the_value():
+    steady, shaken = value(np.ones(3, np.float32)), value(np.ones(3, np.float32), apart=1e-3)
+
+    assert steady.tolerance == 2 * 2.0**-24
+    assert shaken.tolerance == pytest.approx(2.5e-4, rel=0.01)
+
+
+@pytest.mark.parametrize("bad", [np.float32([1, np.nan]), np.float32([1, np.inf]), np.float64([1, 1]), np.float32([1])])
+def test_what_is_no_number_or_of_another_type_is_never_near(bad):
+    assert difference(bad, value(np.ones(2, np.float32)))
+
+
+def test_integers_have_to_be_equal():
+    assert difference(np.array([1, 3]), value(np.array([1, 2])))
+    assert difference(np.array([1, 2]), value(np.array([1, 2]))) == ""
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "why"),
+    [
+        ("Log", [np.float32([0, 1])], "not finite or too large"),
+        ("Add", [np.int8([100]), np.int8([100])], "integer overflow"),
+        ("Mul", [np.int64([1 << 19]), np.int64([8])], "too large an integer"),
+        ("HardSigmoid", [np.ones(2, bool)], "not valid"),
+        ("Erf", [np.float64([1])], "no judge is good enough"),
+    ],
+)
+def test_what_the_standard_leaves_open_is_not_drawn(op, operands, why):
+    d = Draft(np.random.default_rng(0))
+
+    assert d.add(op, [d.input(a) for a in operands]) is None
+    assert d.refused == {(op, why): 1}
+
+
+def test_the_evaluator_alone_is_not_believed_against_onnxruntime_in_another_type():
+    """It adds the bias of a grouped transposed convolution to the wrong channels, and onnxruntime has none in f64."""
+    d = Draft(np.random.default_rng(0))
+    arrays = [d.rng.standard_normal(shape) for shape in ((1, 2, 2, 2), (2, 1, 3, 2), (2,))]
+
+    assert d.add("ConvTranspose", [d.input(a) for a in arrays], group=2) is None
+    assert d.refused == {("ConvTranspose", "they disagree, onnxruntime in f32"): 1}
+    assert d.add("ConvTranspose", [d.input(a.astype(np.float32)) for a in arrays], group=2) is None
+    assert d.refused["ConvTranspose", "they disagree, the interpreter is with onnxruntime"] == 1
+    assert d.add("ConvTranspose", [d.input(a) for a in arrays[:2]], group=2)
+
+
+def test_a_jump_that_rounding_decides_is_not_drawn():
+    d = Draft(np.random.default_rng(0))
+    (third,) = d.add("Div", [d.input(np.float32([1, 2])), d.input(np.float32([3, 3]))])
+    (whole,) = d.add("Mul", [third, d.input(np.float32([3, 3]))])
+
+    assert d.add("Floor", [whole]) is None
+    assert d.refused == {("Floor", "a jump, or too sensitive"): 1}
+    assert d.add("Floor", [third])
+
+
+def run(tmp_path, script, seeds=3, patience=20.0):
+    journal = tmp_path / "journal.jsonl"
+    fleet.Fleet(iter(range(seeds)), ["cpu"], [sys.executable, "-c", script], journal, patience, minutes=1).run(1)
+    return {seed: entry for (seed, _), entry in journalled(journal).items()}
+
+
+ANSWER = 'import sys, os, time\nfor line in sys.stdin:\n seed = int(line)\n print(\'{"ops": ["Add"]}\', flush=True)\n'
+
+
+def test_a_crash_costs_one_model(tmp_path):
+    found = run(tmp_path, ANSWER + ' if seed == 1: os.abort()\n print(\'{"fault": ""}\', flush=True)')
+
+    assert [found[k]["fault"][:27] for k in range(3)] == ["", "a crash: exit status -6: ", ""]
+    assert found[1]["ops"] == ["Add"]
+
+
+@pytest.mark.parametrize("stuck", ["time.sleep(60)", "while True: pass"])
+def test_a_hang_costs_one_model(tmp_path, monkeypatch, stuck):
+    monkeypatch.setattr(fleet, "STARVED", 20)
+    script = ANSWER + f' if seed == 1:\n  {stuck}\n print(\'{{"fault": ""}}\', flush=True)'
+
+    found = run(tmp_path, script, patience=0.5)
+
+    assert [found[k]["fault"][:6] for k in range(3)] == ["", "a hang", ""]
+
+
+def test_a_judge_that_crashes_is_no_fault(tmp_path):
+    found = run(tmp_path, "import os; input(); os.abort()", seeds=1)
+
+    assert found[0]["fault"] == ""
+    assert found[0]["refused"].startswith("while drawing: a crash")
+
+
+def test_the_report_ends_with_one_when_anything_is_wrong(capsys):
+    fine, wrong = {"fault": "", "ops": ["Add", "Add"]}, {"fault": "off", "seed": 7, "ops": ["Mul"]}
+
+    assert report({(1, "cpu"): fine}, ["cpu"]) == 0
+    assert report({(1, "cpu"): fine, (7, "cpu"): wrong}, ["cpu"]) == 1
+    assert "cpu: 2 models of 3 nodes of 2 operators: 1 wrong" in capsys.readouterr().out

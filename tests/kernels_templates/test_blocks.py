@@ -1,0 +1,326 @@
+"""Winograd's convolutions in three launches: the blocks family, and the steps that `gpucomp.winograd_steps` makes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import oclgrind
+import opencl_c
+import opencl_device
+import pytest
+from kernel_oracle import UNWRITTEN, expected
+from kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from onnx.reference import ReferenceEvaluator
+from onnx_builders import model, node, value
+from tolerance import assert_matches, winograd_bound
+
+from gpucomp import compiler, winograd_steps
+from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.codegen.vectors import HEX
+from gpucomp.ir.graph import constant, input_value
+from gpucomp.ir.types import F16
+from gpucomp.kernel import Kernel, Step
+from gpucomp.kernels_templates.blocks.space import registers
+from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule.choose import choose
+from gpucomp.targets import opencl
+
+FAMILY = FAMILIES["blocks"]
+MALI = opencl.manifest("mali")
+
+
+def fixed(kernel: Kernel) -> Kernel:
+    return replace(kernel, constants=frozenset({1}))
+
+
+ODD = fixed(conv((2, 9, 7, 12), 20, (3, 3), pad=1))
+CASES = {
+    "odd sizes, two images": ODD,
+    "no padding, primes": fixed(conv((1, 7, 10, 11), 13, (3, 3))),
+    "wide padding": fixed(conv((1, 5, 6, 8), 6, (3, 3), pad=2)),
+    "one pixel": fixed(conv((1, 1, 1, 4), 8, (3, 3), pad=1)),
+    "one row": fixed(conv((3, 1, 5, 6), 4, (3, 3), pad=1)),
+    "whole blocks": fixed(conv((1, 8, 12, 8), 16, (3, 3), pad=1)),
+    "into a part of a Concat": fixed(into_part(conv((1, 8, 6, 28), 40, (3, 3), pad=1), 3, 4, 8)),
+    "f16": fixed(conv((1, 9, 6, 16), 12, (3, 3), pad=1, dtype=F16)),
+}
+RUNS = [(name, winograd_steps.possible(kernel)[number % 2 - 1]) for number, (name, kernel) in enumerate(CASES.items())]
+
+
+def step_of(kernel: Kernel) -> tuple[Step, list[np.ndarray]]:
+    inputs = random_inputs(kernel)
+    values = [constant(a) if k in kernel.constants else input_value(f"x{k}", t)
+              for k, (a, t) in enumerate(zip(inputs, kernel.params, strict=False))]  # fmt: skip
+    outputs = tuple(input_value(f"y{k}", t) for k, t in enumerate(kernel.params[kernel.inputs :]))
+    return Step("k0", kernel, tuple(values), outputs, ()), inputs
+
+
+def chosen(kernel: Kernel):
+    choice = choose(kernel, engines_of(kernel, MALI.features), MALI.limits, MALI.device)
+    return choice.family, choice.schedule, choice.packing
+
+
+def run(kernel: Kernel, inputs) -> list[np.ndarray]:
+    """On PoCL, by the schedule that a Mali gets."""
+    family, schedule, packing = chosen(kernel)
+    if packing is not None:
+        made = pack(kernel, packing)
+        kernel, inputs = made.kernel, [*(inputs[k] for k in made.kept), packed_constant(made, inputs)]
+    source = render(kernel, schedule, opencl_device.target(), "k0", family)
+    return opencl_device.run(kernel, source, inputs)
+
+
+def convolved(kernel: Kernel, outputs: int) -> list[np.ndarray]:
+    step, inputs = step_of(kernel)
+    known = dict(zip(step.inputs, inputs, strict=True))
+    for part in winograd_steps.in_three(step, outputs):
+        given = [known[v] if v in known else v.attrs["value"] for v in part.inputs]
+        known |= dict(zip(part.outputs, run(part.kernel, given), strict=True))
+    return [known[v] for v in step.outputs]
+
+
+def assert_right(kernel: Kernel, outputs: int) -> None:
+    """Within the bounds of Winograd's sums, where the kernel writes; elsewhere as it was."""
+    (found,), (right,) = convolved(kernel, outputs), expected(kernel, random_inputs(kernel))
+    written = right != UNWRITTEN
+    np.testing.assert_array_equal(found[~written], right[~written])
+    channels = kernel.params[0].shape[3]
+    if found.dtype == np.float16:
+        assert_matches(found[written], right[written], terms=9 * channels)
+        return
+    wide = right[written].astype(np.float64)
+    error = np.linalg.norm(found[written] - wide) / np.linalg.norm(wide)
+    assert error < winograd_bound(outputs, channels), f"relative error {error}"
+
+
+# ---- results ----
+
+
+@pytest.mark.parametrize(("name", "outputs"), RUNS)
+def test_three_steps_give_numpy_s_answer(name, outputs):
+    assert_right(CASES[name], outputs)
+
+
+def transforms(kernel: Kernel, outputs: int) -> list[Kernel]:
+    made = winograd_steps.kernels(kernel, outputs)
+    return [made[0], made[2]]
+
+
+@pytest.mark.parametrize(("outputs", "schedule"), [(2, (2, 2)), (2, (1, 4)), (4, (2, 1)), (4, (1, 2))], ids=str)
+@pytest.mark.parametrize("which", [0, 1], ids=["pixels", "outputs"])
+def test_a_schedule_gives_numpy_s_answer(which, outputs, schedule):
+    kernel = transforms(ODD, outputs)[which]
+    lines = schedule[1] if FAMILY.problem(kernel)["outputs"] % schedule[1] == 0 else 1
+    inputs = random_inputs(kernel)
+    source = render(kernel, {"threads": 32, "vector": schedule[0], "lines": lines}, opencl_device.target(), "k0", FAMILY)
+
+    for actual, right in zip(opencl_device.run(kernel, source, inputs), expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=64)
+
+
+def replaced(old: str, new: str):
+    def change(text):
+        assert old in text, f"{old!r}: the text has changed"
+        return text.replace(old, new, 1)
+
+    return change
+
+
+MISTAKES = {
+    "a sign of the pixels' transform": (0, replaced("d0_0 - d2_0", "d0_0 + d2_0")),
+    "a pixel past the edge": (0, replaced("+ 2 < 9", "+ 2 < 10")),
+    "a pixel of another row": (0, replaced("+ e13 + 168)", "+ e13 + 84)")),
+    "a position stored over another": (0, replaced("x1 + e18 + 480)", "x1 + e18)")),
+    "lines of another work-group": (0, replaced("(int)get_group_id(1) == 0", "(int)get_group_id(1) == 2")),
+    "a sign of the outputs' transform": (1, replaced("e0_0 + q0_0", "e0_0 - q0_0")),
+    "a column that is not stored": (1, replaced("if (e15 < 7)", "if (e15 < 5)")),
+    "the bias of other channels": (1, replaced("x1 + point % 5 * 4)", "x1 + (point + 1) % 5 * 4)")),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_show(mistake):
+    which, change = MISTAKES[mistake]
+    kernel = transforms(ODD, 2)[which]
+    schedule = FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), MALI.limits)
+    inputs = random_inputs(kernel)
+    source = render(kernel, schedule, opencl_device.target(), "k0", FAMILY)
+
+    (found,) = opencl_device.run(kernel, replace(source, text=change(source.text)), inputs)
+
+    with pytest.raises(AssertionError, match="max error"):
+        assert_matches(found, expected(kernel, inputs)[0], terms=64)
+
+
+# ---- text ----
+
+
+def text_of(kernel: Kernel, **schedule) -> str:
+    default = FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), MALI.limits)
+    return render(kernel, {**default, **schedule}, MALI, "k0", FAMILY).text
+
+
+def live_registers(text: str) -> int:
+    """32-bit registers that named vectors of floats take at the most: each from its declaration to its last use, part by
+    part, as the statements stand."""
+    most = 0
+    for part in re.split(r"\n  (?:if|\} else)", text):
+        declared, last = {}, {}
+        for number, line in enumerate(part.splitlines()):
+            found = re.match(r"\s*const float(\d*) (\w+) =", line)
+            if found:
+                declared[found[2]] = (number, int(found[1] or 1))
+            last |= dict.fromkeys(set(re.findall(r"[a-z]\w*", line)) & set(declared), number)
+        alive = [sum(w for n, (at, w) in declared.items() if at <= k < last[n]) for k in range(len(part.splitlines()))]
+        most = max(most, *alive)
+    return most
+
+
+def test_live_registers_are_counted_by_lines():
+    text = "x\n  if (a) {\n    const float4 b = c;\n    const float4 d = b + b;\n    const float2 e = d.s01;\n    f(d, e);\n  }"
+
+    assert live_registers(text) == 6
+
+
+@pytest.mark.parametrize("case", ["odd sizes, two images", "into a part of a Concat", "f16"])
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_a_mali_has_registers_for_the_default(case, outputs):
+    for kernel in transforms(CASES[case], outputs):
+        p = SimpleNamespace(**FAMILY.problem(kernel))
+        s = SimpleNamespace(**FAMILY.default(p, MALI.limits))
+
+        assert FAMILY.reasons(vars(s), vars(p), MALI.limits) == []
+        assert live_registers(text_of(kernel)) <= registers(s, p) - 8 <= 56
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_the_formula_has_no_fewer_registers_than_the_text(outputs, lines):
+    for kernel in transforms(ODD, outputs):
+        p = SimpleNamespace(**FAMILY.problem(kernel))
+        s = SimpleNamespace(threads=64, vector=2, lines=lines)
+
+        assert registers(s, p) - 8 - 8 <= live_registers(text_of(kernel, **vars(s))) <= registers(s, p) - 8
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_accesses_are_of_sixteen_bytes_and_nothing_meets(outputs):
+    for kernel in transforms(CASES["whole blocks"], outputs):
+        text = text_of(kernel)
+
+        assert set(re.findall(r"\b(v(?:load|store)\w*)\(", text)) == {"vload4", "vstore4"}
+        assert not re.search(r"barrier|__local|(float|int)\d* \w+\[", text)
+        assert not re.search(rf"\.s[{HEX}]", text) or "x3" in text  # whole vectors, but for what follows the sums
+
+
+@pytest.mark.skipif(opencl_c.CLANG is None, reason="clang is not installed")
+@pytest.mark.parametrize("case", ["no padding, primes", "into a part of a Concat", "f16"])
+def test_clang_accepts_the_source_for_a_mali(case):
+    for outputs in winograd_steps.possible(CASES[case]):
+        for kernel in transforms(CASES[case], outputs):
+            assert opencl_c.complaints(text_of(kernel), MALI.features) == ""
+
+
+@pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
+def test_every_access_is_within_its_memory(tmp_path):
+    jobs = []
+    for outputs, kernel in ((2, fixed(conv((1, 3, 5, 4), 5, (3, 3), pad=1))), (4, fixed(conv((2, 4, 3, 8), 4, (3, 3))))):
+        for part in transforms(kernel, outputs):
+            schedule = FAMILY.default(SimpleNamespace(**FAMILY.problem(part)), MALI.limits)
+            source = render(part, {**schedule, "threads": 32}, opencl.manifest("generic"), "k0", FAMILY)
+            jobs.append((part, source, random_inputs(part)))
+
+    assert oclgrind.findings(jobs, tmp_path) == []
+
+
+# ---- the space ----
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"lines": 4}, "does not divide the 6 lines"),
+        ({"vector": 8}, "an access of 32 bytes"),
+        ({"lines": 3}, "registers per work-item"),
+        ({"threads": 256}, ""),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(change, reason):
+    problem = FAMILY.problem(transforms(fixed(conv((1, 8, 8, 16), 8, (3, 3), pad=1)), 4)[0])
+
+    found = FAMILY.reasons({"threads": 64, "vector": 4, "lines": 1} | change, problem, MALI.limits)
+
+    assert any(reason in r for r in found) if reason else found == []
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 12, 257])
+@pytest.mark.parametrize("limits", [MALI.limits, opencl.manifest("pocl").limits], ids=["mali", "pocl"])
+def test_defaults_are_legal(channels, limits):
+    for kernel in transforms(fixed(conv((1, 5, 6, channels), channels, (3, 3), pad=1)), 4):
+        problem = FAMILY.problem(kernel)
+
+        assert FAMILY.reasons(FAMILY.default(SimpleNamespace(**problem), limits), problem, limits) == []
+
+
+# ---- the choice ----
+
+
+def parts(kernel: Kernel, target=MALI) -> list[str]:
+    step, _ = step_of(kernel)
+    return [s.kernel.label for s in winograd_steps.apart([step], target)]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [
+        (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1)), "F(4, 3)"),
+        (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1, dtype=F16)), "F(4, 3)"),
+        (conv((1, 28, 28, 128), 128, (3, 3), pad=1), ""),  # its filters are no constants
+        (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1, stride=2)), ""),
+        (fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=2, dilation=2)), ""),
+        (fixed(conv((1, 28, 28, 128), 128, (1, 1))), ""),
+        (fixed(conv((1, 28, 28, 128), 128, (5, 5), pad=2)), ""),
+        (fixed(grouped_conv((1, 28, 28, 128), 2, 64, (3, 3), pad=1)), ""),
+        (fixed(conv((1, 56, 56, 3), 64, (3, 3), pad=1)), ""),  # few products to save, many outputs to make
+        (fixed(conv((1, 5, 5, 8), 8, (3, 3), pad=1)), ""),  # three launches take longer
+        (fixed(matmul(64, 64, 64)), ""),
+    ],
+    ids=lambda v: v.label if isinstance(v, Kernel) else v,
+)
+def test_a_convolution_is_taken_apart_where_that_is_faster(kernel, found):
+    labels = parts(kernel)
+
+    assert len(labels) == (3 if found else 1)
+    assert all(found in label for label in labels)
+
+
+@pytest.mark.parametrize("target", ["pocl", "amd", "generic"])
+def test_other_devices_have_local_memory(target):
+    step, _ = step_of(fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1)))
+    steps = [step]
+
+    assert winograd_steps.apart(steps, opencl.manifest(target)) == steps
+
+
+def test_a_model_runs_with_its_convolution_in_three():
+    """From the graph to the arena: what is between the steps has its place there, and is gone after them."""
+    rng = np.random.default_rng(3)
+    made = {"w": rng.standard_normal((9, 16, 3, 3)).astype(np.float32), "b": rng.standard_normal(9).astype(np.float32)}
+    nodes = [node("MaxPool", ["x"], ["r"], kernel_shape=[2, 2]), node("Conv", ["r", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+             node("Sigmoid", ["c"], ["y"])]  # fmt: skip
+    onnx_model = model(nodes, [value("x", (1, 16, 11, 13))], [value("y", None)], made)
+    x = rng.standard_normal((1, 16, 11, 13)).astype(np.float32)
+    slow = replace(MALI.device, launch_us=0.01, fma=1)  # where products are dear
+    device = replace(opencl_device.target(), features=frozenset({"fp64", "mali"}), limits=MALI.limits, device=slow)
+
+    executable = compiler.finish(compiler.lower(onnx_model, device), device, "fp32", lambda *told: None)
+
+    assert [k for k in executable.plan.kernels if k.family == "blocks"]
+    found, right = executable.run({"x": x})["y"], ReferenceEvaluator(onnx_model).run(None, {"x": x})[0]
+    assert_matches(found, right, terms=144)
