@@ -190,7 +190,8 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
         getattr(d, f"{o}_slow_steps" if by_depth else f"{o}_fast_steps")
         for o, by_depth in (("a", p.a_by_depth), ("b", p.b_by_depth))
     )
-    addresses = 2 * spans + most(0, spans - 8)  # with halo tests three each: of many, ptxas cannot recompute them
+    # of copies a third each, for halo tests: those of many are not computed again
+    addresses = 2 * spans + s.asynchronous * most(0, spans - 8)
     fragments = s.fragments * (s.reg_m * d.a_deep + s.reg_n)
     return words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
 
