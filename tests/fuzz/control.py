@@ -81,10 +81,13 @@ def condition(d: Draft) -> None:
 
 @draws(0.8)
 def loop(d: Draft) -> None:
-    """A known number of trips, or a condition that the counter decides; a state and what each trip gives."""
+    """A known number of trips, or a condition that the counter decides; a state and what each trip gives.
+
+    No scalars: the evaluator stacks n of them to (n, 1).
+    """
     if d.prefix:
         return
-    x = d.pick((F32,), range(4))
+    x = d.pick((F32,), range(1, 4))
     if x is None:
         return
     mark, trips = f"b{len(d.nodes)}", d.number(0 if d.chance(0.1) else 1, 5)

@@ -98,9 +98,8 @@ class Value:
         """How far an element may be off: by the distance of the twins, and two roundings of the largest element."""
         if self.dtype.name not in UNIT_ROUNDOFF:
             return 0.0
-        return max(self.share, SHARE[self.dtype.name]) * self._apart() + 2 * UNIT_ROUNDOFF[self.dtype.name] * _largest(
-            self.array
-        )
+        rounding = 2 * UNIT_ROUNDOFF[self.dtype.name] * max(_largest(self.array), 1e-3)  # what cancels leaves less than one
+        return max(self.share, SHARE[self.dtype.name]) * self._apart() + rounding
 
     def _apart(self) -> float:
         wide = self.array.astype(np.float64)
