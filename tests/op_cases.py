@@ -11,16 +11,20 @@ import numpy as np
 from gpucomp.ir.types import (
     BF16,
     BOOL,
+    F4E2M1,
     F8E4M3,
     F8E5M2,
+    F8E8M0,
     F16,
     F32,
     F64,
+    I2,
     I4,
     I8,
     I16,
     I32,
     I64,
+    U2,
     U4,
     U8,
     U16,
@@ -367,8 +371,15 @@ def casts() -> list[Case]:
     for source in sources:
         made += [Case((source,), {"to": to}) for to in (F32, F64, F16, BF16, BOOL, *INTEGERS)]
     small = np.array([-9, -8, -1, 0, 3, 7, 8, 15, 16], np.int8)
-    made += [Case((small,), {"to": to}) for to in (I4, U4)]
-    made += [Case((small.astype(t.numpy),), {"to": to}) for t in (I4, U4) for to in (F32, I8, I32)]
+    packed = (I4, U4, I2, U2)
+    made += [Case((small,), {"to": to}) for to in packed]
+    made += [Case((small.astype(t.numpy),), {"to": to}) for t in packed for to in (F32, I8, I32)]
+    steps = np.array([0.2, 0.25, 0.26, -0.75, 1.25, 1.75, -2.5, 3.5, 5.0, 5.1, 7.0, -1e30, np.inf, 0.0], np.float32)
+    made += [Case((steps,), {"to": F4E2M1}), Case((steps.astype(F4E2M1.numpy),), {"to": F32})]
+    powers = np.array([0.0, 1.0, 1.1, 1.5, 1.9, 3.0, 2.0**-127, 1.5 * 2.0**-126, 2.0**127, 3e38, np.inf, np.nan])
+    made += [Case((powers.astype(np.float32),), {"to": F8E8M0, "saturate": s, "round_mode": r})
+             for s in (True, False) for r in ("nearest", "up", "down")]  # fmt: skip
+    made.append(Case((powers[6:].astype(F8E8M0.numpy),), {"to": F32}))
     for to in (F8E4M3, F8E5M2):
         made += [Case((numbers.astype(np.float32),), {"to": to, "saturate": s}) for s in (True, False)]
         made.append(Case((special(F32).astype(to.numpy),), {"to": F32}))

@@ -18,7 +18,7 @@ class DType:
     kind: str
     bits: int
     numpy: np.dtype
-    storage_only: bool = False  # no arithmetic: f8 and i4 are widened on load
+    storage_only: bool = False  # no arithmetic: floats of 8 bits, and what has fewer, are widened on load
 
     def __str__(self) -> str:
         return self.name
@@ -28,7 +28,7 @@ class DType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one element in memory; i4 and u4 take a whole byte."""
+        """Bytes of one element in memory; one of 4 or 2 bits takes a whole byte."""
         return max(self.bits, 8) // 8
 
     @property
@@ -59,8 +59,13 @@ F8E5M2 = DType("f8e5m2", "f", 8, np.dtype(ml_dtypes.float8_e5m2), storage_only=T
 F8E5M2FNUZ = DType("f8e5m2fnuz", "f", 8, np.dtype(ml_dtypes.float8_e5m2fnuz), storage_only=True)
 I4 = DType("i4", "i", 4, np.dtype(ml_dtypes.int4), storage_only=True)
 U4 = DType("u4", "u", 4, np.dtype(ml_dtypes.uint4), storage_only=True)
+I2 = DType("i2", "i", 2, np.dtype(ml_dtypes.int2), storage_only=True)
+U2 = DType("u2", "u", 2, np.dtype(ml_dtypes.uint2), storage_only=True)
+F4E2M1 = DType("f4e2m1fn", "f", 4, np.dtype(ml_dtypes.float4_e2m1fn), storage_only=True)
+F8E8M0 = DType("f8e8m0fnu", "f", 8, np.dtype(ml_dtypes.float8_e8m0fnu), storage_only=True)  # powers of two alone
 
-_ALL = (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4)
+_ALL = (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ)
+_ALL += (F8E8M0, F4E2M1, I4, U4, I2, U2)
 DTYPES = {dtype.name: dtype for dtype in _ALL}
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
 

@@ -182,18 +182,21 @@ def dropout(
     return x, expand(constant(np.ones((), np.bool_)), x.shape) if site.wants(1) else None
 
 
-def _saturating(x: Value, to: DType, saturate: int) -> Value:
-    return x if x.type.dtype is to else ops.Cast(x, to=to, saturate=bool(saturate))
+def _saturating(x: Value, to: DType, saturate: int, round_mode: str) -> Value:
+    if x.type.dtype is to:
+        return x
+    rounding = {"round_mode": round_mode} if to is t.F8E8M0 else {}
+    return ops.Cast(x, to=to, saturate=bool(saturate), **rounding)
 
 
 @translates("Cast")
 def cast_to(x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    return _saturating(x, element_type(to, "to"), saturate)
+    return _saturating(x, element_type(to, "to"), saturate, round_mode)
 
 
 @translates("CastLike", since=15)
 def cast_like(x: Value, target: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
-    return _saturating(x, target.type.dtype, saturate)
+    return _saturating(x, target.type.dtype, saturate, round_mode)
 
 
 @translates("BitCast", since=26)

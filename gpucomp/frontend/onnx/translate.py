@@ -278,6 +278,10 @@ ONNX_NAMES = {
     t.F8E5M2FNUZ: "float8e5m2fnuz",
     t.I4: "int4",
     t.U4: "uint4",
+    t.I2: "int2",
+    t.U2: "uint2",
+    t.F4E2M1: "float4e2m1",
+    t.F8E8M0: "float8e8m0",
 }
 
 
