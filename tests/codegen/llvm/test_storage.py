@@ -11,7 +11,25 @@ from gpucomp.codegen.llvm.builder import Code, Type
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import axes_of, cast, literal, load, select
 from gpucomp.expr.evaluate import convert
-from gpucomp.ir.types import BOOL, DTYPES, F4E2M1, F8E8M0, F16, F32, F64, I2, I4, I8, I32, I64, U2, U4, U8, DType, TensorType
+from gpucomp.ir.types import (
+    BOOL,
+    DTYPES,
+    F4E2M1,
+    F8E8M0,
+    F16,
+    F32,
+    F64,
+    I2,
+    I4,
+    I8,
+    I32,
+    I64,
+    U2,
+    U4,
+    U8,
+    DType,
+    TensorType,
+)
 from gpucomp.kernel import Kernel, Loops, Store
 
 FLOAT8 = [d for d in DTYPES.values() if d.is_float and d.storage_only]
@@ -45,7 +63,10 @@ def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
 
 
 def dense(dtype: DType) -> np.ndarray:
-    """Every f32, no NaN where ``dtype`` has none, whose low 16 bits are one of six patterns: all that decides a rounding to few bits, and its ties."""
+    """Every f32 whose low 16 bits are one of six patterns: all that decides a rounding to few bits, and its ties.
+
+    No NaN for a type that has none.
+    """
     high = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16
     low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     found = (high | low).ravel().view(np.float32)
