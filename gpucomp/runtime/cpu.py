@@ -22,10 +22,11 @@ import numpy as np
 
 from gpucomp import config
 from gpucomp.errors import ArtifactError, DeviceError
-from gpucomp.ir.types import DTYPES
+from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, processor
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
+from gpucomp.runtime.host import run_host
 from gpucomp.runtime.native import ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
@@ -264,7 +265,9 @@ class CpuProgram:
 
     def _fixed(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The memory of a buffer that lies at one place in every run."""
-        dtype = DTYPES[buffer.dtype].numpy
+        dtype = NAMED[buffer.dtype].numpy
+        if buffer.dtype == STRING.name:
+            return weights[buffer.name] if buffer.kind == WEIGHT else np.full(buffer.shape, "", object)
         if buffer.kind == TEMP:
             if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
                 raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
@@ -327,7 +330,7 @@ class CpuProgram:
                 memory[...] = inputs[self.plan.buffers[position].name]
         for position, places in self._moving.items():
             buffer = self.plan.buffers[position]
-            dtype = DTYPES[buffer.dtype].numpy
+            dtype = NAMED[buffer.dtype].numpy
             if position in self.plan.inputs:
                 array = np.ascontiguousarray(inputs[buffer.name]).reshape(buffer.shape)
                 if not array.flags.aligned:
@@ -381,13 +384,9 @@ class CpuProgram:
         self._runner.enter(call, thread)
 
     def _run_host(self, launch: Launch) -> None:
-        from gpucomp.ops import OPS  # only models with host operators need their definitions
-
         arrays = [self._memory[p] for p in launch.args]
-        with np.errstate(all="ignore"):
-            result = OPS[launch.host].reference(*arrays[: launch.inputs], **launch.attributes)
-        results = result if isinstance(result, tuple) else (result,)
-        for array, value in zip(arrays[launch.inputs :], results, strict=True):
+        operands = [a for a in arrays[: launch.inputs] if a is not None]
+        for array, value in zip(arrays[launch.inputs :], run_host(self.plan, launch, operands), strict=True):
             assert array is not None
             array[...] = value
 

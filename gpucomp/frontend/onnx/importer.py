@@ -14,7 +14,8 @@ import onnx
 
 from gpucomp import config
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
-from gpucomp.frontend.onnx import functions, tensors
+from gpucomp.frontend.onnx import containers, functions, tensors
+from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
 from gpucomp.frontend.onnx.symbols import Symbols, element_type_of
@@ -30,6 +31,7 @@ from gpucomp.frontend.onnx.translate import (
 )
 from gpucomp.interpreter import evaluate
 from gpucomp.ir import Constant, Graph, Input, Node, TensorType, Value, constant, input_value, origin, topological
+from gpucomp.ops.random import RANDOM
 
 MAX_NODES = 1_000_000  # after inlining and unrolling
 MAX_NODE_BYTES = 16 << 30  # of one value
@@ -41,7 +43,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Known = Value | Unknown
+Known = Value | SequenceValue | OptionalValue | Unknown
 Body = Generator[Any, list[Known], list[Known]]
 
 
@@ -83,8 +85,8 @@ class Importer:
         self,
         model: onnx.ModelProto,
         files: ExternalFiles,
-        shapes: Mapping[str, tuple[int, ...]],
-        constants: Mapping[str, np.ndarray],
+        shapes: Mapping[str, Any],
+        constants: Mapping[str, Any],
     ) -> None:
         self.model = model
         self.files = files
@@ -95,6 +97,7 @@ class Importer:
         self.folded_bytes = 0
         self.variable: set[Node] = set()  # nodes known to depend on an input
         self.functions = functions.table(model)
+        self.input_containers: dict[str, tuple[str, ...] | None] = {}
 
     # --- the whole model
 
@@ -114,7 +117,16 @@ class Importer:
             raise self._unsupported()
         for value, declared in zip(outputs, graph.output, strict=True):
             self._check_output(value, declared)
-        return Graph(inputs, tuple(outputs), tuple(names), graph.name)  # type: ignore[arg-type]
+        named: list[tuple[str, Value]] = []
+        made_up: dict[str, tuple[str, ...] | None] = {}
+        for name, output in zip(names, outputs, strict=True):
+            tensors_of_it, parts = containers.flattened(name, output)  # type: ignore[arg-type]
+            named += tensors_of_it
+            made_up |= parts
+        if len({name for name, _ in named}) != len(named):
+            raise ModelError(f"output {quote(repeated([n for n, _ in named]))} is listed twice", code="GPC3011")
+        values = tuple(value for _, value in named)
+        return Graph(inputs, values, tuple(n for n, _ in named), graph.name, self.input_containers, made_up)
 
     def _unsupported(self) -> UnsupportedError:
         problems = tuple(self.problems)
@@ -125,7 +137,8 @@ class Importer:
         )
 
     def _check_output(self, value: Known, declared: onnx.ValueInfoProto) -> None:
-        assert isinstance(value, Value)
+        if not isinstance(value, Value):
+            return
         number = declared.type.tensor_type.elem_type
         if number and tensors.DTYPES.get(number) is not value.type.dtype:
             raise ModelError(
@@ -146,10 +159,15 @@ class Importer:
                     f"{what}: the model has no input {quote(unknown[0])}; its inputs are: {known}", code="GPC2101"
                 )
         self._initialisers(graph, scope, set(self.shapes) | set(self.constants))
-        symbols = Symbols(self.shapes, self.constants)
+        made_up = {i.name for i in graph.input if i.type.WhichOneof("value") in ("sequence_type", "optional_type")}
+        symbols = Symbols(
+            {n: s for n, s in self.shapes.items() if n not in made_up},
+            {n: a for n, a in self.constants.items() if n not in made_up},
+        )
         open_inputs = [i for i in graph.input if i.name not in scope.values]
         for info in open_inputs:
-            symbols.note(info)
+            if info.name not in made_up:
+                symbols.note(info)
         inputs = []
         for info in open_inputs:
             if info.name in self.constants:
@@ -157,6 +175,12 @@ class Importer:
                 continue
             where = f"input {quote(info.name)}"
             try:
+                if info.name in made_up:
+                    whole, parts = containers.model_input(info, self.shapes)
+                    self.input_containers |= containers.flattened(info.name, whole)[1]
+                    scope.values[info.name] = whole
+                    inputs += parts
+                    continue
                 type = TensorType(element_type_of(info, where), tensors.checked_shape(symbols.shape(info), where))
                 value = input_value(info.name, type)
             except UnsupportedError as error:
@@ -165,9 +189,14 @@ class Importer:
                 continue
             inputs.append(value)
             scope.values[info.name] = value
+        labels = [value.attrs["label"] for value in inputs]
+        if len(set(labels)) != len(labels):
+            raise ModelError(f"input {quote(repeated(labels))} is declared twice", code="GPC3011")
         return tuple(inputs)
 
-    def _fixed(self, info: onnx.ValueInfoProto) -> Value:
+    def _fixed(self, info: onnx.ValueInfoProto) -> Known:
+        if info.type.WhichOneof("value") in ("sequence_type", "optional_type"):
+            return containers.fixed(info, self.constants[info.name])
         array = np.array(self.constants[info.name])
         where = f"constants: input {quote(info.name)}"
         expected = element_type_of(info, where)
@@ -230,7 +259,7 @@ class Importer:
             )
         self._initialisers(graph, scope, set())
         for info, value in zip(graph.input, arguments, strict=True):
-            scope.values[info.name] = value
+            scope.values[info.name] = containers.declared_as(info, value)
         return self.body(graph.node, [o.name for o in graph.output], scope)
 
     def _site(self, node: onnx.NodeProto, scope: Scope) -> Site:
@@ -323,7 +352,7 @@ class Importer:
         return value
 
     def _untranslated(self, operands: Sequence[Known | None]) -> UnsupportedError:
-        known = next((v for v in operands if isinstance(v, Value)), None)
+        known = next((v for v in operands if v is not None and not isinstance(v, Unknown)), None)
         dtype = known.type.dtype if known is not None else "unknown element type"
         return UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
 
@@ -396,7 +425,8 @@ class Importer:
 
     def _folded(self, results: Sequence[Value | None]) -> list[Known]:
         """``results``, those that depend on constants alone computed if that stays inside the limit."""
-        values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._varies(v.node)]
+        found = [v for result in results for v in containers.leaves(result)]
+        values = [v for v in dict.fromkeys(found) if v.op is not Constant and not self._varies(v.node)]
         order = [n for n in topological(v.node for v in values) if n.op is not Constant]
         if not order:
             return list(results)  # type: ignore[arg-type]
@@ -407,15 +437,15 @@ class Importer:
             return list(results)  # type: ignore[arg-type]
         self.folded_bytes += kept
         computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
-        return [computed.get(v, v) for v in results]  # type: ignore[misc,arg-type]
+        return [containers.mapped(result, lambda v: computed.get(v, v)) for result in results]
 
     def _varies(self, node: Node) -> bool:
-        """Whether ``node`` depends on an input. What was asked before is remembered: the walks stay short."""
+        """Whether ``node`` depends on an input or on chance. What was asked before is remembered: the walks stay short."""
         seen: set[Node] = set()
         pending = [node]
         while pending:
             other = pending.pop()
-            if other.op is Input or other in self.variable:
+            if other.op is Input or other.op in RANDOM or other in self.variable:
                 self.variable.add(node)
                 return True
             if other not in seen and other.op is not Constant:

@@ -39,6 +39,7 @@ DTYPES: dict[int, DType] = {
     P.UINT2: t.U2,
     P.FLOAT4E2M1: t.F4E2M1,
     P.FLOAT8E8M0: t.F8E8M0,
+    P.STRING: t.STRING,
 }
 # element types by the field that holds them one value a number; f16, bf16 and f8 there are bit patterns
 BIT_PATTERNS = {t.F16, t.BF16, t.F8E4M3, t.F8E4M3FNUZ, t.F8E5M2, t.F8E5M2FNUZ, t.F8E8M0}
@@ -69,6 +70,8 @@ def to_array(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.n
     external = tensor.data_location == P.EXTERNAL
     if len(filled) + external > 1 and not (external and filled == ["raw_data"] and not tensor.raw_data):
         raise ModelError(f"{where}: data in more than one place: {', '.join(filled)}", code="GPC3031")
+    if dtype is t.STRING:
+        return _texts(tensor, shape, [*filled, *["external data"] * external], where)
     nbytes = -(-count * dtype.bits // 8)
     if external:
         return _from_bytes(files.read(tensor, nbytes, where), dtype, shape)
@@ -135,6 +138,21 @@ def _from_numbers(
             return (narrow != 0).reshape(shape)
         return (narrow.view(dtype.numpy) if dtype in BIT_PATTERNS else narrow).reshape(shape)
     raise ModelError(f"{where}: {len(numbers)} numbers in {field}, {dtype}{list(shape)} needs {count}", code="GPC3032")
+
+
+def _texts(tensor: onnx.TensorProto, shape: tuple[int, ...], filled: list[str], where: str) -> np.ndarray:
+    if filled not in ([], ["string_data"]):
+        raise ModelError(f"{where}: strings belong in string_data, found in {filled[0]}", code="GPC3031")
+    if len(tensor.string_data) != math.prod(shape):
+        raise ModelError(
+            f"{where}: {len(tensor.string_data)} strings, {list(shape)} needs {math.prod(shape)}", code="GPC3032"
+        )
+    array = np.empty(len(tensor.string_data), object)
+    try:
+        array[:] = [text.decode("utf-8") for text in tensor.string_data]
+    except UnicodeDecodeError:
+        raise ModelError(f"{where}: a string in it is no UTF-8 text", code="GPC3032") from None
+    return array.reshape(shape)
 
 
 def sparse_to_array(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:
