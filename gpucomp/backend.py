@@ -42,6 +42,15 @@ class Prepared(BackendRep):
 
         A sequence is a list of arrays, an optional that holds nothing ``None``.
         """
+        feed, run, left_out = self._ready(inputs)
+        outputs = run({name: a for name, a in feed.items() if name not in left_out})
+        return tuple(outputs[name] for name in self.output_names)
+
+    def executable(self, inputs: Any) -> Run:
+        """What ``run`` would run on ``inputs``, compiled."""
+        return self._ready(inputs)[1]
+
+    def _ready(self, inputs: Any) -> tuple[dict[str, Any], Run, frozenset[str]]:
         feed = self._named(inputs)
         shapes = {name: _shape(a) for name, a in feed.items()}
         fixed = deciding_inputs(self.model, shapes=shapes, values=feed)
@@ -51,9 +60,7 @@ class Prepared(BackendRep):
         )
         if key not in self._compiled:
             self._compiled[key] = self.compile(self.model, self.target, shapes, fixed), frozenset(fixed)
-        run, left_out = self._compiled[key]
-        outputs = run({name: a for name, a in feed.items() if name not in left_out})
-        return tuple(outputs[name] for name in self.output_names)
+        return feed, *self._compiled[key]
 
     def _named(self, inputs: Any) -> dict[str, Any]:
         if isinstance(inputs, Mapping):
