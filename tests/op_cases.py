@@ -24,6 +24,7 @@ from gpucomp.ir.types import (
     I16,
     I32,
     I64,
+    STRING,
     U2,
     U4,
     U8,
@@ -665,5 +666,28 @@ for _name in ("ArgMax", "ArgMin"):
         Case((np.array([1, np.nan, 3, np.nan], np.float32),), {"axis": 0, "keepdims": False, "select_last_index": s})
         for s in (False, True)
     ]
+
+WORDS = np.array([["a", "β"], ["", "a b"], ["3.5", "-inf"]], object)
+LABELS = {"keys": ("a", ""), "values": (7, 3), "default": -1, "to": I64}
+GRAMS = {"grams": ((2,), (5, 3)), "places": (1, 0), "weights": (0.5, 2.0), "lengths": (1, 2), "skips": 1}
+DRAW = {"shape": (3, 0, 5), "seed": 7, "stream": 0}
+HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the host
+    "StringConcat": [Case((WORDS, WORDS[:, :1])), Case((WORDS[:0], WORDS[0]))],
+    "StringEqual": [Case((WORDS, WORDS[::-1])), Case((WORDS, np.array("a", object)))],
+    "RegexFullMatch": [Case((WORDS,), {"pattern": "[a-z ]*"}), Case((WORDS[:0],), {"pattern": ""})],
+    "NumberToString": [Case((special(t),)) for t in (F32, F64, F16, BF16)] + [Case((extremes(I64),)), Case((sample(BOOL, 3),))],
+    "StringToNumber": [Case((WORDS[2],), {"to": t}) for t in (F32, F64, F16)] + [Case((np.array(["-7"], object),), {"to": I64})],
+    "LabelEncoder": [
+        Case((WORDS,), LABELS),
+        Case((special(F32),), {"keys": (np.nan, 1.0), "values": ("nan", "one"), "default": "", "to": STRING}),
+    ],
+    "TfIdfVectorizer": [
+        *(Case((sample(I32, *shape),), {"mode": mode, **GRAMS})
+          for shape in ((7,), (2, 5), (0, 3)) for mode in ("TF", "IDF", "TFIDF")),
+        Case((WORDS,), {"mode": "TF", **GRAMS, "grams": (("a",), ("", "a b"))}),
+    ],
+    "RandomUniform": [Case((), {"low": -1.0, "high": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
+    "RandomNormal": [Case((), {"mean": -1.0, "scale": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
+}  # fmt: skip
 
 CASE_LIST = [(name, case) for name, cases in CASES.items() for case in cases]

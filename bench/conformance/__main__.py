@@ -20,17 +20,23 @@ from pathlib import Path
 
 from bench.conformance.cases import INEXACT, RANDOM, Case, backend_for, cases, compiles, light_cases, passing, verdict
 from bench.conformance.table import counts, page
+from gpucomp.errors import GpucompError
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results" / "conformance.json"
 PAGE = ROOT / "docs" / "conformance.md"
 
 
+# what a broken compiler or runtime raises: a result like any other here
+CRASHES = (GpucompError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError,
+           ValueError)  # fmt: skip
+
+
 def say(case: Case, target: str) -> str:
     """The verdict; what is no error of ours to expect is wrong too."""
     try:
         return compiles(case, target) if target.startswith("cuda") else verdict(case, backend_for(target))
-    except Exception as error:  # a crash is a result like any other here
+    except CRASHES as error:
         return f"wrong: {type(error).__name__}: {error}"
 
 
