@@ -7,13 +7,14 @@ MODELS ?=
 TARGETS ?= cpu
 EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
-.PHONY: help demo test quick lint format bench clean
+.PHONY: help demo test quick lint format bench conformance clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
 	@echo "make test    the whole test suite        make quick   without the slow tests"
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
+	@echo "make conformance  ONNX's own suite on cpu and opencl, and through NVRTC; writes docs/conformance.md"
 	@echo "make clean   remove the virtual environment and caches"
 
 demo: $(VENV)/.demo
@@ -34,6 +35,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench.suite $(addprefix --target ,$(TARGETS)) $(MODELS)
+
+conformance: $(VENV)/.dev
+	$(BIN)/python -m bench.conformance --target cpu --target opencl --target cuda:sm_80 --write
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
