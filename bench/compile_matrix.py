@@ -182,7 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")
     journal = open_journal(options.journal, "compile_matrix")
     models, archs = options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES)
-    rows = collect(sweep(models, archs, options.jobs, journal, reduced=options.reduced, precision=options.precision), table)
+    rows = collect(
+        sweep(models, archs, options.jobs, journal, reduced=options.reduced, precision=options.precision), table
+    )
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(compact(rows), separators=(",", ":")) + "\n", encoding="utf-8")

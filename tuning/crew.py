@@ -235,7 +235,10 @@ class Runner:
     """The one process with the device. What was sent to it once is not sent again.
 
     lock   a file that is locked while anything is timed, so that programs that share a device take turns
+    gone   why it can not be asked any more, empty where it can: a process is replaced, a machine may not come back
     """
+
+    gone = ""
 
     def __init__(self, target: str, *, lock: Path | None = None, command: list[str] | None = None) -> None:
         self._worker = Worker("run", target, command=command)

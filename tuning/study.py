@@ -8,17 +8,18 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from gpucomp.codegen.source import KernelSource
-from gpucomp.errors import GpucompError, RecordError
+from gpucomp.errors import DeviceError, GpucompError, RecordError
 from gpucomp.packing import Packed, packed_constant
 from gpucomp.schedule.records import Record, source_hash, template_hash
 from gpucomp.tuning import messages
-from gpucomp.tuning.crew import Crew, Runner
+from gpucomp.tuning.crew import Answer, Crew, Runner
 from gpucomp.tuning.measure import Rules
 from gpucomp.tuning.messages import Message
 from gpucomp.tuning.records import Known, Store
@@ -58,9 +59,22 @@ class Built:
     build_s: float
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A candidate on its way to a device: ``identity`` is what the records know it by, ``job`` what the runner is asked."""
+
+    built: Built
+    identity: Mapping[str, Any]
+    job: Message
+    arrays: Mapping[str, np.ndarray]
+
+
 @dataclass
 class Tools:
-    """What all studies of a run share. ``facts`` is what the runner's device says of itself."""
+    """What all studies of a run share. ``facts`` is what the runner's device says of itself.
+
+    others  runners whose devices say the same: candidates are measured by all at once, everything else by ``runner``
+    """
 
     builders: Crew
     runner: Runner
@@ -69,11 +83,25 @@ class Tools:
     sampler: str
     seed: int
     rules: Rules = RULES
-    current: Study | None = None  # whose arrays the runner has
+    current: Study | None = None  # whose arrays the runners have
+    others: Sequence[Runner] = ()
 
     @property
     def device(self) -> dict[str, Any]:
         return dict(self.facts["facts"])
+
+    @property
+    def runners(self) -> list[Runner]:
+        """Those that can still be asked. Raises ``DeviceError`` where there is none."""
+        found = [runner for runner in (self.runner, *self.others) if not runner.gone]
+        if not found:
+            raise DeviceError(f"nobody is left to measure: {self.runner.gone}", code="GPC5300")
+        return found
+
+    def settle(self) -> None:
+        """Where the runner is gone, let another one be the first."""
+        if self.runner.gone:
+            self.runner, *self.others = self.runners
 
 
 @dataclass(eq=False)
@@ -160,8 +188,10 @@ class Study:
 
     def prepare(self) -> None:
         """The default first: it is what everything is measured by. Sets ``fault`` when it cannot be."""
+        self.tools.settle()
         if self.tools.current is not self:
-            self.tools.runner.forget()
+            for runner in self.tools.runners:
+                runner.forget()
             self.tools.current = self
         if self._anchor is not None or self.fault:
             return
@@ -234,17 +264,61 @@ class Study:
                     self.sampler.tell(row, None if key in self.known.killers else self.anchor_s)
                 else:
                     fresh.append(candidate)
+        side_by_side = len(self.tools.runners) > 1
+        measured = (self._by_all if side_by_side else self._by_one)(self._build(fresh), in_time)
+        self.progress.after(self.best, time.monotonic() - begin)
+        return measured
+
+    def _by_one(self, found: Iterator[Built], in_time: Callable[[], bool]) -> int:
+        """Measure one after the other, by the runner; how many."""
         measured = 0
         with contextlib.ExitStack() as held:
-            for built in self._build(fresh):
+            for built in found:
                 if not measured:
                     held.enter_context(self.tools.runner.exclusive())  # a batch in one go
                 if not in_time():
                     break
                 self._tell(built.candidate, self._measure(built))
                 measured += 1
-        self.progress.after(self.best, time.monotonic() - begin)
         return measured
+
+    def _by_all(self, found: Iterator[Built], in_time: Callable[[], bool]) -> int:
+        """Measure by all runners at once, each of which has one candidate at a time; how many."""
+        idle = self.tools.runners
+        under_way: dict[Future[Answer], tuple[Runner, Trial, float]] = {}
+        pool = ThreadPoolExecutor(len(idle), "trial")
+        measured = 0
+        try:
+            for built in found:
+                if not in_time():
+                    break
+                while not idle and under_way:
+                    measured += self._landed(under_way, idle)
+                runner = idle.pop(0) if idle else self.tools.runners[0]  # which says so where all are gone
+                trial = self._trial(built)
+                self.tools.store.append("launch", trial.identity)
+                under_way[pool.submit(runner.ask, trial.job, trial.arrays)] = runner, trial, time.monotonic()
+            while under_way:
+                measured += self._landed(under_way, idle)
+        except BaseException:
+            for _, trial, _ in under_way.values():
+                self._release(trial)
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return measured
+
+    def _landed(self, under_way: dict[Future[Answer], tuple[Runner, Trial, float]], idle: list[Runner]) -> int:
+        """Record what has been answered, waiting for at least one; how many. Who can be asked again becomes idle."""
+        done = wait(under_way, return_when=FIRST_COMPLETED).done
+        for future in done:
+            runner, trial, begin = under_way[future]
+            record = self._recorded(trial, future.result()[0], time.monotonic() - begin)
+            del under_way[future]  # only now: what ends without a record is released
+            self._tell(trial.built.candidate, record)
+            if not runner.gone:
+                idle.append(runner)
+        return len(done)
 
     @property
     def best(self) -> float:
@@ -314,10 +388,8 @@ class Study:
         fields |= _transience(answer)
         self._tell(candidate, self.tools.store.append("trial", fields | {"rendered": name}))
 
-    def _measure(self, built: Built, *, default: bool = False) -> Record:
-        """One candidate on the device. It is in the records before it runs: should it end everything, it is known."""
+    def _trial(self, built: Built, *, default: bool = False) -> Trial:
         tools = self.tools
-        identity = self._identity(built.candidate)
         common, expected = self.job()
         assert self._anchor is not None
         anchor = None if default else self._anchor
@@ -325,18 +397,34 @@ class Study:
         job = {**common, "do": "trial", "candidate": built.message, "anchor": anchor.message if anchor else None}
         job |= {"best": min(best, 1e9), "rules": asdict(tools.rules), "anchor_s": self.anchor_s}
         arrays = {**(anchor.arrays if anchor else {}), **expected, **built.arrays}
+        return Trial(built, self._identity(built.candidate), job, arrays)
+
+    def _measure(self, built: Built, *, default: bool = False) -> Record:
+        """One candidate on the device. It is in the records before it runs: should it end everything, it is known."""
+        tools = self.tools
+        trial = self._trial(built, default=default)
         try:
-            tools.store.append("launch", identity)
+            tools.store.append("launch", trial.identity)
             begin = time.monotonic()
-            answer, _ = tools.runner.ask(job, arrays)
-            took = time.monotonic() - begin
-            fields = self._fields(built.candidate, source_hash(built.source.text, NAME))
-            fields |= _outcome(answer, built.build_s, took) | {"rendered": built.rendered}
-            return tools.store.append("trial", fields)
-        except BaseException:  # Ctrl-C, or a disk that is full: it is not to blame
-            with contextlib.suppress(RecordError):
-                tools.store.append("release", identity)
+            answer, _ = tools.runner.ask(trial.job, trial.arrays)
+            while default and tools.runner.gone:  # a machine that left says nothing of a kernel that ran on others
+                tools.settle()
+                answer, _ = tools.runner.ask(trial.job, trial.arrays)
+            return self._recorded(trial, answer, time.monotonic() - begin)
+        except BaseException:
+            self._release(trial)
             raise
+
+    def _release(self, trial: Trial) -> None:
+        """Say in the records that a candidate was not to blame: it was Ctrl-C, or a disk that is full."""
+        with contextlib.suppress(RecordError):
+            self.tools.store.append("release", trial.identity)
+
+    def _recorded(self, trial: Trial, answer: Message, took: float) -> Record:
+        built = trial.built
+        fields = self._fields(built.candidate, source_hash(built.source.text, NAME))
+        fields |= _outcome(answer, built.build_s, took) | {"rendered": built.rendered}
+        return self.tools.store.append("trial", fields)
 
     def _identity(self, candidate: Candidate) -> dict[str, Any]:
         return {

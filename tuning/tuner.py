@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
 from gpucomp.targets.target import Target
-from gpucomp.tuning import choice, engines, records, samplers
+from gpucomp.tuning import choice, engines, fleet, records, samplers
 from gpucomp.tuning.choice import Comparison, Verdict
 from gpucomp.tuning.crew import Builders, Runner, required
 from gpucomp.tuning.records import Known, Store
@@ -51,6 +52,7 @@ class Options:
     builders   processes that build
     lock       a file that is locked while anything is timed
     whole      whether the model is run with and without the picks: off for a kernel on its own
+    fleet      machines that measure in place of this one, which only builds then
     """
 
     budget: float | None = None
@@ -61,6 +63,7 @@ class Options:
     resume: bool = False
     lock: Path | None = None
     whole: bool = True
+    fleet: fleet.Wanted | None = None
 
 
 @dataclass(eq=False)
@@ -225,15 +228,22 @@ def search(
         return Tuned(model.executable(picks), picks, changed, state, untuned_s, comparison, more, path)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _crew(target: Target, options: Options, store: Store) -> Iterator[Tools]:
     count = options.builders or min(16, len(os.sched_getaffinity(0)))
-    builders, runner = Builders(target.name, count), Runner(target.name, lock=options.lock)
-    try:
-        yield Tools(builders, runner, store, runner.facts(), options.sampler, options.seed, RULES)
-    finally:
-        builders.close()
-        runner.close()
+    with contextlib.ExitStack() as opened:
+        builders = Builders(target.name, count)
+        opened.callback(builders.close)
+        if options.fleet is None:
+            runner = Runner(target.name, lock=options.lock)
+            opened.callback(runner.close)
+            yield Tools(builders, runner, store, runner.facts(), options.sampler, options.seed, RULES)
+            return
+        found = opened.enter_context(fleet.opened(options.fleet, target.kind, target.arch))
+        for line in found.refused:
+            warnings.warn(f"not in the fleet: {line}", RuntimeWarning, stacklevel=2)
+        first, *others = found.runners
+        yield Tools(builders, first, store, found.facts, options.sampler, options.seed, RULES, others=others)
 
 
 def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
@@ -281,7 +291,8 @@ def _search(state: State, options: Options, watch: Watch) -> None:
     enough = ENOUGH if options.trials is None else 0.0
     studies = {id(study.progress): study for study in state.studies}
     while state.left > reserve:
-        wanted = BATCH if options.trials is None else min(BATCH, options.trials - state.trials)
+        batch = BATCH * len(state.studies[0].tools.runners)
+        wanted = batch if options.trials is None else min(batch, options.trials - state.trials)
         chosen = following(state.progress, enough=enough) if wanted > 0 else None
         if chosen is None:
             return
@@ -296,6 +307,7 @@ def _finals(state: State, watch: Watch) -> None:
     state.phase = "final"
     for study in sorted(state.studies, key=lambda s: -s.task.weight * (1 - s.best)):
         state.current = study
+        study.tools.settle()
         watch(state)
         digest = study.task.kernel.digest
         if state.left < FINAL_S / 2:

@@ -47,7 +47,7 @@ def measure(model: str, options: argparse.Namespace) -> list[Row]:
                 begin = time.perf_counter()
                 peers.convert(peer, python, folder, options.timeout)
                 converted[peer] = time.perf_counter() - begin
-            return peers.start(python, options.timeout), converted.get(peer, 0.0)
+            return peers.start(peer, python, options.timeout), converted.get(peer, 0.0)
 
         return [
             row

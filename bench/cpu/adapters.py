@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
+ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig, which is all cores where they are alike
 MODEL = "model.onnx"  # in the folder, beside what ``convert`` wrote
 
 
@@ -161,6 +162,22 @@ class Mnn:
         return results
 
 
+def without_dropout(path: Path) -> Any:
+    """The model with what Dropout passes on: onnx2torch refuses the operator of opset 7, which does nothing here."""
+    import onnx
+
+    model = onnx.load(path)
+    sources: dict[str, str] = {}
+    for node in model.graph.node:
+        node.input[:] = [sources.get(name, name) for name in node.input]
+        if node.op_type == "Dropout":
+            sources[node.output[0]] = node.input[0]
+    kept = [node for node in model.graph.node if node.op_type != "Dropout"]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return model
+
+
 class Torch:
     """Eager, images in channels_last, which is torch at its best."""
 
@@ -174,7 +191,7 @@ class Torch:
             # onnx2torch imports them for detectors' operators; the wheels are for CUDA, and fail beside a torch that is not
             empty = sys.modules[name] = ModuleType(name)
             empty.__dict__["__getattr__"] = lambda _: None
-        model = import_module("onnx2torch").convert(str(folder / MODEL)).eval()
+        model = import_module("onnx2torch").convert(without_dropout(folder / MODEL)).eval()
         self._inputs = [torch.from_numpy(np.array(a)) for a in inputs.values()]
         if all(t.dim() == 4 for t in self._inputs):
             model = model.to(memory_format=torch.channels_last)
@@ -196,6 +213,89 @@ class Inductor(Torch):
     compiled = True
 
 
+class Tvm:
+    """Relax with its default pipeline, untuned: there are no schedules for the CPU in it but those that a search finds."""
+
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        tvm = import_module("tvm")
+        tvm.get_global_func("runtime.config_threadpool")(ALL_CORES, threads)
+        self.version = tvm.__version__
+        module = tvm.runtime.load_module(str(folder / "model.so"))
+        self._main = import_module("tvm.relax").VirtualMachine(module, tvm.cpu())["main"]
+        self._inputs = [tvm.runtime.tensor(a) for a in inputs.values()]
+
+    @staticmethod
+    def convert(folder: Path, inputs: Arrays) -> None:
+        import onnx
+
+        tvm = import_module("tvm")
+        model = import_module("tvm.relax.frontend.onnx").from_onnx(
+            onnx.load(folder / MODEL),
+            shape_dict={name: list(a.shape) for name, a in inputs.items()},
+            dtype_dict={name: str(a.dtype) for name, a in inputs.items()},
+            keep_params_in_input=False,
+        )
+        processor = tvm.get_global_func("target.llvm_get_system_cpu")()
+        target = tvm.target.Target({"kind": "llvm", "mcpu": str(processor)})
+        tvm.compile(model, target=target).export_library(str(folder / "model.so"))
+
+    def run(self) -> list[np.ndarray]:
+        found = self._main(*self._inputs)
+        return [found.numpy()] if hasattr(found, "numpy") else [tensor.numpy() for tensor in found]
+
+
+class Iree:
+    """Compiled for this processor at -O3; the threads are those of its task system."""
+
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        runtime = import_module("iree.runtime")
+        self.version = version("iree-base-runtime")
+        runtime.flags.parse_flags(f"--task_topology_group_count={threads}")
+        config = runtime.Config("local-task")
+        program = runtime.VmModule.mmap(config.vm_instance, str(folder / "model.vmfb"))
+        module = runtime.load_vm_module(program, config)
+        name = next(n for n in program.function_names if not n.startswith("__") and not n.endswith("$async"))
+        self._main = module[name]
+        self._inputs = [runtime.asdevicearray(config.device, a) for a in inputs.values()]
+
+    @staticmethod
+    def convert(folder: Path, inputs: Arrays) -> None:
+        tools = Path(sys.executable).parent
+        subprocess.run([tools / "iree-import-onnx", MODEL, "-o", "model.mlir"], cwd=folder, check=True)
+        options = (
+            "--iree-hal-target-device=local",
+            "--iree-hal-local-target-device-backends=llvm-cpu",
+            "--iree-llvmcpu-target-cpu=host",
+            "--iree-opt-level=O3",
+        )
+        subprocess.run([tools / "iree-compile", "model.mlir", *options, "-o", "model.vmfb"], cwd=folder, check=True)
+
+    def run(self) -> list[np.ndarray]:
+        found = self._main(*self._inputs)
+        return [np.asarray(array) for array in (found if isinstance(found, (tuple, list)) else (found,))]
+
+
+class Tinygrad:
+    """Its JIT over its renderer of C."""
+
+    def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
+        tinygrad = import_module("tinygrad")
+        import_module("tinygrad.helpers").NUM_CPU_THREADS.value = threads
+        self.version = version("tinygrad")
+        runner = import_module("tinygrad.nn.onnx").OnnxRunner(folder / MODEL)
+
+        def everything(**tensors: Any) -> list[Any]:
+            return [tensor.contiguous().realize() for tensor in runner(tensors).values()]
+
+        self._main = tinygrad.TinyJit(everything)
+        self._inputs = {name: tinygrad.Tensor(a).realize() for name, a in inputs.items()}
+        for _ in range(2):  # it records what it does in the second run, and replays it from the third on
+            self.run()
+
+    def run(self) -> list[np.ndarray]:
+        return [tensor.numpy() for tensor in self._main(**self._inputs)]
+
+
 ENGINES: dict[str, type[Any]] = {
     "gpucomp": Gpucomp,
     "onnxruntime": OnnxRuntime,
@@ -204,4 +304,7 @@ ENGINES: dict[str, type[Any]] = {
     "mnn": Mnn,
     "torch": Torch,
     "inductor": Inductor,
+    "tvm": Tvm,
+    "iree": Iree,
+    "tinygrad": Tinygrad,
 }

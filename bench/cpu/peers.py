@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,16 +22,22 @@ VENVS = Path.home() / ".cache" / "gpucomp-peers"
 
 @dataclass(frozen=True)
 class Peer:
-    """``requirements`` go into the environment ``venv``; those of ``alone`` without what they depend on."""
+    """``requirements`` go into the environment ``venv``; those of ``alone`` without what they depend on.
+
+    ``variables`` are set for its processes; of several programs behind a ``|``, the first that is installed.
+    """
 
     name: str
     venv: str
     requirements: tuple[str, ...]
     alone: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
 
+
+CLANG = "CC=clang-21|clang-20|clang-19|clang-18|clang"
 
 # versions that worked together. pnnx depends on torch, which its ONNX converter, a binary, does not use; onnx2torch on
-# torchvision, which only detectors need
+# torchvision, which only detectors need. tinygrad needs a recent clang on the PATH, which no wheel brings
 PEERS = {
     peer.name: peer
     for peer in (
@@ -39,6 +46,9 @@ PEERS = {
         Peer("ncnn", "ncnn", ("ncnn==1.0.20261020", "numpy"), ("pnnx==20261020",)),
         Peer("mnn", "mnn", ("MNN==3.6.1", "numpy")),
         Peer("torch", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
+        Peer("tvm", "tvm", ("apache-tvm==0.27.0.post1", "onnx==1.23.2", "numpy")),
+        Peer("iree", "iree", ("iree-base-compiler[onnx]==3.13.0", "iree-base-runtime==3.13.0", "numpy")),
+        Peer("tinygrad", "tinygrad", ("tinygrad==0.14.0", "numpy"), variables=("DEV=CPU", CLANG)),
         Peer("inductor", "torch", ("torch==2.13.0", "onnx==1.23.2", "numpy"), ("onnx2torch==1.5.15",)),
     )
 }
@@ -72,7 +82,7 @@ def python_of(name: str, venvs: Path) -> Path:
 
 def convert(name: str, python: Path, folder: Path, timeout_s: float) -> None:
     """Let the engine make its own file of ``folder``'s model. Raises ``PeerError``."""
-    command = [str(python), "-m", "bench.cpu.worker", name, str(folder)]
+    command = [*python_with(name, python), "-m", "bench.cpu.worker", name, str(folder)]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, errors="replace")
     except subprocess.TimeoutExpired:
@@ -156,6 +166,16 @@ class Worker:
         self._errors.close()
 
 
-def start(python: Path, timeout_s: float) -> Worker:
-    """A process that waits for a model."""
-    return Worker([str(python), "-m", "bench.cpu.worker"], timeout_s)
+def python_with(name: str, python: Path) -> list[str]:
+    """The command that runs an interpreter with the peer's variables."""
+    found = ["env"]
+    for variable in PEERS[name].variables if name in PEERS else ():
+        key, _, values = variable.partition("=")
+        programs = values.split("|")
+        found.append(f"{key}={next(filter(shutil.which, programs), programs[-1])}")
+    return [*found, str(python)]
+
+
+def start(name: str, python: Path, timeout_s: float) -> Worker:
+    """A process of the peer that waits for a model."""
+    return Worker([*python_with(name, python), "-m", "bench.cpu.worker"], timeout_s)

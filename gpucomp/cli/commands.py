@@ -481,4 +481,5 @@ def doctor() -> None:
 
 gpucomp.add_command(replay)
 gpucomp.add_command(tuning.tune)
+gpucomp.add_command(tuning.worker)
 gpucomp.add_command(tuning.records)

@@ -63,6 +63,58 @@ def _check(sampler: str | None, lock: Path | None, report: Path | None) -> None:
             raise UsageError(f"{option}: cannot write {quote(path)}: {why}", code="GPC2005")
 
 
+def certificates(command: Any) -> Any:
+    """The options that name a machine's certificates."""
+    for name, text in (
+        ("--tls-key", "This machine's private key (PEM)."),
+        ("--tls-cert", "This machine's certificate (PEM)."),
+        ("--tls-ca", "The authority that signed the certificates of all machines (PEM)."),
+    ):
+        command = click.option(name, type=click.Path(path_type=Path), metavar="FILE", help=text)(command)
+    return command
+
+
+def _certificates(authority: Path | None, certificate: Path | None, key: Path | None) -> Any:
+    """Raises ``UsageError`` where some of the three are missing."""
+    from gpucomp.tuning.fleet import Certificates
+
+    if authority is None and certificate is None and key is None:
+        return None
+    if authority is None or certificate is None or key is None:
+        raise UsageError("--tls-ca, --tls-cert and --tls-key belong together", code="GPC2031")
+    return Certificates(authority, certificate, key)
+
+
+@click.command()
+@click.option("--scheduler", "address", metavar="ADDRESS", required=True, help="Where `gpucomp tune --fleet` listens.")
+@click.option("--target", metavar="TARGET", help="The device of this machine: cpu, opencl[:NAME] or cuda[:ARCH].")
+@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Lock it while anything is timed.")
+@certificates
+def worker(
+    address: str,
+    target: str | None,
+    lock: Path | None,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> int:
+    """Measure for a `gpucomp tune --fleet` elsewhere, until it ends.
+
+    One device of this machine, one candidate at a time, in a process that may be killed. It needs no model. Whoever is at
+    the other end can run code here: except on this machine alone, both ends show certificates of one authority.
+    """
+    from gpucomp import targets
+    from gpucomp.tuning import fleet
+
+    _check(None, lock, None)
+    device = targets.resolve(target or config.current().target)
+    signed = _certificates(tls_ca, tls_cert, tls_key)
+    with terminable():
+        fleet.work(address, target=device.name, certificates=signed, lock=lock,
+                   ready=lambda message: print(message, file=sys.stderr, flush=True))  # fmt: skip
+    return 0
+
+
 @contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM ends what is within as Ctrl-C does: temporary files go, and what was under way is not blamed for it."""
@@ -93,6 +145,13 @@ def terminable() -> Iterator[None]:
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--builders", type=click.IntRange(1), help="Processes that compile; as many as cores where not given.")
 @click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Lock it while anything is timed.")
+@click.option(
+    "--fleet", "address", metavar="ADDRESS", help="Measure on other machines: listen there, as tls://0.0.0.0:8786."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Of the fleet, that have to come."
+)
+@certificates
 @click.option("--resume", is_flag=True, help="Go on with records that are there; an error where there are none.")
 @click.option("--dry-run", is_flag=True, help="The tasks and their spaces; nothing is measured.")
 @click.option("--json", "report", type=click.Path(path_type=Path, allow_dash=True), help="Also write the result there.")
@@ -110,6 +169,11 @@ def tune(
     seed: int,
     builders: int | None,
     lock: Path | None,
+    address: str | None,
+    workers: int,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     resume: bool,
     dry_run: bool,
     report: Path | None,
@@ -120,7 +184,7 @@ def tune(
     by `gpucomp compile --records DIR`.
     """
     from gpucomp import targets
-    from gpucomp.tuning import specs, tuner
+    from gpucomp.tuning import fleet, specs, tuner
 
     if (model is None) == (spec is None):
         raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
@@ -129,8 +193,15 @@ def tune(
     subject: Any = specs.model(spec) if spec is not None else model
     limit = seconds(budget) if budget else None
     given = {"sampler": sampler} if sampler else {}
+    signed = _certificates(tls_ca, tls_cert, tls_key)
+    if address is None and signed is not None:
+        raise UsageError("--tls-ca, --tls-cert and --tls-key are for --fleet", code="GPC2031")
+    wanted = None
+    if address is not None:
+        fleet.Address.parse(address, signed is not None)
+        wanted = fleet.Wanted(address, workers, signed)
     options = tuner.Options(limit, trials, seed=seed, builders=builders or 0, resume=resume, lock=lock,
-                            whole=spec is None, **given)  # fmt: skip
+                            whole=spec is None, fleet=wanted, **given)  # fmt: skip
     with progress("reading the model"):
         lowered, tasks = tuner.tasks_in(
             subject, device, shapes=tensors.parse_shapes(shapes), precision=precision, keep_fp32=keep_fp32

@@ -91,6 +91,8 @@ class Builders:
 class Runner:
     """The real worker's server in this process, behind real messages; ``die(text)`` says how a candidate ends it."""
 
+    gone = ""
+
     def __init__(self, server, die=lambda text: ""):
         self.server, self.die = server, die
         self.trials = []

@@ -1,0 +1,407 @@
+"""Machines that measure for a search: what they are given, what happens when one goes, and who is let in."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernels import matmul
+
+from gpucomp.errors import DeviceError, UsageError
+from gpucomp.tuning import fleet, messages, worker
+from gpucomp.tuning.fleet import Address, Certificates, Relay, Remote, Wanted
+from tests.tuning.fakes import TARGET, Device
+from tests.tuning.fakes import Runner as Fake
+from tests.tuning.test_study import K, M, N, right, speeds, study, texts
+
+# addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "tls", "found"),
+    [
+        ("127.0.0.1", False, ("127.0.0.1", fleet.PORT)),
+        ("localhost:17", False, ("localhost", 17)),
+        ("tcp://[::1]:9", False, ("::1", 9)),
+        ("tls://10.0.0.3:77", True, ("10.0.0.3", 77)),
+        ("board.example", True, ("board.example", fleet.PORT)),
+    ],
+)
+def test_addresses(text, tls, found):
+    place = Address.parse(text, tls)
+    assert (place.host, place.port) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "tls", "code"),
+    [
+        ("10.0.0.3", False, "GPC2031"),  # anybody on the network could run code there
+        ("tcp://0.0.0.0:8786", False, "GPC2031"),
+        ("board.example", False, "GPC2031"),
+        ("tls://127.0.0.1", False, "GPC2031"),
+        ("tcp://127.0.0.1", True, "GPC2031"),
+        ("", False, "GPC2030"),
+        ("http://127.0.0.1", False, "GPC2030"),
+        ("127.0.0.1:port", False, "GPC2030"),
+        ("127.0.0.1:99999", False, "GPC2030"),
+        ("tls://a/b", True, "GPC2030"),
+    ],
+)
+def test_addresses_that_will_not_do(text, tls, code):
+    with pytest.raises(UsageError) as found:
+        Address.parse(text, tls)
+    assert found.value.code == code
+
+
+def test_certificates_that_cannot_be_read_are_named(tmp_path):
+    missing = Certificates(tmp_path / "ca.pem", tmp_path / "a.pem", tmp_path / "a.key")
+    with pytest.raises(UsageError, match=r"ca\.pem"), fleet.opened(Wanted("tls://127.0.0.1:0", 1, missing), "cpu", ""):
+        pass
+
+
+# frames, without a network
+
+
+class Here:
+    """A carrier in this process: each member is a relay, ``lost`` says which frames a member does not survive."""
+
+    def __init__(self, relays):
+        self.relays, self.lost, self.frames = dict(relays), {}, []
+        self.pool = ThreadPoolExecutor(len(self.relays) or 1)
+
+    def members(self):
+        return list(self.relays)
+
+    def submit(self, member, frame):
+        self.frames.append((member, len(frame)))
+        if self.lost.get(member, lambda frame: False)(frame):
+            del self.relays[member]
+        if member not in self.relays:
+            gone = Future()
+            gone.set_exception(ConnectionError("the board went down"))
+            return gone
+        return self.pool.submit(self.relays[member].answer, frame)
+
+    def close(self):
+        pass
+
+
+class Local(Fake):
+    """What a relay has behind it, in this process."""
+
+    def __init__(self, device, **facts):
+        super().__init__(worker.Runner(TARGET, device))
+        self.more = facts
+
+    def facts(self):
+        found = super().facts()
+        return {**found, "facts": found["facts"] | self.more}
+
+    def fresh(self):
+        self.ended = True
+
+
+def carried(devices, **facts):
+    return Here({f"board {k}": Relay(Local(device, **facts)) for k, device in enumerate(devices)})
+
+
+def test_what_was_sent_once_is_not_sent_again_and_a_new_process_gets_it_all_the_same():
+    class Echo(Local):
+        def ask(self, job, arrays, *, limit=None):
+            assert limit == 7
+            return {"sum": float(sum(a.sum() for a in arrays.values())), "names": sorted(arrays)}, {}
+
+    carrier = Here({"board": Relay(Echo(Device(lambda *a: None)))})
+    remote = Remote(carrier, "board")
+    big = np.ones(10_007, np.float32)
+    for k in range(3):
+        answer, _ = remote.ask({"do": "trial"}, {"big": big, f"own {k}": np.full(3, k, np.int32)}, limit=7)
+        assert answer == {"sum": 10_007 + 3.0 * k, "names": ["big", f"own {k}"]}
+        remote.fresh()
+    sizes = [size for _, size in carrier.frames if size > 300]
+    assert len([size for size in sizes if size > big.nbytes]) == 1
+
+
+def test_a_models_file_travels(tmp_path):
+    class Reads(Local):
+        def ask(self, job, arrays, *, limit=None):
+            paths = job.get("paths") or [job["path"]]
+            return {"found": [Path(path).read_text() for path in paths], "named": sorted(arrays)}, {}
+
+    relay = Relay(Reads(Device(lambda *a: None)))
+    remote = Remote(Here({"board": relay}), "board")
+    files = [tmp_path / "a", tmp_path / "b"]
+    for path, text in zip(files, ("first", "second"), strict=True):
+        path.write_text(text)
+    x = np.zeros(2, np.float32)
+    assert remote.ask({"do": "profile", "path": str(files[0])}, {"x": x}, limit=9)[0] == {
+        "found": ["first"], "named": ["x"],
+    }  # fmt: skip
+    answer, _ = remote.ask({"do": "models", "paths": [str(p) for p in reversed(files)]}, {"x": x}, limit=9)
+    assert answer["found"] == ["second", "first"]
+    relay.close()
+
+
+def side_by_side(tmp_path, devices, count=12):
+    """A study whose candidates are measured on ``devices`` at once, and the carrier between."""
+    carrier = carried(devices)
+    found = fleet.gather(carrier, Wanted(workers=len(devices), wait=5), "cpu", TARGET.arch)
+    made = study(tmp_path, devices[0], count=count)
+    made.tools.runner, *made.tools.others = found.runners
+    return made, carrier
+
+
+def test_candidates_are_shared_out_each_measured_once(tmp_path):
+    both = threading.Barrier(2)
+    met = []
+
+    class Meets(Device):
+        """Nobody gets on before both have a candidate: they really measure at the same time."""
+
+        def open(self, *args):
+            if len(met) < 2 and made.trials:
+                met.append(both.wait(timeout=30))
+            return super().open(*args)
+
+    devices = [Meets(right(matmul(M, N, K))) for _ in range(2)]
+    made, _ = side_by_side(tmp_path, devices)
+    times = speeds(made)
+    for device in devices:
+        device.seconds = times.__getitem__
+    while not made.progress.exhausted:
+        made.batch(16)
+
+    assert len(met) == 2
+    assert set(made.sampler.told) == set(range(len(made.table)))
+    for row, seconds in made.sampler.told.items():
+        assert seconds == pytest.approx(times[texts(made)[row]])
+    trials = [r for r in made.tools.store.read() if r["kind"] == "trial"]
+    assert len(trials) == len(set(texts(made)))
+    launches = [set(device.launched) for device in devices if device.launched]
+    assert not launches or len(launches) == 2
+
+
+def test_a_board_that_goes_down_costs_its_candidate_and_is_asked_no_more(tmp_path):
+    devices = [Device(right(matmul(M, N, K))) for _ in range(2)]
+    made, carrier = side_by_side(tmp_path, devices)
+    bad = texts(made)[5]
+    carrier.lost = dict.fromkeys(carrier.relays, lambda frame: source_in(frame) == bad)
+    while not made.progress.exhausted:
+        made.batch(16)
+
+    assert len(carrier.relays) == 1
+    assert made.progress.invalid == {"killed": 1}
+    assert made.sampler.told[5] is None
+    assert {row for row, seconds in made.sampler.told.items() if seconds is None} == {5}
+    again, others = side_by_side(tmp_path, devices)
+    while not again.progress.exhausted:
+        again.batch(16)
+    assert len(others.relays) == 2  # the one that did it is known
+    assert again.sampler.told[5] is None
+
+
+def source_in(frame):
+    """The candidate's text, of a trial's frame."""
+    job, _ = messages.unpacked(fleet._reader(frame))
+    return job["candidate"]["text"] if job["do"] == "trial" else None
+
+
+def test_when_all_are_gone_what_was_measured_stays(tmp_path):
+    devices = [Device(right(matmul(M, N, K))) for _ in range(2)]
+    made, carrier = side_by_side(tmp_path, devices)
+    count = [0]
+
+    def after_four(frame):
+        count[0] += b'"trial"' in frame
+        return count[0] > 4
+
+    carrier.lost = dict.fromkeys(carrier.relays, after_four)
+    with pytest.raises(DeviceError, match=r"nobody is left to measure: board . was lost: the board went down"):
+        made.batch(16)
+    kinds = [r["invalidity"] for r in made.tools.store.read() if r["kind"] == "trial"]
+    assert kinds.count("correct") == 4
+    assert kinds.count("killed") == 2
+
+    second, _ = side_by_side(tmp_path, devices)
+    while not second.progress.exhausted:
+        second.batch(16)
+    assert sum(seconds is None for seconds in second.sampler.told.values()) == 2
+
+
+def test_the_default_is_measured_on_another_board_when_the_first_goes(tmp_path):
+    devices = [Device(right(matmul(M, N, K))) for _ in range(2)]
+    made, carrier = side_by_side(tmp_path, devices)
+    carrier.lost = {"board 0": lambda frame: b'"trial"' in frame}
+    made.batch(4)
+    assert not made.fault
+    assert made.tools.runner.member == "board 1"
+    assert made.trials[0]["invalidity"] == "correct"
+
+
+def test_silence_is_a_timeout_and_the_end_of_it(monkeypatch):
+    monkeypatch.setattr(fleet, "SLACK_S", 0.0)
+
+    class Silent(Here):
+        def submit(self, member, frame):
+            found = Future()
+            found.cancel = lambda force=False: self.frames.append("cancelled")
+            return found
+
+    carrier = Silent({})
+    remote = Remote(carrier, "board")
+    answer, _ = remote.ask({"do": "trial"}, {}, limit=0.05)
+    assert answer["invalidity"] == "timeout"
+    assert carrier.frames == ["cancelled"]
+    assert "board did not answer" in remote.gone
+    assert remote.ask({"do": "trial"}, {}, limit=0.05)[0]["invalidity"] == "killed"
+
+
+# who belongs to it
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"kind": "cuda"}, "its device is cuda, and cpu is tuned"),
+        ({"arch": "armv8"}, "its architecture is armv8"),
+        ({"driver": "2"}, "its driver is 2, that of the others 1"),
+        ({"memory": 7}, "its memory is 7, that of the others None"),
+        ({"clock": 7}, ""),
+    ],
+)
+def test_only_devices_that_are_alike_measure_for_one_search(facts, why):
+    same, other = (Relay(Local(Device(lambda *a: None), **more)) for more in ({}, facts))
+    found = fleet.gather(Here({"same": same, "other": other}), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
+    assert [runner.member for runner in found.runners] == (["same"] if why else ["same", "other"])
+    assert [why in line for line in found.refused] == ([True] if why else [])
+
+
+def test_another_version_does_not_take_part():
+    class Old(Relay):
+        @property
+        def facts(self):
+            return super().facts | {"program": "older"}
+
+    with pytest.raises(DeviceError, match="another version of gpucomp is installed there") as found:
+        fleet.gather(Here({"old": Old(Local(Device(lambda *a: None)))}), Wanted(wait=0), "cpu", TARGET.arch)
+    assert "0 of 1 workers" in found.value.message
+
+
+# over TLS
+
+
+def certificates(folder, *names):
+    """An authority, and for each name a certificate that it signed."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    folder.mkdir()
+    today = datetime.datetime.now(datetime.UTC)
+    authority_key, authority = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=authority")
+
+    def signed(name, key, is_authority):
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(name).issuer_name(authority).public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(today - datetime.timedelta(days=1)).not_valid_after(today + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            .sign(authority_key, hashes.SHA256())
+        )  # fmt: skip
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    (folder / "ca.pem").write_bytes(signed(authority, authority_key, True))
+    found = []
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        (folder / f"{name}.pem").write_bytes(signed(x509.Name.from_rfc4514_string(f"CN={name}"), key, False))
+        (folder / f"{name}.key").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        found.append(Certificates(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key"))
+    return found
+
+
+WORKER = """
+import sys
+for name in ("optuna", "onnx", "onnxruntime"):
+    sys.modules[name] = None  # a worker has no need of them
+from gpucomp.cli import main
+main(sys.argv[1:])
+"""
+
+
+def started(address, own, lock):
+    command = [sys.executable, "-c", WORKER, "worker", "--scheduler", address, "--target", "cpu", "--lock", str(lock)]
+    if own is not None:
+        files = {"--tls-ca": own.authority, "--tls-cert": own.certificate, "--tls-key": own.key}
+        command += [str(part) for pair in files.items() for part in pair]
+    environment = os.environ | {"GPUCOMP_THREADS": "1"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_two_workers_over_tls_tune_a_kernel_and_strangers_are_refused(tmp_path, monkeypatch):
+    import distributed
+
+    from gpucomp.tuning import specs, tuner
+
+    coordinator, board = certificates(tmp_path / "ours", "coordinator", "board")
+    (stranger,) = certificates(tmp_path / "theirs", "board")
+    place = Address.parse("tls://127.0.0.1:0", True)
+    carriers, workers, seen = [], [], {}
+    opened = fleet.Dask
+
+    def dask(_, own):
+        """Starts workers once it is known where it listens, and tries to get in without a certificate of ours."""
+        carrier = opened(place, own)
+        carriers.append(carrier)
+        url = carrier.address
+        workers.extend(started(url, board, tmp_path / f"lock{k}") for k in range(2))
+        for name, security in (
+            ("no certificate", distributed.Security(require_encryption=True, tls_ca_file=str(coordinator.authority))),
+            ("another authority", fleet._security(distributed, stranger)),
+        ):
+            with pytest.raises(Exception) as refused:  # noqa: PT011 - dask has many kinds
+                distributed.Client(url, security=security, timeout=3)
+            seen[name] = refused.value
+        with pytest.raises(Exception) as refused:  # noqa: PT011
+            distributed.Client(url.replace("tls:", "tcp:"), timeout=3)
+        seen["no encryption"] = refused.value
+        return carrier
+
+    monkeypatch.setattr(fleet, "Dask", dask)
+    try:
+        tuned = tuner.tune(
+            specs.model("matmul m=13 n=53 k=11"), target="cpu", records=tmp_path / "records",
+            options=tuner.Options(trials=9, builders=1, whole=False, fleet=Wanted("tls://127.0.0.1:0", 2, coordinator)),
+        )  # fmt: skip
+    finally:
+        ended = []
+        for process in workers:
+            try:
+                ended.append((process.communicate(timeout=60)[0], process.returncode))
+            finally:
+                process.kill()
+    study_ = tuned.state.studies[0]
+    assert len(study_.tools.runners) == 2
+    assert sum(t["invalidity"] == "correct" for t in study_.trials) >= 5
+    assert set(seen) == {"no certificate", "another authority", "no encryption"}
+    assert [code for _, code in ended] == [0, 0], ended
+    assert all("measures for tls://" in said for said, _ in ended)
+
+
+def test_a_worker_says_that_nobody_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(fleet, "SILENT_S", 1.0)
+    monkeypatch.setattr(fleet, "Runner", lambda target, lock: Local(Device(lambda *a: None)))
+    with pytest.raises(DeviceError, match=r"no coordinator at tcp://127\.0\.0\.1:1"):
+        fleet.work("127.0.0.1:1", target="cpu")
