@@ -15,7 +15,7 @@ from gpucomp.ir.types import BOOL, F32, STRING, DType, TensorType
 from gpucomp.ops.regex import Pattern
 from gpucomp.ops.registry import broadcast, op
 
-MAX_TEXT = 1 << 30  # characters of one result
+MAX_TEXT = 1 << 26  # characters of one result: a model may double a text at every node
 
 
 def _expect_strings(*types: TensorType) -> None:
@@ -93,11 +93,8 @@ def _decimal(value: np.floating) -> str:
         return "NaN"
     if np.isinf(value):
         return "INF" if value > 0 else "-INF"
-    return (
-        np.format_float_positional(value, unique=True, trim="0")
-        if 1e-5 < abs(value) < 1e16 or not value
-        else str(value)
-    )
+    plain = not value or 1e-5 < abs(float(value)) < 1e16
+    return np.format_float_positional(value, unique=True, trim="0") if plain else str(value)
 
 
 @op("StringToNumber")
@@ -189,8 +186,9 @@ def _tf_idf_reference(
     rows = x.reshape(-1, x.shape[-1])
     result = np.zeros((len(rows), max(places) + 1), np.float32)
     for row, elements in zip(result, rows.tolist(), strict=True):
-        for length in range(lengths[0], lengths[1] + 1):
-            for stride in range(1, skips + 2 if length > 1 else 2):  # nothing lies between the elements of one
+        for length in sorted({len(gram) for gram in grams if lengths[0] <= len(gram) <= lengths[1]}):
+            reach = (len(elements) - 1) // (length - 1) if length > 1 else 1  # nothing lies between the elements of one
+            for stride in range(1, min(skips + 1, reach) + 1):
                 for start in range(len(elements) - (length - 1) * stride):
                     number = numbers.get(tuple(elements[start : start + length * stride : stride]))
                     if number is not None:
@@ -198,4 +196,4 @@ def _tf_idf_reference(
     scale = np.ones(result.shape[1], np.float32)
     scale[list(places)] = weights
     counts = result if mode != "IDF" else (result > 0).astype(np.float32)
-    return (counts if mode == "TF" else counts * scale).reshape(*x.shape[:-1], -1)
+    return (counts if mode == "TF" else counts * scale).reshape(*x.shape[:-1], result.shape[1])

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpucomp import config, ops
 from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.ops.regex import Pattern
 from gpucomp.rewrite.match import row_major
 from gpucomp.rewrite.rule import Uses, rule
 
@@ -44,6 +45,9 @@ def _work(node: Node) -> int:
             return node.types[0].size * node.inputs[0].shape[-1]
         case ops.Conv | ops.ConvTranspose:
             return node.types[0].size * node.inputs[1].type.size
+        case ops.RegexFullMatch:  # a set of states a character: counted as a thousand, as Python walks through it
+            texts = node.inputs[0].attrs["value"].reshape(-1)
+            return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
         case ops.Einsum:
             return math.prod(v.type.size for v in node.inputs)
     return sum(t.size for t in node.types) + sum(v.type.size for v in node.inputs)

@@ -164,11 +164,12 @@ def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal floats; integers 0 or 1, which are indices into anything; the same every time."""
+    """Standard normal floats; integers 0 or 1, which are indices into anything; those as text; the same every time."""
     rng = np.random.default_rng(seed)
-    return {
-        spec.name: (
-            rng.standard_normal(spec.shape) if spec.type.dtype.is_float else rng.integers(0, 2, spec.shape)
-        ).astype(spec.type.dtype.numpy)
-        for spec in specs
-    }
+
+    def drawn(spec: TensorSpec) -> np.ndarray:
+        dtype = spec.type.dtype
+        numbers = rng.standard_normal(spec.shape) if dtype.is_float else rng.integers(0, 2, spec.shape)
+        return np.asarray(numbers).astype(str if dtype is STRING else dtype.numpy).astype(dtype.numpy)
+
+    return {spec.name: drawn(spec) for spec in specs}

@@ -210,3 +210,18 @@ def test_compiled_models_take_and_give_lists(target, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             made.run(wrong)
+
+
+@pytest.mark.parametrize("weights", [{}, {"n": number(3)}])
+def test_tensors_are_not_split_into_very_many_parts(weights):
+    proto = model([node("SplitToSequence", ["x", *weights], ["y"])], [value("x", (1 << 40,))], weights=weights)
+
+    with pytest.raises(UnsupportedError, match="at most 4096 are supported"):
+        load(proto)
+
+
+def test_an_output_of_another_kind_than_is_declared_is_refused():
+    with pytest.raises(ModelError, match=r"declared as a sequence, and is f32\[2,3\]"):
+        load(model([node("Identity", ["x"], ["y"])], [value("x")], [sequence("y")]))
+    with pytest.raises(ModelError, match=r"declared as a tensor, and is seq\(f32\)"):
+        load(model([node("SequenceConstruct", ["x"], ["y"])], [value("x")], [value("y")]))

@@ -9,6 +9,7 @@ from onnx_cases import InterpreterBackend
 from gpucomp import compile
 from gpucomp.errors import ArtifactError, DeviceError, InputError, ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from gpucomp.passes import run_pipeline
 from gpucomp.runtime import container
 from gpucomp.runtime.executable import load as load_artefact
 
@@ -174,3 +175,33 @@ def test_labels_are_looked_up_nan_too():
     proto.opset_import.append(helper.make_opsetid(ML, 4))
 
     assert run(proto, np.array([np.nan, 1.5, 2], np.float32))[0].tolist() == ["none", "half", "?"]
+
+
+def test_strings_are_padded_with_empty_ones():
+    proto = model([node("Pad", ["t", "p"], ["y"])], [texts()], weights={"p": np.array([1, 0, 0, 1])})
+
+    assert run(proto, WORDS)[0].tolist() == [["", "", ""], *[[*row, ""] for row in WORDS.tolist()]]
+
+
+def test_texts_that_double_at_every_node_are_refused_before_they_fill_memory():
+    nodes = [node("StringConcat", [f"w{k}", f"w{k}"], [f"w{k + 1}"]) for k in range(60)]
+
+    with pytest.raises(UnsupportedError, match="more memory than there is"):
+        load(model([*nodes, node("Identity", ["w60"], ["y"])], weights={"w0": words("ab")}))
+
+
+def test_patterns_are_not_tried_on_constants_for_long():
+    pattern = "(a|b|ab){1,900}c"
+    proto = model([node("RegexFullMatch", ["w"], ["y"], pattern=pattern)], weights={"w": words("ab" * 100_000)})
+
+    assert [n.op.name for n in run_pipeline(load(proto)).nodes()] == ["Constant", "RegexFullMatch"]
+    short = model([node("RegexFullMatch", ["w"], ["y"], pattern=pattern)], weights={"w": words("ababc")})
+    assert [n.op.name for n in run_pipeline(load(short)).nodes()] == ["Constant"]
+
+
+def test_grams_of_absurd_lengths_and_gaps_end():
+    attributes = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1 << 62, "max_skip_count": 1 << 62,
+                  "ngram_counts": [0, 1], "ngram_indexes": [0, 1], "pool_int64s": [7, 7, 8]}  # fmt: skip
+    proto = model([node("TfIdfVectorizer", ["x"], ["y"], **attributes)], [value("x", (5,), TensorProto.INT64)])
+
+    assert run(proto, np.array([7, 8, 1, 7, 8]))[0].tolist() == [2, 3]

@@ -17,7 +17,7 @@ from gpucomp.frontend.onnx import tensors
 from gpucomp.ir import Value, constant, dtype_of, input_value
 from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
 
-MAX_ELEMENTS = 1 << 16
+MAX_ELEMENTS = 4096  # as many as a loop may be unrolled to
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,14 @@ def sequence_of(elements: tuple[Value, ...], dtype: DType) -> SequenceValue:
     """Raises ``ValueError`` for elements of another type, ``UnsupportedError`` for too many."""
     if other := next((e for e in elements if e.type.dtype is not dtype), None):
         raise ValueError(f"a sequence of {dtype} cannot hold {other.type}")
-    if len(elements) > MAX_ELEMENTS:
-        raise UnsupportedError(f"a sequence of {len(elements)} tensors; at most {MAX_ELEMENTS}", code="GPC4006")
+    expect_length(len(elements))
     return SequenceValue(elements, SequenceType(dtype))
+
+
+def expect_length(count: int) -> None:
+    """Raise ``UnsupportedError`` for a sequence of more tensors than are supported."""
+    if count > MAX_ELEMENTS:
+        raise UnsupportedError(f"a sequence of {count} tensors; at most {MAX_ELEMENTS} are supported", code="GPC4002")
 
 
 def optional_of(content: Value | SequenceValue) -> OptionalValue:
@@ -160,3 +165,22 @@ def flattened(name: str, value: Contained) -> tuple[list[tuple[str, Value]], dic
         return [(name, value)], {}
     named = [(f"{name}[{k}]", element) for k, element in enumerate(value.elements)]
     return named, {name: tuple(n for n, _ in named)}
+
+
+def check_declared(value: Contained, declared: onnx.ValueInfoProto) -> None:
+    """Raise ``ModelError`` when an output of the model is of another kind or element type than it is declared as."""
+    kind = declared.type.WhichOneof("value")
+    held = value.content if isinstance(value, OptionalValue) and kind != "optional_type" else value
+    if (kind == "tensor_type" and isinstance(held, SequenceValue)) or (
+        kind == "sequence_type" and isinstance(held, Value)
+    ):
+        raise ModelError(
+            f"output {quote(declared.name)} is declared as a {kind.removesuffix('_type')}, and is {value.type}",
+            code="GPC3015",
+        )
+    number = declared.type.tensor_type.elem_type
+    if isinstance(value, Value) and number and tensors.DTYPES.get(number) is not value.type.dtype:
+        raise ModelError(
+            f"output {quote(declared.name)} is declared as element type {number}, and is {value.type}",
+            code="GPC3015",
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 
 FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
+# what Pillow raises for streams that are broken
+BROKEN = (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, SyntaxError, TypeError, ValueError,
+          struct.error, zlib.error)  # fmt: skip
 MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
 
@@ -30,6 +35,6 @@ def image_decoder(stream: Value, *, pixel_format: str) -> Value:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:  # reads the header alone
             checked_size(image.width * image.height, max(4, channels))
             pixels = np.asarray(image.convert(MODES[pixel_format])).reshape(image.height, image.width, channels)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except (*BROKEN, Image.DecompressionBombError):
         pixels = np.zeros((0, 0, channels), np.uint8)
     return constant(np.ascontiguousarray(pixels[..., ::-1] if pixel_format == "BGR" else pixels))

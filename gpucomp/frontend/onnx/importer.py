@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from gpucomp import config
+from gpucomp import config, ops
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import containers, functions, tensors
 from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
@@ -35,6 +35,7 @@ from gpucomp.ops.random import RANDOM
 
 MAX_NODES = 1_000_000  # after inlining and unrolling
 MAX_NODE_BYTES = 16 << 30  # of one value
+NOT_FOLDED = (*RANDOM, ops.RegexFullMatch)
 MAX_LISTED = 1000  # problems collected before giving up
 
 
@@ -116,7 +117,7 @@ class Importer:
         if self.problems:
             raise self._unsupported()
         for value, declared in zip(outputs, graph.output, strict=True):
-            self._check_output(value, declared)
+            containers.check_declared(value, declared)  # type: ignore[arg-type]
         named: list[tuple[str, Value]] = []
         made_up: dict[str, tuple[str, ...] | None] = {}
         for name, output in zip(names, outputs, strict=True):
@@ -135,16 +136,6 @@ class Importer:
         return UnsupportedError(
             f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=wanted, code="GPC4001"
         )
-
-    def _check_output(self, value: Known, declared: onnx.ValueInfoProto) -> None:
-        if not isinstance(value, Value):
-            return
-        number = declared.type.tensor_type.elem_type
-        if number and tensors.DTYPES.get(number) is not value.type.dtype:
-            raise ModelError(
-                f"output {quote(declared.name)} is declared as element type {number}, and is {value.type}",
-                code="GPC3015",
-            )
 
     # --- inputs and initialisers
 
@@ -440,12 +431,15 @@ class Importer:
         return [containers.mapped(result, lambda v: computed.get(v, v)) for result in results]
 
     def _varies(self, node: Node) -> bool:
-        """Whether ``node`` depends on an input or on chance. What was asked before is remembered: the walks stay short."""
+        """Whether ``node`` depends on an input or on chance, or may take long to compute.
+
+        What was asked before is remembered: the walks stay short.
+        """
         seen: set[Node] = set()
         pending = [node]
         while pending:
             other = pending.pop()
-            if other.op is Input or other.op in RANDOM or other in self.variable:
+            if other.op is Input or other.op in NOT_FOLDED or other in self.variable:
                 self.variable.add(node)
                 return True
             if other not in seen and other.op is not Constant:

@@ -9,6 +9,7 @@ from gpucomp.frontend.onnx.compose import axis_of, concat, ints, part, scalar, s
 from gpucomp.frontend.onnx.containers import (
     OptionalValue,
     SequenceValue,
+    expect_length,
     optional_of,
     sequence_of,
     type_of_proto,
@@ -70,11 +71,13 @@ def split_to_sequence(x: Value, split: Value | None = None, *, axis: int = 0, ke
     place = axis_of(axis, len(x.shape))
     extent = x.shape[place]
     if split is None:
+        expect_length(extent)
         lengths = [1] * extent
     elif static(split, "split").ndim == 0:
         (length,) = ints(split, "split")
         if length < 1:
             raise ValueError(f"parts of at least 1 element expected, {length} given")
+        expect_length(-(-extent // length))
         lengths = [min(length, extent - start) for start in range(0, extent, length)]
     else:
         lengths = list(ints(split, "split"))
