@@ -83,3 +83,43 @@ def test_gradients_that_are_not_supported_are_refused():
         load(gradient_of(node("Exp", ["x"], ["y"]), inputs=["y"]))
     with pytest.raises(ShapeError, match="have to name tensors"):
         load(gradient_of(node("Exp", ["x"], ["z"])))
+
+
+def statistics(x, spatial, momentum, epsilon, scale, bias, mean, variance):
+    """Batch normalisation in training, by the standard's formulas."""
+    axes = tuple(a for a in range(x.ndim) if a != 1) if spatial else (0,)
+    shape = (1, -1, 1, 1) if spatial else (1, *x.shape[1:])
+    now, spread = x.mean(axes), x.var(axes)
+    y = (x - now.reshape(shape)) / np.sqrt(spread.reshape(shape) + epsilon) * scale.reshape(shape) + bias.reshape(shape)
+    return y, mean * momentum + now * (1 - momentum), variance * momentum + spread * (1 - momentum), now, spread
+
+
+@pytest.mark.parametrize("spatial", [1, 0])
+@pytest.mark.parametrize("trains", [True, False])
+def test_batch_normalisation_before_opset_14_by_channel_and_by_element(spatial, trains):
+    x = RNG.standard_normal((3, 2, 5, 7))
+    own = (2,) if spatial else x.shape[1:]
+    parameters = [RNG.uniform(0.5, 2, own) for _ in range(4)]
+    outputs = ["y", "m", "v", "nm", "nv"] if trains else ["y"]
+    names = ["x", "scale", "bias", "mean", "var"]
+    step = node("BatchNormalization", names, outputs, epsilon=0.25, momentum=0.75, spatial=spatial)
+    inputs = [value("x", x.shape, DOUBLE), *(value(n, own, DOUBLE) for n in names[1:])]
+
+    found = InterpreterBackend.prepare(model([step], inputs, outputs, opset=8)).run([x, *parameters])
+
+    if trains:
+        expected = statistics(x, spatial, 0.75, 0.25, *parameters)
+    else:
+        shape = (1, 2, 1, 1) if spatial else (1, *own)
+        scale, bias, mean, variance = (p.reshape(shape) for p in parameters)
+        expected = ((x - mean) / np.sqrt(variance + 0.25) * scale + bias,)
+    for actual, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+
+
+def test_statistics_of_an_element_have_its_shape():
+    names = ["x", "scale", "bias", "mean", "var"]
+    step = node("BatchNormalization", names, ["y"], spatial=0)
+
+    with pytest.raises(ShapeError, match=r"statistics of shape \[2, 5\] expected, f32\[2\] given"):
+        load(model([step], [value("x", (3, 2, 5)), *(value(n, (2,)) for n in names[1:])], opset=8))
