@@ -225,3 +225,11 @@ def test_an_output_of_another_kind_than_is_declared_is_refused():
         load(model([node("Identity", ["x"], ["y"])], [value("x")], [sequence("y")]))
     with pytest.raises(ModelError, match=r"declared as a tensor, and is seq\(f32\)"):
         load(model([node("SequenceConstruct", ["x"], ["y"])], [value("x")], [value("y")]))
+
+
+@pytest.mark.parametrize("shape", [None, 3, [(2, 3)], "no", [1.5, None]])
+def test_shapes_that_are_none_are_refused(shape):
+    with pytest.raises(UsageError, match="input 'x': a list of integers expected"):
+        load(model([node("Relu", ["x"], ["y"])], [value("x", ("a", "b"))]), shapes={"x": shape})
+    with pytest.raises(UsageError, match="input 's': a list of integers expected"):
+        load(model([node("Identity", ["s"], ["y"])], [sequence("s")]), shapes={"s": [shape]})

@@ -5,8 +5,8 @@ At the model's border their tensors are inputs and outputs of their own, ``name[
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import onnx
 
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import tensors
+from gpucomp.frontend.onnx.symbols import extents
 from gpucomp.ir import Value, constant, dtype_of, input_value
 from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
 
@@ -55,25 +56,6 @@ def expect_length(count: int) -> None:
 
 def optional_of(content: Value | SequenceValue) -> OptionalValue:
     return OptionalValue(content, OptionalType(content.type.dtype, isinstance(content, SequenceValue)))
-
-
-def leaves(value: Any) -> Iterator[Value]:
-    """The tensors in ``value``, in order."""
-    if isinstance(value, Value):
-        yield value
-    elif isinstance(value, SequenceValue):
-        yield from value.elements
-    elif isinstance(value, OptionalValue):
-        yield from leaves(value.content)
-
-
-def mapped(value: Any, change: Callable[[Value], Value]) -> Any:
-    """``value`` with its tensors replaced by what ``change`` gives for them."""
-    if isinstance(value, Value):
-        return change(value)
-    if isinstance(value, SequenceValue):
-        return replace(value, elements=tuple(change(e) for e in value.elements))
-    return replace(value, content=mapped(value.content, change)) if isinstance(value, OptionalValue) else value
 
 
 def type_of_proto(proto: onnx.TypeProto, where: str) -> TensorType | SequenceType | OptionalType:
@@ -120,7 +102,7 @@ def model_input(
     made: list[Value] = []
 
     def tensor(name: str, shape: Any) -> Value:
-        sizes = tensors.checked_shape(tuple(shape), where)
+        sizes = tensors.checked_shape(extents(shape, info.name), where)
         made.append(input_value(name, TensorType(type.dtype, sizes)))
         return made[-1]
 

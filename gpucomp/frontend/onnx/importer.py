@@ -416,8 +416,7 @@ class Importer:
 
     def _folded(self, results: Sequence[Value | None]) -> list[Known]:
         """``results``, those that depend on constants alone computed if that stays inside the limit."""
-        found = [v for result in results for v in containers.leaves(result)]
-        values = [v for v in dict.fromkeys(found) if v.op is not Constant and not self._varies(v.node)]
+        values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._varies(v.node)]
         order = [n for n in topological(v.node for v in values) if n.op is not Constant]
         if not order:
             return list(results)  # type: ignore[arg-type]
@@ -428,7 +427,7 @@ class Importer:
             return list(results)  # type: ignore[arg-type]
         self.folded_bytes += kept
         computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
-        return [containers.mapped(result, lambda v: computed.get(v, v)) for result in results]
+        return [computed.get(v, v) for v in results]  # type: ignore[misc,arg-type]
 
     def _varies(self, node: Node) -> bool:
         """Whether ``node`` depends on an input or on chance, or may take long to compute.

@@ -43,7 +43,9 @@ def sequence_insert(sequence: SequenceValue, tensor: Value, position: Value | No
     elements = list(sequence.elements)
     place = len(elements) if position is None else _position(position, len(elements), end=True)
     elements.insert(place, tensor)
-    return sequence_of(tuple(elements), sequence.type.dtype)
+    sequence_of((tensor,), sequence.type.dtype)
+    expect_length(len(elements))
+    return SequenceValue(tuple(elements), sequence.type)
 
 
 @translates("SequenceErase", since=11)
@@ -52,7 +54,7 @@ def sequence_erase(sequence: SequenceValue, position: Value | None = None) -> Se
     if not elements:
         raise ValueError("nothing can be erased from an empty sequence")
     del elements[-1 if position is None else _position(position, len(elements))]
-    return sequence_of(tuple(elements), sequence.type.dtype)
+    return SequenceValue(tuple(elements), sequence.type)
 
 
 @translates("SequenceAt", since=11)

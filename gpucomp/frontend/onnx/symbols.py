@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ class Symbols:
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]) -> None:
         self.given = {name: tuple(a.shape) for name, a in constants.items()}
-        self.given |= {name: tuple(int(d) for d in shape) for name, shape in shapes.items()}
+        self.given |= {name: extents(shape, name) for name, shape in shapes.items()}
         self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that said so
 
     def note(self, info: onnx.ValueInfoProto) -> None:
@@ -76,6 +77,16 @@ class Symbols:
                 code="GPC2102",
             )
         return tuple(d for d in sizes if d is not None)
+
+
+def extents(shape: Any, name: str) -> tuple[int, ...]:
+    """A tensor's shape that the user gave for input ``name``. Raises ``UsageError`` for what is no list of integers."""
+    try:
+        return tuple(int(d) for d in shape)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"shapes: input {quote(name)}: a list of integers expected, found {quote(shape)}", code="GPC2102"
+        ) from None
 
 
 def _argument(name: str, dims: Sequence[str]) -> str:
