@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 MODELS ?=
 TARGETS ?= cpu
+MINUTES ?= 10
+FUZZED ?= .fuzz
 EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
-.PHONY: help demo test quick lint format bench conformance clean
+.PHONY: help demo test quick lint format bench conformance fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
@@ -15,6 +17,7 @@ help:
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
 	@echo "make conformance  ONNX's own suite on cpu and opencl, and through NVRTC; writes docs/conformance.md"
+	@echo "make fuzz-loader  change bytes of models, artefacts and records, guided by coverage (MINUTES=10 for each)"
 	@echo "make clean   remove the virtual environment and caches"
 
 demo: $(VENV)/.demo
@@ -38,6 +41,10 @@ bench: $(VENV)/.dev
 
 conformance: $(VENV)/.dev
 	$(BIN)/python -m bench.conformance --target cpu --target opencl --target cuda:sm_80 --write
+
+fuzz-loader: $(VENV)/.fuzz
+	for kind in loader artifact records; do \
+		PYTHONPATH=.:tests $(BIN)/python -m tests.hostile.fuzz_loader $$kind $(MINUTES) $(FUZZED) || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

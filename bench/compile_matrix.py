@@ -25,11 +25,11 @@ from gpucomp import precision as narrow
 from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
+from gpucomp.compiler import kernels_of
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
 from gpucomp.kernels_templates.contraction.simt import registers_taken as register_formula
 from gpucomp.packing import pack
-from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda
@@ -63,8 +63,7 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
     """The distinct kernels of ``graph`` on ``target``, at the schedules that ``compile`` would give them."""
     found: dict[str, Case] = {}
     graph = run_pipeline(graph, target=target)
-    steps = narrow.apply(partition(graph, Policy(prologues=target.prologues)), graph, precision, ())
-    for step in steps:
+    for step in kernels_of(graph, target, precision):
         if (kernel := step.kernel) is None:
             continue
         choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)

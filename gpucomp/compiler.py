@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import groups, integers, targets
+from gpucomp import groups, integers, separable, targets
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
-from gpucomp.kernel import Step
+from gpucomp.kernel import Kernel, Step
 from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.runtime.executable import Executable
-from gpucomp.schedule.choose import TIERS, choose, recorded
+from gpucomp.schedule.choose import TIERS, choose, expected_us, one_is_faster, recorded
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.targets.target import Target
 
@@ -102,11 +102,31 @@ def lower(
     tell("rewrite", 0, 1)
     graph = run_pipeline(graph, target=device, observer=observer)
     tell("partition", 0, 1)
+    steps = kernels_of(graph, device, precision, keep_fp32)
+    return Lowered(graph, *render(steps, device, tell, picks), steps)
+
+
+def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> list[Step]:
+    """A rewritten graph as kernels: partitioned, at a precision, and what two of them do as one where that is faster."""
     steps = partition(graph, Policy(prologues=device.prologues))
     steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph)
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
-    return Lowered(graph, *render(steps, device, tell, picks), steps)
+    if device.language == "llvm":
+        return steps
+    engines_of, _ = back_end(device.language)
+    known: dict[str, float | None] = {}
+
+    def us(kernel: Kernel) -> float | None:
+        if kernel.digest not in known:
+            engines = engines_of(kernel, device.features)
+            known[kernel.digest] = expected_us(kernel, engines, device.limits, device.device) if engines else None
+        return known[kernel.digest]
+
+    def pays(pair: separable.Pair) -> bool:
+        return one_is_faster(us(pair.fused), [us(pair.depthwise), us(pair.pointwise)])
+
+    return separable.fuse(steps, graph.outputs, pays)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:

@@ -21,11 +21,12 @@ A message says what failed, at which ONNX node, what was expected and found, and
 from __future__ import annotations
 
 MAX_QUOTED = 120
+MAX_MESSAGE = 2000
 
 
 def quote(text: object) -> str:
     """``text`` from a model, fit for a one-line message: escaped, and cut when long."""
-    escaped = repr(str(text))
+    escaped = repr(str(text)[: MAX_QUOTED + 1])  # cut first: escaped, a long one would be four times as long
     return escaped if len(escaped) <= MAX_QUOTED else f"{escaped[: MAX_QUOTED - 4]}...'"
 
 
@@ -37,7 +38,8 @@ class GpucompError(Exception):
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         self.code = code or type(self).code
-        self.message = " ".join(str(message).split())
+        line = " ".join(str(message).split())
+        self.message = line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 4]} ..."
         super().__init__(f"{self.code} {self.message}")
 
 

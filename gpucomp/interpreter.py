@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from gpucomp import ops
 from gpucomp.errors import InputError, VerifyError, quote
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, topological
 from gpucomp.ir.types import TensorType, dtype_of
+from gpucomp.ops.regex import Pattern
 
 
 def interpret(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -38,6 +41,22 @@ def _checked_input(array: np.ndarray, type: TensorType, label: str) -> np.ndarra
         found = f"{dtype}[{','.join(map(str, array.shape))}]"
         raise InputError(f"input {quote(label)}: {type} expected, {found} given")
     return array
+
+
+def work(node: Node) -> int:
+    """About how many elements are computed for a node's results; sixteen multiply-adds of matrices count as one."""
+    size = sum(t.size for t in node.types)
+    match node.op:
+        case ops.MatMul:
+            return size * node.inputs[0].shape[-1] // 16
+        case ops.Conv | ops.ConvTranspose:
+            return size * node.inputs[1].type.size // max(1, 16 * node.inputs[1].shape[0])
+        case ops.Einsum:
+            return math.prod(v.type.size for v in node.inputs)
+        case ops.RegexFullMatch if node.inputs[0].op is Constant:  # a set of states a character, in Python
+            texts = node.inputs[0].attrs["value"].reshape(-1)
+            return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
+    return size * math.prod(node.attrs.get("kernel", ())) + sum(v.type.size for v in node.inputs)
 
 
 def evaluate(outputs: Sequence[Value], given: Mapping[Value, np.ndarray]) -> list[np.ndarray]:

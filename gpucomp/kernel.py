@@ -61,6 +61,14 @@ class Contraction:
 
 
 @dataclass(frozen=True, eq=False)
+class Separable(Contraction):
+    """A contraction whose ``a`` is a depthwise convolution over ``(*m, *k)``: it holds the sum over the window.
+
+    What ``a`` computes is the epilogue of the depthwise convolution, in the type in which it would have been stored.
+    """
+
+
+@dataclass(frozen=True, eq=False)
 class Statistic:
     """``hole[rows] = op over cols of value``; ``value`` may use the holes of the statistics before it."""
 

@@ -9,6 +9,8 @@ Each kernel goes on computing in f32. What changes is what it reads and writes:
     bf16     the same with bf16: f32's range, 7 bits of fraction
     mixed    f16 where contractions read, f32 everywhere else: norms, softmax and residual sums keep f32
 
+On processors whose instructions multiply bf16 (AMX, AVX512-BF16) those take denormals for zero, as operands and sums.
+
 The model's own inputs and outputs keep their types. A constant that f16 cannot hold stays f32, and so does a value that
 such a constant takes along: a mask of -3.4e38 would become -inf, and a row that it hides whole NaN. A matrix product that
 reads one of them multiplies in f32.

@@ -30,7 +30,7 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, I64, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Statistic, Store, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Separable, Statistic, Store, Window
 from gpucomp.ops.registry import accumulator
 from gpucomp.recognise import Composed, recognise
 
@@ -231,6 +231,43 @@ def depthwise(
     )
     domain = tuple(v for v in to if isinstance(v, Var))
     return Kernel("loops", params, 2, Loops(domain), stores, label=f"depthwise {r}x{s} {c}")
+
+
+def separable(
+    image: tuple[int, int, int, int],
+    out_channels: int,
+    window: tuple[int, int],
+    *,
+    stride: tuple[int, int] = (1, 1),
+    pad: int = 0,
+    dilation: tuple[int, int] = (1, 1),
+    dtype: DType = F32,
+    math: str = "strict",
+) -> Kernel:
+    """relu(relu(depthwise conv + bias) times [C, OC] weights + residual); NHWC, [R, S, C] weights, both constants."""
+    n, h, w, c = image
+    r, s = window
+    (sy, sx), (dy, dx) = stride, dilation
+    oh, ow = ((e + 2 * pad - d * (f - 1) - 1) // t + 1 for e, f, t, d in ((h, r, sy, dy), (w, s, sx, dx)))
+    m = tuple(var(f"m{d}", e) if e != 1 else index(0) for d, e in enumerate((n, oh, ow)))
+    k, o = var("k0", c), var("n0", out_channels)
+    taps = tuple(var(f"r{d}", e) if e != 1 else index(0) for d, e in enumerate(window))
+    y, x = m[1] * sy - pad + taps[0] * dy, m[2] * sx - pad + taps[1] * dx
+    inside = both([y >= 0, y < h, x >= 0, x < w]) if pad else literal(True, BOOL)
+    value = select(inside, cast(load(0, (m[0], y, x, k), dtype), F32), 0.0)
+    total = reduce("sum", tuple(t for t in taps if isinstance(t, Var)), value * load(1, (*taps, k), F32))
+    a = cast(cast(call("max", total + load(2, (k,), F32), 0.0), dtype), F32)
+    acc = hole("acc", F32)
+    out = TensorType(dtype, (n, oh, ow, out_channels))
+    params = (TensorType(dtype, image), TensorType(F32, (r, s, c)), TensorType(F32, (c,)),
+              TensorType(dtype, (c, out_channels)), out, out)  # fmt: skip
+    to = (*m, o)
+    result = call("max", acc + cast(load(4, to, dtype), F32), 0.0)
+    rows = tuple(v for v in m if isinstance(v, Var))
+    body = Separable((), rows, (o,), (k,), simplify(a), cast(load(3, (k, o), dtype), F32), acc, math)
+    store = Store(5, tuple(map(simplify, to)), simplify(cast(result, dtype)))
+    label = f"separable {r}x{s} {c} -> {out_channels}"
+    return Kernel("separable", params, 1, body, (store,), label, frozenset({1, 2, 3}))
 
 
 def softmax(*shape: int, axis: int = -1, dtype: DType = F32) -> Kernel:

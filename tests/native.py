@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
@@ -64,3 +65,13 @@ def run_kernel(
 ) -> list[np.ndarray]:
     """One kernel compiled and run."""
     return Library({"k": kernel}, {"k": schedule} if schedule else None, target).run("k", inputs)
+
+
+def innermost_loops(assembly: str) -> list[str]:
+    """The text of every block that ends with a jump to its own label."""
+    found = []
+    for block in re.split(r"^(?=\.L\w+:)", assembly, flags=re.MULTILINE):
+        label = block.partition(":")[0]
+        if re.search(rf"\tj\w+\t{re.escape(label)}$", block, re.MULTILINE):
+            found.append(block)
+    return found

@@ -28,7 +28,7 @@ LAYERS = (
     ("gpucomp.recognise",),
     ("gpucomp.winograd",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
-    ("gpucomp.integers", "gpucomp.groups"),
+    ("gpucomp.integers", "gpucomp.groups", "gpucomp.separable"),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.kernels_templates",),

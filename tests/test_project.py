@@ -68,7 +68,7 @@ def test_the_make_targets_use_groups_and_extras_that_exist():
     groups = set(re.findall(r"\$\(VENV\)/\.(\w+)\n", MAKEFILE))
     extras = set(re.findall(r"gpucomp\[(\w+)\]", README + (ROOT / "gpucomp/cli/doctor.py").read_text()))
 
-    assert groups == {"demo", "dev"}
+    assert groups == {"demo", "dev", "fuzz"}
     assert groups <= set(PROJECT["dependency-groups"])
     assert extras <= set(PROJECT["project"]["optional-dependencies"])
     assert set(re.findall(r"`\.\[(\w+)\]`", README)) <= set(PROJECT["project"]["optional-dependencies"])

@@ -29,6 +29,22 @@ def assert_matches(actual: np.ndarray, expected: np.ndarray, *, terms: int = 1) 
     assert worst <= bound, f"max error {worst:.3g} exceeds {bound:.3g} ({actual.dtype}, {terms} terms)"
 
 
+def assert_rounded_once(actual: np.ndarray, expected: np.ndarray, *, terms: int) -> None:
+    """A 16-bit result of a sum in f32: at most the neighbour of the right one, where the sum's own error is small.
+
+    Integers, and numbers of other types, as ``assert_matches`` has them.
+    """
+    if actual.dtype.name not in {"float16", "bfloat16"}:
+        assert_matches(actual, expected, terms=terms)
+        return
+    assert actual.shape == expected.shape, f"shape {actual.shape} where {expected.shape} was expected"
+    found, wanted = actual.astype(np.float64), expected.astype(np.float64)
+    unit = 2 * UNIT_ROUNDOFF[actual.dtype.name] * np.abs(wanted)
+    summed = 8 * UNIT_ROUNDOFF["float32"] * np.sqrt(max(terms, 1)) * np.abs(wanted).max(initial=0.0)
+    excess = np.abs(found - wanted) - unit - summed
+    assert (excess <= 0).all(), f"max error {np.abs(found - wanted).max():.3g}, {(excess > 0).sum()} past the neighbour"
+
+
 def assert_identical(actual: np.ndarray, expected: np.ndarray) -> None:
     """The same type, shape and elements; NaN equals NaN, and the sign of zero counts."""
     assert actual.dtype == expected.dtype, f"{actual.dtype} where {expected.dtype} was expected"

@@ -22,6 +22,8 @@ from gpucomp.tuning.space import Candidates
 
 Device = tuple[str, str, str]  # kind, architecture, name
 MOST_BYTES = 1 << 30  # of a file, unpacked
+SMALL = 32 << 20  # bytes that a packed file may hold, however small it is
+RATIO = 50  # more than JSON is packed by
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,16 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
+            most = min(MOST_BYTES, SMALL + RATIO * path.stat().st_size) if packed else MOST_BYTES
+            data = bytearray()
+            while len(data) <= most and (piece := stream.read(1 << 20)):
+                data += piece
     except OSError as error:
         raise UsageError(f"cannot read {quote(path)}: {error.strerror or error}", code="GPC2601") from None
     except (EOFError, zlib.error) as error:
         raise _refused(path, f"damaged ({error})") from None
-    if len(data) > MOST_BYTES:
-        raise _refused(path, f"more than {MOST_BYTES >> 20} MB")
+    if len(data) > most:
+        raise _refused(path, f"more than {most >> 20} MB")
     return data.decode("utf-8", errors="replace")
 
 

@@ -33,6 +33,7 @@ from gpucomp.tuning import checks
 LOCK_S = 2.0  # a stopped process may hold the lock for ever
 SYNC_S = 1.0  # between two times that the disk has everything
 NAME = "tuning.jsonl"
+MOST_FAULTS = 10_000  # lines of a file that are no records, by name
 
 Key = tuple[str, str, tuple[tuple[str, int], ...]]  # kernel, engine, schedule
 
@@ -80,7 +81,7 @@ class Store:
         self.damage, found = [], []
         for number, record in records.read(self.path):
             if isinstance(record, str):
-                self.damage.append(f"line {number}: {record}")
+                note(self.damage, f"line {number}: {record}")
             else:
                 found.append(record)
         return found
@@ -230,6 +231,12 @@ def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[st
     return result
 
 
+def note(damage: list[str], fault: str) -> None:
+    """Append ``fault``, unless there are so many that a file of nothing else would fill the memory."""
+    if len(damage) < MOST_FAULTS:
+        damage.append(fault)
+
+
 def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
     """The records of files and folders, and the lines that are none. Raises ``RecordError`` where there is nothing."""
     found: list[Record] = []
@@ -242,7 +249,7 @@ def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
         for path in paths:
             for number, record in records.read(path):
                 if isinstance(record, str):
-                    damage.append(f"{path}:{number}: {record}")
+                    note(damage, f"{path}:{number}: {record}")
                 else:
                     found.append(record)
     return found, damage

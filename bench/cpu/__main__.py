@@ -2,8 +2,11 @@
 
     python -m bench.cpu setup onnxruntime openvino ncnn mnn torch      # a virtual environment each
     python -m bench.cpu run resnet18 vit_tiny --threads 2 --out bench/results/cpu
+    python -m bench.cpu run --precision bf16                            # OpenVINO's default beside --precision bf16
+    python -m bench.cpu run quantized.onnx --peers onnxruntime,gpucomp  # a model of one's own, an int8 one perhaps
 
-Each engine runs in a process of its own, all at f32 and with the same threads. They take turns: in each round every
+Each engine runs in a process of its own, with the same threads, all at f32 or, where asked for, at bf16 beside
+onnxruntime's f32. They take turns: in each round every
 engine has one, of some tens of milliseconds behind a run that does not count. A ratio is the engine's time over
 gpucomp's of the same round, so that what slows the machine slows both; it comes with its quartiles. CPU time stands
 beside wall time: it tells when others had the machine. Outputs are compared with onnxruntime's, or with those of the
@@ -24,19 +27,31 @@ from typing import Any
 import onnx
 
 from bench.cpu import peers, report
-from bench.cpu.adapters import ENGINES, MODEL
-from bench.cpu.compare import OURS, Row, compare, write_inputs
+from bench.cpu.adapters import ENGINES, MODEL, NARROW, PRECISION
+from bench.cpu.compare import OURS, TOLERANCE, Row, compare, write_inputs
 from bench.models import MODELS, build, inputs
 from gpucomp.cli.measure import machine
+
+
+def opened(path: str, batch: int) -> onnx.ModelProto:
+    """The model of a file; dimensions of its inputs that it leaves open are ``batch``."""
+    graph = onnx.load(path)
+    weights = {tensor.name for tensor in graph.graph.initializer}
+    for info in [info for info in graph.graph.input if info.name not in weights]:
+        for dim in info.type.tensor_type.shape.dim:
+            if not dim.dim_value:
+                dim.dim_value = batch
+    return graph
 
 
 def measure(model: str, options: argparse.Namespace) -> list[Row]:
     """All rows of one published model."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        graph = build(model, batch=options.batch, reduced=options.reduced)
+        graph = build(model, batch=options.batch, reduced=options.reduced) if model in MODELS else opened(model, options.batch)
         onnx.save(graph, folder / MODEL)
         write_inputs(folder, inputs(graph))
+        (folder / PRECISION).write_text(options.precision, encoding="utf-8")
         (folder / "outputs.txt").write_text("\n".join(o.name for o in graph.graph.output))
 
         converted: dict[str, float] = {}
@@ -53,7 +68,8 @@ def measure(model: str, options: argparse.Namespace) -> list[Row]:
             row
             for threads in options.threads
             for row in compare(
-                model, folder, options.peers, opens, threads=threads, rounds=options.rounds, turn_s=options.turn / 1e3
+                model, folder, options.peers, opens, threads=threads, rounds=options.rounds, turn_s=options.turn / 1e3,
+                tolerance=options.tolerance or TOLERANCE[options.precision],
             )
         ]
 
@@ -66,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         for row in found:
             said = row.failure or f"{row.median_ms:.3f} ms"
             print(f"{model:16} {row.threads} threads {row.peer:12} {said}", file=sys.stderr, flush=True)
-    method = {"command": " ".join(sys.argv[1:]), "batch": options.batch, "precision": "fp32", "rounds": options.rounds,
+    method = {"command": " ".join(sys.argv[1:]), "batch": options.batch, "precision": options.precision, "rounds": options.rounds,
               "turn_ms": options.turn, "reduced": options.reduced, "machine": machine()}  # fmt: skip
     tell(rows, [method], options.out)
     return 1 if any(row.failure for row in rows if row.peer == OURS) else 0
@@ -99,9 +115,12 @@ def parser() -> argparse.ArgumentParser:
     setup = commands.add_parser("setup", help="make the peers' virtual environments")
     setup.add_argument("peers", nargs="+", choices=sorted(peers.PEERS))
     runs = commands.add_parser("run", help="measure")
-    runs.add_argument("models", nargs="*", metavar="MODEL")
-    runs.add_argument("--peers", type=lambda text: text.split(","), default=["onnxruntime", OURS, *list(peers.PEERS)[1:]],
-                      metavar="A,B", help="in this order; the first that runs is the reference")  # fmt: skip
+    runs.add_argument("models", nargs="*", metavar="MODEL", help="published ones by name, others by their file")
+    runs.add_argument("--peers", type=lambda text: text.split(","), metavar="A,B",
+                      help="in this order; the first that runs is the reference")  # fmt: skip
+    runs.add_argument("--precision", choices=sorted(TOLERANCE), default="fp32")
+    runs.add_argument("--tolerance", type=float, metavar="E", help="relative L2 error of outputs that count as equal: "
+                      "integer models, where a code more or less changes those after it, need a larger one")  # fmt: skip
     runs.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[2], metavar="N,N")
     runs.add_argument("--batch", type=int, default=1)
     runs.add_argument("--reduced", action="store_true", help="the small versions of the models")
@@ -124,8 +143,14 @@ def main() -> int:
         return 0
     if options.command == "merge":
         return merge(options)
-    if unknown := [p for p in options.peers if p not in ENGINES] + [m for m in options.models if m not in MODELS]:
+    every = ["onnxruntime", OURS, *list(peers.PEERS)[1:]] if options.precision == "fp32" else list(NARROW)
+    options.peers = options.peers or every
+    models = [m for m in options.models if m not in MODELS and not Path(m).is_file()]
+    if unknown := [p for p in options.peers if p not in ENGINES] + models:
         print(f"unknown: {', '.join(unknown)}; engines are {', '.join(ENGINES)}", file=sys.stderr)
+        return 2
+    if wide := [p for p in options.peers if p not in every]:
+        print(f"{', '.join(wide)}: compared at fp32 alone", file=sys.stderr)
         return 2
     return run(options)
 

@@ -2,7 +2,7 @@
 
 ``convert`` makes what the engine reads of the ONNX file, in a process of its own, so that its memory is not the
 engine's. ``Engine(folder, inputs, threads)`` loads that; ``run`` takes the inputs and gives the outputs in the model's
-order. f32 is f32: no engine may round to fewer bits.
+order. f32 is f32: no engine may round to fewer bits, unless the folder asks for bf16 of those that have it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,14 @@ import numpy as np
 Arrays = Mapping[str, np.ndarray]
 ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig, which is all cores where they are alike
 MODEL = "model.onnx"  # in the folder, beside what ``convert`` wrote
+PRECISION = "precision.txt"  # in the folder: fp32 where there is none
+NARROW = ("onnxruntime", "gpucomp", "openvino")  # engines of a comparison at bf16; the first one stays at f32, for reference
+
+
+def precision_of(folder: Path) -> str:
+    """``fp32`` or ``bf16``: what an engine may round to."""
+    file = folder / PRECISION
+    return file.read_text(encoding="utf-8").strip() if file.exists() else "fp32"
 
 
 class Engine(Protocol):
@@ -50,7 +58,7 @@ class Gpucomp:
     def convert(folder: Path, inputs: Arrays) -> None:
         import gpucomp
 
-        gpucomp.compile(folder / MODEL, target="cpu").save(folder / "model.gpuc")
+        gpucomp.compile(folder / MODEL, target="cpu", precision=precision_of(folder)).save(folder / "model.gpuc")
 
     def run(self) -> list[np.ndarray]:
         found = self._exe.run(self._inputs)
@@ -75,11 +83,9 @@ class OpenVino:
     def __init__(self, folder: Path, inputs: Arrays, threads: int) -> None:
         openvino = import_module("openvino")
         self.version = version("openvino")
-        options = {  # it would round to bf16 by default where the processor has it
-            "INFERENCE_PRECISION_HINT": "f32",
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": threads,
-        }
+        options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+        if precision_of(folder) == "fp32":  # by default it rounds to bf16 where the processor has it
+            options["INFERENCE_PRECISION_HINT"] = "f32"
         compiled = openvino.Core().compile_model(str(folder / MODEL), "CPU", options)
         self._request, self._inputs = compiled.create_infer_request(), dict(inputs)
         self._count = len(compiled.outputs)

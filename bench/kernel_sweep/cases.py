@@ -25,6 +25,7 @@ from kernels import (
     reduction,
     scan,
     scatter,
+    separable,
     softmax,
     stem,
     transposed,
@@ -63,6 +64,8 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/winograd": ("f32",),
         "contraction/stem_simt": FLOATS,
         "contraction/stem_mma": ("f16", "bf16", "tf32", "3xtf32"),
+        "contraction/separable_simt": ("f32",),
+        "contraction/separable_mma": ("f16", "bf16", "3xtf32"),  # what tf32 rounds is computed first
         "rowwise": (*FLOATS, "f64", "i32", "u8"),
         "scan": (*FLOATS, "f64", "i32", "i64"),
         "scatter": ("f32", "f16", "i32", "u8"),
@@ -296,10 +299,24 @@ def depthwise_conv(rng: random.Random, cell: Cell) -> Kernel:
 def contraction(rng: random.Random, cell: Cell) -> Kernel:
     if "stem" in cell.engine:
         return few_channels(rng, cell)
+    if "separable" in cell.engine:
+        return separated(rng, cell)
     kernel = part_of(rng, convolution(rng, cell) if is_conv(rng, cell) else product(rng, cell))
     if cell.engine == "contraction/winograd" or one_in(rng, 2):
         kernel = replace(kernel, constants=frozenset({1}))
     return with_math(kernel, cell)
+
+
+def separated(rng: random.Random, cell: Cell) -> Kernel:
+    """A depthwise and a pointwise convolution as one kernel."""
+    while True:
+        taps, pad = window(rng), rng.randint(0, 3)
+        shape = image(rng, rng.choice((2, 4, 6, 8, 12, 20, 24, 36, 40)))
+        dilation = rng.choice((1, 1, 2)), rng.choice((1, 1, 3))
+        if taps != (1, 1) and fits(shape, taps, pad, dilation):
+            options = {"stride": (rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3))), "dilation": dilation, "pad": pad}
+            math = EXPECTED.get(cell.dtype, "strict")
+            return separable(shape, awkward(rng, 70), taps, **options, dtype=cell.type, math=math)
 
 
 def with_math(kernel: Kernel, cell: Cell) -> Kernel:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import gpucomp
 from gpucomp import config
-from gpucomp.runtime.processor import model_name
+from gpucomp.runtime.processor import model_name, tiles_refused
 
 PACKAGES = (
     ("numpy", "pip install gpucomp"),
@@ -46,7 +46,10 @@ CPU_FEATURES = (
     "avx512f",
     "avx512vnni",
     "avx512bf16",
+    "avxvnni",
     "amx-tile",
+    "amx-bf16",
+    "amx-int8",
     "neon",
     "sve",
 )
@@ -133,6 +136,8 @@ def _cpu() -> Iterator[str]:
     yield _row("LLVM", ".".join(map(str, llvm.llvm_version_info)))
     yield _row("LLVM's name for it", llvm.get_host_cpu_name())
     yield _row("features", " ".join(f for f in CPU_FEATURES if features.get(f)) or "none that gpucomp uses")
+    refused = tiles_refused()
+    yield _row("tile registers", f"not used: {refused}" if refused else "used, for --precision bf16 and int8")
 
 
 def _opencl() -> Iterator[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,11 @@ IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000
+# what numpy and zipfile object to; headers of arrays are read by Python's own parser
+_UNREADABLE = (
+    OSError, ValueError, EOFError, OverflowError, AttributeError, TypeError, KeyError, NotImplementedError, RuntimeError,
+    SyntaxError, RecursionError, MemoryError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -23,7 +31,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, colon, sizes = text.rpartition(":")
-        if not colon or not name or not re.fullmatch(r"(\d{1,18}(x\d{1,18})*)?", sizes):
+        if not colon or not name or not re.fullmatch(r"([0-9]{1,18}(x[0-9]{1,18})*)?", sizes):
             raise UsageError(f"--shapes {quote(text)}: NAME:1x3x224x224 expected", code="GPC2002")
         if name in shapes:
             raise UsageError(f"--shapes: input {quote(name)} is given twice", code="GPC2002")
@@ -43,7 +51,7 @@ def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
             case ".pb":
                 shapes[name] = _protobuf(path).shape
             case ".npz":
-                shapes.update({key: array.shape for key, array in _archive(path).items() if key == name})
+                shapes.update({key: shape for key, (shape, _) in _contents(path).items() if key == name})
     return shapes
 
 
@@ -78,7 +86,7 @@ def read_inputs(texts: Sequence[str], specs: Sequence[TensorSpec], preprocess: s
             spec = max(named, key=lambda s: len(s.name))  # a name may itself hold "="
             add(spec.name, read_tensor(Path(text[len(spec.name) + 1 :]), spec, preprocess))
         elif "=" not in text and text.lower().endswith(".npz"):
-            for name, array in _archive(Path(text)).items():
+            for name, array in _archive(Path(text), specs, only=True).items():
                 add(name, array)
         elif "=" not in text and len(specs) == 1:
             add(specs[0].name, read_tensor(Path(text), specs[0], preprocess))
@@ -95,10 +103,11 @@ def read_tensor(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
         case ".npy":
             return _array(path)
         case ".npz":
-            arrays = _archive(path)
-            if spec.name not in arrays and len(arrays) != 1:
+            there = _contents(path)
+            if spec.name not in there and len(there) != 1:
                 raise UsageError(f"{quote(path)} has no array {quote(spec.name)}", code="GPC2003")
-            return arrays[spec.name] if spec.name in arrays else next(iter(arrays.values()))
+            (only,) = (spec.name,) if spec.name in there else there
+            return _archive(path, [replace(spec, name=only)])[only]
         case ".pb":
             return _protobuf(path)
         case suffix if suffix in IMAGES:
@@ -115,18 +124,57 @@ def _unreadable(path: Path, error: BaseException) -> UsageError:
 def _array(path: Path) -> np.ndarray:
     try:
         found = np.load(path, allow_pickle=False, mmap_mode="r")
-    except (OSError, ValueError, EOFError, OverflowError) as error:
+    except _UNREADABLE as error:
         raise _unreadable(path, error) from None
     if not isinstance(found, np.ndarray):
         raise UsageError(f"cannot read {quote(path)}: it is no .npy file", code="GPC2004")
     return np.asarray(found)
 
 
-def _archive(path: Path) -> dict[str, np.ndarray]:
+def _contents(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and element type of each array in an .npz, by name. Only headers are unpacked."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            found = {}
+            for member in file.namelist():
+                with file.open(member) as stream:
+                    version = np.lib.format.read_magic(stream)
+                    read = (
+                        np.lib.format.read_array_header_1_0
+                        if version == (1, 0)
+                        else np.lib.format.read_array_header_2_0
+                    )
+                    shape, _, dtype = read(stream)
+                    found[member.removesuffix(".npy")] = shape, dtype
+            return found
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from None
+
+
+def _archive(path: Path, specs: Sequence[TensorSpec], *, only: bool = False) -> dict[str, np.ndarray]:
+    """The arrays of an .npz for ``specs``; with ``only``, others than these are an error.
+
+    Headers are compared before anything is unpacked: a few bytes of an archive may hold gigabytes.
+    """
+    there, known = _contents(path), {spec.name: spec for spec in specs}
+    for name, (shape, dtype) in there.items():
+        spec = known.get(name)
+        if spec is None and only:
+            names = ", ".join(quote(s) for s in known)
+            raise InputError(
+                f"{quote(path)}: there is no input {quote(name)}; the model's inputs are {names}", code="GPC2101"
+            )
+        if spec is not None and shape != spec.shape:
+            raise InputError(
+                f"{quote(path)}: input {quote(name)}: shape {list(spec.shape)} expected, found {list(shape)}",
+                code="GPC2103",
+            )
+        if spec is not None and dtype.itemsize > 16:
+            raise InputError(f"{quote(path)}: input {quote(name)}: an array of {dtype} is no tensor", code="GPC2105")
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, OverflowError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+            return {name: file[name] for name in there if name in known}
+    except _UNREADABLE as error:
         raise _unreadable(path, error) from None
 
 

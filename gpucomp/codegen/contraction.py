@@ -9,7 +9,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, lane_loop, lanes_of
-from gpucomp.codegen.epilogue import epilogue, split_scratch
+from gpucomp.codegen.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.operand import along_memory, places
 from gpucomp.codegen.text import plus, times
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
@@ -31,6 +31,7 @@ def contraction_hooks(
     acc_type = printer.dialect.value_type(body.acc.dtype)
     return {
         "scratch": split_scratch(printer, acc_type, s.splits),
+        **left_sums(printer, body.acc.dtype, s.splits, s.reg_n),
         "a": a,
         "b": b,
         **stored(kernel, printer, batch, derived.out_vector, _sum(s, derived.out_vector)),

@@ -217,15 +217,18 @@ def _stores(kernel: Kernel, found: Sliding) -> list[Store]:
 
 
 def depthwise_hooks(
-    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace, into: str = ""
 ) -> Mapping[str, Any]:
-    """See ``kernels_templates/depthwise/kernel.j2`` for what each hook is."""
+    """See ``kernels_templates/depthwise/kernel.j2`` for what each hook is; ``w`` is all that its window has to know.
+
+    ``into`` is an array that an output's channels go to instead of memory.
+    """
     found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
     assert isinstance(found, Sliding)
     lead, channel, lane = var("lead", max(1, p.lead)), var("channel", p.channels // s.vector), var(LANE, s.vector)
     # the last tile may reach past the image of the last output, where nothing is promised of it
-    place_y = var("place_y", found.y.reach(-(-p.out_y // s.tile_y) * s.tile_y))
-    place_x = var("place_x", found.x.reach(-(-p.out_x // s.tile_x) * s.tile_x))
+    place_y = var("place_y", found.y.reach(derived.tiles_y * s.tile_y))
+    place_x = var("place_x", found.x.reach(derived.tiles_x * s.tile_x))
     image = _within(found.image, "place_y", place_y, found.y.reach(p.out_y))
     image = _within(image, "place_x", place_x, found.x.reach(p.out_x))
     at = places(found.lead, lead) | dict(lanes_of(found.channel, channel, lane, s.vector))
@@ -257,7 +260,7 @@ def depthwise_hooks(
         accumulate = f"{sums[1]}{at_lane} = {accumulate};"
     else:
         accumulate = f"{sums[1]}{at_lane} += {of_image}{at_lane} * {weight_at[1]}{at_lane};"
-    return {
+    hooks = {
         "index": printer.dialect.index_type(derived.points + s.threads),
         "start": printer.dialect.literal(identity_of(found.op, dtype), dtype),
         "accumulate": accumulate,
@@ -271,8 +274,9 @@ def depthwise_hooks(
         "load_weight": _filled(printer, known | taps | bound, weight, lane, s.vector, weight_at[1], "w")
         if weight is not None
         else [],
-        "store": _epilogue(kernel, printer, found, s, p, known, (lead, channel, lane), at, sums[1]),
+        "store": _epilogue(kernel, printer, found, s, p, known, (lead, channel, lane), at, sums[1], into),
     }
+    return {**hooks, "w": SimpleNamespace(**{**vars(p), **vars(s), **vars(derived), **hooks})}
 
 
 def _place(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> str:
@@ -339,8 +343,9 @@ def _epilogue(
     variables: tuple[Var, Var, Var],
     at: Mapping[Expr, Expr],
     acc: str,
+    into: str,
 ) -> list[str]:
-    """Statements for the output at ``out_y``, ``out_x``, whose sum is ``acc``."""
+    """Statements for the output at ``out_y``, ``out_x``, whose sum is ``acc``; they leave it in ``into`` if that is one."""
     lead, channel, lane = variables
     bound: dict[Expr, str] = dict(known)
     for slide, name in ((found.y, "out_y"), (found.x, "out_x")):
@@ -353,4 +358,7 @@ def _epilogue(
     stores = [FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups)) for t in stores]
     if s.vector > 1:
         bound[lane] = LANE
+    if into:
+        (only,) = stores
+        return Emitter(printer, bound).kept(only.target, only.value, into, lane, s.vector)
     return Emitter(printer, bound).store(stores, lane, s.vector)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import ACCESS_BYTES, count, places
 from gpucomp.expr.core import Expr, Var, substitute, var
-from gpucomp.ir.types import U32
+from gpucomp.ir.types import U32, DType
 from gpucomp.kernel import Attention, Contraction, Kernel
 
 WIDTHS = (16, 8, 4, 2)
@@ -44,6 +45,15 @@ def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, 
         {"name": "workspace", "type": ctype, "access": "shared"},
         {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},
     ]
+
+
+def left_sums(printer: CPrinter, dtype: DType, splits: int, run: int) -> dict[str, Any]:
+    """How partial sums of ``run`` neighbours go to the workspace and back: four ``left_at_once``, or one at a time.
+
+    OpenCL's vectors do not go through pointers to what other work-groups change.
+    """
+    whole = printer.dialect.name == "cuda" and splits > 1 and dtype.nbytes == 4 and run % 4 == 0
+    return {"left_at_once": 4 if whole else 1, "leave": printer.dialect.leave, "found": printer.dialect.found}
 
 
 @dataclass(frozen=True)

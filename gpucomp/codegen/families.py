@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Separable, Window
 from gpucomp.kernels_templates.attention.mma import FAMILY as ATTENTION_MMA
 from gpucomp.kernels_templates.attention.simt import FAMILY as ATTENTION
 from gpucomp.kernels_templates.contraction.amd import FAMILY as AMD
 from gpucomp.kernels_templates.contraction.gemv import FAMILY as GEMV
 from gpucomp.kernels_templates.contraction.mali import FAMILY as MALI
 from gpucomp.kernels_templates.contraction.mma import FAMILY as MMA
+from gpucomp.kernels_templates.contraction.separable_mma import FAMILY as SEPARABLE_MMA
+from gpucomp.kernels_templates.contraction.separable_simt import FAMILY as SEPARABLE_SIMT
 from gpucomp.kernels_templates.contraction.simt import FAMILY as SIMT
 from gpucomp.kernels_templates.contraction.stem_mma import FAMILY as STEM_MMA
 from gpucomp.kernels_templates.contraction.stem_simt import FAMILY as STEM_SIMT
@@ -28,6 +30,7 @@ from gpucomp.schedule.space import Family
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
     Contraction: (MALI, GEMV, AMD, WGMMA, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),
+    Separable: (SEPARABLE_MMA, SEPARABLE_SIMT),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),
     Scatter: (SCATTER,),

@@ -20,6 +20,7 @@ from gpucomp.codegen.mma import mma_hooks
 from gpucomp.codegen.rowwise import rowwise_hooks
 from gpucomp.codegen.scan import scan_hooks
 from gpucomp.codegen.scatter import scatter_hooks
+from gpucomp.codegen.separable import separable_mma_hooks, separable_simt_hooks
 from gpucomp.codegen.stem import stem_mma_hooks, stem_simt_hooks
 from gpucomp.codegen.transpose import transpose_hooks
 from gpucomp.codegen.wgmma import wgmma_hooks
@@ -83,6 +84,8 @@ HOOKS: Mapping[str, Hooks] = {
     "contraction/amd": amd_hooks,
     "contraction/mali": mali_hooks,
     "contraction/mma": mma_hooks,
+    "contraction/separable_mma": separable_mma_hooks,
+    "contraction/separable_simt": separable_simt_hooks,
     "contraction/simt": contraction_hooks,
     "contraction/stem_mma": stem_mma_hooks,
     "contraction/stem_simt": stem_simt_hooks,

@@ -11,7 +11,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.convolution import Pixels, packed_filters
 from gpucomp.codegen.dialect import Dialect
 from gpucomp.codegen.emit import LANE
-from gpucomp.codegen.epilogue import epilogue, split_scratch
+from gpucomp.codegen.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.tma import loadable_pixels
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
@@ -45,6 +45,7 @@ def winograd_hooks(
     largest = max(t.size for t in kernel.params) + derived.all_blocks + s.blocks + p.depth + s.channels
     return {
         "scratch": split_scratch(printer, acc_type, s.splits),
+        **left_sums(printer, F32, s.splits, derived.out_vector),
         "image": printer.params[form.source][0],
         "filters": printer.params[filters][0],
         "row_lines": found.row_lines,

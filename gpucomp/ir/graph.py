@@ -20,6 +20,8 @@ import numpy as np
 from gpucomp.errors import ShapeError, quote
 from gpucomp.ir.types import TensorType, type_of
 
+MAX_RANK = 64  # numpy's
+
 _origin: ContextVar[str] = ContextVar("origin", default="")
 
 
@@ -98,6 +100,9 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any], name: s
         raise ShapeError(f"{op.name}({operands}){where}: {error}", code="GPC3101") from error
     results = (result,) if isinstance(result, TensorType) else tuple(result)
     for t in results:
+        if len(t.shape) > MAX_RANK:
+            where = f" at node {quote(name)}" if name else ""
+            raise ShapeError(f"{op.name}{where}: a result of rank {len(t.shape)}, at most {MAX_RANK}", code="GPC3102")
         if any(d < 0 for d in t.shape) or math.prod(max(d, 1) for d in t.shape) > 1 << 48:
             where = f" at node {quote(name)}" if name else ""
             raise ShapeError(f"{op.name}{where}: the result {t} has no sensible size", code="GPC3102")

@@ -118,7 +118,8 @@ Mod = elementwise("Mod", _mod, _mod_reference, operands=2, kinds="fiu", wide=Tru
 def _pow_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind in "fV":
         return in_double(np.power)(a, b)
-    exact = np.power(a.astype(object), np.maximum(b, 0).astype(object))
+    # modulo 2^64, as the kernels have it: Python's numbers would grow until memory ends
+    exact = np.power(a.astype(np.int64).view(np.uint64), np.maximum(b, 0).astype(np.uint64)).astype(a.dtype)
     shrunk = np.where(np.abs(a) == 1, np.where(b % 2 == 0, a * a, a), 0)  # 1/a rounds to zero unless |a| is 1
     return np.where(b < 0, shrunk, exact).astype(a.dtype)
 

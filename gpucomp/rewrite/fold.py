@@ -1,21 +1,21 @@
 """Constant folding: a node whose operands are all constants becomes one, computed by its numpy reference.
 
-Bounded: by ``GPUCOMP_FOLD_LIMIT`` in bytes and by ``WORK_LIMIT`` in multiply-adds. What a reference refuses stays.
+Bounded: by ``GPUCOMP_FOLD_LIMIT`` in bytes, by ``GROWTH`` and by ``WORK_LIMIT``. What a reference refuses stays.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from gpucomp import config, ops
+from gpucomp.interpreter import work
 from gpucomp.ir.graph import Node, Value, constant
-from gpucomp.ops.regex import Pattern
 from gpucomp.rewrite.match import row_major
 from gpucomp.rewrite.rule import Uses, rule
 
-WORK_LIMIT = 1 << 32
+WORK_LIMIT = 1 << 28  # as ``interpreter.work`` counts
+GROWTH = 8  # times what a node reads: int4 weights made f32 are allowed
+SMALL_RESULT = 64 << 20  # bytes of a result that may be any times what it is made of
 SMALL = 1 << 16  # bytes that may be repeated, or kept twice, without a thought
 
 
@@ -25,7 +25,7 @@ def fold(node: Node, uses: Uses) -> tuple[Value, ...] | None:
     if not node.inputs or any(v.op is not ops.Constant for v in node.inputs):
         return None
     size = sum(t.nbytes for t in node.types)
-    if size > config.current().fold_limit or _work(node) > WORK_LIMIT or _is_wasteful(node, size, uses):
+    if size > config.current().fold_limit or work(node) > WORK_LIMIT or _is_wasteful(node, size, uses):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -39,24 +39,12 @@ def fold(node: Node, uses: Uses) -> tuple[Value, ...] | None:
     return tuple(constant(_owned(a, node)) for a in arrays)
 
 
-def _work(node: Node) -> int:
-    match node.op:
-        case ops.MatMul:
-            return node.types[0].size * node.inputs[0].shape[-1]
-        case ops.Conv | ops.ConvTranspose:
-            return node.types[0].size * node.inputs[1].type.size
-        case ops.RegexFullMatch:  # a set of states a character: counted as a thousand, as Python walks through it
-            texts = node.inputs[0].attrs["value"].reshape(-1)
-            return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
-        case ops.Einsum:
-            return math.prod(v.type.size for v in node.inputs)
-    return sum(t.size for t in node.types) + sum(v.type.size for v in node.inputs)
-
-
 def _is_wasteful(node: Node, size: int, uses: Uses) -> bool:
     """Repeating a constant costs memory and an index map is free; so does a second order of shared weights."""
     if size <= SMALL:
         return False
+    if size > max(SMALL_RESULT, GROWTH * sum(v.type.nbytes for v in node.inputs)):
+        return True
     if node.op in (ops.Expand, ops.Tile):
         return size > node.inputs[0].type.nbytes
     return node.op is ops.Transpose and uses(node.inputs[0]) > 1

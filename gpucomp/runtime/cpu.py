@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -384,9 +383,11 @@ class CpuProgram:
         self._runner.enter(call, thread)
 
     def _run_host(self, launch: Launch) -> None:
-        arrays = [self._memory[p] for p in launch.args]
-        operands = [a for a in arrays[: launch.inputs] if a is not None]
-        for array, value in zip(arrays[launch.inputs :], run_host(self.plan, launch, operands), strict=True):
+        operands = [array for p in launch.args[: launch.inputs] if (array := self._memory[p]) is not None]
+        with np.errstate(all="ignore"):
+            results = run_host(self.plan, launch, operands)
+        for position, value in zip(launch.args[launch.inputs :], results, strict=True):
+            array = self._memory[position]
             assert array is not None
             array[...] = value
 
@@ -405,15 +406,7 @@ def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
 
 def _require_features(needed: str, target: str) -> None:
     """Refuse code that this processor would fault on."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return  # no way to tell: the compiler and the runner are usually one machine
-    flags = {word for line in text.splitlines() if line.startswith("flags") for word in line.split()}
-    spelling = {"sse4.1": "sse4_1", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
-                "avx512fp16": "avx512_fp16"}  # fmt: skip
-    missing = sorted(f for f in needed.split(",") if f and spelling.get(f, f) not in flags)
-    if flags and missing:
+    if missing := processor.missing(f for f in needed.split(",") if f):
         raise DeviceError(
             f"the model was compiled for {target} with {', '.join(missing)}, which this processor lacks; "
             "compile it here, or for cpu:x86-64-v3",

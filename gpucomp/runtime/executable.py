@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gpucomp.errors import DeviceError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
@@ -205,7 +206,12 @@ class Executable:
         if self._program is None:
             module, name = PROGRAMS[self.plan.kind]
             program = getattr(importlib.import_module(module), name)
-            self._program = program(self.plan, self.sources, self.binaries, self.weights)
+            try:
+                self._program = program(self.plan, self.sources, self.binaries, self.weights)
+            except MemoryError:
+                raise DeviceError(
+                    f"{self.plan.target}: the model needs {self.peak_bytes} bytes, which are not there", code="GPC5013"
+                ) from None
         assert self._program is not None
         return self._program
 

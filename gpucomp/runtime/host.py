@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gpucomp.errors import DeviceError
-from gpucomp.ir.types import STRING
+from gpucomp.errors import DeviceError, quote
+from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime.plan import WEIGHT, Launch, Plan
 
 
@@ -45,16 +45,27 @@ def run_host(plan: Plan, launch: Launch, operands: Sequence[np.ndarray]) -> list
     try:
         with np.errstate(all="ignore"):
             found = operator.reference(*operands, **launch.attributes)
-    except (ValueError, OverflowError) as error:
-        raise DeviceError(f"{launch.name}: {launch.host}: {error}", code="GPC5013") from error
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        # a plan from a file may hold any operands and attributes
+        raise DeviceError(
+            f"{launch.name}: {launch.host} failed: {type(error).__name__}: {quote(error)}", code="GPC5012"
+        ) from error
     results = list(found) if isinstance(found, tuple) else [found]
     expected = [plan.buffers[a] for a in launch.args[launch.inputs :]]
+    if len(results) != len(expected):
+        raise DeviceError(
+            f"{launch.name}: {launch.host} gave {len(results)} results, the plan has {len(expected)}", code="GPC5012"
+        )
     arrays = []
     for array, buffer in zip(results, expected, strict=True):
         if tuple(array.shape) != buffer.shape:
             raise DeviceError(
                 f"{launch.name}: {launch.host} gave shape {list(array.shape)}, the plan has {list(buffer.shape)}",
                 code="GPC5012",
+            )
+        if array.dtype != NAMED[buffer.dtype].numpy:
+            raise DeviceError(
+                f"{launch.name}: {launch.host} gave {array.dtype}, the plan has {buffer.dtype}", code="GPC5012"
             )
         arrays.append(np.ascontiguousarray(array).reshape(buffer.shape))
     return arrays

@@ -14,6 +14,16 @@ from gpucomp.errors import InputError, quote
 from gpucomp.ir.types import DTYPES, NAMED, STRING, TensorType
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
+_EXPORT_ERRORS = (
+    BufferError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    OSError,
+)
 _CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
 _NUMBERS = {d.numpy for d in DTYPES.values()}
 Containers = Mapping[str, tuple[str, ...] | None]
@@ -130,13 +140,13 @@ def as_array(value: object, name: str, on_gpu: bool) -> Any:
     if hasattr(value, "__cuda_array_interface__"):
         return _from_gpu(value, name, "asarray", on_gpu)
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
-        device = value.__dlpack_device__()[0]
-        if device not in _CPU_MEMORY:
-            return _from_gpu(value, name, "from_dlpack", on_gpu)
         try:
-            return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            device = value.__dlpack_device__()[0]
+            if device in _CPU_MEMORY:
+                return np.from_dlpack(value)
+        except _EXPORT_ERRORS as error:
             raise InputError(f"input {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
+        return _from_gpu(value, name, "from_dlpack", on_gpu)
     raise InputError(
         f"input {quote(name)}: an array expected (numpy, DLPack or __cuda_array_interface__), "
         f"found {type(value).__name__}",

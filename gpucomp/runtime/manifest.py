@@ -20,7 +20,9 @@ from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
 
-MAX_BYTES = 256 << 20  # of the manifest
+MAX_BYTES = 64 << 20  # of the manifest
+MAX_VALUES = 3_000_000  # in it, about: each takes some tens of bytes when it is parsed
+MAX_DEPTH = 16  # of an attribute's lists
 MAX_SIZE = 1 << 48  # of a buffer, in bytes
 MAX_RANK = 64
 MAX_STRINGS = 1 << 26
@@ -103,14 +105,16 @@ def _record(fields: Mapping[str, Check], make: Callable[..., Any]) -> Check:
     return check
 
 
-def _attribute(value: Any, where: str) -> Any:
+def _attribute(value: Any, where: str, depth: int = 0) -> Any:
+    if depth > MAX_DEPTH:
+        _refuse(where, "lists nested too deep")
     match value:
         case None | bool() | str() | float():
             return value
         case int() if abs(value) < 1 << 64:
             return value
         case list():
-            return tuple(_attribute(item, f"{where}[{k}]") for k, item in enumerate(value))
+            return tuple(_attribute(item, where, depth + 1) for item in value)
         case {"float": ("inf" | "-inf" | "nan") as name, **rest} if not rest:
             return float(name)
         case {"dtype": str(name), **rest} if not rest and name in NAMED:
@@ -256,6 +260,8 @@ def check_plan(plan: Plan) -> None:
             _refuse(where, f"kernel {launch.kernel}, host operator {quote(launch.host)}: exactly one expected")
         if launch.kernel >= 0:
             _check_tensor_maps(plan, launch, where)
+        elif any(plan.buffers[a].kind not in (TEMP, OUTPUT) for a in launch.args[launch.inputs :]):
+            _refuse(where, f"host operator {quote(launch.host)} has a result that is no result of the plan")
     for what, positions in (("inputs", plan.inputs), ("outputs", plan.outputs)):
         if any(p >= len(plan.buffers) for p in positions):
             _refuse(f"plan.{what}", f"buffers {list(positions)} are not all there")
@@ -349,8 +355,11 @@ def loads(data: bytes | memoryview) -> Any:
     """Strict JSON: bounded, no NaN, no key twice. Raises ``ArtifactError``."""
     if len(data) > MAX_BYTES:
         raise ArtifactError(f"manifest.json has {len(data)} bytes, at most {MAX_BYTES} are allowed", code="GPC7006")
+    text = bytes(data)
+    if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
+        raise ArtifactError(f"manifest.json has more than {MAX_VALUES} values", code="GPC7006")
     try:
-        return json.loads(bytes(data).decode("ascii"), parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+        return json.loads(text.decode("ascii"), parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
     except RecursionError:
         raise ArtifactError("manifest.json is nested too deep", code="GPC7006") from None
     except ValueError as error:

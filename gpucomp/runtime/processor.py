@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
 import platform
 from collections.abc import Iterable
 from functools import cache
@@ -9,6 +12,10 @@ from functools import cache
 from gpucomp.errors import DeviceError
 
 _KERNEL_NAMES = {
+    "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
+    "amx-tile": "amx_tile",
+    "avxvnni": "avx_vnni",
     "sse4.1": "sse4_1",
     "avx512vnni": "avx512_vnni",
     "avx512bf16": "avx512_bf16",
@@ -43,12 +50,46 @@ def model_name() -> str:
     return platform.processor() or platform.machine()
 
 
+ARCH_PRCTL = 158  # the number of the system call on x86-64
+REQUEST_PERMISSION, TILE_DATA = 0x1023, 18  # ARCH_REQ_XCOMP_PERM and the state it is asked for: arch/x86/xstate in Linux
+
+
+@cache
+def tiles_refused() -> str:
+    """Why this process may not use tile registers (AMX); empty when it may, which this asks the system for, once.
+
+    Linux gives a process permission, to all its threads and to the processes forked from it.
+    """
+    if "amx_tile" not in flags():
+        return "the processor has none, or the system does not name them"
+    if platform.machine() != "x86_64":
+        return "no x86-64 system"
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    if call(ctypes.c_long(ARCH_PRCTL), ctypes.c_long(REQUEST_PERMISSION), ctypes.c_long(TILE_DATA)) == 0:
+        return ""
+    number = ctypes.get_errno()
+    return f"the system refuses them: {os.strerror(number)} ({errno.errorcode.get(number, number)})"
+
+
+def missing(features: Iterable[str]) -> list[str]:
+    """Those of ``features`` that this processor lacks; none where the system does not say what it has."""
+    there = flags()
+    return sorted(f for f in features if there and _KERNEL_NAMES.get(f, f) not in there)
+
+
 def require(features: Iterable[str], arch: str) -> None:
     """Raise ``DeviceError`` when this processor lacks one of the features that code for ``arch`` uses."""
-    there = flags()
-    if missing := sorted(f for f in features if there and _KERNEL_NAMES.get(f, f) not in there):
+    features = list(features)
+    if lacking := missing(features):
         raise DeviceError(
-            f"the model is compiled for {arch}, and this processor ({platform.machine()}) has no {', '.join(missing)}: "
+            f"the model is compiled for {arch}, and this processor ({platform.machine()}) has no {', '.join(lacking)}: "
             "compile it here, or for a smaller target such as cpu:x86-64-v3",
+            code="GPC5007",
+        )
+    if any(f.startswith("amx-") for f in features) and (why := tiles_refused()):
+        raise DeviceError(
+            f"the model is compiled for tile registers (AMX), and {why}: compile it here, or for a smaller target such "
+            "as cpu:x86-64-v4",
             code="GPC5007",
         )

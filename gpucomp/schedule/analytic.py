@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
+from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Separable, Window
 from gpucomp.schedule.device import Device
 
 
@@ -43,6 +43,9 @@ def operations(kernel: Kernel) -> float:
     match body:
         case Loops():
             return points * stored
+        case Separable():
+            depth = math.prod(v.extent for v in body.k)
+            return points * (stored + 2 * depth) + math.prod(v.extent for v in body.m) * depth * count(body.a)
         case Contraction():
             return points * (stored + 2 * math.prod(v.extent for v in body.k))
         case Window():

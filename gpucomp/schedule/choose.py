@@ -20,8 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
 from gpucomp.schedule import rank
+from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.device import Device, typical
 from gpucomp.schedule.records import Pick, Picks, template_hash
 from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
@@ -151,6 +153,29 @@ def choose(
     family, problem = problems[-1]
     family.require(_default(kernel, family, problem, limits), problem, limits)
     raise AssertionError("the last tier always answers")
+
+
+def expected_us(kernel: Kernel, families: Sequence[Family], limits: Limits, device: Device | None = None) -> float | None:
+    """What the model expects of the schedule that ``choose`` gives; ``None`` where it knows no engine that can run it."""
+    known = [family for family in families if rank.can_rank(family)]
+    if limits.warp == 1 or not known or known[0] is not families[0]:
+        return None
+    like = device or typical(limits.units)
+    try:
+        found = choose(kernel, families, limits, device)
+    except ScheduleError:
+        return None
+    if found.family not in known:
+        return None
+    problem = found.family.problem(kernel)
+    return rank.predicted(found.family, problem, found.schedule, like, demand(kernel, like)).us
+
+
+def one_is_faster(together: float | None, apart: Sequence[float | None]) -> bool:
+    """Whether the model expects clearly less of one kernel than of several, their launches included."""
+    if together is None or None in apart:
+        return False
+    return sum(us for us in apart if us is not None) >= CLEAR_GAIN * together
 
 
 def _choice(kernel: Kernel, tier: str, family: Family, problem: Problem, schedule: Schedule) -> Choice:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import stat
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucomp import config
-from gpucomp.errors import RecordError, quote
+from gpucomp.errors import RecordError, UsageError, quote
 from gpucomp.targets.target import Target
 
 SCHEMA = 1
@@ -51,6 +53,11 @@ def unsealed(line: str) -> Record | str:
         found = json.loads(head + "}")
     except (ValueError, RecursionError):
         return "no JSON"
+    if "\\ud" in head.lower():  # half of a pair of surrogates could be neither hashed nor printed
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except (UnicodeEncodeError, RecursionError):
+            return "a text in it is none"
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         return "of another format"
     return fault(found) or found
@@ -133,7 +140,9 @@ def time_of(record: Record) -> float:
 def read(path: Path) -> Iterator[tuple[int, Record | str]]:
     """Number and record of each line of a file, or what is wrong with the line. Raises ``RecordError``."""
     try:
-        with path.open("rb") as file:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise RecordError(f"records {quote(path)}: not a regular file", code="GPC7102")
+        with open(path, "rb", opener=_without_waiting) as file:
             number = 0
             while line := file.readline(MAX_LINE + 1):
                 number += 1
@@ -145,6 +154,10 @@ def read(path: Path) -> Iterator[tuple[int, Record | str]]:
                     yield number, unsealed(text)
     except OSError as error:
         raise RecordError(f"records {quote(path)}: {error.strerror or error}", code="GPC7102") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe would block for ever
 
 
 def files(place: Path) -> list[Path]:
@@ -265,11 +278,12 @@ def device_key(device: Mapping[str, Any]) -> tuple[str, str, str]:
 @cache
 def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
     decided: list[Record] = []
-    damage = []
+    first, damaged = "", 0
     for path in files(place):
         for number, record in read(path):
             if isinstance(record, str):
-                damage.append(f"{path.name}:{number}: {record}")
+                first = first or f"{quote(path.name)}:{number}: {record}"
+                damaged += 1
             elif record["kind"] in ("pick", "drop"):
                 decided.append(record)
     picks: dict[tuple[str, ...], Pick] = {}
@@ -278,9 +292,9 @@ def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
         picks.pop(key, None)
         if record["kind"] == "pick":
             picks[key] = Pick.of(record)
-    if damage:
-        more = f" and {len(damage) - 1} more" if len(damage) > 1 else ""
-        warnings.warn(f"records: {damage[0]}{more}; such lines are left out", RuntimeWarning, stacklevel=2)
+    if damaged:
+        more = f" and {damaged - 1} more" if damaged > 1 else ""
+        warnings.warn(f"records: {first}{more}; such lines are left out", RuntimeWarning, stacklevel=2)
     return Picks.of(picks.values())
 
 
@@ -310,6 +324,8 @@ def picks_of(given: str | Path | Picks | None) -> Picks | None:
     """
     if isinstance(given, Picks):
         return given
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise UsageError(f"records: a path or Picks expected, {type(given).__name__} given", code="GPC2009")
     settings = config.current()
     places = [Path(given)] if given is not None else []
     if settings.records not in (None, config.SHIPPED):

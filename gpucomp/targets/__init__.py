@@ -32,6 +32,8 @@ def resolve(text: str) -> Target:
 
     Raises ``UsageError`` with what exists for a name that none has, ``DeviceError`` when the kind has no device here.
     """
+    if not isinstance(text, str):
+        raise UsageError(f"a target's name expected, {type(text).__name__} given", code="GPC2002")
     if text == "auto":
         text = config.current().target
         text = "cpu" if text == "auto" else text

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +15,17 @@ from gpucomp import config
 from gpucomp.codegen.source import KernelSource
 
 FORMAT = 1
+MAX_HEADER = 4096  # bytes
+MAX_ENTRY = 2 << 30
 log = logging.getLogger(__name__)
 
 
 class KernelCache:
     """One file an entry: a JSON header line with the payload's length and sha256, then the payload.
 
-    What is read is verified; a damaged entry is a miss and is replaced. Files appear whole or not at all. When the
-    folder cannot be written (read-only, full), compilation goes on without it and says so once.
+    What is read is verified; an entry that is damaged, or that others may have written, is a miss and is replaced.
+    Files appear whole or not at all. When the folder cannot be written (read-only, full), compilation goes on without
+    it and says so once.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,14 +43,13 @@ class KernelCache:
 
     def get(self, key: str) -> bytes | None:
         """The payload, or ``None`` when it is absent or not what was written."""
-        try:
-            content = self.path(key).read_bytes()
-        except OSError:
-            return None
+        content = _content(self.path(key))
         head, newline, payload = content.partition(b"\n")
+        if len(head) > MAX_HEADER:
+            return None
         try:
             header = json.loads(head)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not newline or not isinstance(header, dict) or header.get("key") != key:
             return None
@@ -59,7 +62,7 @@ class KernelCache:
         path = self.path(key)
         temporary = ""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
             with os.fdopen(descriptor, "wb") as file:
                 file.write(json.dumps(header).encode() + b"\n" + payload)
@@ -72,6 +75,20 @@ class KernelCache:
             if not self._warned:
                 log.warning("compiled kernels are not cached: %s: %s", self.folder, error.strerror or error)
                 self._warned = True
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of an entry; none where it is no plain file of this user's or root's that nobody else may write."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            trusted = status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if not stat.S_ISREG(status.st_mode) or not trusted or status.st_size > MAX_ENTRY:
+                return b""
+            return file.read(status.st_size)
+    except (OSError, MemoryError):
+        return b""
 
 
 def open_cache() -> KernelCache | None:

@@ -16,21 +16,33 @@ from gpucomp import config
 from gpucomp.codegen.llvm.runner import RUNNER, probes
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
+from gpucomp.runtime import processor
 from gpucomp.runtime.elf import undefined_symbols
-from gpucomp.runtime.processor import model_name
 from gpucomp.schedule.space import Geometry, Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.target import Target
 
-KNOWN = frozenset({"avx", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16", "avx512fp16",
-                   "f16c", "fma", "sse4.1", "neon"})  # fmt: skip
+KNOWN = frozenset({"amx-bf16", "amx-int8", "amx-tile", "avx", "avx2", "avx512bf16", "avx512bw", "avx512dq", "avx512f",
+                   "avx512fp16", "avx512vl", "avx512vnni", "avxvnni", "f16c", "fma", "sse4.1", "neon"})  # fmt: skip
 GENERIC = {
     "x86-64-v2": frozenset({"sse4.1"}),
     "x86-64-v3": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma"}),
     "x86-64-v4": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
 }
-WITH_AVX512 = frozenset({"skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "znver4", "znver5"})
-WITH_AVX2 = frozenset({"haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"})
+WITH_AVX512 = {
+    "skylake-avx512": (),
+    "cascadelake": ("avx512vnni",),
+    "cooperlake": ("avx512vnni", "avx512bf16"),
+    "icelake-server": ("avx512vnni",),
+    "sapphirerapids": (
+        "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-bf16", "amx-int8",
+    ),
+    "znver4": ("avx512vnni", "avx512bf16"),
+    "znver5": ("avx512vnni", "avx512bf16", "avxvnni"),
+}  # fmt: skip
+WITH_AVX2 = {
+    "haswell": (), "broadwell": (), "skylake": (), "alderlake": ("avxvnni",), "znver1": (), "znver2": (), "znver3": (),
+}  # fmt: skip
 OPTIMIZATION = 2
 PARALLEL_BYTES = 300_000  # sources shorter than this are compiled in this process
 
@@ -64,10 +76,12 @@ def host() -> Target:
 def _host() -> Target:
     _start_llvm()
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
+    if processor.tiles_refused():
+        features = frozenset(f for f in features if not f.startswith("amx-"))
     if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:
         raise DeviceError("cpu: this processor lacks SSE4.1, which generated code needs", code="GPC5010")
     name, limits = llvm.get_host_cpu_name(), _limits(features, _second_cache())
-    identity = f"{model_name()}, {len(os.sched_getaffinity(0))} cores"
+    identity = f"{processor.model_name()}, {len(os.sched_getaffinity(0))} cores"
     return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 
 
@@ -81,9 +95,9 @@ def named(name: str) -> Target:
     if arch in GENERIC:
         features = GENERIC[arch]
     elif arch in WITH_AVX512:
-        features = GENERIC["x86-64-v4"]
+        features = GENERIC["x86-64-v4"].union(WITH_AVX512[arch])
     elif arch in WITH_AVX2:
-        features = GENERIC["x86-64-v3"]
+        features = GENERIC["x86-64-v3"].union(WITH_AVX2[arch])
     else:
         known = ", ".join(sorted({*GENERIC, *WITH_AVX512, *WITH_AVX2}))
         raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")

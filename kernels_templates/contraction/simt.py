@@ -38,6 +38,7 @@ DYNAMIC_ALIGNMENT = 128  # of dynamic shared memory, which stands behind arrays 
 MAX_GROUPS = (1 << 31) - 1
 ADDRESSES = 48  # registers for what an unrolled loop reads through: pointers, offsets, halo tests
 PAD = 4  # elements behind a shared row, where its writes would meet in one bank
+ROW_BYTES = 16  # of a row of ``a`` along the depth, that one copy brings
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -109,18 +110,39 @@ def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int
     }
 
 
+def row_chunk(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Elements of a chunk of 16 bytes where the tile of ``a`` keeps the rows that asynchronous copies bring; else 0.
+
+    A copy cannot turn what it copies. A tile that lies along the depth, as ``a`` does in memory, takes whole chunks;
+    one that lies across it would take an element at a time.
+    """
+    if not (s.asynchronous and p.a_by_depth):
+        return 0
+    chunk = ROW_BYTES // p.acc_bytes
+    return chunk if p.a_wide == chunk and s.tile_k % chunk == 0 and s.tile_k // s.slices % chunk == 0 else 0
+
+
 @remembered
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """
+    a_rows      rows of ``a`` lie along the depth in shared memory; work-items' rows are then ``rows`` apart
+    a_deep      elements of such a row that a work-item reads at once: few, where it has many rows
+    tile_a      the extents of a stage of ``a``: ``a_outer``, ``a_inner``
+    """
     threads = threads_of(s)
-    # an asynchronous copy cannot turn what it copies: along the depth it takes one element
-    a_wide = 1 if s.asynchronous and p.a_by_depth else width_of(p.a_wide, s.tile_k if p.a_by_depth else s.tile_m)
-    b_wide = 1 if s.asynchronous and p.b_by_depth else width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
+    chunk = row_chunk(s, p)
+    # an asynchronous copy along the depth into a tile across it takes one element
+    late_a, late_b = s.asynchronous and p.a_by_depth and not chunk, s.asynchronous and p.b_by_depth
+    a_wide = 1 if late_a else width_of(p.a_wide, s.tile_k if p.a_by_depth else s.tile_m)
+    b_wide = 1 if late_b else width_of(p.b_wide, s.tile_k if p.b_by_depth else s.tile_n)
     a = operand_sizes(s.tile_m, s.tile_k, p.a_by_depth, a_wide, threads)
     b = operand_sizes(s.tile_n, s.tile_k, p.b_by_depth, b_wide, threads)
-    run_m = least(s.reg_m, 4)
+    a_pad = chunk or a["pad"]  # behind a row of chunks: eight rows that are read together meet in no bank
+    a_outer, a_inner = (s.tile_m, s.tile_k + a_pad) if chunk else (s.tile_k, s.tile_m + a_pad)
+    run_m = 1 if chunk else least(s.reg_m, 4)
     run_n = s.lanes if s.lanes > 1 else least(s.reg_n, 4)
     rows, columns = s.tile_m // s.reg_m, s.tile_n // s.reg_n
-    tiles_bytes = s.stages * s.tile_k * (s.tile_m + a["pad"] + s.tile_n + b["pad"]) * p.acc_bytes
+    tiles_bytes = s.stages * (a_outer * a_inner + s.tile_k * (s.tile_n + b["pad"])) * p.acc_bytes
     tiles_m, tiles_n, tiles_k = -(-p.m // s.tile_m), -(-p.n // s.tile_n), -(-p.k // s.tile_k)
     return {
         "threads": threads,
@@ -131,6 +153,10 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "b_vector": b_wide,
         **{f"a_{k}": v for k, v in a.items()},
         **{f"b_{k}": v for k, v in b.items()},
+        "a_rows": int(chunk > 0),
+        "a_deep": (least(chunk, 4) if s.reg_m <= 4 else 2) if chunk else 1,
+        "a_outer": a_outer,
+        "a_inner": a_inner,
         "run_m": run_m,
         "run_n": run_n,
         "out_vector": width_of(p.out_wide, run_n),
@@ -164,7 +190,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
         getattr(d, f"{o}_slow_steps" if by_depth else f"{o}_fast_steps")
         for o, by_depth in (("a", p.a_by_depth), ("b", p.b_by_depth))
     )
-    return words * (s.reg_m * s.reg_n + s.fragments * (s.reg_m + s.reg_n)) + staged + 2 * spans + 26
+    return words * (s.reg_m * s.reg_n + s.fragments * (s.reg_m * d.a_deep + s.reg_n)) + staged + 2 * spans + 26
 
 
 def registers_joining(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -180,7 +206,8 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     Measured over all kernels of the benchmark models (bench/compile_matrix.py). It does with ``registers`` when it
     has to, so this is no reason against a schedule; it bounds how many work-groups share a unit.
     """
-    fragments = 3 * (p.acc_bytes // 4) * (s.reg_m + s.reg_n)
+    d = SimpleNamespace(**derive(s, p))
+    fragments = 3 * (p.acc_bytes // 4) * (s.reg_m * d.a_deep + s.reg_n)
     # where copies go to, in each stage; or a tile read at once, where it passes through registers without waiting there
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
     moving = 16 if s.asynchronous else passing
@@ -335,8 +362,9 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     warps, words = -(-d.threads // 32), p.acc_bytes // 4  # lanes of a warp that is not full idle
     sums, tile_bytes = s.tile_m * s.tile_n * p.acc_bytes, s.tile_k * (s.tile_m + s.tile_n) * p.acc_bytes
     depth = warps * s.tile_k / s.slices  # of all warps
-    accesses = s.reg_m / d.run_m, s.reg_n / d.run_n
-    read = accesses[0] * passes(words * d.run_m) + accesses[1] * passes(words * d.run_n)
+    at_once = d.a_deep if d.a_rows else d.run_m
+    accesses = s.reg_m / at_once, s.reg_n / d.run_n
+    read = accesses[0] * passes(words * at_once) + accesses[1] * passes(words * d.run_n)
     copies = s.tile_k * s.tile_m / d.a_vector + s.tile_k * s.tile_n / d.b_vector
     around = COPY_INSTRUCTIONS * copies / d.threads + TRIP_INSTRUCTIONS
     trip = depth * (words * s.reg_m * s.reg_n + sum(accesses)) + warps * around

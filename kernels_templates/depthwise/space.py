@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.depthwise import Sliding, access_width, depthwise_of
 from gpucomp.kernel import Kernel
+from gpucomp.schedule.lockstep import least
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     REGISTER_FILE,
@@ -17,6 +18,7 @@ from gpucomp.schedule.space import (
     Limits,
     Param,
     Schedule,
+    Work,
     groups_for_registers,
 )
 
@@ -157,6 +159,7 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
 
 
 LATENCY = 600  # cycles from asking memory to having it
+WARP = 32
 ISSUED = 128  # instructions of one unit in a cycle
 BYTES_PER_CYCLE = 60.0  # of one unit, from its cache and the next
 RESIDENT = 2048  # work-items that a unit runs at a time, registers permitting
@@ -171,13 +174,50 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
     sums = z.tile_y * z.tile_x * p.taps_y * p.taps_x * z.vector
     items = -(-groups(z, p) // limits.units) * z.threads
-    issue = items * (sums + loads * 4 + z.tile_y * z.tile_x * (6 + z.vector) + OVERHEAD) / ISSUED
+    issue = items * instructions(z, p) / ISSUED
     read = items * loads * z.vector * p.image_bytes / BYTES_PER_CYCLE
     at_a_time = min(RESIDENT, REGISTER_FILE // max(32, registers(z, p)))
     waves = -(-items // at_a_time)
     # rows that are not written out ask for the next only when the last is summed
     alone = LATENCY + loads * 4 + (0 if z.unroll else p.taps_y * LATENCY / 2) + sums / 2
     return max(issue, read, waves * alone) + 0.2 * min(issue, read)
+
+
+def instructions(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Of a work-item: its multiply-adds, its accesses with their halo tests, its stores, and what stands around them."""
+    d = SimpleNamespace(**window(s, p))
+    loads = d.rows * d.columns + p.weighted * p.taps_y * p.taps_x
+    sums = s.tile_y * s.tile_x * p.taps_y * p.taps_x * s.vector
+    return sums + loads * 4 + s.tile_y * s.tile_x * (6 + s.vector) + OVERHEAD
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """Of ``threads`` neighbouring points, channels first: what their windows share comes from the unit's own cache."""
+    d = SimpleNamespace(**window(s, p))
+    warps = -(-s.threads // WARP)
+    outputs = s.tile_y * s.tile_x
+    weighed = least(s.threads, d.groups_of_channels)  # work-items with weights of their own
+    image = s.threads * d.rows * least(d.columns * d.step_x, s.tile_x * p.stride_x)
+    return Work(
+        macs=WARP * warps * outputs * p.taps_y * p.taps_x * s.vector * p.acc_words,
+        cache_bytes=s.vector * p.image_bytes * (image + p.weighted * weighed * p.taps_y * p.taps_x),
+        steps=1 if s.unroll else d.rows,
+        out_bytes=s.threads * outputs * s.vector * p.image_bytes,
+        instructions=warps * instructions(s, p),
+        registers=(registers_ahead(s, p) + registers_taken(s, p)) // 2,
+        chains=outputs * s.vector,
+        start_cycles=200,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Whole accesses and halves of them, by work-groups of some warps: the model does not see what narrower ones cost."""
+    return {
+        "threads": tuple(t for t in (64, 128) if t <= max(64, limits.threads)),
+        "vector": tuple(v for v in PARAMS[1].choices if v <= p.widest and 2 * v >= p.widest),
+        "tile_y": tuple(t for t in PARAMS[2].choices if t < 2 * p.out_y),
+        "tile_x": tuple(t for t in PARAMS[3].choices if t < 2 * p.out_x),
+    }
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -222,5 +262,5 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 FAMILY = Family(
     "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
-    registers=registers_ahead
+    registers=registers_ahead, work=work, focus=focus
 )  # fmt: skip

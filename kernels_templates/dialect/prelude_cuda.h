@@ -274,6 +274,22 @@ __device__ __forceinline__ unsigned gc_atomic_inc_wrap(unsigned* address, unsign
 // Writes before it are seen, by every block, before writes after it.
 __device__ __forceinline__ void gc_threadfence() { __threadfence(); }
 
+// 16 bytes, which are aligned, that thread blocks of one launch leave for each other: no cache of a single unit is asked.
+__device__ __forceinline__ void gc_store16_volatile(volatile void* to, uint4 value) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(
+                   __cvta_generic_to_global(const_cast<const void*>(to))),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+__device__ __forceinline__ uint4 gc_load16_volatile(const volatile void* from) {
+  uint4 value;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(__cvta_generic_to_global(const_cast<const void*>(from)))
+               : "memory");
+  return value;
+}
+
 // ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
 
 // A warp's collectives; g = lane / 4 and t = lane % 4 below. One element a register for tf32, two neighbours

@@ -10,10 +10,12 @@ from gpucomp.kernels_templates.depthwise.space import (
     PARAMS,
     default,
     derive,
+    focus,
     geometry,
     objections,
     registers_ahead,
     sizes_of,
+    work,
 )
 from gpucomp.schedule.space import Family
 
@@ -31,5 +33,5 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 FAMILY = Family(
     "pool", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
-    registers=registers_ahead
+    registers=registers_ahead, work=work, focus=focus
 )  # fmt: skip

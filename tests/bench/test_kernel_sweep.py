@@ -62,7 +62,7 @@ SAMPLE = (
     "sm_80 contraction/stem_mma f16", "pocl contraction/stem_simt f32", "sm_80 scan i64", "sm_80 scatter f32",
     "sm_80 pool u8", "sm_80 pool/window f16", "sm_80 attention/simt f32", "sm_80 attention/mma bf16",
     "sm_75 contraction/mma f16", "sm_90a contraction/wgmma tf32", "pocl contraction/mali f16", "pocl rowwise bf16",
-    "gfx90a contraction/amd f16",
+    "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16",
 )  # fmt: skip
 
 

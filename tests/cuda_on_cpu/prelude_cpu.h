@@ -322,6 +322,13 @@ __device__ __forceinline__ unsigned gc_atomic_inc_wrap(unsigned* address, unsign
 
 __device__ __forceinline__ void gc_threadfence() { gc_runtime_fence(); }
 
+__device__ __forceinline__ void gc_store16_volatile(volatile void* to, uint4 value) {
+  *static_cast<uint4*>(const_cast<void*>(to)) = value;
+}
+__device__ __forceinline__ uint4 gc_load16_volatile(const volatile void* from) {
+  return *static_cast<const uint4*>(const_cast<const void*>(from));
+}
+
 // ---- matrix fragments: ldmatrix, mma --------------------------------------------------------------
 
 // Registers of the warp are gathered, and each lane computes its own part of the result.

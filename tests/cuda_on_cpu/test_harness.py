@@ -94,7 +94,7 @@ def test_an_async_copy_read_before_its_wait_is_nan(mistake, order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_split_k_by_the_block_that_arrives_last(order):
     x, y = np.random.default_rng(7).standard_normal((2, 1531), np.float32)
-    partial, out = np.full(5, np.nan, np.float32), np.full(1, np.nan, np.float32)
+    partial, out = np.full(20, np.nan, np.float32), np.full(1, np.nan, np.float32)
     arrived = np.zeros(1, np.uint32)
 
     for _ in range(2):  # the counter wraps: a second launch needs no reset

@@ -81,7 +81,7 @@ def launch(name: str, order: str = "forward") -> None:
         case "split_k_dot":
             x, y = rng.standard_normal((2, 331), "f4")
             out = zeros(1)
-            args = [x, y, zeros(3), np.zeros(1, np.uint32), out, np.int32(331)]
+            args = [x, y, zeros(12), np.zeros(1, np.uint32), out, np.int32(331)]
             compiled(name).run((3,), (64,), args, order=order)
             assert abs(out[0] - x.astype(np.float64) @ y) <= 331 * 2.0**-24 * np.abs(x * y).sum()
 

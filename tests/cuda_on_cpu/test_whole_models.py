@@ -16,7 +16,8 @@ from bench.suite import relative_error
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (2, 1, 8, 8)}
-MODELS = {"convolutions": "resnet18", "depthwise": "mobilenet_v2", "patches": "vit_tiny", "tokens": "bert_base"}
+MODELS = {"convolutions": "resnet18", "depthwise": "mobilenet_v2", "separable": "mobilenet_v1", "patches": "vit_tiny",
+          "tokens": "bert_base"}  # fmt: skip
 
 
 def model_of(case):
@@ -47,6 +48,7 @@ def test_a_model_gives_onnxruntime_s_answer_in_three_thread_orders(case):
 LIMITS = {"tf32": 4e-3, "3xtf32": 1e-5, "fp16": 4e-3}
 LOWER = [("convolutions", level) for level in LIMITS]
 LOWER += [(case, level) for case in ("tokens", "digits") for level in ("tf32", "fp16")]
+LOWER += [("separable", "fp16")]
 
 
 @pytest.mark.parametrize(("case", "level"), LOWER)

@@ -58,14 +58,22 @@ def test_data_inside_the_folder_is_read(folder, where, keys):
     assert np.array_equal(interpret(graph, {"x": W})[0], 2 * W)
 
 
-def test_data_is_mapped_not_copied(folder):
-    graph = load(saved(folder, external(location="w.bin")))
-    arrays = [constant_value(n[0]) for n in graph.nodes() if constant_value(n[0]) is not None]
-
-    base = arrays[0]
+def mapped(folder, dims):
+    """Whether a weight of these extents is a view of its file."""
+    (folder / "large.bin").write_bytes(bytes(4 * int(np.prod(dims))))
+    graph = load(saved(folder, external(dims=dims, location="large.bin")))
+    (base,) = [constant_value(n[0]) for n in graph.nodes() if constant_value(n[0]) is not None]
     while isinstance(base.base, np.ndarray):
         base = base.base
-    assert isinstance(base, np.memmap)
+    return isinstance(base, np.memmap)
+
+
+def test_data_is_mapped_not_copied(folder):
+    assert mapped(folder, (257, 131))
+
+
+def test_a_small_file_is_read_so_that_thousands_need_no_descriptor_each(folder):
+    assert not mapped(folder, (7, 13))
 
 
 def test_narrow_types_are_read_from_files(folder):

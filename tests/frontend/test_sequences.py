@@ -229,7 +229,16 @@ def test_an_output_of_another_kind_than_is_declared_is_refused():
 
 @pytest.mark.parametrize("shape", [None, 3, [(2, 3)], "no", [1.5, None]])
 def test_shapes_that_are_none_are_refused(shape):
-    with pytest.raises(UsageError, match="input 'x': a list of integers expected"):
+    with pytest.raises(UsageError, match="input 'x': whole numbers expected"):
         load(model([node("Relu", ["x"], ["y"])], [value("x", ("a", "b"))]), shapes={"x": shape})
-    with pytest.raises(UsageError, match="input 's': a list of integers expected"):
+    with pytest.raises(UsageError, match="input 's': whole numbers expected"):
         load(model([node("Identity", ["s"], ["y"])], [sequence("s")]), shapes={"s": [shape]})
+
+
+def test_constants_that_are_no_arrays_are_refused():
+    with pytest.raises(UsageError, match="input 'x': an array expected, list given"):
+        load(model([node("Relu", ["x"], ["y"])], [value("x", (2,))]), constants={"x": [1.0, 2.0]})
+    with pytest.raises(UsageError, match="input 's': an array expected, str given"):
+        load(model([node("Identity", ["s"], ["y"])], [sequence("s")]), constants={"s": ["text"]})
+    with pytest.raises(UsageError, match="f32 expected, i64 given"):
+        load(model([node("Identity", ["s"], ["y"])], [sequence("s")]), constants={"s": [np.zeros(2, np.int64)]})

@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   int b_column = first_column + b_fast * 4;
   if (b_column > 32) b_column = 32;
 
-  float acc[2][4];
+  __align__(16) float acc[2][4];
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     #pragma unroll
@@ -105,8 +105,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   volatile float* partial = workspace + tile * 2048;
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    #pragma unroll
-    for (int j = 0; j < 4; ++j) partial[(int)blockIdx.y * 512 + (i * 4 + j) * 64 + id] = acc[i][j];
+    gc_store16_volatile(partial + (int)blockIdx.y * 512 + (i * 64 + id) * 4, *reinterpret_cast<const uint4*>(acc[i]));
   }
   gc_threadfence();
   __syncthreads();
@@ -123,8 +122,10 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   for (int part = 0; part < 4; ++part) {
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      __align__(16) float left[4];
+      *reinterpret_cast<uint4*>(left) = gc_load16_volatile(partial + part * 512 + (i * 64 + id) * 4);
       #pragma unroll
-      for (int j = 0; j < 4; ++j) acc[i][j] += partial[part * 512 + (i * 4 + j) * 64 + id];
+      for (int r = 0; r < 4; ++r) acc[i][r] += left[r];
     }
   }
 

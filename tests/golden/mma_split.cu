@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   const int b_position = (warp_k * 4 + my_lane / 8 % 2) * 16;
   const int b_at = b_row * 256 + (b_position ^ (b_row & 7) * 16);
 
-  float acc[1][2][4];
+  __align__(16) float acc[1][2][4];
   #pragma unroll
   for (int j = 0; j < 2; ++j) {
     #pragma unroll
@@ -165,13 +165,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     }
   }
 
-  // every work-group leaves its sums; the last to arrive adds them up, first split first
-  volatile float* partial = workspace + (long long)tile * 512 + mine;
+  // every work-group leaves its sums, a block at once; the last to arrive adds them up, first split first
+  volatile float* partial = workspace + (long long)tile * 512 + mine * 4;
   if (warp_k == 0) {
     #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      #pragma unroll
-      for (int r = 0; r < 4; ++r) partial[(int)blockIdx.y * 256 + (j * 4 + r) * 32] = acc[0][j][r];
+      gc_store16_volatile(partial + (int)blockIdx.y * 256 + j * 128, *reinterpret_cast<const uint4*>(acc[0][j]));
     }
   }
   gc_threadfence();
@@ -188,8 +187,10 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   for (int part = 0; part < 2; ++part) {
     #pragma unroll
     for (int j = 0; j < 2; ++j) {
+      __align__(16) float left[4];
+      *reinterpret_cast<uint4*>(left) = gc_load16_volatile(partial + part * 256 + j * 128);
       #pragma unroll
-      for (int r = 0; r < 4; ++r) acc[0][j][r] += partial[part * 256 + (j * 4 + r) * 32];
+      for (int r = 0; r < 4; ++r) acc[0][j][r] += left[r];
     }
   }
 

@@ -53,6 +53,7 @@ FEATURES = {
     "four slices of copies": (PADDED, LATE | {"slices": 4, "fragments": 2}),
     "slices and splits": (matmul(13, 22, 90), TILE | {"slices": 2, "splits": 3}),
     "slices, splits and copies": (matmul(13, 22, 90), LATE | {"slices": 4, "splits": 2}),
+    "slices of rows": (PADDED, LATE | {"slices": 2, "fragments": 2, "splits": 2}),
     "slices of f16": (matmul(17, 24, 40, dtype=F16), TILE | {"slices": 2, "stages": 2}),
     "rows apart": (matmul(70, 70, 24), TILE | {"tile_m": 64, "tile_n": 64, "reg_m": 8, "reg_n": 8}),
     "lanes in quads": (matmul(70, 131, 24), LATE | {"tile_m": 64, "tile_n": 128, "reg_m": 8, "reg_n": 8}),
@@ -122,7 +123,15 @@ def test_features_are_what_they_say():
     assert sizes("three stages")["quads"] == 0
     assert sizes("tiles past 48 KiB")["dynamic_shared_bytes"] > STATIC_SHARED
     assert sizes("three stages")["dynamic_shared_bytes"] == 0
-    assert sizes("three stages")["a_vector"] == 1, "a copy along the depth takes one element"
+    rows = ("three stages", "copies of f64", "lanes in quads", "slices of rows")
+    assert {name: (sizes(name)["a_rows"], sizes(name)["a_vector"], sizes(name)["a_deep"]) for name in rows} == {
+        "three stages": (1, 4, 4),
+        "copies of f64": (1, 2, 2),
+        "lanes in quads": (1, 4, 2),
+        "slices of rows": (1, 4, 4),
+    }
+    for name in ("two stages of copies", "four slices of copies"):  # an odd depth; slices of less than a chunk
+        assert (sizes(name)["a_rows"], sizes(name)["a_vector"]) == (0, 1), name
     assert sizes("copies across")["a_vector"] == 4
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.contraction_space import contraction_form
+from gpucomp.codegen.llvm.dots import emit_dots
 from gpucomp.codegen.llvm.loops import emit_loops
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.scan import emit_scan
 from gpucomp.codegen.llvm.scatter import emit_scatter
 from gpucomp.codegen.llvm.space import family_of
+from gpucomp.codegen.llvm.tiles import emit_tiles
 from gpucomp.codegen.llvm.windows import emit_windows
 from gpucomp.codegen.llvm.winograd import emit_winograd
 from gpucomp.codegen.source import KernelSource
@@ -16,6 +18,8 @@ from gpucomp.expr.core import Expr, call, cast, reduce, substitute
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Statistic, Window
 from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
+
+EMITTERS = {"winograd": emit_winograd, "tiles": emit_tiles, "dots": emit_dots}  # of contractions, by engine
 
 
 def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
@@ -47,8 +51,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         case Attention() as attention:
             text, tasks = emit_loops(kernel, attention.domain, {attention.acc: _mean(attention)}, schedule, name, target)
         case Contraction() as contraction:
-            emit_engine = emit_winograd if family.engine == "winograd" else _contraction
-            text, tasks = emit_engine(kernel, contraction, schedule, name, target)
+            text, tasks = EMITTERS.get(family.engine, _contraction)(kernel, contraction, schedule, name, target)
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)
 
 

@@ -229,11 +229,13 @@ class Code:
 
     native_half    the processor converts f16 to f32 and back
     native_scale   it multiplies 16 lanes of f32 by powers of two
+    native_bf16    it rounds f32 to bf16, and denormals to zero: for who may do the same
     """
 
     def __init__(self, name: str, *, native_half: bool = False, native_scale: bool = False) -> None:
         self.name = name
         self.native_half, self.native_scale = native_half, native_scale
+        self.native_bf16 = False
         self._tables: set[str] = set()
         self._lines: list[str] = []
         self._entry: list[str] = []

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm import contraction_space, windows, winograd_space
+from gpucomp.codegen.llvm import contraction_space, dots_space, tiles_space, windows, winograd_space
 from gpucomp.codegen.llvm.contraction_space import LANES, geometry, nothing, too_wide
 from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
@@ -137,7 +137,7 @@ WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows", WINDOWS_PARAMS, _window
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
     Loops: (WINDOWS_OF_LOOPS, LOOPS),
-    Contraction: (winograd_space.FAMILY, contraction_space.FAMILY),
+    Contraction: (tiles_space.FAMILY, dots_space.FAMILY, winograd_space.FAMILY, contraction_space.FAMILY),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),
     Scatter: (SCATTER,),

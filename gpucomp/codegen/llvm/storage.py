@@ -161,6 +161,8 @@ def round_to(value: Value, dtype: DType) -> Value:
     code = value.code
     if dtype is F16:
         return half_to_single(single_to_half(value))
+    if dtype is BF16 and code.native_bf16:
+        return from_memory(code.convert("fptrunc", value, "bfloat").bitcast("i16"), BF16)
     if dtype is BF16:
         bits = value.bitcast("i32")
         odd = bits.integer_op("lshr", 16) & 1

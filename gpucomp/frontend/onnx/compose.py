@@ -8,6 +8,7 @@ import numpy as np
 
 from gpucomp import config, ops
 from gpucomp.errors import UnsupportedError, quote
+from gpucomp.frontend.onnx.tensors import MADE_LIMIT
 from gpucomp.ir import Input, Value, constant, constant_value, topological
 from gpucomp.ir import types as t
 from gpucomp.ir.types import DType
@@ -60,8 +61,8 @@ def int64(numbers: Iterable[int]) -> Value:
 
 
 def checked_size(count: int, itemsize: int) -> None:
-    """Refuse a constant that would not fit in the limit on folding, before it is made."""
-    if count * itemsize > config.current().fold_limit:
+    """Refuse a constant that would be too large for what it is made of, before it is made."""
+    if count * itemsize > min(MADE_LIMIT, config.current().fold_limit):
         raise UnsupportedError(f"it makes a constant of {count * itemsize} bytes", code="GPC4008")
 
 

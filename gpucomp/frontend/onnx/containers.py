@@ -14,7 +14,7 @@ import onnx
 
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import tensors
-from gpucomp.frontend.onnx.symbols import extents
+from gpucomp.frontend.onnx.symbols import expect_array, extents
 from gpucomp.ir import Value, constant, dtype_of, input_value
 from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
 
@@ -102,7 +102,7 @@ def model_input(
     made: list[Value] = []
 
     def tensor(name: str, shape: Any) -> Value:
-        sizes = tensors.checked_shape(extents(shape, info.name), where)
+        sizes = tensors.checked_shape(extents(info.name, shape), where)
         made.append(input_value(name, TensorType(type.dtype, sizes)))
         return made[-1]
 
@@ -115,7 +115,7 @@ def fixed(info: onnx.ValueInfoProto, content: Any) -> SequenceValue | OptionalVa
     type = type_of_proto(info.type, where)
 
     def tensor(name: str, array: Any) -> Value:
-        value = constant(np.array(array), name=name)
+        value = constant(np.array(expect_array(info.name, array)), name=name)
         if value.type.dtype is not type.dtype:
             raise UsageError(
                 f"{where}: {type.dtype} expected, {dtype_of(np.asarray(array).dtype)} given", code="GPC2101"

@@ -7,7 +7,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,15 +17,26 @@ import onnx
 from gpucomp.errors import ModelError, quote
 
 KEYS = {"location", "offset", "length", "checksum"}
+SMALL = 1 << 16  # bytes of a file that is read, not mapped
 MAX_DIGITS = 18  # a number of bytes below 10^18; longer texts are not even parsed
 
 
 class ExternalFiles:
-    """The data files of one model, each opened once and mapped, never read as a whole. ``folder=None``: none allowed."""
+    """The tensors of one model: its data files, each opened once and mapped, and what was decoded. ``folder=None``: no files."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self.nbytes = 0  # of the model's tensors, wherever they are stored
+        self.arrays: dict[int, tuple[Any, np.ndarray]] = {}  # tensors that were decoded: a loop's body asks each time
         self._maps: dict[str, np.ndarray] = {}
+
+    def once(self, tensor: Any, decode: Callable[[], np.ndarray]) -> np.ndarray:
+        """``decode()``, called once for a tensor. The tensor is held so that its id stays its own."""
+        if id(tensor) not in self.arrays:
+            array = decode()
+            self.nbytes += array.nbytes
+            self.arrays[id(tensor)] = tensor, array
+        return self.arrays[id(tensor)][1]
 
     def read(self, tensor: onnx.TensorProto, nbytes: int, where: str) -> np.ndarray:
         """The ``nbytes`` bytes of ``tensor``: a read-only u8 view of the file. Raises ``ModelError``."""
@@ -75,7 +88,11 @@ class ExternalFiles:
             if status.st_size == 0:
                 return np.zeros(0, np.uint8)
             with os.fdopen(os.dup(descriptor), "rb") as file:
+                if status.st_size <= SMALL:  # a mapping keeps a descriptor, and a model may have thousands of files
+                    return np.frombuffer(file.read(SMALL), np.uint8)
                 return np.memmap(file, np.uint8, "r")
+        except OSError as error:
+            raise ModelError(f"{what}: {os.strerror(error.errno or 0).lower()}", code="GPC3025") from None
         finally:
             os.close(descriptor)
 

@@ -15,7 +15,9 @@ from gpucomp.ir import Value
 from gpucomp.ir.types import OptionalType, SequenceType
 
 MAX_DEPTH = 100
-MAX_NODES = 1_000_000
+MAX_NODES = 250_000  # of a file
+MAX_ADDED = 20_000  # by inlining and unrolling, besides four times what the file has
+COUNTLESS = 10**15
 Key = tuple[str, str, str]  # domain, name, overload
 
 
@@ -26,6 +28,8 @@ def table(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
         key = (function.domain, function.name, function.overload)
         if key in result:
             raise ModelError(f"function {quote(function.name)} is defined twice", code="GPC3011")
+        if len(set(function.input)) != len(function.input):
+            raise ModelError(f"function {quote(function.name)} has two inputs of one name", code="GPC3011")
         result[key] = function
     return result
 
@@ -58,7 +62,20 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
             yield from names - own
 
 
-def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) -> None:
+def most_nodes(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) -> int:
+    """How many nodes a model may have after inlining and unrolling: some times what its file has.
+
+    Raises ``UnsupportedError`` for a file that has too many itself.
+    """
+    count = len(graph.node) + sum(len(f.node) for f in functions.values())
+    if count <= MAX_NODES:
+        count = sum(1 for nodes in (graph.node, *(f.node for f in functions.values())) for _ in nested_nodes(nodes))
+    if count > MAX_NODES:
+        raise UnsupportedError(f"the model has {count} nodes, at most {MAX_NODES} are supported", code="GPC4006")
+    return MAX_ADDED + 4 * count
+
+
+def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto, most: int) -> None:
     """Refuse recursion, depth and size of inlining by counting, before anything is inlined."""
     if not functions:
         return
@@ -76,7 +93,7 @@ def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.Gra
             callee = next(pending, None)
             if callee is None:
                 own, inner = calls[key]
-                sizes[key] = own + sum(sizes[c] for c in inner)
+                sizes[key] = min(own + sum(sizes[c] for c in inner), COUNTLESS)
                 depths[key] = 1 + max((depths[c] for c in inner), default=0)
                 active.discard(key)
                 stack.pop()
@@ -88,10 +105,10 @@ def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.Gra
     own, inner = _calls(graph.node, functions)
     total = own + sum(sizes[c] for c in inner)
     depth = max((depths[c] for c in inner), default=0)
-    if total > MAX_NODES or depth > MAX_DEPTH:
+    if total > most or depth > MAX_DEPTH:
         raise UnsupportedError(
-            f"inlining the model's functions gives {total if total < 10**15 else 'more than 10^15'} nodes, {depth} deep; "
-            f"at most {MAX_NODES} nodes and depth {MAX_DEPTH} are supported",
+            f"inlining the model's functions gives {total if total < COUNTLESS else 'more than 10^15'} nodes, "
+            f"{depth} deep; at most {most} nodes and depth {MAX_DEPTH} are supported for this file",
             code="GPC4006",
         )
 

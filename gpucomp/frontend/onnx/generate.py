@@ -74,8 +74,11 @@ def arange(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> 
     count = max(0, -((first - last) // step)) if dtype.is_integer else max(0, int(np.ceil((last - first) / step)))
     checked_size(int(count), dtype.nbytes)
     steps = np.arange(int(count))
-    wide = steps * step + first if dtype.is_float else steps * int(step) + int(first)
-    return constant(wide.astype(dtype.numpy))
+    if dtype.is_float:
+        return constant((steps * step + first).astype(dtype.numpy))
+    steps *= int(step)
+    steps += int(first)
+    return constant(steps.astype(dtype.numpy, copy=False))
 
 
 @translates("EyeLike", since=9)
@@ -140,10 +143,13 @@ def mel_weight_matrix(
 ) -> Value:
     """Triangular filters, equally spaced on the mel scale 2595 log10(1 + f / 700)."""
     count, length, rate = (int(scalar(v, "sizes")) for v in (bins, dft_length, sample_rate))
-    edges = [2595 * np.log10(1 + scalar(v, "edges") / 700) for v in (low, high)]
+    hertz = [float(scalar(v, "edges")) for v in (low, high)]
     dtype = element_type(output_datatype, "output_datatype")
     if count < 1 or length < 1 or rate < 1:
         raise ValueError("sizes of at least 1 expected")
+    if not all(0 <= f <= 1e9 for f in hertz):
+        raise ValueError(f"edges in hertz expected, {hertz} given")
+    edges = [2595 * np.log10(1 + f / 700) for f in hertz]
     spectrum = length // 2 + 1
     checked_size(spectrum * count, 8)
     points = np.arange(count + 2) * ((edges[1] - edges[0]) / (count + 2)) + edges[0]

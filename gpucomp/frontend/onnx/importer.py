@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from gpucomp import config, ops
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import containers, functions, tensors
 from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
 from gpucomp.frontend.onnx.symbols import Symbols, element_type_of
 from gpucomp.frontend.onnx.translate import (
@@ -29,14 +29,12 @@ from gpucomp.frontend.onnx.translate import (
     signature_of,
     unchecked_attributes,
 )
-from gpucomp.interpreter import evaluate
-from gpucomp.ir import Constant, Graph, Input, Node, TensorType, Value, constant, input_value, origin, topological
-from gpucomp.ops.random import RANDOM
+from gpucomp.ir import Graph, TensorType, Value, constant, input_value, origin
 
-MAX_NODES = 1_000_000  # after inlining and unrolling
 MAX_NODE_BYTES = 16 << 30  # of one value
-NOT_FOLDED = (*RANDOM, ops.RegexFullMatch)
 MAX_LISTED = 1000  # problems collected before giving up
+SUBGRAPH_NODES = 1  # nodes whose translation takes as long as entering a subgraph
+MAX_PATH = 1000  # letters of the functions and loops around a node: a name is joined to them each time it is reached
 
 
 class Unknown:
@@ -95,10 +93,11 @@ class Importer:
         self.constants = constants
         self.problems: dict[str, tuple[str, ...]] = {}  # text -> the inputs that would have to be fixed
         self.nodes = 0
-        self.folded_bytes = 0
-        self.variable: set[Node] = set()  # nodes known to depend on an input
+        self.folding = Folding(files)
         self.functions = functions.table(model)
         self.input_containers: dict[str, tuple[str, ...] | None] = {}
+        self.most_nodes = functions.most_nodes(self.functions, model.graph)
+        self.referred: dict[tuple[int, int], tuple[Any, ...]] = {}  # attributes that stand for a caller's
 
     # --- the whole model
 
@@ -106,7 +105,7 @@ class Importer:
         graph = self.model.graph
         before_opsets = self.model.ir_version < 3 and not self.model.opset_import  # all operators are the first ones
         scope = Scope({"": 1} if before_opsets else opsets_of(self.model.opset_import, "the model"))
-        functions.check_expansion(self.functions, graph)
+        functions.check_expansion(self.functions, graph, self.most_nodes)
         inputs = self._inputs(graph, scope)
         names = [output.name for output in graph.output]
         if not names:
@@ -219,10 +218,8 @@ class Importer:
     def body(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], scope: Scope) -> Body:
         """Translate ``nodes`` in ``scope``; the generator's result is the values of ``outputs``."""
         for node in in_order(nodes, scope.values, scope.path):
-            self.nodes += 1
-            if self.nodes > MAX_NODES:
-                raise UnsupportedError(f"more than {MAX_NODES} nodes after inlining and unrolling", code="GPC4006")
             site = self._site(node, scope)
+            self.count(1, site)
             results: list[Known] | Body
             try:
                 results = self._node(node, site, scope)
@@ -240,6 +237,15 @@ class Importer:
                 raise ModelError(f"output {quote(scope.path + name)} is not computed by any node", code="GPC3012")
         return found  # type: ignore[return-value]
 
+    def count(self, nodes: int, site: Site) -> None:
+        """Count nodes that are translated, or unrolled by a translator. Raises ``UnsupportedError`` for too many."""
+        self.nodes += nodes
+        if self.nodes > self.most_nodes:
+            raise UnsupportedError(
+                f"{site}: more than {self.most_nodes} nodes after inlining and unrolling, the most for a file of this size",
+                code="GPC4006",
+            )
+
     def subgraph(self, graph: onnx.GraphProto, arguments: Sequence[Known], site: Site) -> Body:
         """The body of a control-flow operator, with its inputs bound to ``arguments``."""
         outer: Scope = site.scope
@@ -248,6 +254,10 @@ class Importer:
             raise ModelError(
                 f"{site}: its body has {len(graph.input)} inputs, {len(arguments)} expected", code="GPC3013"
             )
+        names = [info.name for info in graph.input]
+        if len(set(names)) != len(names):
+            raise ModelError(f"{site}: input {quote(repeated(names))} of its body is declared twice", code="GPC3011")
+        self.count(SUBGRAPH_NODES, site)
         self._initialisers(graph, scope, set())
         for info, value in zip(graph.input, arguments, strict=True):
             scope.values[info.name] = containers.declared_as(info, value)
@@ -257,7 +267,9 @@ class Importer:
         domain = "" if node.domain == "ai.onnx" else node.domain
         name = node.name or next((o for o in node.output if o), "")
         opset = scope.opsets.get(domain, 0)
-        return Site(node.op_type, domain, opset, scope.path + name, tuple(node.output), scope, self)
+        if scope.path:
+            name = scope.path[:MAX_PATH] + name[:MAX_PATH]
+        return Site(node.op_type, domain, opset, name, tuple(node.output), scope, self)
 
     def _bind(self, node: onnx.NodeProto, results: Sequence[Known | None], site: Site, scope: Scope) -> None:
         for position, name in enumerate(node.output):
@@ -321,7 +333,9 @@ class Importer:
             if isinstance(result, Generator):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
-            return self._folded(results)
+            if attributes.get("value", attributes.get("sparse_value")) is None:  # else it is the model's own
+                self.folding.made([v for v in results if v not in known_operands])
+            return self.folding.results(results)
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
         """``generator`` with the site's name on its nodes and its complaints, step by step."""
@@ -331,7 +345,7 @@ class Importer:
                 with origin(site.name), located(site, operands):
                     request = generator.send(answer)
             except StopIteration as stop:
-                return self._folded(stop.value)
+                return self.folding.results(stop.value)
             answer = yield request
 
     def _operand(self, name: str, site: Site, scope: Scope) -> Known | None:
@@ -360,12 +374,20 @@ class Importer:
                 outer = scope.attributes.get(attribute.ref_attr_name)
                 if outer is None:
                     continue
-                copy = onnx.AttributeProto()
-                copy.CopyFrom(outer)
-                copy.name = attribute.name
-                attribute = copy
+                attribute = self._referred(attribute, outer)
             result.append(attribute)
         return result
+
+    def _referred(self, attribute: onnx.AttributeProto, outer: onnx.AttributeProto) -> onnx.AttributeProto:
+        """``outer`` by the name of ``attribute``; the same object each time, however often a loop comes by."""
+        key = id(attribute), id(outer)
+        if key not in self.referred:
+            copy = onnx.AttributeProto()
+            copy.CopyFrom(outer)
+            copy.name = attribute.name
+            self.referred[key] = attribute, outer, copy  # the first two are held so that the key stays theirs
+        copied: onnx.AttributeProto = self.referred[key][2]
+        return copied
 
     def _call(
         self,
@@ -412,40 +434,6 @@ class Importer:
         found = dict(zip(wanted, results, strict=True))
         return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
 
-    # --- constants
-
-    def _folded(self, results: Sequence[Value | None]) -> list[Known]:
-        """``results``, those that depend on constants alone computed if that stays inside the limit."""
-        values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._varies(v.node)]
-        order = [n for n in topological(v.node for v in values) if n.op is not Constant]
-        if not order:
-            return list(results)  # type: ignore[arg-type]
-        sizes = [sum(type.nbytes for type in n.types) for n in order]
-        limit = config.current().fold_limit
-        kept = sum(v.type.nbytes for v in values)
-        if max(sizes) > limit or self.folded_bytes + kept > 4 * limit:
-            return list(results)  # type: ignore[arg-type]
-        self.folded_bytes += kept
-        computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
-        return [computed.get(v, v) for v in results]  # type: ignore[misc,arg-type]
-
-    def _varies(self, node: Node) -> bool:
-        """Whether ``node`` depends on an input or on chance, or may take long to compute.
-
-        What was asked before is remembered: the walks stay short.
-        """
-        seen: set[Node] = set()
-        pending = [node]
-        while pending:
-            other = pending.pop()
-            if other.op is Input or other.op in NOT_FOLDED or other in self.variable:
-                self.variable.add(node)
-                return True
-            if other not in seen and other.op is not Constant:
-                seen.add(other)
-                pending.extend(v.node for v in other.inputs)
-        return False
-
 
 class located:
     """Context: complaints of translators and type rules become the user's error, naming the node."""
@@ -458,6 +446,8 @@ class located:
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
         types = ", ".join("none" if v is None else str(v.type) for v in self.operands[:8])
+        if isinstance(error, ModelError) and self.site.op_type not in error.message[:80]:
+            raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, (ValueError, OverflowError, IndexError, ZeroDivisionError)):

@@ -12,7 +12,8 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from gpucomp.errors import ModelError, UnsupportedError, quote
+from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
+from gpucomp.frontend.onnx import wire
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.ir import Graph
@@ -36,6 +37,9 @@ def load(
     Raises ``ModelError`` (unreadable or invalid), ``UnsupportedError`` (all cases at once in ``problems``) and
     ``UsageError`` (an open dimension without an answer).
     """
+    for what, given in (("shapes", shapes), ("constants", constants)):
+        if given is not None and not isinstance(given, Mapping):
+            raise UsageError(f"{what}: a mapping of input names expected, {type(given).__name__} given", code="GPC2102")
     proto, folder = read(model)
     try:
         return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
@@ -85,9 +89,14 @@ def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
 def read(model: ModelLike) -> tuple[onnx.ModelProto, Path | None]:
     """The parsed model and the folder its external data may lie in (``None``: nowhere)."""
     if isinstance(model, onnx.ModelProto):
+        _check_text(model, "the model")
         return _checked(model, "the model"), None
     if isinstance(model, (bytes, bytearray, memoryview)):
         return _parsed(bytes(model), "the model"), None
+    if not isinstance(model, str | os.PathLike):
+        raise UsageError(
+            f"a model's path, its bytes or a ModelProto expected, {type(model).__name__} given", code="GPC2009"
+        )
     path = Path(model)
     what = f"model {quote(path)}"
     return _parsed(_content(path, what), what), Path(os.path.realpath(path)).parent
@@ -112,6 +121,7 @@ def _content(path: Path, what: str) -> bytes:
 def _parsed(data: bytes, what: str) -> onnx.ModelProto:
     if not data:
         raise ModelError(f"{what} is empty", code="GPC3002")
+    wire.check(data, what)
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
@@ -125,7 +135,6 @@ def _checked(proto: onnx.ModelProto, what: str) -> onnx.ModelProto:
         raise ModelError(f"{what} has no graph: it is no ONNX model, or is truncated", code="GPC3002")
     if proto.ir_version < 1 or proto.ir_version > onnx.IR_VERSION + 100:
         raise ModelError(f"{what}: IR version {proto.ir_version} does not exist", code="GPC3002")
-    _check_text(proto, what)
     return proto
 
 

@@ -20,11 +20,12 @@ from gpucomp.frontend.onnx.compose import (
     transpose,
     unsqueeze,
 )
-from gpucomp.frontend.onnx.translate import translates
+from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
 
 MAX_STEPS = 4096
+STEP_NODES = 4  # of ONNX, which take as long to translate as a step
 
 Activation = Callable[[Value], Value]
 State = tuple[Value, ...]
@@ -97,6 +98,7 @@ class Recurrence:
         hidden: int | None,
         gates: int,
         layout: int,
+        site: Site,
     ) -> None:
         if direction not in DIRECTIONS:
             raise ValueError(f"direction {direction!r}: one of {', '.join(DIRECTIONS)} expected")
@@ -115,6 +117,7 @@ class Recurrence:
             raise ValueError(f"w of shape {list(expected)} expected")
         if self.time > MAX_STEPS:
             raise UnsupportedError(f"a sequence of more than {MAX_STEPS} steps cannot be unrolled", code="GPC4007")
+        site.importer.count(STEP_NODES * self.time * len(self.backward), site)
         if lengths is not None and lengths.shape != (self.batch,):
             raise ValueError(f"{self.batch} sequence lengths expected")
         self.lengths = None if lengths is None else reshape(cast(lengths, t.I64), (self.batch, 1))
@@ -202,9 +205,10 @@ def rnn(
     direction: str,
     hidden_size: int | None = None,
     layout: int = 0,
+    site: Site,
 ) -> tuple[Value, ...]:
     """h' = f(x w^T + h r^T + wb + rb)"""
-    it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout)
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout, site)
     if activations == ("Tanh", "Tanh"):  # the standard's default names both directions
         activations = None
     functions = _activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
@@ -241,9 +245,10 @@ def gru(
     hidden_size: int | None = None,
     layout: int = 0,
     linear_before_reset: int = 0,
+    site: Site,
 ) -> tuple[Value, ...]:
     """Gates z, r, h: h' = (1 - z) n + z h, with the reset gate before or after the product with the state."""
-    it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout)
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout, site)
     functions = _activations(activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)
     cells: list[Cell] = []
@@ -302,9 +307,10 @@ def lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
+    site: Site,
 ) -> tuple[Value, ...]:
     """Gates i, o, f, c: c' = f c + i g, h' = o h(c'); peepholes add p c to the gates' sums."""
-    it = Recurrence(x, w, r, lengths, direction, hidden_size, 4, layout)
+    it = Recurrence(x, w, r, lengths, direction, hidden_size, 4, layout, site)
     functions = _activations(
         activations, ("Sigmoid", "Tanh", "Tanh"), len(it.backward), activation_alpha, activation_beta
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -178,7 +179,8 @@ def non_max_suppression(
     least = None if score_threshold is None else static(score_threshold, "score_threshold").reshape(())
     if corners.ndim != 3 or corners.shape[2] != 4 or points.ndim != 3 or points.shape[::2] != corners.shape[:2]:
         raise ValueError(f"boxes {corners.shape} and scores {points.shape}")
-    if points.size > 1 << 20:
+    comparisons = points.size * min(max(limit, 0), points.shape[2])
+    if points.size > 1 << 16 or comparisons > 1 << 24:
         raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4008")
     if center_point_box:
         centre, half = corners[..., :2], corners[..., 2:] / 2
@@ -193,15 +195,16 @@ def non_max_suppression(
             for k in np.argsort(-row, kind="stable"):
                 if len(chosen) >= limit or (least is not None and not row[k] > least):
                     break
-                if all(_overlap(low[batch], high[batch], int(k), other) <= overlap for other in chosen):
+                if not np.any(_overlaps(low[batch], high[batch], int(k), chosen) > overlap):
                     chosen.append(int(k))
             kept += [(batch, label, k) for k in chosen]
     return constant(np.array(kept, np.int64).reshape(-1, 3))
 
 
-def _overlap(low: np.ndarray, high: np.ndarray, a: int, b: int) -> float:
-    """Intersection over union."""
-    extent = np.maximum(np.minimum(high[a], high[b]) - np.maximum(low[a], low[b]), 0)
-    common = float(np.prod(extent))
-    union = float(np.prod(high[a] - low[a]) + np.prod(high[b] - low[b])) - common
-    return common / union if union > 0 else 0.0
+def _overlaps(low: np.ndarray, high: np.ndarray, box: int, others: Sequence[int]) -> np.ndarray:
+    """Intersection over union of a box with each of ``others``; 0 where neither has an area."""
+    places = np.asarray(others, np.int64)
+    extents = np.maximum(np.minimum(high[box], high[places]) - np.maximum(low[box], low[places]), 0)
+    common = np.prod(extents, axis=1)
+    union = np.prod(high[box] - low[box]) + np.prod(high[places] - low[places], axis=1) - common
+    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)

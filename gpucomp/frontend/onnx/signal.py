@@ -24,9 +24,15 @@ def fourier(x: Value, axis: int, length: int | None, *, inverse: bool, onesided:
     to_real = inverse and onesided
     taken = min(extent, length // 2 + 1 if to_real else length)
     bins = length // 2 + 1 if onesided and not inverse else length
-    checked_size(taken * bins, 16)
-    angle = 2 * np.pi / length * (np.outer(np.arange(taken), np.arange(bins)) % length)
-    cosine, sine = np.cos(angle), np.sin(angle) * (1 if inverse else -1)  # e^(+-i angle) = cosine + i sine
+    checked_size(taken * bins, 4)
+    steps = np.outer(np.arange(taken), np.arange(bins))
+    steps %= length
+    angle = 2 * np.pi / length * steps
+    del steps
+    cosine = np.cos(angle)
+    sine = np.sin(angle, out=angle)  # e^(+-i angle) = cosine + i sine
+    if not inverse:
+        np.negative(sine, out=sine)
     if inverse:
         weight = np.full((taken, 1), 1 / length)
         if to_real:  # the other half of the spectrum is the conjugate of this one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 
 import onnx
@@ -71,4 +72,4 @@ def in_order(nodes: Sequence[onnx.NodeProto], taken: Container[str], path: str) 
 
 
 def repeated(names: Sequence[str]) -> str:
-    return next(name for position, name in enumerate(names) if name in names[:position])
+    return next(name for name, count in Counter(names).items() if count > 1)

@@ -44,6 +44,8 @@ DTYPES: dict[int, DType] = {
 # element types by the field that holds them one value a number; f16, bf16 and f8 there are bit patterns
 BIT_PATTERNS = {t.F16, t.BF16, t.F8E4M3, t.F8E4M3FNUZ, t.F8E5M2, t.F8E5M2FNUZ, t.F8E8M0}
 FIELD = {t.F32: "float_data", t.F64: "double_data", t.I64: "int64_data", t.U32: "uint64_data", t.U64: "uint64_data"}
+MAX_RANK = 64
+MADE_LIMIT = 40 << 20  # bytes of a constant that is made of little
 FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -59,6 +61,10 @@ def element_type(number: int, where: str) -> DType:
 
 def to_array(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
     """The array of ``tensor``; a view of the file for external data. Raises ``ModelError`` that begins with ``where``."""
+    return files.once(tensor, lambda: _decoded(tensor, files, where))
+
+
+def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
     dtype = element_type(tensor.data_type, where)
     shape = checked_shape(tensor.dims, where)
     count = math.prod(shape)
@@ -86,9 +92,9 @@ def to_array(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.n
 
 
 def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
+    if len(dims) > MAX_RANK:
+        raise ModelError(f"{where}: rank {len(dims)}, at most {MAX_RANK} is possible", code="GPC3033")
     shape = tuple(int(d) for d in dims)
-    if len(shape) > 64:
-        raise ModelError(f"{where}: rank {len(shape)}, at most 64 is possible", code="GPC3033")
     if any(d < 0 for d in shape) or math.prod(max(d, 1) for d in shape) > 1 << 48:
         raise ModelError(f"{where}: the shape {list(shape)} has no sensible size", code="GPC3033")
     return shape
@@ -157,11 +163,15 @@ def _texts(tensor: onnx.TensorProto, shape: tuple[int, ...], filled: list[str], 
 
 def sparse_to_array(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:
     """A sparse initialiser made dense: indices linear ([n]) or one row an element ([n, rank]), ascending."""
+    return files.once(sparse, lambda: _dense(sparse, files, where))
+
+
+def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:
     shape = checked_shape(sparse.dims, where)
     values = to_array(sparse.values, files, where)
     indices = to_array(sparse.indices, files, where)
     size = math.prod(shape)
-    if size * values.itemsize > config.current().fold_limit:
+    if size * values.itemsize > min(MADE_LIMIT + 16 * values.nbytes, config.current().fold_limit):
         raise UnsupportedError(f"{where}: too large to be made dense: {list(shape)}", code="GPC4008")
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
         raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from kernel_oracle import expected
 from kernels import conv, grouped_conv, matmul, random_inputs
-from native import Library
+from native import Library, innermost_loops
 from onnx_builders import model, node, value
 from tolerance import assert_matches
 
@@ -298,16 +298,6 @@ def test_sums_stay_in_registers(kernel: Kernel, target) -> None:
     assert whole, "no loop has a multiply-add for each sum"
     for loop in whole:
         assert not re.search(r"%[yz]mm\d+, -?\d*\(%rsp\)", loop), "a sum is written to the stack"
-
-
-def innermost_loops(assembly: str) -> list[str]:
-    """The text of every block that ends with a jump to its own label."""
-    found = []
-    for block in re.split(r"^(?=\.L\w+:)", assembly, flags=re.MULTILINE):
-        label = block.partition(":")[0]
-        if re.search(rf"\tj\w+\t{re.escape(label)}$", block, re.MULTILINE):
-            found.append(block)
-    return found
 
 
 def test_weights_are_kept_once() -> None:

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(64)
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
   __syncthreads();
   if (threadIdx.x == 0) {
-    partial[blockIdx.x] = parts[0] + parts[1];
+    gc_store16_volatile(partial + 4 * blockIdx.x, make_uint4(__float_as_uint(parts[0]), __float_as_uint(parts[1]), 0, 0));
     gc_threadfence();
     last = gc_atomic_inc_wrap(arrived, gridDim.x - 1) == gridDim.x - 1;
   }
@@ -18,7 +18,11 @@ extern "C" __global__ void __launch_bounds__(64)
   if (last && threadIdx.x == 0) {
     gc_threadfence();
     float total = 0.0f;
-    for (int i = 0; i < gridDim.x; ++i) total += partial[i];
+#pragma unroll 1
+    for (int i = 0; i < gridDim.x; ++i) {
+      const uint4 left = gc_load16_volatile(partial + 4 * i);
+      total += __uint_as_float(left.x) + __uint_as_float(left.y);
+    }
     out[0] = total;
   }
 }

@@ -1,0 +1,121 @@
+"""The bytes of a model looked at before protobuf takes memory for them. Nothing is decoded here but lengths.
+
+protobuf makes an object of some hundred bytes of two bytes in a file, so a small file may ask for gigabytes. What is
+counted here is what becomes an object: messages and texts (https://protobuf.dev/programming-guides/encoding).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import onnx
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from gpucomp.errors import ModelError, UnsupportedError
+
+MAX_MESSAGES = 1_000_000
+MAX_TEXTS = 2_000_000
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+TEXT, BYTES = "text", "bytes"
+
+
+@cache
+def _fields(message: Descriptor) -> dict[int, Any]:
+    """By number, what a length-delimited field is: text, bytes or the descriptor of a message; numbers are left out."""
+    kinds = {FieldDescriptor.TYPE_STRING: TEXT, FieldDescriptor.TYPE_BYTES: BYTES}
+    return {f.number: f.message_type or kinds[f.type] for f in message.fields if f.message_type or f.type in kinds}
+
+
+@cache
+def _run(tag: int, kind: int) -> re.Pattern[bytes]:
+    """A number and all that follow it with the same tag: lists of numbers are not packed everywhere in ONNX."""
+    value = {VARINT: rb"[\x80-\xff]{0,9}+[\x00-\x7f]", FIXED64: rb".{8}", FIXED32: rb".{4}"}[kind]
+    return re.compile(rb"(?s:(?:" + re.escape(bytes([tag])) + value + rb")++)")
+
+
+def check(data: bytes, what: str) -> None:
+    """Raise ``ModelError`` for bytes that are no message or hold texts that are none, ``UnsupportedError`` for too many parts.
+
+    What this lets pass may still be no model: that is for the parser to say.
+    """
+    broken = ModelError(f"{what} is no ONNX model, or is truncated", code="GPC3002")
+    fields = _fields(onnx.ModelProto.DESCRIPTOR)
+    around: list[tuple[dict[int, Any], int]] = []  # of the message that is read: its fields and where it ends
+    at, end, messages, texts = 0, len(data), 0, 0
+    while True:
+        while at >= end:
+            if at > end:
+                raise broken
+            if not around:
+                return
+            fields, end = around.pop()
+        start, tag = at, data[at]
+        at += 1
+        if tag > 127:
+            tag, at = _varint(data, at - 1, end)
+        kind, number = tag & 7, tag >> 3
+        if kind != LENGTH:
+            if kind not in (VARINT, FIXED64, FIXED32) or not number:
+                raise broken
+            if tag < 128:
+                run = _run(tag, kind).match(data, start, end)
+                if run is None:
+                    raise broken
+                at = run.end()
+            elif kind == VARINT:
+                _, at = _varint(data, at, end)
+            else:
+                at += 8 if kind == FIXED64 else 4
+            continue
+        if at >= end:
+            raise broken
+        length = data[at]
+        at += 1
+        if length > 127:
+            length, at = _varint(data, at - 1, end)
+        stop = at + length
+        if stop > end or not number:
+            raise broken
+        found = fields.get(number)
+        if found is None:
+            at = stop
+            continue
+        if found is TEXT or found is BYTES:
+            texts += 1
+            if found is TEXT and length and not _is_text(data[at:stop]):
+                raise ModelError(f"{what}: a name in it is no UTF-8 text", code="GPC3003")
+            at = stop
+        else:
+            messages += 1
+            around.append((fields, end))
+            fields, end = _fields(found), stop
+        if messages > MAX_MESSAGES or texts > MAX_TEXTS:
+            raise UnsupportedError(
+                f"{what} has more than {MAX_MESSAGES} parts or {MAX_TEXTS} texts, the most that are supported",
+                code="GPC4006",
+            )
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The number at ``at`` and where it ends; one that does not end leads beyond ``end``."""
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    return 0, end + 1
+
+
+def _is_text(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

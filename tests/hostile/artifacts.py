@@ -1,0 +1,292 @@
+"""``model.gpuc`` files that somebody has worked on: the zip, its members, the manifest, the plan, the machine code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpucomp.runtime import artifact, container
+from tests.hostile.corpus import OK, Act, add
+from tests.runtime.samples import contents
+
+MANIFEST = "manifest.json"
+
+
+@cache
+def whole() -> bytes:
+    """A sound file: a small plan with two kernels, weights of several types and machine code that is none."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        artifact.save(Path(folder) / "m.gpuc", contents())
+        return (Path(folder) / "m.gpuc").read_bytes()
+
+
+def members() -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(whole())) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def load(path: Path) -> None:
+    import gpucomp
+
+    gpucomp.load(path)
+
+
+def run(path: Path) -> None:
+    import gpucomp
+
+    gpucomp.load(path).run({"x": np.zeros((3, 5), np.float32)})
+
+
+def data(what: str, code: str, change: Callable[[bytes], bytes], mention: str = "m.gpuc") -> None:
+    """A case of a file whose bytes are changed."""
+
+    def prepare(folder: Path) -> Act:
+        (folder / "m.gpuc").write_bytes(change(whole()))
+        return partial(load, folder / "m.gpuc")
+
+    add(f"artifacts/{what}", code, prepare, mention)
+
+
+def sealed(what: str, code: str, manifest: Callable[[dict[str, Any]], object] = lambda m: None, mention: str = "",
+           act: Callable[[Path], None] = load, **changed: bytes | None) -> None:  # fmt: skip
+    """A case of other contents, with right digests and a right zip around them. ``None`` leaves a member out."""
+
+    def prepare(folder: Path) -> Act:
+        parts: dict[str, Any] = members() | {k.replace("__", "/").replace("_dot_", "."): v for k, v in changed.items()}
+        parts = {name: content for name, content in parts.items() if content is not None}
+        text = parts.pop(MANIFEST)
+        description = json.loads(text)
+        description["members"] = {n: artifact._digest([d]) for n, d in parts.items()}
+        answer = manifest(description)
+        text = answer if isinstance(answer, bytes) else json.dumps(description).encode()
+        container.write(folder / "m.gpuc", {MANIFEST: [text], **{n: [d] for n, d in parts.items()}})
+        return partial(act, folder / "m.gpuc")
+
+    add(f"artifacts/{what}", code, prepare, mention)
+
+
+def zipped(method: int = zipfile.ZIP_STORED, extra: dict[str, bytes] | None = None) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, content in (members() | (extra or {})).items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def bomb() -> bytes:
+    """256 MiB of zeros, compressed."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(MANIFEST, "w") as member:
+        for _ in range(256):
+            member.write(bytes(1 << 20))
+    return file.getvalue()
+
+
+def entry(name: str, change: Callable[[list[Any]], None]) -> Callable[[bytes], bytes]:
+    """One entry of the directory altered."""
+
+    def edit(data: bytes) -> bytes:
+        at = data.index(b"PK\x01\x02")
+        while True:
+            fields = list(container._CENTRAL.unpack_from(data, at))
+            if data[at + 46 : at + 46 + fields[10]].decode() == name:
+                change(fields)
+                return data[:at] + container._CENTRAL.pack(*fields) + data[at + 46 :]
+            at += 46 + fields[10] + fields[11]
+
+    return edit
+
+
+def sizes(offset: int, number: int) -> Callable[[bytes], bytes]:
+    """A 64-bit number in the extra field of the last directory entry replaced."""
+
+    def edit(data: bytes) -> bytes:
+        at = data.rindex(b"PK\x01\x02")
+        length = container._CENTRAL.unpack_from(data, at)[10]
+        place = at + 46 + length + 4 + offset
+        return data[:place] + struct.pack("<Q", number) + data[place + 8 :]
+
+    return edit
+
+
+def tail(index: int, number: int) -> Callable[[bytes], bytes]:
+    """A field of the end record replaced."""
+
+    def edit(data: bytes) -> bytes:
+        at = len(data) - container._TAIL
+        fields = list(container._END64.unpack_from(data, at))
+        fields[index] = number
+        return data[:at] + container._END64.pack(*fields) + data[at + container._END64.size :]
+
+    return edit
+
+
+for percent in (0, 1, 30, 60, 99):
+    data(f"truncated_{percent}", "GPC7001", lambda d, p=percent: d[: len(d) * p // 100])
+data("a_byte_in_front", "GPC7001", lambda d: b"x" + d)
+data("a_byte_behind", "GPC7001", lambda d: d + b"x")
+data("twice", "GPC7001", lambda d: d + d)
+data("text", "GPC7001", lambda d: b"hello\n" * 999)
+data("elf", "GPC7001", lambda d: b"\x7fELF" + bytes(4096))
+data("zip_of_another_tool", "GPC7001", lambda d: zipped())
+data("compressed", "GPC7001", lambda d: zipped(zipfile.ZIP_DEFLATED))
+data("zip_bomb", "GPC7001", lambda d: bomb())
+data("path_upwards", "GPC7001", lambda d: zipped(extra={"../../secret.bin": b"PWNED"}))
+data("encrypted", "GPC7001", entry("sources/k0.ll", lambda f: f.__setitem__(3, 1)))
+data("symbolic_link", "GPC7001", entry("sources/k0.ll", lambda f: f.__setitem__(15, 0o120777 << 16)))
+data("other_checksum", "GPC7001", entry("sources/k0.ll", lambda f: f.__setitem__(7, 1)))
+data("name_longer", "GPC7001", entry("sources/k0.ll", lambda f: f.__setitem__(10, 9999)))
+data("extra_longer", "GPC7001", entry("sources/k0.ll", lambda f: f.__setitem__(11, 65535)))
+data("size_2_63", "GPC7001", sizes(0, 1 << 63))
+data("size_0", "GPC7001", sizes(0, 0))
+data("size_of_the_file", "GPC7001", lambda d: sizes(0, len(d))(d))
+data("offset_2_63", "GPC7001", sizes(16, 1 << 63))
+data("a_billion_members", "GPC7001", tail(6, 10**9))
+data("no_members", "GPC7001", lambda d: tail(6, 0)(tail(7, 0)(d)))
+data("directory_elsewhere", "GPC7001", tail(9, 0))
+data("directory_2_63", "GPC7001", tail(9, 1 << 63))
+data("two_members_of_one_name", "GPC7001", lambda d: d.replace(b"sources/k1.ll", b"sources/k0.ll"))
+data("swapped_sources", "GPC7001", lambda d: d.replace(b"sources/k1.ll", b"sources/k9.ll").replace(
+    b"sources/k0.ll", b"sources/k1.ll").replace(b"sources/k9.ll", b"sources/k0.ll"))  # fmt: skip
+data("a_weight_changed", "GPC7003", lambda d: d.replace(contents().weights["w0"].tobytes(), b"\x7f" * 12))
+
+
+def not_a_file(make: Callable[[Path], object]) -> Callable[[Path], Act]:
+    def prepare(folder: Path) -> Act:
+        make(folder / "m.gpuc")
+        return partial(load, folder / "m.gpuc")
+
+    return prepare
+
+
+add("artifacts/missing", "GPC7005", not_a_file(lambda p: None), "m.gpuc")
+add("artifacts/folder", "GPC7005", not_a_file(lambda p: p.mkdir()), "m.gpuc")
+add("artifacts/pipe", "GPC7001", not_a_file(os.mkfifo), "m.gpuc")
+add("artifacts/sparse_terabyte", "GPC7005", not_a_file(lambda p: (p.touch(), os.truncate(p, 1 << 40))), "m.gpuc")
+
+
+def deep(depth: int) -> bytes:
+    return b'{"format":"gpucomp","schema":1,"members":{},"plan":' + b"[" * depth + b"]" * depth + b"}"
+
+
+sealed("manifest_empty", "GPC7004", lambda m: b"", MANIFEST)
+sealed("manifest_of_other_text", "GPC7004", lambda m: b"[]", MANIFEST)
+sealed("manifest_no_ascii", "GPC7004", lambda m: "é".encode(), MANIFEST)
+sealed("manifest_not_json", "GPC7004", lambda m: b"{", MANIFEST)
+sealed("manifest_nan", "GPC7004", lambda m: json.dumps(m).replace("128", "NaN").encode(), MANIFEST)
+sealed("manifest_200000_deep", "GPC7006", lambda m: deep(200_000), MANIFEST)
+sealed("manifest_900_deep", "GPC7004", lambda m: deep(900), MANIFEST)
+sealed("manifest_of_huge_numbers", "GPC7004", lambda m: json.dumps(m).replace("128", "9" * 100_000).encode(), MANIFEST)
+sealed(
+    "manifest_key_twice",
+    "GPC7004",
+    lambda m: json.dumps(m).replace('"schema"', '"format": 1, "schema"').encode(),
+    MANIFEST,
+)
+sealed("manifest_of_five_million_lists", "GPC7006", lambda m: b"[" + b"[]," * 5_000_000 + b"[]]", MANIFEST)
+sealed("manifest_of_a_schema_to_come", "GPC7002", lambda m: m.update(schema=999), "m.gpuc")
+sealed("manifest_of_schema_true", "GPC7002", lambda m: m.update(schema=True), "m.gpuc")
+sealed("manifest_of_another_program", "GPC7004", lambda m: m.update(format="other"), "m.gpuc")
+sealed("manifest_with_a_field_more", "GPC7004", lambda m: m.update(__class__="os.system"), "m.gpuc")
+sealed("manifest_without_members", "GPC7004", lambda m: m.update(members=[]), "m.gpuc")
+sealed("member_not_listed", "GPC7003", lambda m: m["members"].pop("weights.safetensors"), "weights.safetensors")
+sealed("member_missing", "GPC7003", lambda m: m["members"].update({"sources/none.ll": {}}), "sources/none.ll")
+sealed("swapped_digests", "GPC7003", lambda m: m["members"].update({
+    "sources/k0.ll": m["members"]["sources/k1.ll"], "sources/k1.ll": m["members"]["sources/k0.ll"]}), "sources/k")  # fmt: skip
+sealed(
+    "member_of_another_size", "GPC7003", lambda m: m["members"]["weights.safetensors"].update(bytes=1 << 62), "weights"
+)
+sealed(
+    "weights_of_other_types", "GPC7004", lambda m: m["plan"]["buffers"][1].update(dtype="i32"), "weights.safetensors"
+)
+sealed("source_no_text", "GPC7004", mention="k0.ll", sources__k0_dot_ll=b"\xff\xfe")
+sealed("source_missing", "GPC7004", mention="k0.ll", sources__k0_dot_ll=None)
+sealed("binary_missing", "GPC7004", mention="model.o", binaries__model_dot_o=None)
+
+
+def plan(what: str, change: Callable[[dict[str, Any]], object], mention: str = "manifest.json") -> None:
+    sealed(f"plan_{what}", "GPC7004", lambda m: change(m["plan"]) and None, mention)
+
+
+HOSTILE = {
+    "null": None, "negative": -1, "least": -(1 << 63), "2_70": 1 << 70, "fraction": 0.5, "text": "x", "list": [],
+    "table": {}, "infinity": 1e999,
+}  # fmt: skip
+for where, field in [("arena_bytes", ("arena_bytes",)), ("buffer_nbytes", ("buffers", 3, "nbytes")),
+                     ("buffer_shape", ("buffers", 3, "shape")), ("launch_args", ("launches", 0, "args")),
+                     ("kernel_groups", ("kernels", 0, "groups"))]:  # fmt: skip
+    for what, wrong in HOSTILE.items():
+        if (where, what) == ("buffer_shape", "list"):
+            continue
+
+        def replace(data: Any, field: tuple[Any, ...] = field, wrong: Any = wrong) -> None:
+            for step in field[:-1]:
+                data = data[step]
+            data[field[-1]] = wrong
+
+        # a JSON that says Infinity is none, and an empty list of arguments does not fit the launch's inputs
+        plan(f"{where}_{what}", replace)
+
+plan("kind_python", lambda p: p.update(kind="python"))
+plan("dtype_object", lambda p: p["buffers"][0].update(dtype="object"))
+plan("offset_outside_the_arena", lambda p: p["buffers"][3].update(offset=1 << 40))
+plan("offset_that_wraps", lambda p: p["buffers"][3].update(offset=(1 << 48) - 1))
+plan("argument_that_is_not_there", lambda p: p["launches"][0].update(args=[0, 1, 10**6]))
+plan("kernel_that_is_not_there", lambda p: p["launches"][0].update(kernel=99))
+plan("source_path", lambda p: p["kernels"][0].update(source="../../secret.bin"))
+plan("name_with_a_call", lambda p: p["kernels"][0].update(name='k"; system("touch PWNED"); "'))
+plan("output_that_is_not_there", lambda p: p.update(outputs=[4, 99]))
+plan("outputs_of_one_name", lambda p: p.update(output_names=["y", "y"]))
+plan("weights_of_one_name", lambda p: p["buffers"][2].update(name="w0"))
+plan("input_that_is_a_weight", lambda p: p.update(inputs=[1]))
+plan("shape_of_rank_a_thousand", lambda p: p["buffers"][0].update(shape=[1] * 1000))
+plan("shape_that_wraps", lambda p: p["buffers"][0].update(shape=[1 << 32, 1 << 32]))
+
+
+def host(what: str, code: str, op: str, attributes: Any, act: Callable[[Path], None] = run, result: int = 4) -> None:
+    """A launch that runs a host operator, with attributes of somebody's choice."""
+
+    def change(m: dict[str, Any]) -> None:
+        m["plan"]["launches"] = [{"kernel": -1, "args": [0, result], "name": "h", "ops": [], "nodes": [], "why": "", "inputs": 1,
+                                  "host": op, "attributes": attributes}]  # fmt: skip
+        m["plan"]["kernels"], m["plan"]["output_names"], m["plan"]["outputs"] = [], ["y"], [4]
+
+    sealed(f"host_{what}", code, change, act=act)
+
+
+host("right", OK, "Relu", {})
+host("unknown", "GPC5011", "os.system", {})
+host("dunder", "GPC5011", "__class__", {})
+host("unknown_attribute", "GPC5012", "Relu", {"alpha": 1})
+host("attribute_of_another_type", "GPC5012", "Transpose", {"perm": "x"})
+host("attribute_out_of_range", "GPC5012", "Transpose", {"perm": [7, 9]})
+host("too_few_operands", "GPC5012", "Add", {})
+host("other_shape", "GPC5012", "Transpose", {"perm": [1, 0]})
+host("other_type", "GPC5012", "Cast", {"to": {"dtype": "f64"}})
+host("of_a_terabyte", "GPC5012", "Tile", {"repeats": [1 << 20, 1 << 20]})
+host("writes_a_weight", "GPC7004", "Relu", {}, act=load, result=1)
+host("two_results", "GPC5012", "TopK", {"k": 1, "axis": 0, "largest": True})
+host("attribute_800_deep", "GPC7004", "Relu", {"x": json.loads("[" * 800 + "]" * 800)}, act=load)
+host("attribute_array_that_lies", "GPC7004", "Relu", {"x": {"array": ["f32", [1 << 40], "AAAA"]}}, act=load)
+host("attribute_array_of_objects", "GPC7004", "Relu", {"x": {"array": ["object", [1], "AAAA"]}}, act=load)
+host("attribute_no_base64", "GPC7004", "Relu", {"x": {"bytes": "\x7f"}}, act=load)
+host("attribute_2_64", "GPC7004", "Relu", {"x": 1 << 64}, act=load)
+
+# machine code that is none: as much of it as can be refused is refused
+sealed("code_that_is_no_elf", "GPC7010", act=run)
+sealed("code_empty", "GPC7010", act=run, binaries__model_dot_o=b"")
+sealed("code_of_a_size_that_lies", "GPC7010", act=run, binaries__model_dot_o=b"\xff" * 8 + b"\x7fELF")
+sealed("code_whose_sections_lie", "GPC7010", act=run, binaries__model_dot_o=struct.pack("<Q", 64) + struct.pack(
+    "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 1, 62, 1, 0, 0, (1 << 64) - 64, 0, 64, 0, 0, 64, 9, 0))  # fmt: skip
+sealed("arena_of_256_terabytes", "GPC5013", lambda m: m["plan"].update(arena_bytes=1 << 48), act=run)

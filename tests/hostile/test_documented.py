@@ -1,0 +1,70 @@
+"""The page of errors and limits says what the code does: every code, and the figures of the limits."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpucomp import errors
+from gpucomp.cli import tensors as files
+from gpucomp.frontend.onnx import control, external, folding, functions, importer, recurrent, tensors, wire
+from gpucomp.ir import graph
+from gpucomp.runtime import manifest
+from gpucomp.schedule import records
+from tests.hostile import corpus
+from tests.hostile.worker import CONSTANT, SECONDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+CODE = re.compile(r"GPC\d{4}")
+MIB = 1 << 20
+
+
+def test_every_code_is_on_the_page_and_every_code_of_the_page_is_raised():
+    sources = [p.read_text(encoding="utf-8") for folder in ("gpucomp", "tuning") for p in (ROOT / folder).rglob("*.py")]
+    raised = {code for text in sources for code in CODE.findall(text)}
+
+    assert raised - set(CODE.findall(PAGE)) == set()
+    assert set(CODE.findall(PAGE)) - raised == set()
+
+
+def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
+    expected = {case.code for case in corpus.everything().values()} - {corpus.OK}
+
+    assert expected <= set(CODE.findall(PAGE))
+    assert len(expected) > 40
+
+
+@pytest.mark.parametrize(
+    ("row", "figures"),
+    [
+        ("messages in a file; texts in it", (wire.MAX_MESSAGES, wire.MAX_TEXTS)),
+        ("nodes in a file, subgraphs and functions included", (functions.MAX_NODES,)),
+        ("nodes after inlining", (functions.MAX_ADDED,)),
+        ("depth of functions", (functions.MAX_DEPTH,)),
+        ("steps of a loop", (control.MAX_TRIPS,)),
+        ("steps of a loop", (recurrent.MAX_STEPS,)),
+        ("bytes of one value", (importer.MAX_NODE_BYTES >> 30,)),
+        ("elements of one value", (64,)),
+        ("bytes of a constant that an operator makes", (tensors.MADE_LIMIT // MIB,)),
+        ("bytes of all of these together", (2 * folding.ALL // MIB,)),
+        ("what is computed while a model is read", (folding.ONE // MIB, folding.ALL // MIB)),
+        ("bytes of the manifest", (manifest.MAX_BYTES // MIB, manifest.MAX_VALUES)),
+        ("bytes of a line of records", (records.MAX_LINE // MIB,)),
+        ("pixels of a photo", (files.MAX_PIXELS,)),
+    ],
+)
+def test_the_figures_of_the_page_are_those_of_the_code(row, figures):
+    (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| {row}")]
+
+    for figure in figures:
+        assert re.search(rf"(?<![\d,]){figure:,}(?![\d,])", line)
+
+
+def test_the_promises_of_the_page_are_those_that_the_cases_are_held_to():
+    assert f"at most {SECONDS:.0f} seconds of processor time" in PAGE
+    assert f"{CONSTANT // MIB} MiB besides" in PAGE
+    assert f"at most {errors.MAX_MESSAGE:,} characters" in PAGE
+    assert folding.WORK == 1 << 25
+    assert graph.MAX_RANK == tensors.MAX_RANK == 64
+    assert external.SMALL <= CONSTANT

@@ -1,0 +1,38 @@
+"""The harness notices what hostile cases must not do: each misdeed is blamed on its case, and on no other."""
+
+import pytest
+
+from tests.hostile import corpus, harness, misdeeds
+from tests.hostile.corpus import Case
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory):
+    cases = misdeeds.everything()
+    found = harness.outcomes(list(cases.values()), tmp_path_factory.mktemp("misdeeds"), misdeeds.__name__, patience=15)
+    return harness.complaints(cases, found)
+
+
+@pytest.mark.parametrize("name", misdeeds.ACTS)
+def test_a_misdeed_is_noticed_and_nothing_else_is(name, complaints):
+    expected = misdeeds.ACTS[name][2]
+
+    own = [line for line in complaints if line.startswith(f"misdeeds/{name}:")]
+
+    assert any(expected in line for line in own) if expected else own == []
+
+
+def test_a_message_without_what_it_has_to_mention_is_noticed():
+    case = Case("group/name", lambda folder: lambda: None, "GPC3001", "'w'")
+    result = {"code": "GPC3001", "message": "GPC3001 tensor 'v'", "faults": []}
+
+    assert harness.complaints({case.name: case}, {case.name: result}) != []
+    assert harness.complaints({case.name: case}, {case.name: result | {"message": "GPC3001 tensor 'w'"}}) == []
+
+
+def test_two_cases_of_one_name_are_refused(monkeypatch):
+    monkeypatch.setattr(corpus, "CASES", {})
+    corpus.add("group/name", "GPC3001", lambda folder: lambda: None)
+
+    with pytest.raises(ValueError, match="twice"):
+        corpus.add("group/name", "GPC3002", lambda folder: lambda: None)
