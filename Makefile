@@ -10,7 +10,7 @@ FIRST ?= 0
 FUZZED ?= .fuzz
 EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
-.PHONY: help demo test quick lint format bench fuzz fuzz-loader clean
+.PHONY: help demo test quick lint format bench conformance fuzz fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
@@ -18,6 +18,7 @@ help:
 	@echo "make lint    ruff and mypy               make format  ruff format"
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
 	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=10 FIRST=0, a seed, TARGETS='cpu opencl')"
+	@echo "make conformance  ONNX's own suite on cpu and opencl, and through NVRTC; writes docs/conformance.md"
 	@echo "make fuzz-loader  change bytes of models, artefacts and records, guided by coverage (MINUTES=10 for each)"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -43,6 +44,9 @@ bench: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz $(addprefix --target ,$(TARGETS)) --minutes $(MINUTES) --first $(FIRST) --workers $(WORKERS) \
 		--journal $(FUZZED)/models.jsonl --save $(FUZZED)/models
+
+conformance: $(VENV)/.dev
+	$(BIN)/python -m bench.conformance --target cpu --target opencl --target cuda:sm_80 --write
 
 fuzz-loader: $(VENV)/.fuzz
 	for kind in loader artifact manifest records; do \

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from gpucomp import groups, integers, separable, targets, winograd_steps
 from gpucomp import precision as narrow
@@ -34,8 +32,8 @@ def compile(
     model: str | Path | bytes | ModelProto,
     *,
     target: str = "auto",
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, np.ndarray] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
     records: str | Path | Picks | None = None,
@@ -45,7 +43,8 @@ def compile(
     """Compile an ONNX model (a path, its bytes or a ``ModelProto``) for one device.
 
     target    ``cpu``, ``opencl``, ``opencl:pocl``, ``cuda:sm_90a`` ...; ``auto`` is what GPUCOMP_TARGET says, else cpu
-    shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``
+    shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``; of a sequence a list
+              of its tensors' shapes, of an optional ``None`` where it holds nothing
     constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
     precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
@@ -88,8 +87,8 @@ class Lowered:
 def lower(
     model: str | Path | bytes | ModelProto,
     device: Target,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, np.ndarray] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
     precision: str = "fp32",
     keep_fp32: Sequence[str] = (),
     tell: Progress = lambda stage, done, total: None,

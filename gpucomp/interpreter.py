@@ -12,6 +12,7 @@ from gpucomp import ops
 from gpucomp.errors import InputError, VerifyError, quote
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, topological
 from gpucomp.ir.types import TensorType, dtype_of
+from gpucomp.ops.regex import Pattern
 
 
 def interpret(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -52,6 +53,9 @@ def work(node: Node) -> int:
             return size * node.inputs[1].type.size // max(1, 16 * node.inputs[1].shape[0])
         case ops.Einsum:
             return math.prod(v.type.size for v in node.inputs)
+        case ops.RegexFullMatch if node.inputs[0].op is Constant:  # a set of states a character, in Python
+            texts = node.inputs[0].attrs["value"].reshape(-1)
+            return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
     return size * math.prod(node.attrs.get("kernel", ())) + sum(v.type.size for v in node.inputs)
 
 

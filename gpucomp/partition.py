@@ -24,6 +24,7 @@ from gpucomp.errors import quote
 from gpucomp.expr.core import Algorithm, Call, Expr, Load, Reduce, index, literal, load, reduces, transform, walk
 from gpucomp.expr.simplify import Simplifier, simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
+from gpucomp.ir.types import STRING
 from gpucomp.kernel import Step, Store
 from gpucomp.recognise import Composed, recognise
 from gpucomp.scatter import scatter_of
@@ -96,9 +97,10 @@ class _Partition:
     def algorithm(self, value: Value) -> Algorithm | None:
         if value not in self.algorithms:
             node = value.node
-            if node.op in (Input, Constant) or node.op.algorithm is None:
+            if node.op in (Input, Constant) or on_host(node):
                 self.algorithms[value] = None
             else:
+                assert node.op.algorithm is not None
                 found = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
                 results = found if isinstance(found, tuple) else (found,)
                 in_order = Simplifier()
@@ -294,7 +296,7 @@ class _Partition:
         if value in self.is_output:
             return "graph output"
         readers = self.consumers.get(value, [])
-        if any(r.op.algorithm is None for r in readers):
+        if any(on_host(r) for r in readers):
             return "read on the host"
         if len(footprint.reads) > MAX_PARAMS // 2 or footprint.weight > MAX_WEIGHT or footprint.depth > MAX_DEPTH:
             return "long enough for a kernel of its own"
@@ -431,6 +433,11 @@ def _pushed(movement: Value, operand: int, at: Sequence[Expr]) -> tuple[Expr, ..
     assert movement.op.push is not None
     types = [v.type for v in movement.inputs]
     return tuple(map(simplify, movement.op.push(operand, at, *types, **movement.attrs)))
+
+
+def on_host(node: Node) -> bool:
+    """Whether numpy runs ``node``: it has no algorithm, or strings, which no device holds."""
+    return node.op.algorithm is None or any(t.dtype is STRING for t in (*node.types, *(v.type for v in node.inputs)))
 
 
 def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:

@@ -149,6 +149,8 @@ def make_plan(
         model=graph.name,
         features=tuple(sorted(target.features)),
         precision=precision,
+        input_containers=dict(graph.input_containers),
+        output_containers=dict(graph.output_containers),
     )
     return plan, {b.name: w for b, w in zip(weights, builder.weights, strict=True)}
 

@@ -11,16 +11,21 @@ import numpy as np
 from gpucomp.ir.types import (
     BF16,
     BOOL,
+    F4E2M1,
     F8E4M3,
     F8E5M2,
+    F8E8M0,
     F16,
     F32,
     F64,
+    I2,
     I4,
     I8,
     I16,
     I32,
     I64,
+    STRING,
+    U2,
     U4,
     U8,
     U16,
@@ -367,8 +372,15 @@ def casts() -> list[Case]:
     for source in sources:
         made += [Case((source,), {"to": to}) for to in (F32, F64, F16, BF16, BOOL, *INTEGERS)]
     small = np.array([-9, -8, -1, 0, 3, 7, 8, 15, 16], np.int8)
-    made += [Case((small,), {"to": to}) for to in (I4, U4)]
-    made += [Case((small.astype(t.numpy),), {"to": to}) for t in (I4, U4) for to in (F32, I8, I32)]
+    packed = (I4, U4, I2, U2)
+    made += [Case((small,), {"to": to}) for to in packed]
+    made += [Case((small.astype(t.numpy),), {"to": to}) for t in packed for to in (F32, I8, I32)]
+    steps = np.array([0.2, 0.25, 0.26, -0.75, 1.25, 1.75, -2.5, 3.5, 5.0, 5.1, 7.0, -1e30, np.inf, 0.0], np.float32)
+    made += [Case((steps,), {"to": F4E2M1}), Case((steps.astype(F4E2M1.numpy),), {"to": F32})]
+    powers = np.array([0.0, 1.0, 1.1, 1.5, 1.9, 3.0, 2.0**-127, 1.5 * 2.0**-126, 2.0**127, 3e38, np.inf, np.nan])
+    made += [Case((powers.astype(np.float32),), {"to": F8E8M0, "saturate": s, "round_mode": r})
+             for s in (True, False) for r in ("nearest", "up", "down")]  # fmt: skip
+    made.append(Case((powers[6:].astype(F8E8M0.numpy),), {"to": F32}))
     for to in (F8E4M3, F8E5M2):
         made += [Case((numbers.astype(np.float32),), {"to": to, "saturate": s}) for s in (True, False)]
         made.append(Case((special(F32).astype(to.numpy),), {"to": F32}))
@@ -654,5 +666,28 @@ for _name in ("ArgMax", "ArgMin"):
         Case((np.array([1, np.nan, 3, np.nan], np.float32),), {"axis": 0, "keepdims": False, "select_last_index": s})
         for s in (False, True)
     ]
+
+WORDS = np.array([["a", "β"], ["", "a b"], ["3.5", "-inf"]], object)
+LABELS = {"keys": ("a", ""), "values": (7, 3), "default": -1, "to": I64}
+GRAMS = {"grams": ((2,), (5, 3)), "places": (1, 0), "weights": (0.5, 2.0), "lengths": (1, 2), "skips": 1}
+DRAW = {"shape": (3, 0, 5), "seed": 7, "stream": 0}
+HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the host
+    "StringConcat": [Case((WORDS, WORDS[:, :1])), Case((WORDS[:0], WORDS[0]))],
+    "StringEqual": [Case((WORDS, WORDS[::-1])), Case((WORDS, np.array("a", object)))],
+    "RegexFullMatch": [Case((WORDS,), {"pattern": "[a-z ]*"}), Case((WORDS[:0],), {"pattern": ""})],
+    "NumberToString": [Case((special(t),)) for t in (F32, F64, F16, BF16)] + [Case((extremes(I64),)), Case((sample(BOOL, 3),))],
+    "StringToNumber": [Case((WORDS[2],), {"to": t}) for t in (F32, F64, F16)] + [Case((np.array(["-7"], object),), {"to": I64})],
+    "LabelEncoder": [
+        Case((WORDS,), LABELS),
+        Case((special(F32),), {"keys": (np.nan, 1.0), "values": ("nan", "one"), "default": "", "to": STRING}),
+    ],
+    "TfIdfVectorizer": [
+        *(Case((sample(I32, *shape),), {"mode": mode, **GRAMS})
+          for shape in ((7,), (2, 5), (0, 3)) for mode in ("TF", "IDF", "TFIDF")),
+        Case((WORDS,), {"mode": "TF", **GRAMS, "grams": (("a",), ("", "a b"))}),
+    ],
+    "RandomUniform": [Case((), {"low": -1.0, "high": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
+    "RandomNormal": [Case((), {"mean": -1.0, "scale": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
+}  # fmt: skip
 
 CASE_LIST = [(name, case) for name, cases in CASES.items() for case in cases]

@@ -228,7 +228,7 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, Path]:
-    """One .npy an output. Types that .npy has no name for (bf16, f8, i4) are widened to f32 or i8.
+    """One .npy an output. Types that .npy has no name for (bf16, f8, f4, i4, i2) are widened to f32 or i8.
 
     A file's name is the output's with everything but letters, digits, ``_``, ``.`` and ``-`` replaced: a model's names
     are no paths.

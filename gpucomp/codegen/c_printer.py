@@ -372,13 +372,18 @@ class CPrinter:
             return self._rounded(text, target), PRIMARY
         if source.is_float and target.is_integer and not target.storage_only:
             return f"{self._helper(float_to_integer(self.dialect, computed_in(source), target))}({text})", PRIMARY
-        if target.storage_only:  # four bits wrap
+        if target.storage_only:  # four bits wrap, and two
             inner = text
             if source.is_float:
                 inner = f"{self._helper(float_to_integer(self.dialect, computed_in(source), I32))}({text})"
-            masked = f"(({inner}) & 15)"
+            sign = 1 << (target.bits - 1)
+            masked = f"(({inner}) & {2 * sign - 1})"
             ctype = self.dialect.value_type(target)
-            return (f"({ctype})(({masked} ^ 8) - 8)", UNARY) if target.kind == "i" else (f"({ctype}){masked}", UNARY)
+            return (
+                (f"({ctype})(({masked} ^ {sign}) - {sign})", UNARY)
+                if target.kind == "i"
+                else (f"({ctype}){masked}", UNARY)
+            )
         if self._type_of(operand) == ctype:
             return self._text(operand)
         return f"({ctype}){self.operand(operand, UNARY)}", UNARY

@@ -165,17 +165,18 @@ def computed_in(dtype: DType) -> DType:
     return dtype
 
 
-_F8 = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
+_F8 = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn")
+_NARROW = {"i4": "signed char", "u4": "unsigned char", "i2": "signed char", "u2": "unsigned char"}
 
 
 def _eight_bit(kind: str) -> dict[DType, str]:
     from gpucomp.ir.types import DTYPES
 
     if kind == "storage":
-        return {DTYPES[n]: "unsigned char" for n in _F8} | {DTYPES["i4"]: "signed char", DTYPES["u4"]: "unsigned char"}
+        return {DTYPES[n]: "unsigned char" for n in _F8} | {DTYPES[n]: c for n, c in _NARROW.items()}
     if kind == "narrow":
         return {DTYPES[n]: f"float_to_{n}" for n in _F8}
-    return {DTYPES[n]: f"{n}_to_float" for n in _F8} | {DTYPES[n]: f"{n}_to_int" for n in ("i4", "u4")}
+    return {DTYPES[n]: f"{n}_to_float" for n in _F8} | {DTYPES[n]: f"{n}_to_int" for n in _NARROW}
 
 
 _COMMON = {F64: "double", F32: "float", I32: "int", I16: "short", I8: "signed char", U8: "unsigned char", BOOL: "bool"}

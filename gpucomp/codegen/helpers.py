@@ -11,7 +11,7 @@ import numpy as np
 
 from gpucomp.codegen.dialect import Dialect
 from gpucomp.codegen.float8 import layout
-from gpucomp.ir.types import BF16, DTYPES, F16, F32, F64, U64, DType
+from gpucomp.ir.types import BF16, DTYPES, F8E8M0, F16, F32, F64, U64, DType
 
 Body = Callable[[Dialect, DType], str]
 
@@ -179,30 +179,51 @@ return (ushort)((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);"""
     }
 
 
-def _f8(dialect: Dialect, dtype: DType) -> dict[str, str]:
-    """An 8-bit float's two conversions, from its exponent bits, bias and special codes.
+def _exponent(dialect: Dialect, dtype: DType) -> dict[str, str]:
+    """The conversions of f8e8m0: an f32's exponent field, its code 0 a denormal there.
 
-    Narrowing rounds to nearest even; beyond the largest value it gives what numpy's ``astype`` gives: NaN, or
-    infinity where the format has one.
+    Rounded as ml_dtypes does: ties up, and what lies between codes 0 and 1 to 1.
     """
+    name, u8, uint = dtype.name, dialect.storage_type(dtype), dialect.values[DTYPES["u32"]]
+    widen = f"""if (a == 255) return {dialect.nan};
+return {dialect.bits_float}(a == 0 ? 0x400000U : ({uint})a << 23);"""
+    narrow = f"""const {uint} bits = {dialect.float_bits}(a);
+if (bits == 0U || bits >= 0x7f800000U) return 255;
+return bits < 0x800000U ? bits > 0x400000U : (bits + 0x400000U) >> 23;"""
+    return {
+        f"{name}_to_float": _function(dialect, F32, f"{name}_to_float", f"{u8} a", widen),
+        f"float_to_{name}": _function(dialect, F32, f"float_to_{name}", "a", narrow, u8),
+    }
+
+
+def _f8(dialect: Dialect, dtype: DType) -> dict[str, str]:
+    """The two conversions of a float of 8 or 4 bits, from its exponent bits, bias and special codes.
+
+    Narrowing rounds to nearest even; beyond the largest value it gives what numpy's ``astype`` gives: NaN, infinity
+    where the format has one, or the largest number where it has neither.
+    """
+    if dtype is F8E8M0:
+        return _exponent(dialect, dtype)
     form = layout(dtype)
     mantissa, bias, smallest, finite = form.mantissa, form.bias, form.smallest, form.largest
     fnuz, over, nan = not form.negative_zero, form.over, form.nan
+    shift = 32 - form.sign.bit_length()
     uint, u8 = dialect.values[DTYPES["u32"]], dialect.storage_type(dtype)
     over_text = f"{nan}U" if fnuz else f"sign | {over}U"
     special = f"if (a == {nan}) return {dialect.nan};\n" if fnuz else ""
     if form.infinity is not None:
         special = f"if (code == {form.infinity}U) return sign ? -{dialect.infinity} : {dialect.infinity};\n"
-    if not fnuz:
+    if not fnuz and finite < form.sign - 1:
         special += f"if (code > {finite}U) return {dialect.nan};\n"
-    widen = f"""const {uint} code = a & 127U, sign = ({uint})(a & 128) << 24;
+    widen = f"""const {uint} code = a & {form.sign - 1}U, sign = ({uint})(a & {form.sign}) << {shift};
 {special}if (code < {1 << mantissa}U) {{
   const float small = (float)code * {dialect.literal(smallest, F32)};
   return sign ? -small : small;
 }}
 return {dialect.bits_float}(sign | ((code << {23 - mantissa}) + ({127 - bias}U << 23)));"""
     minus_zero = "if (code == 0) return 0;\n" if fnuz else ""
-    narrow = f"""const {uint} bits = {dialect.float_bits}(a), magnitude = bits & 0x7fffffffU, sign = (bits >> 24) & 128U;
+    narrow = f"""const {uint} bits = {dialect.float_bits}(a), magnitude = bits & 0x7fffffffU;
+const {uint} sign = (bits >> {shift}) & {form.sign}U;
 if (a != a) return {f"{nan}" if fnuz else f"sign | {nan}U"};
 {uint} code;
 if (magnitude >= {128 - bias}U << 23) {{
@@ -221,9 +242,11 @@ if (code > {finite}U) return {over_text};
 
 
 def _nibble(dialect: Dialect, dtype: DType) -> dict[str, str]:
-    """The number in the low four bits of a byte: what the high ones hold differs from writer to writer."""
+    """The number in the low four or two bits of a byte: what the high ones hold differs from writer to writer."""
+    sign = 1 << (dtype.bits - 1)
     name, stored, t = f"{dtype}_to_int", dialect.storage_type(dtype), dialect.value_type(dtype)
-    number = "((a & 15) ^ 8) - 8" if dtype.kind == "i" else "a & 15"
+    masked = f"a & {2 * sign - 1}"
+    number = f"(({masked}) ^ {sign}) - {sign}" if dtype.kind == "i" else masked
     return {name: _function(dialect, dtype, name, f"{stored} a", f"return ({t})({number});", t)}
 
 

@@ -35,7 +35,10 @@ def convert(values: np.ndarray, dtype: DType) -> np.ndarray:
     values = np.asarray(values)
     if dtype is BOOL:
         return values != 0
-    is_float = dtype_of(values.dtype).is_float
+    source = dtype_of(values.dtype)
+    is_float = source.is_float
+    if source.storage_only and dtype.storage_only and source is not dtype:  # numpy knows no way between most of them
+        values = values.astype(np.float32 if is_float or dtype.is_float else np.int8)
     with np.errstate(all="ignore"):
         if is_float and dtype.is_integer and not dtype.storage_only:
             info = np.iinfo(dtype.numpy)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -200,12 +200,18 @@ def constant_value(value: Value) -> np.ndarray | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Inputs, outputs and the outputs' names. The nodes are whatever the outputs need."""
+    """Inputs, outputs and the outputs' names. The nodes are whatever the outputs need.
+
+    ``input_containers`` and ``output_containers`` are the model's sequences and optionals: the names of the inputs or
+    outputs that make one up, ``None`` for an optional that holds nothing.
+    """
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     output_names: tuple[str, ...] = ()
     name: str = ""
+    input_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    output_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.output_names:
@@ -239,7 +245,7 @@ class Graph:
         outputs = tuple(outputs)
         if all(a is b for a, b in zip(outputs, self.outputs, strict=True)):
             return self
-        return Graph(self.inputs, outputs, self.output_names, self.name)
+        return replace(self, outputs=outputs)
 
 
 def topological(roots: Iterable[Node]) -> list[Node]:

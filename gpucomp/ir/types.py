@@ -12,13 +12,13 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type. ``kind`` is ``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool."""
+    """An element type. ``kind`` is ``f`` float, ``i`` signed, ``u`` unsigned, ``b`` bool, ``s`` string."""
 
     name: str
     kind: str
     bits: int
     numpy: np.dtype
-    storage_only: bool = False  # no arithmetic: f8 and i4 are widened on load
+    storage_only: bool = False  # no arithmetic: floats of 8 bits, and what has fewer, are widened on load
 
     def __str__(self) -> str:
         return self.name
@@ -28,8 +28,8 @@ class DType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one element in memory; i4 and u4 take a whole byte."""
-        return max(self.bits, 8) // 8
+        """Bytes of one element in memory; one of 4 or 2 bits takes a whole byte, a string none of a device's."""
+        return 0 if self.kind == "s" else max(self.bits, 8) // 8
 
     @property
     def is_float(self) -> bool:
@@ -59,10 +59,18 @@ F8E5M2 = DType("f8e5m2", "f", 8, np.dtype(ml_dtypes.float8_e5m2), storage_only=T
 F8E5M2FNUZ = DType("f8e5m2fnuz", "f", 8, np.dtype(ml_dtypes.float8_e5m2fnuz), storage_only=True)
 I4 = DType("i4", "i", 4, np.dtype(ml_dtypes.int4), storage_only=True)
 U4 = DType("u4", "u", 4, np.dtype(ml_dtypes.uint4), storage_only=True)
+I2 = DType("i2", "i", 2, np.dtype(ml_dtypes.int2), storage_only=True)
+U2 = DType("u2", "u", 2, np.dtype(ml_dtypes.uint2), storage_only=True)
+F4E2M1 = DType("f4e2m1fn", "f", 4, np.dtype(ml_dtypes.float4_e2m1fn), storage_only=True)
+F8E8M0 = DType("f8e8m0fnu", "f", 8, np.dtype(ml_dtypes.float8_e8m0fnu), storage_only=True)  # powers of two alone
 
-_ALL = (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4)
-DTYPES = {dtype.name: dtype for dtype in _ALL}
-_BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+STRING = DType("string", "s", 0, np.dtype(object), storage_only=True)  # Python's str; never leaves the host
+
+_ALL = (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ)
+_SMALL = (F8E8M0, F4E2M1, I4, U4, I2, U2)
+DTYPES = {dtype.name: dtype for dtype in (*_ALL, *_SMALL)}
+NAMED = DTYPES | {STRING.name: STRING}  # those and strings: what a tensor at run time may hold
+_BY_NUMPY = {d.numpy: d for d in NAMED.values()}
 
 
 def dtype_of(numpy_dtype: object) -> DType:
@@ -117,6 +125,27 @@ class TensorType:
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return TensorType(dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class SequenceType:
+    """A sequence of tensors of one element type; printed ``seq(f32)``."""
+
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"seq({self.dtype})"
+
+
+@dataclass(frozen=True)
+class OptionalType:
+    """A tensor, or a sequence, that may be absent; printed ``optional(f32)``, ``optional(seq(f32))``."""
+
+    dtype: DType
+    sequence: bool = False
+
+    def __str__(self) -> str:
+        return f"optional({SequenceType(self.dtype) if self.sequence else self.dtype})"
 
 
 def type_of(array: np.ndarray) -> TensorType:

@@ -89,6 +89,7 @@ from gpucomp.ops.movement import (
     Transpose,
 )
 from gpucomp.ops.pool import AveragePool, MaxPool, MaxPoolIndices
+from gpucomp.ops.random import RandomNormal, RandomUniform
 from gpucomp.ops.reduction import (
     ArgMax,
     ArgMin,
@@ -106,6 +107,15 @@ from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
+from gpucomp.ops.strings import (
+    LabelEncoder,
+    NumberToString,
+    RegexFullMatch,
+    StringConcat,
+    StringEqual,
+    StringToNumber,
+    TfIdfVectorizer,
+)
 
 __all__ = [
     "OPS",
@@ -158,6 +168,7 @@ __all__ = [
     "Input",
     "IsInf",
     "IsNaN",
+    "LabelEncoder",
     "LayerNorm",
     "LeakyRelu",
     "Less",
@@ -174,11 +185,14 @@ __all__ = [
     "Mul",
     "Neg",
     "Not",
+    "NumberToString",
     "Or",
     "PRelu",
     "Pad",
     "Pow",
     "RMSNorm",
+    "RandomNormal",
+    "RandomUniform",
     "Rank",
     "Reciprocal",
     "ReduceMax",
@@ -186,6 +200,7 @@ __all__ = [
     "ReduceMin",
     "ReduceProd",
     "ReduceSum",
+    "RegexFullMatch",
     "Relu",
     "Reshape",
     "Resize",
@@ -205,10 +220,14 @@ __all__ = [
     "Softplus",
     "Softsign",
     "Sqrt",
+    "StringConcat",
+    "StringEqual",
+    "StringToNumber",
     "Sub",
     "Swish",
     "Tan",
     "Tanh",
+    "TfIdfVectorizer",
     "ThresholdedRelu",
     "Tile",
     "TopK",

@@ -12,7 +12,7 @@ from gpucomp.expr.core import Algorithm, Expr, Number, axes_of, call, cast, load
 from gpucomp.expr.evaluate import convert
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.graph import Op
-from gpucomp.ir.types import F32, DType, TensorType
+from gpucomp.ir.types import F8E8M0, F32, DType, TensorType
 from gpucomp.ops.registry import broadcast, compute_type, elementwise, expect, in_double, op, pointwise
 
 
@@ -191,13 +191,18 @@ def _where_reference(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.
     return np.where(condition, x, y)
 
 
+ROUND_MODES = ("nearest", "up", "down")
+
+
 @op("Cast")
-def Cast(x: TensorType, *, to: DType, saturate: bool = True) -> TensorType:
+def Cast(x: TensorType, *, to: DType, saturate: bool = True, round_mode: str = "nearest") -> TensorType:
     """Conversion of the element type; see ``expr.core.Cast`` for the rounding.
 
     ``saturate`` concerns the 8-bit floats: what they cannot hold becomes their largest number, or else NaN or
-    infinity as ONNX's table for Cast says.
+    infinity as ONNX's table for Cast says. ``round_mode`` (``nearest``, ``up`` or ``down``) concerns f8e8m0 alone.
     """
+    if round_mode not in ROUND_MODES:
+        raise ValueError(f"round_mode {', '.join(ROUND_MODES)} expected, got {round_mode!r}")
     return x.with_dtype(to)
 
 
@@ -205,17 +210,28 @@ def _largest(to: DType) -> float:
     return float(ml_dtypes.finfo(to.numpy).max)
 
 
+def _lowest(to: DType) -> float:
+    return float(ml_dtypes.finfo(to.numpy).tiny) if to is F8E8M0 else -_largest(to)
+
+
 def _saturates(x: DType, to: DType, saturate: bool) -> bool:
     return saturate and to.is_float and to.bits == 8 and x is not to
 
 
 @Cast.define("algorithm")
-def _cast_algorithm(x: TensorType, *, to: DType, saturate: bool = True) -> Algorithm:
+def _cast_algorithm(x: TensorType, *, to: DType, saturate: bool = True, round_mode: str = "nearest") -> Algorithm:
     axes = axes_of(x.shape)
     element: Expr = load(0, axes, x.dtype)
     if _saturates(x.dtype, to, saturate):
         wide = cast(element, _arithmetic_type(x.dtype))
-        element = call("max", call("min", wide, _largest(to)), -_largest(to))
+        element = call("max", call("min", wide, _largest(to)), _lowest(to))
+    if to is F8E8M0 and x.dtype is not to and round_mode != "nearest":
+        element = cast(element, _arithmetic_type(x.dtype))
+        near = cast(cast(element, to), element.dtype)
+        if round_mode == "up":
+            element = select(call("lt", near, element), call("mul", near, 2.0), near)
+        else:
+            element = select(call("lt", element, near), call("mul", near, 0.5), near)
     return Algorithm(axes, cast(element, to))
 
 
@@ -224,8 +240,16 @@ def _arithmetic_type(dtype: DType) -> DType:
 
 
 @Cast.define("reference")
-def _cast_reference(x: np.ndarray, *, to: DType, saturate: bool = True) -> np.ndarray:
-    if to.is_float and to.bits == 8 and saturate and x.dtype != to.numpy:
-        wide = x.astype(np.float64 if x.dtype.itemsize > 4 else np.float32)
-        return np.clip(wide, -_largest(to), _largest(to)).astype(to.numpy)
-    return convert(x, to)
+def _cast_reference(x: np.ndarray, *, to: DType, saturate: bool = True, round_mode: str = "nearest") -> np.ndarray:
+    if not to.is_float or to.bits != 8 or x.dtype == to.numpy:
+        return convert(x, to)
+    wide = x.astype(np.float64 if x.dtype.itemsize > 4 else np.float32)
+    if saturate:
+        wide = np.clip(wide, _lowest(to), _largest(to))
+    near = wide.astype(to.numpy)
+    if to is not F8E8M0 or round_mode == "nearest":
+        return near
+    power = near.astype(wide.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        up = np.where(power < wide, power * 2, power)
+        return (up if round_mode == "up" else np.where(power > wide, power / 2, power)).astype(to.numpy)

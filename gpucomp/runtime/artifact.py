@@ -4,6 +4,7 @@
     sources/NAME           the kernels' sources
     binaries/NAME          machine code for the target
     weights.safetensors    mapped into memory, never copied
+    strings.json           weights that are strings, where there are any: a list a weight
 
 The file is a zip that any tool opens (``container``); binaries are native code, so load only what you trust, or pass
 ``trusted=False``: then they are ignored and built again from the sources. There is no pickle in it.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +22,15 @@ from pathlib import Path
 import numpy as np
 
 from gpucomp.errors import ArtifactError, quote
-from gpucomp.ir.types import DTYPES, TensorType
+from gpucomp.ir.types import DTYPES, STRING, TensorType
 from gpucomp.runtime import container, manifest, weights
 from gpucomp.runtime.container import Bytes
 from gpucomp.runtime.plan import WEIGHT, Plan
 
 FORMAT = "gpucomp"
-SCHEMA = 1
-MANIFEST, WEIGHTS, SOURCES, BINARIES = "manifest.json", "weights.safetensors", "sources/", "binaries/"
+SCHEMA = 2
+MANIFEST, WEIGHTS, STRINGS = "manifest.json", "weights.safetensors", "strings.json"
+SOURCES, BINARIES = "sources/", "binaries/"
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,14 @@ class Contents:
 
 
 def weight_types(plan: Plan) -> dict[str, TensorType]:
-    """Name and type of every weight, in the order of the plan."""
-    return {b.name: TensorType(DTYPES[b.dtype], b.shape) for b in plan.buffers if b.kind == WEIGHT}
+    """Name and type of every weight but strings, in the order of the plan."""
+    return {
+        b.name: TensorType(DTYPES[b.dtype], b.shape) for b in plan.buffers if b.kind == WEIGHT and b.dtype in DTYPES
+    }
+
+
+def _text_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
+    return {b.name: b.shape for b in plan.buffers if b.kind == WEIGHT and b.dtype == STRING.name}
 
 
 def save(path: str | Path, contents: Contents) -> None:
@@ -60,6 +69,8 @@ def save(path: str | Path, contents: Contents) -> None:
     for name in sorted(contents.binaries):
         members[BINARIES + name] = [contents.binaries[name]]
     members[WEIGHTS] = weights.pieces(contents.weights, types)
+    if texts := {name: contents.weights[name].reshape(-1).tolist() for name in _text_shapes(plan)}:
+        members[STRINGS] = [manifest.dumps(texts)]
     description = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -96,7 +107,27 @@ def load(path: str | Path, *, trusted: bool = True) -> Contents:
                 raise ArtifactError(f"{quote(path)}: kernel {kernel.name!r}: no {what} {key!r}", code="GPC7004")
     if not trusted:
         binaries = importlib.import_module("gpucomp.targets").rebuild(plan, sources)
-    return Contents(plan, sources, binaries, weights.read(members[WEIGHTS], weight_types(plan)))
+    arrays = weights.read(members[WEIGHTS], weight_types(plan)) | _texts(path, plan, members)
+    return Contents(plan, sources, binaries, arrays)
+
+
+def _texts(path: Path, plan: Plan, members: Mapping[str, memoryview]) -> dict[str, np.ndarray]:
+    """The weights that are strings."""
+    shapes = _text_shapes(plan)
+    found = manifest.loads(members[STRINGS]) if STRINGS in members else {}
+    if not isinstance(found, dict) or found.keys() != shapes.keys():
+        raise ArtifactError(f"{quote(path)}: {STRINGS} does not hold the strings that the plan lists", code="GPC7004")
+    arrays = {}
+    for name, shape in shapes.items():
+        texts = found[name]
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ArtifactError(f"{quote(path)}: {STRINGS}: {quote(name)} is no list of strings", code="GPC7004")
+        if len(texts) != math.prod(shape):
+            raise ArtifactError(f"{quote(path)}: {STRINGS}: {len(texts)} strings for {list(shape)}", code="GPC7004")
+        arrays[name] = np.empty(len(texts), object)
+        arrays[name][:] = texts
+        arrays[name] = arrays[name].reshape(shape)
+    return arrays
 
 
 def _under(prefix: str, members: Mapping[str, memoryview]) -> dict[str, memoryview]:
@@ -128,7 +159,7 @@ def _check_members(path: Path, expected: Mapping[str, object], members: Mapping[
     if WEIGHTS not in members:
         raise ArtifactError(f"{quote(path)}: it has no {WEIGHTS}", code="GPC7004")
     for name, view in members.items():
-        if not name.startswith((SOURCES, BINARIES)) and name != WEIGHTS:
+        if not name.startswith((SOURCES, BINARIES)) and name not in (WEIGHTS, STRINGS):
             raise ArtifactError(f"{quote(path)}: member {quote(name)} is unknown", code="GPC7004")
         if expected[name] != _digest([view]):
             raise ArtifactError(f"{quote(path)}: member {name!r} is damaged: its digest differs", code="GPC7003")

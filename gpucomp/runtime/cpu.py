@@ -21,7 +21,7 @@ import numpy as np
 
 from gpucomp import config
 from gpucomp.errors import ArtifactError, DeviceError
-from gpucomp.ir.types import DTYPES
+from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, processor
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
@@ -264,7 +264,9 @@ class CpuProgram:
 
     def _fixed(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The memory of a buffer that lies at one place in every run."""
-        dtype = DTYPES[buffer.dtype].numpy
+        dtype = NAMED[buffer.dtype].numpy
+        if buffer.dtype == STRING.name:
+            return weights[buffer.name] if buffer.kind == WEIGHT else np.full(buffer.shape, "", object)
         if buffer.kind == TEMP:
             if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
                 raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
@@ -327,7 +329,7 @@ class CpuProgram:
                 memory[...] = inputs[self.plan.buffers[position].name]
         for position, places in self._moving.items():
             buffer = self.plan.buffers[position]
-            dtype = DTYPES[buffer.dtype].numpy
+            dtype = NAMED[buffer.dtype].numpy
             if position in self.plan.inputs:
                 array = np.ascontiguousarray(inputs[buffer.name]).reshape(buffer.shape)
                 if not array.flags.aligned:

@@ -11,10 +11,10 @@ import numpy as np
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, DeviceLostError
-from gpucomp.ir.types import DTYPES
+from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.cuda_driver import encoded, import_driver, launch_overlapping
-from gpucomp.runtime.host import run_host
+from gpucomp.runtime.host import Strings, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets.cuda import architecture_for, runs_on
@@ -57,6 +57,7 @@ class CudaProgram:
             self._stream = cp.cuda.Stream(non_blocking=True)
         with self._current("", "GPC5005"):
             self._arena = cp.cuda.alloc(max(1, plan.arena_bytes))
+            self._strings = Strings(plan, weights)
             self._memory = [self._buffer(b, weights) for b in plan.buffers]
             self._calls = self._prepare(sources, binaries)
             self._stream.synchronize()
@@ -206,6 +207,7 @@ class CudaProgram:
         return seconds
 
     def _send(self, inputs: Mapping[str, Any]) -> None:
+        self._strings.bind(self.plan, inputs)
         for position in self.plan.inputs:
             buffer = self.plan.buffers[position]
             if not buffer.nbytes:
@@ -251,15 +253,19 @@ class CudaProgram:
         operands = [self._read(a) for a in launch.args[: launch.inputs]]
         results = run_host(self.plan, launch, operands)
         for position, array in zip(launch.args[launch.inputs :], results, strict=True):
-            if array.nbytes:
+            if position in self._strings:
+                self._strings.arrays[position] = array
+            elif array.nbytes:
                 self._memory[position].set(_bytes(array), stream=self._stream)
         self._stream.synchronize()  # the results are in memory that numpy may take back
 
     def _read(self, position: int) -> np.ndarray:
+        if position in self._strings:
+            return self._strings.arrays[position].copy()
         buffer = self.plan.buffers[position]
         array = np.empty(max(1, buffer.nbytes), np.uint8)  # cupy's own might be a view of the device's memory
         self._memory[position].get(stream=self._stream, out=array)  # waits for the stream
-        return array[: buffer.nbytes].view(DTYPES[buffer.dtype].numpy).reshape(buffer.shape)
+        return array[: buffer.nbytes].view(NAMED[buffer.dtype].numpy).reshape(buffer.shape)
 
     def _receive(self) -> dict[str, np.ndarray]:
         outputs: Sequence[tuple[str, int]] = list(zip(self.plan.output_names, self.plan.outputs, strict=True))

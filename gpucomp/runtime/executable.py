@@ -18,7 +18,7 @@ from gpucomp.errors import DeviceError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.inputs import TensorSpec, checked_inputs
+from gpucomp.runtime.inputs import TensorSpec, checked_inputs, flattened, gathered
 from gpucomp.runtime.plan import TEMP, Plan
 
 PROGRAMS = {
@@ -165,25 +165,31 @@ class Executable:
         """Bytes of tensors in memory while it runs: arena, weights, inputs and outputs."""
         return self.plan.arena_bytes + sum(b.nbytes for b in self.plan.buffers if b.kind != TEMP)
 
-    def run(self, inputs: Mapping[str, object]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
-        An array is numpy's, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be
-        the model's. Raises ``InputError`` for a wrong input and ``DeviceError`` when the device cannot run it.
+        A sequence is a list of arrays, an optional that holds nothing ``None``. An array is numpy's, or has ``__dlpack__``
+        or ``__cuda_array_interface__``. Element types and shapes must be the model's. Raises ``InputError`` for a wrong
+        input and ``DeviceError`` when the device cannot run it.
         """
-        arrays = checked_inputs(inputs, self.inputs, on_gpu=self.plan.kind == "cuda")
+        arrays = self._checked(inputs)
         with self._lock:
-            return self._opened().run(arrays)
+            results = self._opened().run(arrays)
+        return gathered(results, self.plan.output_containers)
+
+    def _checked(self, inputs: Mapping[str, object]) -> dict[str, Any]:
+        flat = flattened(inputs, self.plan.input_containers)
+        return checked_inputs(flat, self.inputs, on_gpu=self.plan.kind == "cuda")  # type: ignore[arg-type]
 
     def profile(self, inputs: Mapping[str, object]) -> list[tuple[KernelInfo, float]]:
         """Seconds that each kernel took in one run; 0 for operators on the host of a device. Raises as ``run``."""
-        arrays = checked_inputs(inputs, self.inputs, on_gpu=self.plan.kind == "cuda")
+        arrays = self._checked(inputs)
         with self._lock:
             return list(zip(self.kernels, self._opened().profile(arrays), strict=True))
 
     def timeline(self, inputs: Mapping[str, object]) -> tuple[list[float], list[Span]]:
         """Seconds of every launch of one run, and when each thread was busy with which launch. Raises as ``run``."""
-        arrays = checked_inputs(inputs, self.inputs, on_gpu=self.plan.kind == "cuda")
+        arrays = self._checked(inputs)
         with self._lock:
             return self._opened().timeline(arrays)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.errors import InputError, quote
-from gpucomp.ir.types import DTYPES, TensorType
+from gpucomp.ir.types import DTYPES, NAMED, STRING, TensorType
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_./:-]{1,80}")
 _EXPORT_ERRORS = (
@@ -25,6 +25,8 @@ _EXPORT_ERRORS = (
     OSError,
 )
 _CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
+_NUMBERS = {d.numpy for d in DTYPES.values()}
+Containers = Mapping[str, tuple[str, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class TensorSpec:
 
     @property
     def type(self) -> TensorType:
-        return TensorType(DTYPES[self.dtype], self.shape)
+        return TensorType(NAMED[self.dtype], self.shape)
 
     def __str__(self) -> str:
         return f"{self.name if _PLAIN_NAME.fullmatch(self.name) else quote(self.name)}: {self.type}"
@@ -64,8 +66,8 @@ def checked_inputs(given: Mapping[str, object], specs: Sequence[TensorSpec], *, 
 
 
 def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
-    array = as_array(value, spec.name, on_gpu)
     dtype = spec.type.dtype
+    array = _texts(value, spec.name) if dtype is STRING else as_array(value, spec.name, on_gpu)
     if array.dtype.newbyteorder("=") != dtype.numpy:
         raise InputError(
             f"input {quote(spec.name)}: element type {dtype} ({dtype.numpy}) expected, found {array.dtype}; "
@@ -83,11 +85,56 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
+def _texts(value: object, name: str) -> np.ndarray:
+    """An array of ``str``: numpy's strings and Python's, each element checked."""
+    array = np.asarray(value)
+    array = array.astype(object) if array.dtype.kind in "UT" else array
+    if array.dtype != object or not all(isinstance(text, str) for text in array.reshape(-1)):
+        raise InputError(f"input {quote(name)}: strings expected, found {quote(array.dtype)}", code="GPC2104")
+    return array
+
+
+def flattened(given: object, containers: Containers) -> object:
+    """``given`` with every sequence and optional of the model replaced by its tensors. Raises ``InputError`` (GPC2107)."""
+    if not containers or not isinstance(given, Mapping):
+        return given
+    flat = {name: value for name, value in given.items() if name not in containers}
+    for name, parts in containers.items():
+        if name not in given:
+            if parts != ():
+                raise InputError(f"not all inputs are given, missing: {quote(name)}", code="GPC2102")
+            continue
+        value = given[name]
+        wanted = "None" if parts is None else f"a list of {len(parts)} arrays"
+        if (value is None) != (parts is None) or (parts is not None and not isinstance(value, (list, tuple))):
+            raise InputError(f"input {quote(name)}: {wanted} expected, found {type(value).__name__}", code="GPC2107")
+        if parts is not None and isinstance(value, (list, tuple)):
+            if len(value) != len(parts):
+                raise InputError(
+                    f"input {quote(name)}: {wanted} expected, found {len(value)}; "
+                    "for another length compile with shapes=",
+                    code="GPC2107",
+                )
+            flat.update(zip(parts, value, strict=True))
+    return flat
+
+
+def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, Any]:
+    """What ``flattened`` took apart put together again: lists, and ``None`` for an optional that holds nothing."""
+    if not containers:
+        return dict(results)
+    inside = {name for parts in containers.values() for name in parts or ()}
+    whole = {name: array for name, array in results.items() if name not in inside}
+    return whole | {
+        name: None if parts is None else [results[part] for part in parts] for name, parts in containers.items()
+    }
+
+
 def as_array(value: object, name: str, on_gpu: bool) -> Any:
     """``value`` as an array: numpy's, or anything's with ``__cuda_array_interface__`` or ``__dlpack__``."""
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
-        if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in {d.numpy for d in DTYPES.values()}:
+        if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in _NUMBERS:
             raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
         return array
     if hasattr(value, "__cuda_array_interface__"):
@@ -127,11 +174,12 @@ def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:
-    """Standard normal floats; integers 0 or 1, which are indices into anything; the same every time."""
+    """Standard normal floats; integers 0 or 1, which are indices into anything; those as text; the same every time."""
     rng = np.random.default_rng(seed)
-    return {
-        spec.name: (
-            rng.standard_normal(spec.shape) if spec.type.dtype.is_float else rng.integers(0, 2, spec.shape)
-        ).astype(spec.type.dtype.numpy)
-        for spec in specs
-    }
+
+    def drawn(spec: TensorSpec) -> np.ndarray:
+        dtype = spec.type.dtype
+        numbers = rng.standard_normal(spec.shape) if dtype.is_float else rng.integers(0, 2, spec.shape)
+        return np.asarray(numbers).astype(str if dtype is STRING else dtype.numpy).astype(dtype.numpy)
+
+    return {spec.name: drawn(spec) for spec in specs}

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gpucomp.errors import ArtifactError, UnsupportedError, quote
-from gpucomp.ir.types import DTYPES, DType, dtype_of
+from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
 
@@ -25,6 +25,7 @@ MAX_VALUES = 3_000_000  # in it, about: each takes some tens of bytes when it is
 MAX_DEPTH = 16  # of an attribute's lists
 MAX_SIZE = 1 << 48  # of a buffer, in bytes
 MAX_RANK = 64
+MAX_STRINGS = 1 << 26
 KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 KINDS = ("cpu", "opencl", "cuda")
 LANGUAGES = ("llvm", "opencl", "cuda")
@@ -116,8 +117,8 @@ def _attribute(value: Any, where: str, depth: int = 0) -> Any:
             return tuple(_attribute(item, where, depth + 1) for item in value)
         case {"float": ("inf" | "-inf" | "nan") as name, **rest} if not rest:
             return float(name)
-        case {"dtype": str(name), **rest} if not rest and name in DTYPES:
-            return DTYPES[name]
+        case {"dtype": str(name), **rest} if not rest and name in NAMED:
+            return NAMED[name]
         case {"bytes": str(text), **rest} if not rest:
             return _base64(text, where)
         case {"array": list([str(name), list(shape), str(text)]), **rest} if not rest and name in DTYPES:
@@ -143,13 +144,19 @@ _BUFFER = _record(
     {
         "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER),
         "name": _text,
-        "dtype": _one_of(*DTYPES),
+        "dtype": _one_of(*NAMED),
         "shape": _SHAPE,
         "nbytes": _SIZE,
         "offset": _integer(-1, MAX_SIZE),
     },
     Buffer,
 )
+
+
+def _names(value: Any, where: str) -> tuple[str, ...] | None:
+    return None if value is None else _TEXTS(value, where)
+
+
 _EXTENTS = _list(_integer(0, 1 << 40), most=5)
 _OFFSETS = _list(_integer(-(1 << 16), 1 << 16), most=5)
 _TENSOR_MAP = _record(
@@ -222,6 +229,8 @@ _PLAN = _record(
         "model": _text,
         "features": _TEXTS,
         "precision": _text,
+        "input_containers": _table(_text, _names),
+        "output_containers": _table(_text, _names),
     },
     Plan,
 )
@@ -238,7 +247,7 @@ def check_plan(plan: Plan) -> None:
     """Raise ``ArtifactError`` unless positions, sizes and kinds of the plan fit together."""
     for k, buffer in enumerate(plan.buffers):
         where = f"plan.buffers[{k}]"
-        needed = math.prod(buffer.shape) * DTYPES[buffer.dtype].nbytes
+        needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
         if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
             _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
         if buffer.kind == TEMP and not 0 <= buffer.offset <= plan.arena_bytes - buffer.nbytes:
@@ -260,6 +269,16 @@ def check_plan(plan: Plan) -> None:
         _refuse("plan.inputs", f"buffers of kind {INPUT} expected")
     if len(plan.output_names) != len(plan.outputs):
         _refuse("plan.output_names", f"{len(plan.outputs)} names expected, found {len(plan.output_names)}")
+    there = {plan.buffers[p].name for p in plan.inputs}
+    for what, known, made_up in (
+        ("input_containers", there, plan.input_containers),
+        ("output_containers", set(plan.output_names), plan.output_containers),
+    ):
+        if any(name not in known for names in made_up.values() for name in names or ()):
+            _refuse(f"plan.{what}", "a name is not there")
+    for buffer in plan.buffers:
+        if buffer.dtype == STRING.name and math.prod(buffer.shape) > MAX_STRINGS:
+            _refuse("plan.buffers", f"{math.prod(buffer.shape)} strings, at most {MAX_STRINGS} are possible")
     for what, names in (
         ("inputs", [plan.buffers[p].name for p in plan.inputs]),
         ("output_names", list(plan.output_names)),
@@ -296,6 +315,8 @@ def data_of(plan: Plan) -> dict[str, object]:
             for k in plan.kernels
         ],
         "launches": launches,
+        "input_containers": dict(plan.input_containers),
+        "output_containers": dict(plan.output_containers),
     }
 
 

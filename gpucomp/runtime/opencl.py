@@ -9,9 +9,9 @@ import numpy as np
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError
-from gpucomp.ir.types import DTYPES
+from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
-from gpucomp.runtime.host import run_host
+from gpucomp.runtime.host import Strings, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets import opencl
@@ -40,6 +40,7 @@ class OpenCLProgram:
             self._queue = cl.CommandQueue(self._context)
             self._timed: Any = None
             self._arena = self._allocate(plan.arena_bytes)
+            self._strings = Strings(plan, weights)
             self._buffers = [self._buffer(b, weights) for b in plan.buffers]
             programs = self._programs(sources, binaries)
             self._calls = [self._call(launch, programs) for launch in plan.launches]
@@ -140,6 +141,7 @@ class OpenCLProgram:
 
     def _run(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
         cl, plan = self._cl, self.plan
+        self._strings.bind(plan, inputs)
         sent = []
         for position in plan.inputs:
             buffer = plan.buffers[position]
@@ -163,8 +165,10 @@ class OpenCLProgram:
 
     def _download(self, position: int, queue: Any) -> np.ndarray:
         """Enqueues the copy; the array is complete when the queue is finished."""
+        if position in self._strings:
+            return self._strings.arrays[position].copy()
         buffer = self.plan.buffers[position]
-        array = np.empty(buffer.shape, DTYPES[buffer.dtype].numpy)
+        array = np.empty(buffer.shape, NAMED[buffer.dtype].numpy)
         if buffer.nbytes:
             self._cl.enqueue_copy(queue, _bytes(array), self._buffers[position], is_blocking=False)
         return array
@@ -174,7 +178,9 @@ class OpenCLProgram:
         queue.finish()  # numpy needs the operands here: the one synchronisation that a host operator costs
         results = run_host(self.plan, launch, operands)
         for position, array in zip(launch.args[launch.inputs :], results, strict=True):
-            if array.nbytes:
+            if position in self._strings:
+                self._strings.arrays[position] = array
+            elif array.nbytes:
                 self._cl.enqueue_copy(queue, self._buffers[position], _bytes(array), is_blocking=True)
 
 

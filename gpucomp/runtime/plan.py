@@ -85,6 +85,9 @@ class Plan:
 
     ``features`` are the target's: what a device must have to run the machine code. ``precision`` is what its kernels
     were allowed to round to.
+
+    ``input_containers`` and ``output_containers``: the names of the inputs or outputs that make up a sequence of the
+    model, ``None`` for an optional that holds nothing.
     """
 
     target: str
@@ -101,3 +104,5 @@ class Plan:
     model: str = ""
     features: tuple[str, ...] = ()
     precision: str = "fp32"
+    input_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    output_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)

@@ -150,6 +150,10 @@ def test_an_operator_means_what_its_opset_says(opset, nodes, weights, expected):
         (ml_dtypes.float8_e5m2fnuz, [1.5, -2, 57344]),
         (ml_dtypes.int4, [-8, 7, -1]),
         (ml_dtypes.uint4, [15, 0, 8]),
+        (ml_dtypes.int2, [-2, 1, -1]),
+        (ml_dtypes.uint2, [3, 0, 2]),
+        (ml_dtypes.float4_e2m1fn, [-6, 0.5, 1.5]),
+        (ml_dtypes.float8_e8m0fnu, [2.0**-126, 1, 2.0**127]),
     ],
 )
 def test_an_initialiser_is_read_from_raw_bytes_and_from_numbers(dtype, numbers):
@@ -160,7 +164,7 @@ def test_an_initialiser_is_read_from_raw_bytes_and_from_numbers(dtype, numbers):
     assert not number.HasField("raw_data")
 
     for tensor in (raw, number):
-        graph = load(model([node("Identity", ["w"], ["y"])], weights=[tensor], opset=21))
+        graph = load(model([node("Identity", ["w"], ["y"])], weights=[tensor], opset=25))
         read = constant_value(graph.outputs[0])
 
         assert read.dtype == array.dtype

@@ -64,7 +64,6 @@ listed("attributes", [(what, code, make, NODE) for what, code, make in [
     ("cast_to_0", "GPC3030", one("Cast", attributes={"to": 0})),
     ("cast_to_999", "GPC3030", one("Cast", attributes={"to": 999})),
     ("cast_to_2_62", "GPC3030", one("Cast", attributes={"to": HUGE})),
-    ("cast_to_string", "GPC4001", one("Cast", attributes={"to": TensorProto.STRING})),
     ("strides_0", "GPC3101", conv(strides=[0, 1])),
     ("strides_negative", "GPC3101", conv(strides=[-1, 1])),
     ("strides_2_62", "GPC3101", conv(strides=[HUGE, 1])),
@@ -154,7 +153,6 @@ listed("attributes", [(what, code, make, NODE) for what, code, make in [
         helper.make_tensor("v", 1, [1], [1.0]), helper.make_tensor("i", 7, [1], [99]), [2, 3])})),
     ("constant_without_a_value", "GPC3101", one("Constant", None)),
     ("constant_of_two_values", "GPC3101", one("Constant", None, attributes={"value_int": 1, "value_float": 1.0})),
-    ("constant_of_a_text", "GPC4001", one("Constant", None, attributes={"value_string": "a"})),
 ]])  # fmt: skip
 
 

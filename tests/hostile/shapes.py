@@ -199,7 +199,6 @@ listed("shapes", [(what, code, make, NODE) for what, code, make in [
     ("col2im_that_wraps", "GPC3101", one("Col2Im", value("x", (1, 4, 4)), i=i64(1 << 32, 1 << 32), b=i64(2, 2))),
     ("affine_grid_negative", "GPC3101", one("AffineGrid", value("x", (1, 2, 3)), s=i64(1, 1, -5, 5))),
     ("window_2_40", "GPC4001", one("HannWindow", None, n=np.array(1 << 40))),
-    ("bernoulli", "GPC4001", one("Bernoulli")),
     ("lstm_of_2_40_steps", "GPC4001", lambda: lstm(1 << 40)),
     ("many_boxes", "GPC4001", lambda: boxes(50_000)),
     ("reduce_axis_2_62", "GPC3101", one("ReduceSum", a=i64(HUGE))),

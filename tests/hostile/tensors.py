@@ -69,7 +69,6 @@ listed("tensors", [(what, code, make, "'w'", check) for what, code, make in [
     ("type_999", "GPC3030", lambda: weight(data_type=999)),
     ("type_negative", "GPC3030", lambda: weight(data_type=-3)),
     ("type_least", "GPC3030", lambda: weight(data_type=-(1 << 31))),
-    ("type_string", "GPC4001", lambda: weight(data_type=STRING, string_data=[b"a"] * 6)),
     ("type_complex", "GPC4001", lambda: weight(data_type=TensorProto.COMPLEX128, raw_data=bytes(96))),
     ("number_too_large", "GPC3032", lambda: weight(data_type=U8, int32_data=[0, 1, 2, 3, 4, 256])),
     ("number_negative", "GPC3032", lambda: weight(data_type=U8, int32_data=[0, 1, 2, 3, 4, -1])),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from op_cases import CASE_LIST, CASES
+from op_cases import CASE_LIST, CASES, HOST_CASES
 from tolerance import assert_identical, assert_matches
 
 from gpucomp.expr.core import Algorithm, Load, Reduce, Select, axes_of, load, select
@@ -43,11 +43,20 @@ def assert_reads_inside(expr, sources, bindings, taken):
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_every_operator_has_a_reference_and_cases(name):
     assert "reference" in OPS[name].meaning
-    assert CASES.get(name), f"no cases for {name} in tests/op_cases.py"
+    assert CASES.get(name) or HOST_CASES.get(name), f"no cases for {name} in tests/op_cases.py"
 
 
 def test_every_case_names_an_operator():
-    assert set(CASES) <= set(OPS)
+    assert set(CASES) | set(HOST_CASES) <= set(OPS)
+    assert {name for name, op in OPS.items() if op.algorithm is None} == set(HOST_CASES)
+
+
+@pytest.mark.parametrize("name", HOST_CASES)
+def test_a_host_operator_gives_what_its_type_rule_says(name):
+    for case in HOST_CASES[name]:
+        result = OPS[name].reference(*case.operands, **case.attrs)
+
+        assert infer(OPS[name], [type_of(a) for a in case.operands], case.attrs) == (type_of(np.asarray(result)),)
 
 
 @pytest.mark.parametrize(("name", "case"), CASE_LIST, ids=[f"{n}-{c}"[:120] for n, c in CASE_LIST])

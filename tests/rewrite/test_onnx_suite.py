@@ -9,6 +9,7 @@ from gpucomp.backend import Backend
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
 from gpucomp.passes import run_pipeline
+from gpucomp.runtime.inputs import flattened, gathered
 
 
 def rewritten(model, target, shapes, constants):
@@ -16,8 +17,9 @@ def rewritten(model, target, shapes, constants):
         graph = run_pipeline(load(model, shapes=shapes, constants=constants))
 
     def run(feed):
-        kept = {name: feed[name] for name in graph.input_names}
-        return dict(zip(graph.output_names, interpret(graph, kept), strict=True))
+        wanted = {*graph.input_names, *graph.input_containers}
+        kept = flattened({name: given for name, given in feed.items() if name in wanted}, graph.input_containers)
+        return gathered(dict(zip(graph.output_names, interpret(graph, kept), strict=True)), graph.output_containers)
 
     return run
 

@@ -8,8 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_cupy import Failure, FakeCupy
+from onnx import TensorProto
+from onnx_builders import model, node, value
 from plans import BIAS, COLUMNS, ROWS, answer, two_layers
 
+from gpucomp import compile
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
@@ -244,3 +247,16 @@ def test_a_plan_without_binaries_is_compiled_from_its_sources(monkeypatch):
     opened(binary=b"")
 
     assert built == [("k0", "sm_80")]
+
+
+def test_strings_stay_on_the_host_between_launches():
+    nodes = [node("StringConcat", ["t", "w"], ["joined"]), node("Reshape", ["joined", "two"], ["y"])]
+    weights = {"w": np.array(["!"], object), "two": np.array([2])}
+    exe = compile(model(nodes, [value("t", (1, 2), TensorProto.STRING)], ["y", "w"], weights=weights), target="cuda:sm_80")
+    program = CudaProgram(exe.plan, exe.sources, exe.binaries, exe.weights, cupy=FakeCupy({}, (8, 0)))
+
+    for words in (["a", "β"], ["", "c d"]):
+        found = program.run({"t": np.array([words], object)})
+
+        assert found["y"].tolist() == [f"{word}!" for word in words]
+        assert found["w"].tolist() == ["!"]

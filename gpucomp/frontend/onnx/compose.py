@@ -145,7 +145,7 @@ def concat(parts: Sequence[Value], axis: int) -> Value:
     return parts[0] if len(parts) == 1 else ops.Concat(*parts, axis=axis)
 
 
-def pad(x: Value, pads: Sequence[int], value: float | int | bool = 0, mode: str = "constant") -> Value:
+def pad(x: Value, pads: Sequence[int], value: float | int | bool | str = 0, mode: str = "constant") -> Value:
     return ops.Pad(x, pads=tuple(pads), mode=mode, value=value) if any(pads) else x
 
 

@@ -10,7 +10,7 @@ import onnx
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, concat, expand, part, reshape, scalar, squeeze, unsqueeze
+from gpucomp.frontend.onnx.compose import axis_of, concat, expand, part, reshape, scalar, squeeze, static, unsqueeze
 from gpucomp.frontend.onnx.importer import UNKNOWN
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import Site, translates
@@ -35,6 +35,8 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
     no = yield site.importer.subgraph(else_branch, [], site)
     if UNKNOWN in yes or UNKNOWN in no:
         return [UNKNOWN] * len(site.outputs)
+    if not all(isinstance(v, Value) for v in (*yes, *no)):
+        static(condition, "condition")  # which of two sequences it is cannot wait until run time
     if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
         raise UnsupportedError(
             "a condition computed at run time with branches of different result types", code="GPC4007"

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import axis_of, cast, expand, iota, like, reshape, scalar, static
+from gpucomp.frontend.onnx.containers import Contained
+from gpucomp.frontend.onnx.random import dropped
+from gpucomp.frontend.onnx.strings import text_cast
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Op, Value, constant, constant_value
@@ -20,7 +22,7 @@ from gpucomp.ir.types import DType
 SAME = (
     *("Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos"),
     *("Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Erf", "Reciprocal", "Relu", "Sigmoid", "Softplus"),
-    *("Softsign", "HardSwish", "Mish", "Not", "IsNaN", "BitwiseNot", "Add", "Sub", "Mul", "Div", "PRelu", "Equal"),
+    *("Softsign", "HardSwish", "Mish", "Not", "IsNaN", "BitwiseNot", "Add", "Sub", "Mul", "Div", "PRelu"),
     *("Less", "LessOrEqual", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Where"),
     *("LeakyRelu", "Elu", "Selu", "Celu", "HardSigmoid", "ThresholdedRelu", "Shrink"),
 )
@@ -47,6 +49,11 @@ def gelu(x: Value, *, approximate: str) -> Value:
 @translates("Swish", since=24)
 def swish(x: Value, *, alpha: float) -> Value:
     return ops.Swish(x, alpha=alpha)
+
+
+@translates("Equal")
+def equal(a: Value, b: Value) -> Value:
+    return (ops.StringEqual if a.type.dtype is t.STRING else ops.Equal)(a, b)
 
 
 @translates("Greater")
@@ -154,7 +161,7 @@ def clip(x: Value, low: Value | None = None, high: Value | None = None) -> Value
 
 
 @translates("Identity")
-def identity(x: Value) -> Value:
+def identity(x: Contained) -> Contained:
     return x
 
 
@@ -172,28 +179,34 @@ def dropout(
     ratio: Value | None = None,
     training_mode: Value | None = None,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     site: Site,
 ) -> tuple[Value, Value | None]:
     if training_mode is not None and static(training_mode, "training_mode").any():
         rate = 0.5 if ratio is None else scalar(ratio, "ratio")
         if rate:
-            raise UnsupportedError("training mode draws random numbers, which are not supported")
+            y, kept = dropped(x, float(rate), seed)
+            return y, kept if site.wants(1) else None
     return x, expand(constant(np.ones((), np.bool_)), x.shape) if site.wants(1) else None
 
 
-def _saturating(x: Value, to: DType, saturate: int) -> Value:
-    return x if x.type.dtype is to else ops.Cast(x, to=to, saturate=bool(saturate))
+def _saturating(x: Value, to: DType, saturate: int, round_mode: str) -> Value:
+    if x.type.dtype is to:
+        return x
+    if t.STRING in (to, x.type.dtype):
+        return text_cast(x, to)
+    rounding = {"round_mode": round_mode} if to is t.F8E8M0 else {}
+    return ops.Cast(x, to=to, saturate=bool(saturate), **rounding)
 
 
 @translates("Cast")
 def cast_to(x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    return _saturating(x, element_type(to, "to"), saturate)
+    return _saturating(x, element_type(to, "to"), saturate, round_mode)
 
 
 @translates("CastLike", since=15)
 def cast_like(x: Value, target: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
-    return _saturating(x, target.type.dtype, saturate)
+    return _saturating(x, target.type.dtype, saturate, round_mode)
 
 
 @translates("BitCast", since=26)

@@ -11,16 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp import config
+from gpucomp import config, ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.interpreter import evaluate, work
 from gpucomp.ir import Constant, Input, Node, Value, constant, topological
+from gpucomp.ops.random import RANDOM
 
 ONE = 32 << 20  # bytes of one value, besides twice what the model has
 ALL = 64 << 20  # bytes of all values, besides twice what the model has
 WORK = 1 << 25  # elements computed, besides four for each byte that the model has
 ALWAYS = 4096  # bytes: shapes and other small things are computed whatever came before
+NOT_FOLDED = (*RANDOM, ops.RegexFullMatch)  # drawn anew in every run; or longer than the sizes tell
 
 
 class Folding:
@@ -32,14 +34,14 @@ class Folding:
         self.work = 0
         self.kept: set[Node] = set()  # nodes that depend on an input or are too large: what reads them is kept too
 
-    def made(self, results: Sequence[Value | None]) -> None:
+    def made(self, results: Sequence[Any]) -> None:
         """Count constants that a translator made of nothing. Raises ``UnsupportedError`` when they are too many."""
-        new = {id(v.attrs["value"]): v.type.nbytes for v in results if v is not None and v.op is Constant}
+        new = {id(v.attrs["value"]): v.type.nbytes for v in results if isinstance(v, Value) and v.op is Constant}
         self.bytes += sum(nbytes for nbytes in new.values() if nbytes > ALWAYS)
         if self.bytes > 2 * self._allowed(ALL):
             raise UnsupportedError(f"the model's constants would take {self.bytes} bytes", code="GPC4006")
 
-    def results(self, results: Sequence[Value | None]) -> list[Any]:
+    def results(self, results: Sequence[Any]) -> list[Any]:
         """``results``, those that depend on constants alone computed if that stays inside the limits."""
         values = [v for v in results if isinstance(v, Value) and v.op is not Constant and not self._stays(v.node)]
         order = [n for n in topological(v.node for v in values) if n.op is not Constant]
@@ -62,18 +64,18 @@ class Folding:
             self.bytes += total
             self.work += effort
         computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
-        return [computed.get(v, v) for v in results]  # type: ignore[arg-type]
+        return [computed.get(v, v) for v in results]
 
     def _allowed(self, base: int) -> int:
         return base + 2 * self.files.nbytes
 
     def _stays(self, node: Node) -> bool:
-        """Whether ``node`` reads an input or what is kept. What was asked before is remembered: the walks stay short."""
+        """Whether ``node`` reads an input, chance or what is kept. What was asked before is remembered: the walks stay short."""
         seen: set[Node] = set()
         pending = [node]
         while pending:
             other = pending.pop()
-            if other.op is Input or other in self.kept:
+            if other.op is Input or other.op in NOT_FOLDED or other in self.kept:
                 self.kept.add(node)
                 return True
             if other not in seen and other.op is not Constant:

@@ -12,6 +12,7 @@ from gpucomp.errors import ModelError, UnsupportedError, quote
 from gpucomp.frontend.onnx.tensors import DTYPES
 from gpucomp.frontend.onnx.translate import Site, find_schema
 from gpucomp.ir import Value
+from gpucomp.ir.types import OptionalType, SequenceType
 
 MAX_DEPTH = 100
 MAX_NODES = 250_000  # of a file
@@ -193,9 +194,15 @@ def _newest(versions: Sequence[int], opset: int) -> int | None:
 
 def _type_proto(value: Value | None) -> onnx.TypeProto:
     proto = onnx.TypeProto()
-    if value is not None:
-        number = next(n for n, dtype in DTYPES.items() if dtype is value.type.dtype)
-        proto.tensor_type.elem_type = number
+    if value is None:
+        return proto
+    inner, type = proto, value.type
+    if isinstance(type, OptionalType):
+        inner = inner.optional_type.elem_type
+    if isinstance(type, SequenceType) or (isinstance(type, OptionalType) and type.sequence):
+        inner = inner.sequence_type.elem_type
+    inner.tensor_type.elem_type = next(n for n, dtype in DTYPES.items() if dtype is type.dtype)
+    if isinstance(value, Value):
         for size in value.shape:
-            proto.tensor_type.shape.dim.add().dim_value = size
+            inner.tensor_type.shape.dim.add().dim_value = size
     return proto

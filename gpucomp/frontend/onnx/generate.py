@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
     axis_of,
     cast,
@@ -19,7 +18,7 @@ from gpucomp.frontend.onnx.compose import (
     static,
 )
 from gpucomp.frontend.onnx.tensors import element_type
-from gpucomp.frontend.onnx.translate import Site, translates
+from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
 
@@ -36,11 +35,10 @@ def constant_node(
     value_string: str | None = None,
     value_strings: tuple[str, ...] | None = None,
 ) -> Value:
-    if value_string is not None or value_strings is not None:
-        raise UnsupportedError("string tensors are not supported", code="GPC4003")
     floats = [np.asarray(v, np.float32) for v in (value_float, value_floats) if v is not None]
     integers = [np.asarray(v, np.int64) for v in (value_int, value_ints) if v is not None]
-    given = [v for v in (value, sparse_value) if v is not None] + floats + integers
+    texts = [np.asarray(v, object) for v in (value_string, value_strings) if v is not None]
+    given = [v for v in (value, sparse_value) if v is not None] + floats + integers + texts
     if len(given) != 1:
         raise ValueError(f"exactly one value expected, {len(given)} given")
     return constant(given[0])
@@ -169,12 +167,3 @@ def mel_weight_matrix(
             rows = np.arange(centre, min(right, spectrum))
             matrix[rows, i] = (right - rows) / (right - centre)
     return constant(matrix.astype(dtype.numpy))
-
-
-@translates("RandomNormal")
-@translates("RandomUniform")
-@translates("RandomNormalLike")
-@translates("RandomUniformLike")
-@translates("Multinomial")
-def random(*operands: Value, site: Site, **attributes: object) -> Value:
-    raise UnsupportedError("random numbers are not supported")

@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
-from gpucomp.frontend.onnx import functions, tensors
+from gpucomp.frontend.onnx import containers, functions, tensors
+from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
@@ -41,7 +42,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Known = Value | Unknown
+Known = Value | SequenceValue | OptionalValue | Unknown
 Body = Generator[Any, list[Known], list[Known]]
 
 
@@ -91,8 +92,8 @@ class Importer:
         self,
         model: onnx.ModelProto,
         files: ExternalFiles,
-        shapes: Mapping[str, Sequence[int]],
-        constants: Mapping[str, np.ndarray],
+        shapes: Mapping[str, Any],
+        constants: Mapping[str, Any],
     ) -> None:
         self.model = model
         self.files = files
@@ -102,6 +103,7 @@ class Importer:
         self.nodes = 0
         self.folding = Folding(files)
         self.functions = functions.table(model)
+        self.input_containers: dict[str, tuple[str, ...] | None] = {}
         self.most_nodes = functions.most_nodes(self.functions, model.graph)
         self.referred: dict[tuple[int, int], tuple[Any, ...]] = {}  # attributes that stand for a caller's
 
@@ -122,8 +124,17 @@ class Importer:
         if self.problems:
             raise self._unsupported()
         for value, declared in zip(outputs, graph.output, strict=True):
-            self._check_output(value, declared)
-        return Graph(inputs, tuple(outputs), tuple(names), graph.name)  # type: ignore[arg-type]
+            containers.check_declared(value, declared)  # type: ignore[arg-type]
+        named: list[tuple[str, Value]] = []
+        made_up: dict[str, tuple[str, ...] | None] = {}
+        for name, output in zip(names, outputs, strict=True):
+            tensors_of_it, parts = containers.flattened(name, output)  # type: ignore[arg-type]
+            named += tensors_of_it
+            made_up |= parts
+        if len({name for name, _ in named}) != len(named):
+            raise ModelError(f"output {quote(repeated([n for n, _ in named]))} is listed twice", code="GPC3011")
+        values = tuple(value for _, value in named)
+        return Graph(inputs, values, tuple(n for n, _ in named), graph.name, self.input_containers, made_up)
 
     def _unsupported(self) -> UnsupportedError:
         problems = tuple(self.problems)
@@ -132,15 +143,6 @@ class Importer:
         return UnsupportedError(
             f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=wanted, code="GPC4001"
         )
-
-    def _check_output(self, value: Known, declared: onnx.ValueInfoProto) -> None:
-        assert isinstance(value, Value)
-        number = declared.type.tensor_type.elem_type
-        if number and tensors.DTYPES.get(number) is not value.type.dtype:
-            raise ModelError(
-                f"output {quote(declared.name)} is declared as element type {number}, and is {value.type}",
-                code="GPC3015",
-            )
 
     # --- inputs and initialisers
 
@@ -155,10 +157,15 @@ class Importer:
                     f"{what}: the model has no input {quote(unknown[0])}; its inputs are: {known}", code="GPC2101"
                 )
         self._initialisers(graph, scope, set(self.shapes) | set(self.constants))
-        symbols = Symbols(self.shapes, self.constants)
+        made_up = {i.name for i in graph.input if i.type.WhichOneof("value") in ("sequence_type", "optional_type")}
+        symbols = Symbols(
+            {n: s for n, s in self.shapes.items() if n not in made_up},
+            {n: a for n, a in self.constants.items() if n not in made_up},
+        )
         open_inputs = [i for i in graph.input if i.name not in scope.values]
         for info in open_inputs:
-            symbols.note(info)
+            if info.name not in made_up:
+                symbols.note(info)
         inputs = []
         for info in open_inputs:
             if info.name in self.constants:
@@ -166,6 +173,12 @@ class Importer:
                 continue
             where = f"input {quote(info.name)}"
             try:
+                if info.name in made_up:
+                    whole, parts = containers.model_input(info, self.shapes)
+                    self.input_containers |= containers.flattened(info.name, whole)[1]
+                    scope.values[info.name] = whole
+                    inputs += parts
+                    continue
                 type = TensorType(element_type_of(info, where), tensors.checked_shape(symbols.shape(info), where))
                 value = input_value(info.name, type)
             except UnsupportedError as error:
@@ -174,9 +187,14 @@ class Importer:
                 continue
             inputs.append(value)
             scope.values[info.name] = value
+        labels = [value.attrs["label"] for value in inputs]
+        if len(set(labels)) != len(labels):
+            raise ModelError(f"input {quote(repeated(labels))} is declared twice", code="GPC3011")
         return tuple(inputs)
 
-    def _fixed(self, info: onnx.ValueInfoProto) -> Value:
+    def _fixed(self, info: onnx.ValueInfoProto) -> Known:
+        if info.type.WhichOneof("value") in ("sequence_type", "optional_type"):
+            return containers.fixed(info, self.constants[info.name])
         array = np.array(self.constants[info.name])
         where = f"constants: input {quote(info.name)}"
         expected = element_type_of(info, where)
@@ -250,7 +268,7 @@ class Importer:
         self.count(scope.depth, site)  # entering it takes as long as so many nodes
         self._initialisers(graph, scope, set())
         for info, value in zip(graph.input, arguments, strict=True):
-            scope.values[info.name] = value
+            scope.values[info.name] = containers.declared_as(info, value)
         return self.body(graph.node, [o.name for o in graph.output], scope)
 
     def _site(self, node: onnx.NodeProto, scope: Scope) -> Site:
@@ -347,7 +365,7 @@ class Importer:
         return value
 
     def _untranslated(self, operands: Sequence[Known | None]) -> UnsupportedError:
-        known = next((v for v in operands if isinstance(v, Value)), None)
+        known = next((v for v in operands if v is not None and not isinstance(v, Unknown)), None)
         dtype = known.type.dtype if known is not None else "unknown element type"
         return UnsupportedError(f"no translation for it ({dtype})", code="GPC4002")
 

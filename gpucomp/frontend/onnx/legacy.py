@@ -94,7 +94,7 @@ def batch_normalization_by_attribute(
     momentum: float,
     spatial: int,
     site: Site,
-) -> Value:
+) -> tuple[Value, ...]:
     _infers(is_test)
     return batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon, spatial=spatial, site=site)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -25,13 +25,14 @@ MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weigh
 def load(
     model: ModelLike,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, np.ndarray] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Graph:
     """The graph of an ONNX model.
 
     ``shapes`` gives the concrete shape of inputs that the model leaves open; ``constants`` fixes inputs to a value, so
-    that they are inputs of the graph no more (needed where an input's value decides a shape).
+    that they are inputs of the graph no more (needed where an input's value decides a shape). For a sequence they are
+    lists, one entry a tensor; for an optional that holds nothing, ``None``.
 
     Raises ``ModelError`` (unreadable or invalid), ``UnsupportedError`` (all cases at once in ``problems``) and
     ``UsageError`` (an open dimension without an answer).
@@ -39,11 +40,6 @@ def load(
     for what, given in (("shapes", shapes), ("constants", constants)):
         if given is not None and not isinstance(given, Mapping):
             raise UsageError(f"{what}: a mapping of input names expected, {type(given).__name__} given", code="GPC2102")
-    for name, array in (constants or {}).items():
-        if not isinstance(array, np.ndarray | np.generic):
-            raise UsageError(
-                f"constants: input {quote(name)}: an array expected, {type(array).__name__} given", code="GPC2101"
-            )
     proto, folder = read(model)
     try:
         return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
@@ -52,15 +48,16 @@ def load(
 
 
 def deciding_inputs(
-    model: ModelLike, *, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+    model: ModelLike, *, shapes: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
     """Those of ``values`` that decide shapes, to be given to ``load`` as ``constants``. Raises as ``load``."""
-    fixed: dict[str, np.ndarray] = {}
+    fixed: dict[str, Any] = {}
     while True:
         try:
             load(model, shapes=shapes, constants=fixed)
         except UnsupportedError as error:
-            wanted = [name for name in error.inputs if name in values and name not in fixed]
+            named = [label if label in values else label.rpartition("[")[0] for label in error.inputs]  # "x[0]" of "x"
+            wanted = [name for name in named if name in values and name not in fixed]
             if not wanted:
                 raise
             fixed |= {name: values[name] for name in wanted}

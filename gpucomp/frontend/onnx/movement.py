@@ -202,7 +202,8 @@ def pad_inputs(x: Value, pads: Value, value: Value | None = None, axes: Value | 
         for k, axis in enumerate(places):
             full[axis], full[rank + axis] = amounts[k], amounts[len(places) + k]
         amounts = tuple(full)
-    fill = 0 if value is None or not value.type.size else scalar(value, "constant_value")
+    nothing = "" if x.type.dtype is t.STRING else 0
+    fill = nothing if value is None or not value.type.size else scalar(value, "constant_value")
     if mode not in PAD_MODES:
         raise ValueError(f"mode {mode!r}: one of {', '.join(PAD_MODES)} expected")
     if len(amounts) != 2 * rank:

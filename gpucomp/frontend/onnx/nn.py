@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
     accumulation,
     axis_of,
@@ -247,12 +246,47 @@ def batch_normalization(
     momentum: float = 0.9,
     spatial: int = 1,
     site: Site,
-) -> Value:
-    if not spatial:
-        raise UnsupportedError("spatial=0 is not supported")
-    if any(site.wants(k) for k in range(1, 5)):
-        raise UnsupportedError("training mode is not supported before opset 14")
-    return _batch_norm(x, scale, bias, mean, variance, epsilon)
+) -> tuple[Value, ...]:
+    """Below opset 14. Whoever reads the statistics trains; without ``spatial`` there is one of each an element, not a channel."""
+    axes = tuple(a for a in range(len(x.shape)) if a != 1)
+    training = any(site.wants(k) for k in range(1, 5))
+    if spatial:
+        if not training:
+            return (_batch_norm(x, scale, bias, mean, variance, epsilon),)
+        y, now, now_variance, running = _trained(x, scale, bias, mean, variance, epsilon, momentum, axes)
+        return y, *running, now, now_variance
+    if any(v.shape != x.shape[1:] for v in (scale, bias, mean, variance)):
+        raise ValueError(f"statistics of shape {list(x.shape[1:])} expected, {scale.type} given")
+    flat = reshape(x, (x.shape[0], scale.type.size))  # every element is a channel of its own
+    factor, offset, before, spread = (reshape(v, (scale.type.size,)) for v in (scale, bias, mean, variance))
+    if not training:
+        return (reshape(_batch_norm(flat, factor, offset, before, spread, epsilon), x.shape),)
+    y, now, now_variance, running = _trained(flat, factor, offset, before, spread, epsilon, momentum, (0,))
+    return reshape(y, x.shape), *(reshape(v, scale.shape) for v in (*running, now, now_variance))
+
+
+def _trained(
+    x: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    variance: Value,
+    epsilon: float,
+    momentum: float,
+    axes: tuple[int, ...],
+) -> tuple[Value, Value, Value, list[Value]]:
+    """``x`` normalised by its own statistics over ``axes``, those, and the running ones moved towards them."""
+    wide = accumulation(x.type.dtype)
+    now = ops.ReduceMean(cast(x, wide), axes=axes, keepdims=True)
+    spread = ops.Sub(cast(x, wide), now)
+    now_variance = reshape(ops.ReduceMean(ops.Mul(spread, spread), axes=axes, keepdims=True), scale.shape)
+    now = reshape(now, scale.shape)
+    y = _batch_norm(x, cast(scale, wide), cast(bias, wide), now, now_variance, epsilon)
+    running = [
+        ops.Add(ops.Mul(old, like(old, momentum)), cast(ops.Mul(new, like(new, 1 - momentum)), old.type.dtype))
+        for old, new in ((mean, now), (variance, now_variance))
+    ]
+    return y, cast(now, mean.type.dtype), cast(now_variance, variance.type.dtype), running
 
 
 @translates("BatchNormalization", since=14)
@@ -271,16 +305,7 @@ def batch_normalization_14(
     if not training_mode:
         return (_batch_norm(x, scale, bias, mean, variance, epsilon),)
     axes = tuple(a for a in range(len(x.shape)) if a != 1)
-    wide = accumulation(x.type.dtype)
-    now = ops.ReduceMean(cast(x, wide), axes=axes, keepdims=True)
-    spread = ops.Sub(cast(x, wide), now)
-    now_variance = reshape(ops.ReduceMean(ops.Mul(spread, spread), axes=axes, keepdims=True), scale.shape)
-    now = reshape(now, scale.shape)
-    y = _batch_norm(x, cast(scale, wide), cast(bias, wide), now, now_variance, epsilon)
-    running = [
-        ops.Add(ops.Mul(old, like(old, momentum)), cast(ops.Mul(new, like(new, 1 - momentum)), old.type.dtype))
-        for old, new in ((mean, now), (variance, now_variance))
-    ]
+    y, _, _, running = _trained(x, scale, bias, mean, variance, epsilon, momentum, axes)
     return y, *running
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,8 +18,8 @@ class Symbols:
     """The sizes of symbolic dimensions, learnt from the shapes the user gave."""
 
     def __init__(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, np.ndarray]) -> None:
-        self.given = {name: tuple(a.shape) for name, a in constants.items()}
-        self.given |= {name: _sizes(name, shape) for name, shape in shapes.items()}
+        self.given = {name: tuple(expect_array(name, a).shape) for name, a in constants.items()}
+        self.given |= {name: extents(name, shape) for name, shape in shapes.items()}
         self.sizes: dict[str, tuple[int, str]] = {}  # symbol -> its size and the input that said so
 
     def note(self, info: onnx.ValueInfoProto) -> None:
@@ -79,9 +80,19 @@ class Symbols:
         return tuple(d for d in sizes if d is not None)
 
 
-def _sizes(name: str, shape: object) -> tuple[int, ...]:
+def expect_array(name: str, array: Any) -> np.ndarray | np.generic:
+    """What the user fixed a tensor to. Raises ``UsageError`` for what is no array."""
+    if not isinstance(array, np.ndarray | np.generic):
+        raise UsageError(
+            f"constants: input {quote(name)}: an array expected, {type(array).__name__} given", code="GPC2101"
+        )
+    return array
+
+
+def extents(name: str, shape: Any) -> tuple[int, ...]:
+    """A tensor's shape that the user gave for input ``name``. Raises ``UsageError`` for what is no list of integers."""
     try:
-        return tuple(operator.index(d) for d in shape)  # type: ignore[attr-defined]
+        return tuple(operator.index(d) for d in shape)
     except TypeError:
         raise UsageError(
             f"shapes: input {quote(name)}: whole numbers expected, {quote(shape)} given", code="GPC2102"

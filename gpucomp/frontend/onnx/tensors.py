@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 import onnx
 
@@ -36,9 +35,14 @@ DTYPES: dict[int, DType] = {
     P.FLOAT8E5M2FNUZ: t.F8E5M2FNUZ,
     P.INT4: t.I4,
     P.UINT4: t.U4,
+    P.INT2: t.I2,
+    P.UINT2: t.U2,
+    P.FLOAT4E2M1: t.F4E2M1,
+    P.FLOAT8E8M0: t.F8E8M0,
+    P.STRING: t.STRING,
 }
 # element types by the field that holds them one value a number; f16, bf16 and f8 there are bit patterns
-BIT_PATTERNS = {t.F16, t.BF16, t.F8E4M3, t.F8E4M3FNUZ, t.F8E5M2, t.F8E5M2FNUZ}
+BIT_PATTERNS = {t.F16, t.BF16, t.F8E4M3, t.F8E4M3FNUZ, t.F8E5M2, t.F8E5M2FNUZ, t.F8E8M0}
 FIELD = {t.F32: "float_data", t.F64: "double_data", t.I64: "int64_data", t.U32: "uint64_data", t.U64: "uint64_data"}
 MAX_RANK = 64
 MADE_LIMIT = 40 << 20  # bytes of a constant that is made of little
@@ -72,6 +76,8 @@ def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.n
     external = tensor.data_location == P.EXTERNAL
     if len(filled) + external > 1 and not (external and filled == ["raw_data"] and not tensor.raw_data):
         raise ModelError(f"{where}: data in more than one place: {', '.join(filled)}", code="GPC3031")
+    if dtype is t.STRING:
+        return _texts(tensor, shape, [*filled, *["external data"] * external], where)
     nbytes = -(-count * dtype.bits // 8)
     if external:
         return _from_bytes(files.read(tensor, nbytes, where), dtype, shape)
@@ -95,8 +101,8 @@ def checked_shape(dims: Sequence[int], where: str) -> tuple[int, ...]:
 
 
 def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    if dtype.bits == 4:
-        return _nibbles(data, dtype, shape)
+    if dtype.bits < 8:
+        return _unpacked(data, dtype, shape)
     if dtype is t.BOOL:
         return (data != 0).reshape(shape)  # a bool array with other bytes than 0 and 1 misleads numpy
     little = dtype.numpy if dtype.numpy.kind == "V" else dtype.numpy.newbyteorder("<")
@@ -104,12 +110,14 @@ def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.nd
     return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
 
 
-def _nibbles(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    """Two elements a byte, the first in the low half."""
-    halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[: math.prod(shape)].astype(np.int8)
-    if dtype is t.I4:
-        halves = np.where(halves > 7, halves - 16, halves)
-    return halves.astype(ml_dtypes.int4 if dtype is t.I4 else ml_dtypes.uint4).reshape(shape)
+def _unpacked(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Two or four elements a byte, the first in the lowest bits."""
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    codes = ((data[:, None] >> shifts) & ((1 << dtype.bits) - 1)).reshape(-1)[: math.prod(shape)].reshape(shape)
+    if dtype.is_float:
+        return codes.view(dtype.numpy)
+    sign = 1 << (dtype.bits - 1)
+    return (((codes ^ sign).astype(np.int8) - sign) if dtype.kind == "i" else codes).astype(dtype.numpy)
 
 
 def _from_numbers(
@@ -120,10 +128,10 @@ def _from_numbers(
         raise ModelError(f"{where}: {dtype} data belongs in {field}, found in {filled[0]}", code="GPC3031")
     numbers = getattr(tensor, field)
     count = math.prod(shape)
-    if dtype.bits == 4:
-        expected, unpacked = -(-count // 2), np.asarray(numbers, np.int64)
+    if dtype.bits < 8:
+        expected, unpacked = -(-count * dtype.bits // 8), np.asarray(numbers, np.int64)
         if len(numbers) == expected and not np.any((unpacked < -128) | (unpacked > 255)):
-            return _nibbles(unpacked.astype(np.uint8), dtype, shape)
+            return _unpacked(unpacked.astype(np.uint8), dtype, shape)
     elif len(numbers) == count:
         if dtype in FIELD and dtype is not t.U32:
             return np.asarray(numbers, dtype.numpy).reshape(shape)
@@ -136,6 +144,21 @@ def _from_numbers(
             return (narrow != 0).reshape(shape)
         return (narrow.view(dtype.numpy) if dtype in BIT_PATTERNS else narrow).reshape(shape)
     raise ModelError(f"{where}: {len(numbers)} numbers in {field}, {dtype}{list(shape)} needs {count}", code="GPC3032")
+
+
+def _texts(tensor: onnx.TensorProto, shape: tuple[int, ...], filled: list[str], where: str) -> np.ndarray:
+    if filled not in ([], ["string_data"]):
+        raise ModelError(f"{where}: strings belong in string_data, found in {filled[0]}", code="GPC3031")
+    if len(tensor.string_data) != math.prod(shape):
+        raise ModelError(
+            f"{where}: {len(tensor.string_data)} strings, {list(shape)} needs {math.prod(shape)}", code="GPC3032"
+        )
+    array = np.empty(len(tensor.string_data), object)
+    try:
+        array[:] = [text.decode("utf-8") for text in tensor.string_data]
+    except UnicodeDecodeError:
+        raise ModelError(f"{where}: a string in it is no UTF-8 text", code="GPC3032") from None
+    return array.reshape(shape)
 
 
 def sparse_to_array(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:

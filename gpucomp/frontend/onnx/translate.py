@@ -287,7 +287,21 @@ ONNX_NAMES = {
     t.F8E5M2FNUZ: "float8e5m2fnuz",
     t.I4: "int4",
     t.U4: "uint4",
+    t.I2: "int2",
+    t.U2: "uint2",
+    t.F4E2M1: "float4e2m1",
+    t.F8E8M0: "float8e8m0",
+    t.STRING: "string",
 }
+
+
+def type_name(type: t.TensorType | t.SequenceType | t.OptionalType) -> str:
+    """The type as schemas write it, such as ``seq(tensor(float))``."""
+    tensor = f"tensor({ONNX_NAMES[type.dtype]})"
+    if isinstance(type, t.TensorType):
+        return tensor
+    inner = f"seq({tensor})" if isinstance(type, t.SequenceType) or type.sequence else tensor
+    return inner if isinstance(type, t.SequenceType) else f"optional({inner})"
 
 
 def check_arity(  # `inputs` without absent ones at the end
@@ -314,18 +328,20 @@ def _range(low: int, high: int) -> str:
 
 def check_operand_types(operands: Sequence[Value | None], signature: Signature, site: Site) -> None:
     """Every operand's element type is allowed, and those the schema ties together agree."""
-    bound: dict[str, t.DType] = {}
+    bound: dict[str, str] = {}
     for position, value in enumerate(operands):
         if value is None:
             continue
         formal = signature.inputs[min(position, len(signature.inputs) - 1)]
-        dtype = value.type.dtype
-        if f"tensor({ONNX_NAMES[dtype]})" not in formal.types:
-            raise ModelError(f"{site}: input {position} must not be of type {dtype}", code="GPC3015")
+        name = type_name(value.type)
+        shown = value.type.dtype if isinstance(value.type, t.TensorType) else value.type
+        if name not in formal.types:
+            raise ModelError(f"{site}: input {position} must not be of type {shown}", code="GPC3015")
         if formal.variadic and not formal.homogeneous:
             continue
-        if bound.setdefault(formal.type_var, dtype) is not dtype and formal.type_var not in formal.types:
+        first = bound.setdefault(formal.type_var, str(shown))
+        if first != str(shown) and formal.type_var not in formal.types:
             raise ModelError(
-                f"{site}: input {position} is {dtype}, another one of its kind is {bound[formal.type_var]}",
+                f"{site}: input {position} is {shown}, another one of its kind is {first}",
                 code="GPC3015",
             )

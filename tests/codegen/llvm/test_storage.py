@@ -11,11 +11,29 @@ from gpucomp.codegen.llvm.builder import Code, Type
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import axes_of, cast, literal, load, select
 from gpucomp.expr.evaluate import convert
-from gpucomp.ir.types import BOOL, DTYPES, F16, F32, F64, I4, I8, I32, I64, U4, U8, DType, TensorType
+from gpucomp.ir.types import (
+    BOOL,
+    DTYPES,
+    F4E2M1,
+    F8E8M0,
+    F16,
+    F32,
+    F64,
+    I2,
+    I4,
+    I8,
+    I32,
+    I64,
+    U2,
+    U4,
+    U8,
+    DType,
+    TensorType,
+)
 from gpucomp.kernel import Kernel, Loops, Store
 
 FLOAT8 = [d for d in DTYPES.values() if d.is_float and d.storage_only]
-NIBBLES = [I4, U4]
+NIBBLES = [I4, U4, I2, U2]
 BYTES = np.arange(256, dtype=np.uint8)
 
 
@@ -25,6 +43,18 @@ def conversion(source: DType, target: DType, size: int) -> Kernel:
     return Kernel("loops", params, 1, Loops(axes), (Store(1, axes, cast(load(0, axes, source), target)),))
 
 
+def patterns(dtype: DType) -> np.ndarray:
+    """256 bytes, with every pattern among them that a number of ``dtype`` has in its byte."""
+    return (BYTES & ((1 << dtype.bits) - 1)).astype(np.uint8).view(dtype.numpy)
+
+
+def low_bits(numbers: np.ndarray, dtype: DType) -> np.ndarray:
+    """What the low bits of ``numbers`` say as integers of ``dtype``."""
+    size = 1 << dtype.bits
+    rest = numbers.astype(np.int64) % size
+    return rest - size * (rest >= size // 2) if dtype.kind == "i" else rest
+
+
 def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
     unsigned = np.dtype(f"u{expected.dtype.itemsize}")
     assert actual.dtype == expected.dtype
@@ -32,17 +62,21 @@ def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
     assert not different.size, f"{actual[different][:5]} instead of {expected[different][:5]}"
 
 
-def dense() -> np.ndarray:
-    """Every f32 whose low 16 bits are one of six patterns: all that decides a rounding to few bits, and its ties."""
+def dense(dtype: DType) -> np.ndarray:
+    """Every f32 whose low 16 bits are one of six patterns: all that decides a rounding to few bits, and its ties.
+
+    No NaN for a type that has none.
+    """
     high = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16
     low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
-    return (high | low).ravel().view(np.float32)
+    found = (high | low).ravel().view(np.float32)
+    return found[~np.isnan(found)] if dtype is F4E2M1 else found
 
 
 @pytest.mark.parametrize("lanes", [WIDEST, 0])
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_every_pattern_of_an_8_bit_float_is_read(dtype: DType, lanes: int) -> None:
-    stored = BYTES.view(dtype.numpy)
+    stored = patterns(dtype)
 
     (actual,) = run_kernel(conversion(dtype, F32, 256), [stored], {"lanes": lanes, "tasks": 1, "unroll": 0})
 
@@ -55,7 +89,7 @@ def test_every_pattern_of_an_8_bit_float_is_read(dtype: DType, lanes: int) -> No
 @pytest.mark.parametrize("lanes", [WIDEST, 0])
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_floats_are_rounded_to_8_bits_as_numpy_does(dtype: DType, lanes: int) -> None:
-    values = dense()
+    values = dense(dtype)
 
     (actual,) = run_kernel(conversion(F32, dtype, values.size), [values], {"lanes": lanes, "tasks": 1, "unroll": 0})
 
@@ -65,7 +99,7 @@ def test_floats_are_rounded_to_8_bits_as_numpy_does(dtype: DType, lanes: int) ->
 
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_what_is_read_and_written_again_is_the_same_number(dtype: DType) -> None:
-    stored = BYTES.view(dtype.numpy)
+    stored = patterns(dtype)
 
     (actual,) = run_kernel(conversion(dtype, dtype, 256), [stored])
 
@@ -95,11 +129,11 @@ def test_every_type_converts_to_8_bit_floats_and_back(source: DType) -> None:
 
     for dtype in FLOAT8:
         (narrow,) = compiled.run(f"to_{dtype}", [values])
-        (wide,) = compiled.run(f"from_{dtype}", [BYTES.view(dtype.numpy)])
+        (wide,) = compiled.run(f"from_{dtype}", [patterns(dtype)])
 
         with np.errstate(all="ignore"):
             assert_same_bits(narrow, values.astype(dtype.numpy))
-        expected = convert(BYTES.view(dtype.numpy), source)
+        expected = convert(patterns(dtype), source)
         np.testing.assert_array_equal(wide.astype(np.float64), expected.astype(np.float64))
 
 
@@ -111,34 +145,33 @@ def test_a_nibble_is_read_whatever_the_other_four_bits_hold(dtype: DType, target
 
     (actual,) = run_kernel(conversion(dtype, target, 256), [stored], {"lanes": lanes, "tasks": 1, "unroll": 0})
 
-    number = (BYTES & 15).astype(np.int64)
-    number = number - 16 * (number > 7) if dtype is I4 else number
-    np.testing.assert_array_equal(actual, number.astype(target.numpy))
+    np.testing.assert_array_equal(actual, low_bits(BYTES, dtype).astype(target.numpy))
 
 
 @pytest.mark.parametrize("source", [I8, U8, I32, I64, F32, F16, *FLOAT8], ids=str)
 @pytest.mark.parametrize("dtype", NIBBLES, ids=str)
 def test_a_nibble_keeps_the_low_four_bits_of_what_is_written(dtype: DType, source: DType) -> None:
     numbers = np.arange(0 if source.kind == "u" else -99, 100)
+    numbers = 1 << np.arange(20) if source is F8E8M0 else numbers  # it holds powers of two alone
     values = numbers.astype(source.numpy)
     whole = values.astype(np.float64).astype(np.int64)  # what the source could hold of them
 
     (actual,) = run_kernel(conversion(source, dtype, values.size), [values])
 
-    expected = whole & 15
-    expected = expected - 16 * (expected > 7) if dtype is I4 else expected
-    np.testing.assert_array_equal(actual.astype(np.int64), expected)
+    np.testing.assert_array_equal(actual.astype(np.int64), low_bits(whole, dtype))
 
 
-def test_nibbles_convert_into_each_other() -> None:
-    stored = BYTES.view(U4.numpy)
-    compiled = Library({"there": conversion(U4, I4, 256), "back": conversion(I4, U4, 256)})
+@pytest.mark.parametrize(("unsigned", "signed"), [(U4, I4), (U2, I2), (U4, I2), (U2, I4)])
+def test_nibbles_convert_into_each_other(unsigned: DType, signed: DType) -> None:
+    stored = BYTES.view(unsigned.numpy)
+    compiled = Library({"there": conversion(unsigned, signed, 256), "back": conversion(signed, unsigned, 256)})
 
     (there,) = compiled.run("there", [stored])
     (back,) = compiled.run("back", [there])
 
-    np.testing.assert_array_equal(there.astype(np.int64), (BYTES.astype(np.int64) + 8) % 16 - 8)
-    np.testing.assert_array_equal(back.astype(np.int64), BYTES & 15)
+    narrowed = low_bits(low_bits(BYTES, unsigned), signed)
+    np.testing.assert_array_equal(there.astype(np.int64), narrowed)
+    np.testing.assert_array_equal(back.astype(np.int64), low_bits(narrowed, unsigned))
 
 
 @pytest.mark.parametrize("dtype", [*FLOAT8, *NIBBLES], ids=str)
@@ -148,11 +181,13 @@ def test_constants_and_choices_of_these_types_are_stored(dtype: DType) -> None:
     params = (TensorType(BOOL, (37,)), TensorType(dtype, (37,)), TensorType(dtype, (37,)))
     kernel = Kernel("loops", params, 1, Loops(axes), (Store(2, axes, body),))
     chosen = np.arange(37) % 3 == 0
-    stored = (np.arange(37) % 8).astype(dtype.numpy)
+    numbers = 1 << np.arange(37) % 2 if dtype.bits < 8 or dtype is F8E8M0 else np.arange(37) % 8
+    stored = numbers.astype(np.int8).astype(dtype.numpy)
 
     (actual,) = run_kernel(kernel, [chosen, stored])
 
-    np.testing.assert_array_equal(actual.astype(np.float32), np.where(chosen, 3, np.arange(37) % 8))
+    three = np.asarray(3, np.float32 if dtype.is_float else np.int8).astype(dtype.numpy)
+    np.testing.assert_array_equal(actual, np.where(chosen, three, stored))
 
 
 @pytest.mark.parametrize("dtype", [*FLOAT8, *NIBBLES], ids=str)

@@ -1,0 +1,168 @@
+"""Sequences and optionals while a model is translated: what is in them is known, so nothing of them is left in the graph.
+
+At the model's border their tensors are inputs and outputs of their own, ``name[0]``, ``name[1]`` and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
+from gpucomp.frontend.onnx import tensors
+from gpucomp.frontend.onnx.symbols import expect_array, extents
+from gpucomp.ir import Value, constant, dtype_of, input_value
+from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
+
+MAX_ELEMENTS = 4096  # as many as a loop may be unrolled to
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceValue:
+    """A sequence of known length; every element is a value of its own."""
+
+    elements: tuple[Value, ...]
+    type: SequenceType
+
+
+@dataclass(frozen=True, eq=False)
+class OptionalValue:
+    """An optional that is known to hold ``content``, or nothing."""
+
+    content: Value | SequenceValue | None
+    type: OptionalType
+
+
+Contained = Value | SequenceValue | OptionalValue
+
+
+def sequence_of(elements: tuple[Value, ...], dtype: DType) -> SequenceValue:
+    """Raises ``ValueError`` for elements of another type, ``UnsupportedError`` for too many."""
+    if other := next((e for e in elements if e.type.dtype is not dtype), None):
+        raise ValueError(f"a sequence of {dtype} cannot hold {other.type}")
+    expect_length(len(elements))
+    return SequenceValue(elements, SequenceType(dtype))
+
+
+def expect_length(count: int) -> None:
+    """Raise ``UnsupportedError`` for a sequence of more tensors than are supported."""
+    if count > MAX_ELEMENTS:
+        raise UnsupportedError(f"a sequence of {count} tensors; at most {MAX_ELEMENTS} are supported", code="GPC4002")
+
+
+def optional_of(content: Value | SequenceValue) -> OptionalValue:
+    return OptionalValue(content, OptionalType(content.type.dtype, isinstance(content, SequenceValue)))
+
+
+def type_of_proto(proto: onnx.TypeProto, where: str) -> TensorType | SequenceType | OptionalType:
+    """The declared type; a tensor's without its shape. Raises ``UnsupportedError`` for sequences of sequences and maps."""
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        raise ModelError(f"{where} has no type", code="GPC3015")
+    if kind == "tensor_type":
+        return TensorType(tensors.element_type(proto.tensor_type.elem_type, where), ())
+    if kind == "sequence_type":
+        element = type_of_proto(proto.sequence_type.elem_type, where)
+        if isinstance(element, TensorType):
+            return SequenceType(element.dtype)
+    if kind == "optional_type":
+        content = type_of_proto(proto.optional_type.elem_type, where)
+        if not isinstance(content, OptionalType):
+            return OptionalType(content.dtype, isinstance(content, SequenceType))
+    raise UnsupportedError(
+        f"{where}: {kind.removesuffix('_type')} values of this kind are not supported", code="GPC4003"
+    )
+
+
+def declared_as(info: onnx.ValueInfoProto, value: Any) -> Any:
+    """``value`` as a body's input that is declared optional takes it."""
+    if info.type.WhichOneof("value") == "optional_type" and isinstance(value, (Value, SequenceValue)):
+        return optional_of(value)
+    return value
+
+
+def model_input(
+    info: onnx.ValueInfoProto, shapes: Mapping[str, Any]
+) -> tuple[SequenceValue | OptionalValue, list[Value]]:
+    """A sequence or optional that is an input of the model, and the tensors that are inputs in its place.
+
+    ``shapes`` says what is in it: the shapes of a sequence's tensors, ``None`` for an optional that holds nothing.
+    """
+    where = f"input {quote(info.name)}"
+    type = type_of_proto(info.type, where)
+    if info.name not in shapes:
+        what = "None or what it holds" if isinstance(type, OptionalType) else "a list of shapes"
+        raise UsageError(
+            f"{where} is {type}: what is in it is needed: shapes={{{info.name!r}: {what}}}", code="GPC2102"
+        )
+    made: list[Value] = []
+
+    def tensor(name: str, shape: Any) -> Value:
+        sizes = tensors.checked_shape(extents(info.name, shape), where)
+        made.append(input_value(name, TensorType(type.dtype, sizes)))
+        return made[-1]
+
+    return _built(info.name, type, shapes[info.name], tensor, where), made
+
+
+def fixed(info: onnx.ValueInfoProto, content: Any) -> SequenceValue | OptionalValue:
+    """A sequence or optional that the user fixed to ``content``: arrays in a list, an array, or ``None``."""
+    where = f"constants: input {quote(info.name)}"
+    type = type_of_proto(info.type, where)
+
+    def tensor(name: str, array: Any) -> Value:
+        value = constant(np.array(expect_array(info.name, array)), name=name)
+        if value.type.dtype is not type.dtype:
+            raise UsageError(
+                f"{where}: {type.dtype} expected, {dtype_of(np.asarray(array).dtype)} given", code="GPC2101"
+            )
+        return value
+
+    return _built(info.name, type, content, tensor, where)
+
+
+def _built(
+    name: str, type: Any, content: Any, tensor: Callable[[str, Any], Value], where: str
+) -> SequenceValue | OptionalValue:
+    if isinstance(type, OptionalType) and content is None:
+        return OptionalValue(None, type)
+    if isinstance(type, SequenceType) or type.sequence:
+        if not isinstance(content, (list, tuple)):
+            raise UsageError(f"{where}: a list expected, {quote(content)} given", code="GPC2102")
+        elements = tuple(tensor(f"{name}[{k}]", item) for k, item in enumerate(content))
+        sequence = sequence_of(elements, type.dtype)
+        return sequence if isinstance(type, SequenceType) else OptionalValue(sequence, type)
+    return OptionalValue(tensor(name, content), type)
+
+
+def flattened(name: str, value: Contained) -> tuple[list[tuple[str, Value]], dict[str, tuple[str, ...] | None]]:
+    """The tensors of an output with their names, and how they go together again (``Graph.output_containers``)."""
+    if isinstance(value, OptionalValue):
+        return ([], {name: None}) if value.content is None else flattened(name, value.content)
+    if isinstance(value, Value):
+        return [(name, value)], {}
+    named = [(f"{name}[{k}]", element) for k, element in enumerate(value.elements)]
+    return named, {name: tuple(n for n, _ in named)}
+
+
+def check_declared(value: Contained, declared: onnx.ValueInfoProto) -> None:
+    """Raise ``ModelError`` when an output of the model is of another kind or element type than it is declared as."""
+    kind = declared.type.WhichOneof("value")
+    held = value.content if isinstance(value, OptionalValue) and kind != "optional_type" else value
+    if (kind == "tensor_type" and isinstance(held, SequenceValue)) or (
+        kind == "sequence_type" and isinstance(held, Value)
+    ):
+        raise ModelError(
+            f"output {quote(declared.name)} is declared as a {kind.removesuffix('_type')}, and is {value.type}",
+            code="GPC3015",
+        )
+    number = declared.type.tensor_type.elem_type
+    if isinstance(value, Value) and number and tensors.DTYPES.get(number) is not value.type.dtype:
+        raise ModelError(
+            f"output {quote(declared.name)} is declared as element type {number}, and is {value.type}",
+            code="GPC3015",
+        )

@@ -1,0 +1,40 @@
+"""ImageDecoder: a stream that is known at compile time is decoded there, by Pillow, which is needed for nothing else."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.compose import checked_size, static
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.ir import Value, constant
+
+FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
+# what Pillow raises for streams that are broken
+BROKEN = (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, SyntaxError, TypeError, ValueError,
+          struct.error, zlib.error)  # fmt: skip
+MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
+
+
+@translates("ImageDecoder", since=20)
+def image_decoder(stream: Value, *, pixel_format: str) -> Value:
+    """[height, width, channels] of u8; no pixels for a stream that is no image."""
+    if pixel_format not in MODES:
+        raise ValueError(f"pixel_format {', '.join(MODES)} expected, got {pixel_format!r}")
+    data = static(stream, "encoded stream").tobytes()
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UnsupportedError("images are decoded by Pillow, which is not installed: pip install pillow") from None
+    channels = 1 if pixel_format == "Grayscale" else 3
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:  # reads the header alone
+            checked_size(image.width * image.height, max(4, channels))
+            pixels = np.asarray(image.convert(MODES[pixel_format])).reshape(image.height, image.width, channels)
+    except (*BROKEN, Image.DecompressionBombError):
+        pixels = np.zeros((0, 0, channels), np.uint8)
+    return constant(np.ascontiguousarray(pixels[..., ::-1] if pixel_format == "BGR" else pixels))

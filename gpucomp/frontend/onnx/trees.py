@@ -1,0 +1,168 @@
+"""TreeEnsemble as a tensor program: every sample's place in every tree goes one level down at a time, by gathers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.compose import checked_size, expand, like, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.ir import Value, constant
+
+MAX_LEVELS = 256
+LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
+SUMS = {0: "average", 1: "sum", 2: "min", 3: "max"}
+
+
+def _links(nodes: int, leaves: int, targets: tuple[int, ...], are_leaves: tuple[int, ...]) -> np.ndarray:
+    """Where each node leads, leaves numbered behind the nodes; a leaf leads to itself."""
+    places = np.asarray(targets, np.int64) + nodes * (np.asarray(are_leaves, np.int64) != 0)
+    if len(places) != nodes or np.any(places < 0) or np.any(places >= nodes + leaves):
+        raise ValueError("a branch leads to a node that does not exist")
+    return np.concatenate([places, nodes + np.arange(leaves)])
+
+
+def _levels(links: np.ndarray, roots: np.ndarray, nodes: int) -> int:
+    """How many steps lead from the roots to leaves everywhere. Raises for a cycle, which never ends there."""
+    level, here = 0, np.unique(roots)
+    while np.any(here < nodes):
+        level += 1
+        if level > min(nodes, MAX_LEVELS):
+            raise UnsupportedError(f"trees with a cycle, or of more than {MAX_LEVELS} levels")
+        here = np.unique(links[:, here[here < nodes]])
+    return level
+
+
+def _sets(values: np.ndarray | None, modes: np.ndarray) -> np.ndarray:
+    """The set of each MEMBER node, padded with NaN, which no number equals. In the attribute a NaN ends each."""
+    flat = np.zeros(0) if values is None else values.reshape(-1)
+    ends = np.flatnonzero(np.isnan(flat))
+    sets = np.split(flat[: ends[-1]] if len(ends) else flat, ends[:-1]) if len(flat) else []
+    owners = np.flatnonzero(modes == MEMBER)
+    if len(sets) != len(owners):
+        raise ValueError(f"{len(sets)} sets of membership_values for {len(owners)} nodes")
+    checked_size(len(modes) * max(map(len, sets), default=0), 8)
+    table = np.full((len(modes), max(1, max(map(len, sets), default=0))), np.nan)
+    for owner, members in zip(owners, sets, strict=True):
+        members = members[~np.isnan(members)]
+        table[owner, : len(members)] = members
+    return table
+
+
+@translates("TreeEnsemble", since=5, domain="ai.onnx.ml")
+def tree_ensemble(
+    x: Value,
+    *,
+    nodes_splits: np.ndarray,
+    nodes_featureids: tuple[int, ...],
+    nodes_modes: np.ndarray,
+    nodes_truenodeids: tuple[int, ...],
+    nodes_falsenodeids: tuple[int, ...],
+    nodes_trueleafs: tuple[int, ...],
+    nodes_falseleafs: tuple[int, ...],
+    tree_roots: tuple[int, ...],
+    leaf_targetids: tuple[int, ...],
+    leaf_weights: np.ndarray,
+    n_targets: int = 1,
+    aggregate_function: int = 1,
+    post_transform: int = 0,
+    membership_values: np.ndarray | None = None,
+    nodes_hitrates: np.ndarray | None = None,
+    nodes_missing_value_tracks_true: tuple[int, ...] | None = None,
+) -> Value:
+    """[N, F] to [N, n_targets]: the leaves that a sample ends in, summed (or the mean, least, greatest) a target."""
+    dtype = x.type.dtype
+    if len(x.shape) != 2 or not x.shape[1]:
+        raise ValueError(f"[N, F] with features expected, {x.type} given")
+    if aggregate_function not in SUMS or post_transform not in range(5):
+        raise ValueError(f"aggregate_function={aggregate_function}, post_transform={post_transform}")
+    nodes, leaves, roots = len(nodes_featureids), len(leaf_targetids), np.asarray(tree_roots, np.int64)
+    modes, splits, features = nodes_modes.reshape(-1), nodes_splits.reshape(-1), np.asarray(nodes_featureids, np.int64)
+    if not nodes or not leaves or not len(roots) or {len(modes), len(splits)} != {nodes} or leaf_weights.size != leaves:
+        raise ValueError("trees with at least a node and a leaf, and attributes of equal lengths, expected")
+    if np.any(modes > MEMBER) or np.any(features < 0) or np.any(features >= x.shape[1]):
+        raise ValueError("a mode or a feature that does not exist")
+    if np.any(roots < 0) or np.any(roots >= nodes) or not set(leaf_targetids) <= set(range(n_targets)):
+        raise ValueError("a root or a target that does not exist")
+    missing = np.asarray(nodes_missing_value_tracks_true or (0,) * nodes, bool)
+    yes = _links(nodes, leaves, nodes_truenodeids, nodes_trueleafs)
+    no = _links(nodes, leaves, nodes_falsenodeids, nodes_falseleafs)
+    checked_size(leaves * n_targets, 8)
+
+    def table(numbers: np.ndarray) -> Value:  # one row more for each leaf, which nothing depends on
+        padded = np.zeros((nodes + leaves, *numbers.shape[1:]), numbers.dtype)
+        padded[:nodes] = numbers
+        return constant(padded)
+
+    at_node = {
+        "feature": table(features),
+        "split": table(splits.astype(dtype.numpy)),
+        "mode": table(modes.astype(np.int64)),
+        "missing": table(missing),
+    }
+    members = table(_sets(membership_values, modes).astype(dtype.numpy)) if np.any(modes == MEMBER) else None
+    place = expand(constant(roots[None, :]), (x.shape[0], len(roots)))
+    for _ in range(_levels(np.stack([yes, no]), roots, nodes)):
+        here = {name: ops.Gather(values, place, axis=0) for name, values in at_node.items()}
+        value = ops.GatherElements(x, here["feature"], axis=1)
+        holds = None
+        for mode in sorted({int(m) for m in modes}):
+            passed = _compared(mode, value, here["split"], place, members)
+            holds = (
+                passed if holds is None else ops.Where(ops.Equal(here["mode"], like(here["mode"], mode)), passed, holds)
+            )
+        assert holds is not None
+        holds = ops.Or(holds, ops.And(ops.IsNaN(value), here["missing"]))
+        place = ops.Where(holds, ops.Gather(constant(yes), place, axis=0), ops.Gather(constant(no), place, axis=0))
+    return _transformed(
+        _aggregated(place, nodes, leaf_targetids, leaf_weights, n_targets, aggregate_function), post_transform
+    )
+
+
+def _compared(mode: int, value: Value, split: Value, place: Value, members: Value | None) -> Value:
+    match mode:
+        case 0:
+            return ops.LessOrEqual(value, split)
+        case 1:
+            return ops.Less(value, split)
+        case 2:
+            return ops.LessOrEqual(split, value)
+        case 3:
+            return ops.Less(split, value)
+        case 4:
+            return ops.Equal(value, split)
+        case 5:
+            return ops.Not(ops.Equal(value, split))
+    assert members is not None
+    own = ops.Gather(members, place, axis=0)
+    hits = ops.Equal(unsqueeze(value, (2,)), own)
+    numbers = ops.Where(hits, scalar_of(value.type.dtype, 1), scalar_of(value.type.dtype, 0))
+    return ops.Less(scalar_of(value.type.dtype, 0), ops.ReduceMax(numbers, axes=(2,), keepdims=False))
+
+
+def _aggregated(
+    place: Value, nodes: int, targets: tuple[int, ...], weights: np.ndarray, count: int, aggregate: int
+) -> Value:
+    """A row of all targets for each leaf, with what changes nothing where it has no weight, reduced over the trees."""
+    kind = SUMS[aggregate]
+    nothing = {"min": np.inf, "max": -np.inf}.get(kind, 0.0)
+    rows = np.full((nodes + len(targets), count), nothing, weights.dtype)
+    rows[nodes + np.arange(len(targets)), list(targets)] = weights.reshape(-1)
+    found = ops.Gather(constant(rows), place, axis=0)
+    if kind in ("min", "max"):
+        reduce = ops.ReduceMin if kind == "min" else ops.ReduceMax
+        best = reduce(found, axes=(1,), keepdims=False)
+        return ops.Where(ops.IsInf(best), like(best, 0), best)
+    reduce = ops.ReduceMean if kind == "average" else ops.ReduceSum
+    return reduce(found, axes=(1,), keepdims=False)
+
+
+def _transformed(scores: Value, how: int) -> Value:
+    if how == 1:
+        return ops.Softmax(scores, axis=1)
+    if how == 2:
+        return ops.Sigmoid(scores)
+    if how in (3, 4):
+        raise UnsupportedError("post_transform SOFTMAX_ZERO and PROBIT are not supported")
+    return scores

@@ -1,0 +1,137 @@
+"""The ai.onnx.ml operators against ONNX's own evaluator, MaxRoiPool against onnxruntime, and what each refuses."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx_builders import model, node, value
+from onnx_cases import InterpreterBackend
+
+from gpucomp.errors import ShapeError, UnsupportedError
+from gpucomp.frontend.onnx import load
+
+ML = "ai.onnx.ml"
+RNG = np.random.default_rng(11)
+X = RNG.integers(-3, 4, (7, 5)).astype(np.float32)
+X[2] = 0
+GAPS = np.where(X == 1, np.nan, X).astype(np.float32)
+WORDS = np.array([["a", "b"], ["c", "a"], ["", "z"]], object)
+THREE = {"coefficients": RNG.standard_normal(15).round(2).tolist(), "intercepts": [0.5, -1.0, 0.25]}
+
+
+def of(operator, array, outputs=("y",), **attributes):
+    dtype = TensorProto.STRING if array.dtype == object else helper.np_dtype_to_tensor_dtype(array.dtype)
+    proto = model(
+        [node(operator, ["x"], list(outputs), domain=ML, **attributes)], [value("x", array.shape, dtype)], outputs
+    )
+    proto.opset_import.append(helper.make_opsetid(ML, 3))
+    return proto
+
+
+CASES = [
+    ("Scaler", X, {"offset": [1.0, 2.0, 3.0, -1.0, 0.5], "scale": [0.5, 2.0, 1.0, 3.0, -1.0]}),
+    ("Scaler", X, {"offset": [1.5], "scale": [2.0]}),
+    ("Imputer", GAPS, {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0, 5.0], "replaced_value_float": float("nan")}),
+    ("Imputer", X, {"imputed_value_floats": [9.0], "replaced_value_float": -2.0}),
+    ("Imputer", X.astype(np.int64), {"imputed_value_int64s": [8], "replaced_value_int64": 3}),
+    *(("Normalizer", X, {"norm": norm}) for norm in ("MAX", "L1", "L2")),
+    ("LinearRegressor", X, {"targets": 3, **THREE}),
+    ("OneHotEncoder", X.astype(np.int64), {"cats_int64s": [3, -1, 0], "zeros": 1}),
+    ("OneHotEncoder", WORDS, {"cats_strings": ["a", "", "b"], "zeros": 1}),
+]
+
+
+@pytest.mark.parametrize(("operator", "array", "attributes"), CASES, ids=[f"{c[0]}-{k}" for k, c in enumerate(CASES)])
+def test_it_computes_what_onnxs_evaluator_does(operator, array, attributes):
+    proto = of(operator, array, **attributes)
+
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x": array})
+
+    (actual,) = InterpreterBackend.prepare(proto).run([array])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("labels", [{"classlabels_ints": [7, -2, 0]}, {"classlabels_strings": ["x", "y", "z"]}])
+def test_a_classifier_gives_labels_and_scores(labels, transform):
+    proto = of("LinearClassifier", X, ("label", "scores"), post_transform=transform, multi_class=1, **labels, **THREE)
+
+    expected = ReferenceEvaluator(proto).run(None, {"x": X})
+
+    label, scores = InterpreterBackend.prepare(proto).run([X])
+    assert label.tolist() == expected[0].tolist()
+    np.testing.assert_allclose(scores, expected[1], rtol=1e-5)
+
+
+def test_one_score_for_two_classes_is_that_of_the_second():
+    attributes = {"coefficients": [1.0, 0.0, -1.0, 0.0, 2.0], "classlabels_ints": [4, 9], "intercepts": [0.25]}
+
+    label, scores = InterpreterBackend.prepare(of("LinearClassifier", X, ("label", "scores"), **attributes)).run([X])
+
+    score = X @ np.float32([1, 0, -1, 0, 2]) + 0.25
+    np.testing.assert_allclose(scores, np.stack([-score, score], 1), rtol=1e-6)
+    assert label.tolist() == np.where(score > 0, 9, 4).tolist()
+
+
+def test_categories_are_mapped_both_ways():
+    lists = {"cats_strings": ["a", "b"], "cats_int64s": [5, 6]}
+
+    assert InterpreterBackend.prepare(of("CategoryMapper", WORDS, **lists)).run([WORDS])[0].tolist() == [
+        [5, 6],
+        [-1, 5],
+        [-1, -1],
+    ]
+    numbers = np.array([6, 0], np.int64)
+    assert InterpreterBackend.prepare(of("CategoryMapper", numbers, **lists)).run([numbers])[0].tolist() == [
+        "b",
+        "_Unused",
+    ]
+
+
+def test_features_are_put_one_behind_the_other():
+    nodes = [node("FeatureVectorizer", ["x", "n"], ["y"], inputdimensions=[5, 2], domain=ML)]
+    proto = model(nodes, [value("x", (3, 5)), value("n", (3, 2))])
+    proto.opset_import.append(helper.make_opsetid(ML, 1))
+    n = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+    (y,) = InterpreterBackend.prepare(proto).run([X[:3], n])
+
+    np.testing.assert_array_equal(y, np.concatenate([X[:3], n], 1))
+
+
+@pytest.mark.parametrize(("pooled", "scale"), [((2, 3), 1.0), ((1, 1), 0.5), ((7, 5), 0.3)])
+def test_regions_are_pooled_as_onnxruntime_does(pooled, scale):
+    x = RNG.standard_normal((2, 3, 11, 7)).astype(np.float32)
+    rois = np.array(
+        [[0, 0, 0, 6, 10], [1, 2, 3, 4, 5], [1, 5, 9, 30, 40], [0, 3, 3, 3, 3], [0, 6, 2, 1, 1]], np.float32
+    )
+    attributes = {"pooled_shape": list(pooled), "spatial_scale": scale}
+    proto = model([node("MaxRoiPool", ["x", "r"], ["y"], **attributes)], [value("x", x.shape), value("r", rois.shape)],
+                  [value("y", (5, 3, *pooled))])  # fmt: skip
+
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x, "r": rois})
+
+    np.testing.assert_array_equal(InterpreterBackend.prepare(proto).run([x, rois])[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("proto", "message"),
+    [
+        (of("Scaler", X, offset=[1.0, 2.0]), "offset: 1 or"),
+        (of("Imputer", X, imputed_value_int64s=[1]), "imputed values for f32"),
+        (of("Normalizer", X, norm="L3"), "norm MAX, L1 or L2"),
+        (of("LinearRegressor", X, coefficients=[1.0]), "coefficients expected, 1 given"),
+        (of("OneHotEncoder", WORDS, cats_int64s=[1]), "categories of string"),
+    ],
+)
+def test_attributes_that_do_not_fit_are_refused(proto, message):
+    with pytest.raises(ShapeError, match=message):
+        load(proto)
+
+
+def test_what_is_not_supported_says_so():
+    with pytest.raises(UnsupportedError, match="post_transform PROBIT"):
+        load(of("LinearRegressor", X, targets=3, post_transform="PROBIT", **THREE))
+    with pytest.raises(UnsupportedError, match="zeros=0"):
+        load(of("OneHotEncoder", X.astype(np.int64), cats_int64s=[1], zeros=0))

@@ -1,0 +1,151 @@
+"""Tree ensembles against a walk through the nodes, one sample and one tree at a time."""
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx_builders import model, node, value
+from onnx_cases import InterpreterBackend
+
+from gpucomp import compile
+from gpucomp.errors import ShapeError, UnsupportedError
+from gpucomp.frontend.onnx import load
+
+ML = "ai.onnx.ml"
+COMPARE = [
+    lambda a, b: a <= b,
+    lambda a, b: a < b,
+    lambda a, b: a >= b,
+    lambda a, b: a > b,
+    lambda a, b: a == b,
+    lambda a, b: a != b,
+]
+
+
+def forest(seed: int, *, trees: int = 3, depth: int = 4, features: int = 5, targets: int = 2) -> tuple[dict, list[set]]:
+    """Random trees, uneven, of all kinds of nodes; and the sets of the MEMBER nodes, by node."""
+    rng = np.random.default_rng(seed)
+    nodes, leaves, roots, sets = [], [], [], {}
+
+    def grow(level: int) -> tuple[int, int]:
+        if level and (level == depth or rng.random() < 0.25):
+            leaves.append((int(rng.integers(targets)), float(rng.integers(-9, 9))))
+            return len(leaves) - 1, 1
+        place, mode = len(nodes), int(rng.integers(7))
+        nodes.append(None)
+        split = float(rng.integers(-2, 3))
+        if mode == 6:
+            sets[place] = {float(v) for v in rng.integers(-2, 3, rng.integers(1, 4))}
+        branches = [grow(level + 1) for _ in range(2)]
+        nodes[place] = (mode, int(rng.integers(features)), split, bool(rng.random() < 0.5), *branches)
+        return place, 0
+
+    for _ in range(trees):
+        roots.append(grow(0)[0])
+    members = [v for place in sorted(sets) for v in (*sets[place], np.nan)]
+    attributes = {
+        "nodes_modes": np.array([n[0] for n in nodes], np.uint8),
+        "nodes_featureids": [n[1] for n in nodes],
+        "nodes_splits": np.array([n[2] for n in nodes], np.float32),
+        "nodes_missing_value_tracks_true": [int(n[3]) for n in nodes],
+        "nodes_truenodeids": [n[4][0] for n in nodes],
+        "nodes_trueleafs": [n[4][1] for n in nodes],
+        "nodes_falsenodeids": [n[5][0] for n in nodes],
+        "nodes_falseleafs": [n[5][1] for n in nodes],
+        "tree_roots": roots,
+        "leaf_targetids": [leaf[0] for leaf in leaves],
+        "leaf_weights": np.array([leaf[1] for leaf in leaves], np.float32),
+        "n_targets": targets,
+    }
+    return attributes | ({"membership_values": np.array(members, np.float32)} if members else {}), sets
+
+
+def walked(a: dict, sets: list, x: np.ndarray, aggregate: int) -> np.ndarray:
+    result = np.zeros((len(x), a["n_targets"]), np.float32)
+    for row, sample in zip(result, x, strict=True):
+        found: list[list[float]] = [[] for _ in row]
+        for root in a["tree_roots"]:
+            place, leaf = root, 0
+            while not leaf:
+                number, mode = sample[a["nodes_featureids"][place]], a["nodes_modes"][place]
+                yes = number in sets[place] if mode == 6 else COMPARE[mode](number, a["nodes_splits"][place])
+                yes = yes or (np.isnan(number) and a["nodes_missing_value_tracks_true"][place])
+                which = "true" if yes else "false"
+                place, leaf = a[f"nodes_{which}nodeids"][place], a[f"nodes_{which}leafs"][place]
+            found[a["leaf_targetids"][place]].append(a["leaf_weights"][place])
+        for k, weights in enumerate(found):
+            total = sum(weights)
+            results = [total / len(a["tree_roots"]), total, min(weights, default=0), max(weights, default=0)]
+            row[k] = results[aggregate]
+    return result
+
+
+def ensemble(attributes: dict, features: int = 5):
+    attributes = {
+        k: helper.make_tensor(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape, v)
+        if isinstance(v, np.ndarray)
+        else v
+        for k, v in attributes.items()
+    }
+    proto = model([node("TreeEnsemble", ["x"], ["y"], domain=ML, **attributes)], [value("x", ("n", features))])
+    proto.opset_import.append(helper.make_opsetid(ML, 5))
+    return proto
+
+
+def samples(seed: int) -> np.ndarray:
+    x = np.random.default_rng(seed).integers(-3, 4, (17, 5)).astype(np.float32)
+    x[np.random.default_rng(seed + 1).random(x.shape) < 0.1] = np.nan
+    return x
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("aggregate", range(4))
+def test_every_sample_ends_in_its_leaves(seed, aggregate):
+    attributes, sets = forest(seed)
+    x = samples(seed)
+
+    (y,) = InterpreterBackend.prepare(ensemble(attributes | {"aggregate_function": aggregate})).run([x])
+
+    np.testing.assert_allclose(y, walked(attributes, sets, x, aggregate), rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_a_device_computes_the_same(target):
+    attributes, sets = forest(1)
+    x = samples(1)
+    exe = compile(ensemble(attributes), target=target, shapes={"x": x.shape})
+
+    assert all(info.family != "host" for info in exe.kernels)
+    np.testing.assert_allclose(exe.run({"x": x})["y"], walked(attributes, sets, x, 1), rtol=1e-6)
+
+
+def test_a_tree_that_leads_back_to_itself_is_refused():
+    attributes, _ = forest(0)
+    attributes |= {
+        "nodes_truenodeids": [0] * len(attributes["nodes_featureids"]),
+        "nodes_trueleafs": [0] * len(attributes["nodes_featureids"]),
+    }
+
+    with pytest.raises(UnsupportedError, match="a cycle, or of more than"):
+        load(ensemble(attributes), shapes={"x": (2, 5)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tree_roots": [99]}, "a root or a target that does not exist"),
+        ({"n_targets": 1}, "a root or a target that does not exist"),
+        ({"nodes_splits": np.zeros(1, np.float32)}, "attributes of equal lengths"),
+        ({"membership_values": np.zeros(0, np.float32)}, "0 sets of membership_values for"),
+        ({"aggregate_function": 4}, "aggregate_function=4"),
+    ],
+)
+def test_trees_that_do_not_fit_together_are_refused(change, message):
+    attributes, _ = forest(2)
+
+    with pytest.raises(ShapeError, match=message):
+        load(ensemble(attributes | change), shapes={"x": (2, 5)})
+
+
+def test_a_feature_that_the_samples_lack_is_refused():
+    with pytest.raises(ShapeError, match="a mode or a feature that does not exist"):
+        load(ensemble(forest(0)[0], features=2), shapes={"x": (3, 2)})
