@@ -286,6 +286,8 @@ def _why(error: BaseException) -> str:
     """The innermost words of an error that was wrapped on its way."""
     while error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, (TimeoutError, asyncio.CancelledError)):
+        return "nobody answers"
     return (str(error) or type(error).__name__).splitlines()[0][:200]
 
 

@@ -33,6 +33,7 @@ from kernels import (
 )
 
 from bench.gpu.checks import cost
+from gpucomp import winograd_steps
 from gpucomp.codegen.families import ENGINES, FAMILIES
 from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
@@ -92,6 +93,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "pool": (*FLOATS, "u8"),
         "pool/window": (*FLOATS, "u8"),
         "attention/simt": FLOATS,
+        "blocks": ("f32", "f16"),
     },
     "gfx90a": {"contraction/amd": ("f32", "f16")},
     "gfx1100": {"contraction/amd": ("f16",)},
@@ -454,6 +456,16 @@ def attend(rng: random.Random, cell: Cell) -> Kernel:
     return part_of(rng, with_math(kernel, cell))
 
 
+def transformed(rng: random.Random, cell: Cell) -> Kernel:
+    """Pixels or products of a convolution by Winograd's algorithm in three launches."""
+    side = rng.choice((0, 1, 2))
+    shape = (rng.randint(1, 3), awkward(rng, 12) + 2, awkward(rng, 12) + 2, awkward(rng, 24))
+    kernel = part_of(rng, conv(shape, awkward(rng, 24), (3, 3), pad=side, dtype=cell.type))
+    kernel = replace(kernel, constants=frozenset({1}))
+    pixels, _, products = winograd_steps.kernels(kernel, rng.choice(winograd_steps.possible(kernel)))
+    return rng.choice((pixels, products))
+
+
 KERNELS: dict[str, Callable[[random.Random, Cell], Kernel]] = {
     "loops": loops,
     "depthwise": depthwise_conv,
@@ -463,4 +475,5 @@ KERNELS: dict[str, Callable[[random.Random, Cell], Kernel]] = {
     "scatter": changed,
     "pool": pool,
     "attention": attend,
+    "blocks": transformed,
 }

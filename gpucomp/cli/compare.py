@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
 
@@ -77,6 +76,7 @@ def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool 
 
 def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, np.ndarray]:
     """What ONNX's reference evaluator answers. Raises ``DeviceError`` where it cannot run the model."""
+    import onnx
     from onnx.reference import ReferenceEvaluator
 
     proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)

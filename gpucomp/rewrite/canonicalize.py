@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
-from gpucomp.ir.types import BF16, BOOL, F16, F32, DType
+from gpucomp.ir.types import BF16, BOOL, F8E8M0, F16, F32, DType
 from gpucomp.rewrite.concat import WIDEST
 from gpucomp.rewrite.match import (
     COMMUTATIVE,
@@ -171,7 +171,7 @@ def transpose_unit_axes(node: Node) -> Value | None:
 
 def holds(wide: DType, narrow: DType) -> bool:
     """Whether every number of ``narrow`` is one of ``wide``."""
-    if wide is narrow or narrow is BOOL:
+    if wide is narrow or (narrow is BOOL and wide is not F8E8M0):  # which has no zero
         return True
     if wide.storage_only or narrow.storage_only or wide is BOOL:
         return False

@@ -66,6 +66,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     for (int j = 0; j < 8; ++j) acc[i][j] = 0.0f;
   }
   const int a_at = ((my_output / 8) * 48 + (my_output % 8) * 2 + 1) * 4;
+  #pragma unroll 1
   for (int r = 0; r < 7; ++r) {
     #pragma unroll
     for (int s = 0; s < 7; ++s) {

@@ -334,7 +334,7 @@ def with_math(kernel, math):
         (constant(conv((1, 6, 6, 8), 8, (3, 3), pad=2)), (), ""),
         (constant(ODD), ("mali",), "local memory"),
         (constant(with_math(ODD, "tf32")), (), "strict f32"),
-        (constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)), (), "the image is f32, not f16"),
+        (constant(conv((2, 9, 7, 16), 20, (3, 3), pad=1, dtype=F16)), (), "pixels and filters are f32, not f16 and f16"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), (), "only 3 x 3, 1 and 1"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), (), "only 3 x 3, 1 and 1"),
         (constant(conv((2, 9, 7, 12), 20, (5, 3), pad=1)), (), "only 3 x 3, 1 and 1"),

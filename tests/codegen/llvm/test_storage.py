@@ -131,8 +131,9 @@ def test_every_type_converts_to_8_bit_floats_and_back(source: DType) -> None:
         (narrow,) = compiled.run(f"to_{dtype}", [values])
         (wide,) = compiled.run(f"from_{dtype}", [patterns(dtype)])
 
+        told = ~np.isnan(values) if dtype is F4E2M1 and source.is_float else slice(None)  # it has no NaN
         with np.errstate(all="ignore"):
-            assert_same_bits(narrow, values.astype(dtype.numpy))
+            assert_same_bits(narrow[told], values[told].astype(dtype.numpy))
         expected = convert(patterns(dtype), source)
         np.testing.assert_array_equal(wide.astype(np.float64), expected.astype(np.float64))
 
