@@ -51,6 +51,8 @@ OUTPUTS = (2, 4)  # along a side of a block
 STORED = (F32, F16)
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of a convolution leaves for the next
 
+MOST_BYTES = 256 << 20  # of pixels and products between the three launches: boards have little memory
+
 
 def apart(steps: Sequence[Step], target: Target) -> list[Step]:
     """``steps`` with each convolution in three where the model of the device finds that clearly faster."""
@@ -77,7 +79,8 @@ def possible(kernel: Kernel) -> tuple[int, ...]:
 def _outputs(kernel: Kernel, target: Target) -> int:
     """Outputs along a side of the blocks that the model finds fastest; 0 for the convolution in one step."""
     direct = _us([kernel], target)
-    found = {n: _us(kernels(kernel, n), target) for n in possible(kernel)}
+    parts = {n: kernels(kernel, n) for n in possible(kernel)}
+    found = {n: _us(p, target) for n, p in parts.items() if sum(k.params[-1].nbytes for k in p[:2]) <= MOST_BYTES}
     best = min(found, key=lambda n: found[n], default=0)
     return best if best and found[best] * CLEAR_GAIN < direct < math.inf else 0
 

@@ -9,7 +9,20 @@ import numpy as np
 
 from gpucomp.expr.core import Expr, Reduce, Var, identity_of, reduce, walk
 from gpucomp.expr.evaluate import REDUCE, convert, evaluate, grid_of
-from gpucomp.kernel import HANDED, Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Store, Window
+from gpucomp.kernel import (
+    HANDED,
+    Attention,
+    Blocks,
+    Chain,
+    Contraction,
+    Kernel,
+    Loops,
+    Rowwise,
+    Scan,
+    Scatter,
+    Store,
+    Window,
+)
 
 CHUNK = 1 << 22  # elements of an operand held in memory at a time
 EXACT_BYTES = 4  # of an integer whose products' sums f64 holds exactly
@@ -42,6 +55,8 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
         case Attention() as t:
             bound = dict(grid_of(t.domain))
             bound[t.acc] = _attention(t, inputs)
+        case Blocks() as x:
+            bound = _transformed(x, inputs)
     for position, store in enumerate(kernel.stores):
         scope = bound
         if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores:
@@ -49,6 +64,19 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
             scope = {**bound, **{v: np.zeros((1,) * rank, np.int64) for v in kernel.body.cols}}
         _scatter(store, scope, inputs, outputs[store.target - kernel.inputs])
     return outputs
+
+
+def _transformed(x: Blocks, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarray]:
+    """The elements that are stored, in a row: their places and the map's results, summed in f64."""
+    axes = x.blocks + x.inputs
+    values = np.broadcast_to(evaluate(x.value, inputs, dict(grid_of(axes))), [v.extent for v in axes])
+    matrix = np.array(x.matrix)
+    found = np.einsum("ir,js,...rs->...ij", matrix, matrix, values.astype(np.float64))
+    written = np.broadcast_to(evaluate(x.where, inputs, dict(grid_of(x.domain))), [v.extent for v in x.domain])
+    places = np.nonzero(written)
+    bound: dict[Expr, np.ndarray] = dict(zip(x.domain, places, strict=True))
+    bound[x.acc] = found[places].astype(x.acc.dtype.numpy)
+    return bound
 
 
 def _chained(chain: Chain, inputs: Sequence[np.ndarray], before: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -78,6 +106,8 @@ def terms(kernel: Kernel) -> int:
             axes.append((axis,))
         case Scatter(updates=updates):
             axes.append(updates)
+        case Blocks(inputs=inputs):
+            axes.append(inputs)
         case Attention(cols=cols, depth=depth):
             axes += [cols, depth]
     return math.prod(map(_points, axes))

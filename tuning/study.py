@@ -276,7 +276,7 @@ class Study:
             for built in found:
                 if not measured:
                     held.enter_context(self.tools.runner.exclusive())  # a batch in one go
-                if not in_time():
+                if not in_time() or self.tools.runner.gone:
                     break
                 self._tell(built.candidate, self._measure(built))
                 measured += 1

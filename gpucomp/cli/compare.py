@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,20 @@ class Distance:
 FAR = Distance(math.inf, math.inf, 0.0)
 
 
-def distance(actual: np.ndarray, expected: np.ndarray) -> Distance:
+SAME = Distance(0.0, 0.0, 1.0)
+
+
+def distance(actual: Any, expected: Any) -> Distance:
+    """Of arrays; of sequences that of their tensors that are farthest apart; texts are the same or infinitely far."""
+    if isinstance(actual, list) and isinstance(expected, list):
+        found = [distance(a, b) for a, b in zip(actual, expected, strict=False)] + [SAME]
+        return max(found, key=lambda d: d.l2) if len(actual) == len(expected) else FAR
+    if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+        return SAME if actual is expected is None else FAR
     if actual.shape != expected.shape:
         return FAR
+    if actual.dtype.kind in "OSU" or expected.dtype.kind in "OSU":
+        return SAME if np.array_equal(actual.astype(str), expected.astype(str)) else FAR
     a, b = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
@@ -74,7 +86,7 @@ def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool 
     return {output.name: answer for output, answer in zip(session.get_outputs(), answers, strict=True)}
 
 
-def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, np.ndarray]:
+def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, Any]:
     """What ONNX's reference evaluator answers. Raises ``DeviceError`` where it cannot run the model."""
     import onnx
     from onnx.reference import ReferenceEvaluator
@@ -87,7 +99,7 @@ def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, np.ndarr
             answers = ReferenceEvaluator(proto).run(None, dict(inputs))
         except (ArithmeticError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
             raise DeviceError(f"ONNX's reference evaluator cannot run the model: {error}", code="GPC5004") from None
-    return {name: np.asarray(a) for name, a in zip(names, answers, strict=True)}
+    return {name: a if isinstance(a, list) or a is None else np.asarray(a) for name, a in zip(names, answers, strict=True)}
 
 
 def answers(model: Path | bytes, inputs: Arrays, against: str, *, optimised: bool = True) -> dict[str, np.ndarray]:

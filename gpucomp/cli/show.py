@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,11 +127,25 @@ def summary(exe: Executable) -> list[str]:
     return lines
 
 
-def tensor(name: str, array: np.ndarray) -> str:
-    """An output in one line: its type, its range and, for one row of scores, the five largest."""
+FEW = 3  # texts of a tensor that are shown
+
+
+def tensor(name: str, array: np.ndarray | list[Any] | None) -> str:
+    """An output in one line: its type, its range and, for one row of scores, the five largest.
+
+    A sequence has a line for each of its tensors besides; an optional without a value is nothing.
+    """
+    if array is None:
+        return f"{quote(name)} nothing"
+    if isinstance(array, list):
+        own = [f"  {tensor(f'{name}[{k}]', item)}" for k, item in enumerate(array)]
+        return "\n".join([f"{quote(name)} a sequence of {len(array)}", *own])
     line = f"{quote(name)} {type_of(array)}"
     if not array.size or array.dtype.kind == "b":
         return line
+    if array.dtype.kind in "OSU":
+        first = " ".join(quote(str(text)) for text in array.reshape(-1)[:FEW])
+        return f"{line} {first}{' ...' if array.size > FEW else ''}"
     wide = array.astype(np.float64)
     with np.errstate(all="ignore"):
         line += f" min {wide.min():.6g} mean {wide.mean():.6g} max {wide.max():.6g}"

@@ -6,9 +6,10 @@ import re
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -228,7 +229,8 @@ def photo(path: Path, spec: TensorSpec, preprocess: str) -> np.ndarray:
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, Path]:
-    """One .npy an output. Types that .npy has no name for (bf16, f8, f4, i4, i2) are widened to f32 or i8.
+    """One .npy an output, or a tensor of a sequence. Texts are numpy's; types that .npy has no name for (bf16, f8, f4, i4,
+    i2) are widened to f32 or i8.
 
     A file's name is the output's with everything but letters, digits, ``_``, ``.`` and ``-`` replaced: a model's names
     are no paths.
@@ -237,7 +239,7 @@ def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, 
     taken: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, array in outputs.items():
+        for name, array in _single(outputs):
             stem = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100].strip(".") or "output"
             base, number = stem, 1
             while stem.lower() in taken:
@@ -251,7 +253,18 @@ def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, 
     return written
 
 
+def _single(outputs: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+    """Every tensor: those of a sequence ``name`` are ``name-0``, ``name-1``, ...; an optional without a value is none."""
+    for name, found in outputs.items():
+        if isinstance(found, list):
+            yield from _single({f"{name}-{k}": item for k, item in enumerate(found)})
+        elif found is not None:
+            yield name, found
+
+
 def _plain(array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind in "biufc":
+    if array.dtype.kind in "biufcU":
         return array
+    if array.dtype.kind in "OS":
+        return array.astype(str)
     return array.astype(np.int8 if "int" in array.dtype.name else np.float32)

@@ -19,7 +19,7 @@ from gpucomp.codegen.depthwise import Sliding, depthwise_hooks, depthwise_of
 from gpucomp.codegen.emit import LANE
 from gpucomp.codegen.epilogue import epilogue, split_scratch
 from gpucomp.codegen.mma import multiply_function
-from gpucomp.expr.core import Expr, cast, var
+from gpucomp.expr.core import Expr, cast, literal, loads, reduces, substitute, var
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Separable, Store
 from gpucomp.packing import packable
@@ -50,6 +50,10 @@ def separable_of(kernel: Kernel) -> tuple[Kernel, Sliding] | str:
     found = depthwise_of(part)
     if isinstance(found, str):
         return found
+    value = part.stores[0].value
+    beside = substitute(value, {node: literal(0, node.dtype) for node in reduces(value)})
+    if any(e.free & set(body.m) for ld in loads(beside) for e in ld.index):
+        return "its epilogue reads pixels, and a tile may reach past the image"
     if len(found.lead) > 1 or [*found.lead, *(s.out for s in (found.y, found.x) if s.out)] != list(body.m):
         return "pixels are not walked row by row, image by image"
     return part, found

@@ -177,7 +177,7 @@ def ranking(family: Family, problem: Problem, limits: Limits, device: Device, wa
     return _ranking(family, tuple(problem.items()), limits, device, wanted)
 
 
-@lru_cache(maxsize=32)  # of up to 2.5 MB
+@lru_cache(maxsize=128)  # of up to 2.5 MB
 def _ranking(
     family: Family, problem: tuple[tuple[str, int], ...], limits: Limits, device: Device, wanted: Demand
 ) -> Ranking:

@@ -78,6 +78,7 @@ def _host() -> Target:
     features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & KNOWN
     if processor.tiles_refused():
         features = frozenset(f for f in features if not f.startswith("amx-"))
+    features -= frozenset(processor.missing(features))  # an old kernel does not name, and a filter hides, what is there
     if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:
         raise DeviceError("cpu: this processor lacks SSE4.1, which generated code needs", code="GPC5010")
     name, limits = llvm.get_host_cpu_name(), _limits(features, _second_cache())

@@ -74,6 +74,15 @@ def test_classes_are_drawn_by_their_weights():
     assert (result["y"][1] == 2).all()
 
 
+def test_classes_are_drawn_by_shares_that_never_round_to_one():
+    """An f32 below 1 may be drawn as 1: its noise is infinite, and the class wins whatever its weight."""
+    proto = model([node("Multinomial", ["x"], ["y"], sample_size=5)], [value("x", (2, 3))], ["y"])
+
+    (shares,) = [n for n in load(proto).nodes() if n.op.name == "RandomUniform"]
+
+    assert shares.types[0].dtype.name == "f64"
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [

@@ -331,3 +331,11 @@ def test_a_model_runs_with_its_convolution_in_three():
     assert [k for k in executable.plan.kernels if k.family == "blocks"]
     found, right = executable.run({"x": x})["y"], ReferenceEvaluator(onnx_model).run(None, {"x": x})[0]
     assert_matches(found, right, terms=144)
+
+
+def test_a_convolution_whose_blocks_take_too_much_memory_stays_in_one_step(monkeypatch):
+    kernel = fixed(conv((1, 56, 56, 64), 64, (3, 3), pad=1))
+    assert winograd_steps._outputs(kernel, MALI)
+    monkeypatch.setattr(winograd_steps, "MOST_BYTES", 1 << 20)
+
+    assert winograd_steps._outputs(kernel, MALI) == 0

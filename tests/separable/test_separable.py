@@ -25,14 +25,15 @@ TARGET = cuda.manifest("sm_90a")
 
 
 def network(*, channels=12, columns=20, image=(9, 11), window=3, strides=(1, 1), dilations=(1, 1), pointwise=1, step=1,
-            residual=False, outputs=("y",), more=()):  # fmt: skip
+            residual=False, inner=False, outputs=("y",), more=()):  # fmt: skip
     """A convolution, a depthwise one with relu, and a pointwise one; ``more`` nodes may read what is between them: d."""
     rng = np.random.default_rng(5)
     pad = [(window - 1) * dilations[0] // 2, (window - 1) * dilations[1] // 2] * 2
     nodes = [
         node("Conv", ["x", "w0"], ["i"]),
         node("Conv", ["i", "w1", "b1"], ["c"], group=channels, pads=pad, strides=strides, dilations=dilations),
-        node("Relu", ["c"], ["d"]),
+        *([node("Add", ["c", "i"], ["s"])] if inner else []),
+        node("Relu", ["s" if inner else "c"], ["d"]),
         node("Conv", ["d", "w2", "b2"], ["p"], strides=[step, step], pads=[pointwise // 2] * 4),
         node("Add", ["p", "i"], ["y"]) if residual else node("Relu", ["p"], ["y"]),
         *more,
@@ -166,6 +167,7 @@ def test_a_model_s_pair_is_one_kernel_on_gpus_like_nvidia_s(target, precision):
         (opencl.manifest("pocl"), {}),
         (targets.resolve("cpu"), {}),
         (TARGET, {"window": 9}),  # more taps than the engines take
+        (TARGET, {"inner": True, "image": (29, 29)}),  # pixels that a tile's epilogue would read past the image
         (TARGET, {"channels": 35}),  # no two channels are an access
         # not even the smallest part of the channels fits
         (TARGET.with_limits(shared_bytes=8192), {"channels": 8192, "image": (7, 7)}),

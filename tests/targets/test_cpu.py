@@ -173,3 +173,12 @@ def test_a_processor_with_fewer_threads_is_another_device_to_records():
 
     assert found.identity == f"{plain.identity}, {cores + 3} threads"
     assert (found.name, found.arch, found.limits) == (plain.name, plain.arch, plain.limits)
+
+
+def test_what_the_system_does_not_name_is_not_used(monkeypatch):
+    """A model compiled here has to load here, and loading asks the system."""
+    there = cpu._host().features
+    hidden = sorted(there)[0]
+    monkeypatch.setattr(cpu.processor, "missing", lambda features: [hidden] if hidden in features else [])
+
+    assert cpu._host.__wrapped__().features == there - {hidden}

@@ -245,6 +245,17 @@ def test_the_default_is_measured_on_another_board_when_the_first_goes(tmp_path):
     assert made.trials[0]["invalidity"] == "correct"
 
 
+def test_when_the_only_board_leaves_nothing_more_is_blamed(tmp_path):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    made.batch(3)
+    carrier.lost = {"board 0": lambda frame: b'"trial"' in frame}
+    made.batch(8)
+    assert made.progress.invalid == {"killed": 1}
+    with pytest.raises(DeviceError, match="nobody is left"):
+        made.batch(8)
+    assert made.progress.invalid == {"killed": 1}
+
+
 def test_silence_is_a_timeout_and_the_end_of_it(monkeypatch):
     monkeypatch.setattr(fleet, "SLACK_S", 0.0)
 

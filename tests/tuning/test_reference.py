@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import kernels
 import numpy as np
 import pytest
 from kernel_oracle import expected
 from tolerance import assert_matches
 
+from gpucomp import winograd_steps
 from gpucomp.ir.types import F16, F32, I8, I32
 from gpucomp.tuning import reference
 from gpucomp.tuning.checks import error_of, limit
@@ -33,7 +36,14 @@ CASES = {
     "max pool": lambda: kernels.max_pool((1, 7, 9, 3), 3, 2, 1),
     "average pool": lambda: kernels.average_pool((2, 7, 9, 3), (3, 2), 2, 1),
     "attention": lambda: kernels.attention(5, 7, 3, 11),
+    "pixels of Winograd's blocks": lambda: winograd(2)[0],
+    "outputs of Winograd's blocks": lambda: winograd(4)[2],
 }
+
+
+def winograd(outputs):
+    kernel = kernels.conv((2, 9, 7, 4), 5, (3, 3), pad=1)
+    return winograd_steps.kernels(replace(kernel, constants=frozenset({1})), outputs)
 
 
 def inputs_of(kernel):
@@ -67,6 +77,7 @@ def test_terms_are_what_is_added_up():
     assert reference.terms(kernels.add_relu(3, 17)) == 1
     assert reference.terms(kernels.layer_norm(5, 37)) == 37
     assert reference.terms(kernels.depthwise((1, 7, 5, 6), (3, 3))) == 9
+    assert reference.terms(winograd(2)[0]) == 16
 
 
 def test_rounding_is_within_the_limit_and_a_lost_term_is_not():

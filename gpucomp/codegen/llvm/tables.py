@@ -17,7 +17,7 @@ from gpucomp.codegen.llvm.builder import Type, Value
 
 INTERVALS = 16  # entries of a register
 STEP = 0.25
-LAST = STEP * (INTERVALS - 0.5)  # from here on the nearest quarter has no entry
+LAST = STEP * (INTERVALS - 0.5) - 2.0**-22  # above this f32 the nearest quarter has no entry
 ROUNDER = 1.5 * 2.0**23  # adding this to a small number rounds it to an integer, found in the low bits
 ERF_DEGREE = 4  # 3 ulp, of which the rounding of the last interval's sums are most
 FRACTION = 96  # bits of the fixed-point numbers that the series is summed in

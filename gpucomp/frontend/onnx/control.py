@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
+from gpucomp.errors import ModelError, UnsupportedError
 from gpucomp.frontend.onnx.compose import axis_of, concat, expand, part, reshape, scalar, squeeze, static, unsqueeze
 from gpucomp.frontend.onnx.importer import UNKNOWN
 from gpucomp.frontend.onnx.tensors import element_type
@@ -45,7 +45,15 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
 
 
+def _tensors(rows: Sequence[Value]) -> Sequence[Value]:
+    """``rows``, which a scan output stacks. Raises ``ModelError`` where one is a sequence or nothing."""
+    if not all(isinstance(row, Value) for row in rows):
+        raise ModelError("a scan output of the body is no tensor", code="GPC3015")
+    return rows
+
+
 def _stacked(rows: Sequence[Value], axis: int = 0) -> Value:
+    rows = _tensors(rows)
     return concat([unsqueeze(row, (axis,)) for row in rows], axis)
 
 
@@ -141,6 +149,7 @@ def scan(
         if not collected:
             stacks.append(_empty_scan(body, states + k))
             continue
+        _tensors(collected)
         ordered = collected[::-1] if out_reverse[k] else collected
         stacks.append(_stacked(ordered, axis_of(out_axes[k], len(ordered[0].shape) + 1)))
     return [*state, *stacks]

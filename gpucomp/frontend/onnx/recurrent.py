@@ -25,7 +25,7 @@ from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
 
 MAX_STEPS = 4096
-STEP_NODES = 4  # of ONNX, which take as long to translate as a step
+STEP_NODES = 3  # of the budget of nodes, which take as long to translate as a step
 
 Activation = Callable[[Value], Value]
 State = tuple[Value, ...]

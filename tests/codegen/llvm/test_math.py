@@ -89,6 +89,19 @@ def test_f32_is_good_to_a_few_ulps_everywhere(compiled: Library, fn: str) -> Non
     assert (np.abs(held[0] - held[1]) <= largest * 4e-7).all()
 
 
+def test_erf_between_two_entries_of_its_table(compiled: Library) -> None:
+    """Halfway between two quarters, and beside it: the last of these rounds to an entry that there is not."""
+    halves = (np.arange(-40, 40) * 0.25 + 0.125).astype(np.float32)
+    near = np.concatenate([halves, np.nextafter(halves, np.float32(-9)), np.nextafter(halves, np.float32(9))])
+    x = np.zeros(SAMPLES, np.float32)
+    x[: near.size] = near
+
+    (found,) = compiled.run("erf_f32", [x])
+
+    right = np.array([math.erf(v) for v in x.astype(np.float64)])
+    np.testing.assert_allclose(found, right, rtol=ULPS["erf"] * 2.0**-23)
+
+
 def test_erf_is_one_exactly_where_nothing_else_is_nearer(compiled: Library) -> None:
     """What multiplies ``1 + erf(x)`` may be large: there is no room for an ulp."""
     x = np.zeros(SAMPLES, np.float32)
