@@ -50,6 +50,20 @@ class Crew(Protocol):
         ...
 
 
+class Process(Protocol):
+    """What a runner needs of the process that has its device. ``started`` counts those that there have been."""
+
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def started(self) -> int: ...
+    def ask(self, job: Message, arrays: Arrays, limit: float) -> Answer: ...
+    def end(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Worker:
     """One process in a role. ``ask`` is answered, or the process is dead afterwards."""
 
@@ -235,13 +249,16 @@ class Runner:
     """The one process with the device. What was sent to it once is not sent again.
 
     lock   a file that is locked while anything is timed, so that programs that share a device take turns
+    worker the process, where it is none that is started here
     gone   why it can not be asked any more, empty where it can: a process is replaced, a machine may not come back
     """
 
     gone = ""
 
-    def __init__(self, target: str, *, lock: Path | None = None, command: list[str] | None = None) -> None:
-        self._worker = Worker("run", target, command=command)
+    def __init__(
+        self, target: str, *, lock: Path | None = None, command: list[str] | None = None, worker: Process | None = None
+    ) -> None:
+        self._worker: Process = worker or Worker("run", target, command=command)
         self._lock = lock or Path(tempfile.gettempdir()) / f"gpucomp-{os.getuid()}-{target.partition(':')[0]}.lock"
         self._sent: set[str] = set()
         self._starts = 0

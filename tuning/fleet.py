@@ -36,22 +36,12 @@ from gpucomp.tuning.crew import Answer, Runner
 from gpucomp.tuning.messages import Arrays, Message
 
 PORT = 8786
-SLACK_S = (
-    30.0  # that an answer may take beyond what its job may: frames travel, and another program may have the device
-)
+SLACK_S = 30.0  # beyond what its job may take, for an answer: frames travel, and another program may have the device
 DESCRIBE_S = 120.0
 SILENT_S = 30.0  # without a heartbeat, after which a worker counts as lost
 LEAVE_S = 5.0  # for a worker to say good-bye
-ALIKE = (
-    "kind",
-    "arch",
-    "name",
-    "device",
-    "driver",
-    "compiler",
-    "threads",
-    "memory",
-)  # facts that decide what a time is worth
+# facts that decide what a time is worth
+ALIKE = ("kind", "arch", "name", "device", "driver", "compiler", "threads", "memory")
 UNSEEN = "127.0.0.1:0"  # where dask's pages for people go, which nothing protects
 LABEL = "device"  # the resource that a worker has one of, and that every job takes
 
@@ -70,7 +60,13 @@ class Address:
     """Where the scheduler listens, or is to be found. ``tls`` is decided by ``Certificates`` being given."""
 
     host: str
-    port: int = PORT
+    port: int
+    tls: bool
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.tls else 'tcp'}://{host}:{self.port}"
 
     @classmethod
     def parse(cls, text: str, tls: bool) -> Address:
@@ -97,7 +93,7 @@ class Address:
                 " machine's own addresses are served: give --tls-ca, --tls-cert and --tls-key",
                 code="GPC2031",
             )
-        return cls(host, PORT if port is None else port)
+        return cls(host, PORT if port is None else port, tls)
 
 
 def is_loopback(host: str) -> bool:
@@ -177,9 +173,7 @@ class Relay:
     def answer(self, frame: bytes) -> bytes:
         """The frame that answers ``frame``."""
         with self._one:
-            job, arrays = messages.unpacked(_reader(frame))
-            found, results = self._answered(job, arrays)
-        return b"".join(bytes(part) for part in messages.packed(found, results))
+            return messages.framed(*self._answered(*messages.unframed(frame)))
 
     def _answered(self, job: Message, arrays: dict[str, np.ndarray]) -> Answer:
         match job["do"]:
@@ -217,20 +211,6 @@ class Relay:
             self._folder.cleanup()
 
 
-def _reader(frame: bytes) -> Any:
-    view, at = memoryview(frame), 0
-
-    def read(count: int) -> bytes:
-        nonlocal at
-        part = bytes(view[at : at + count])
-        if len(part) < count:
-            raise EOFError
-        at += count
-        return part
-
-    return read
-
-
 _relay: Relay | None = None  # of this process: a worker has one device
 
 
@@ -262,18 +242,17 @@ def work(
         facts = _relay.facts["facts"]
 
         async def serve() -> None:
-            url = f"{'tls' if certificates else 'tcp'}://{place.host}:{place.port}"
             options = {} if certificates else {"host": "127.0.0.1"}
             worker = distributed.Worker(
-                url, nthreads=1, resources={LABEL: 1}, security=security, death_timeout=SILENT_S,
+                place.url, nthreads=1, resources={LABEL: 1}, security=security, death_timeout=SILENT_S,
                 dashboard=False, dashboard_address=UNSEEN,
                 local_directory=tempfile.gettempdir(), **options,
             )  # fmt: skip
             try:
                 await worker
             except (OSError, RuntimeError) as error:  # dask's own are of these two kinds
-                raise DeviceError(f"no coordinator at {url}: {_why(error)}", code="GPC5301") from error
-            ready(f"{facts['device']} ({facts['arch']}) measures for {url}")
+                raise DeviceError(f"no coordinator at {place.url}: {_why(error)}", code="GPC5301") from error
+            ready(f"{facts['device']} ({facts['arch']}) measures for {place.url}")
             await worker.finished()
 
         asyncio.run(serve())
@@ -322,7 +301,7 @@ class Dask:
     def __init__(self, place: Address, certificates: Certificates | None) -> None:
         distributed = _distributed()
         security = _security(distributed, certificates)
-        protocol = "tls://" if certificates else "tcp://"
+        protocol = f"{'tls' if place.tls else 'tcp'}://"
         options = {"host": place.host, "port": place.port, "protocol": protocol, "security": security}
         options |= {"dashboard": False, "dashboard_address": UNSEEN}
         with warnings.catch_warnings():
@@ -333,8 +312,7 @@ class Dask:
                     silence_logs=50,
                 )  # fmt: skip
             except (OSError, RuntimeError) as error:
-                where = f"{protocol}{place.host}:{place.port}"
-                raise DeviceError(f"cannot listen at {where}: {_why(error)}", code="GPC5301") from error
+                raise DeviceError(f"cannot listen at {place.url}: {_why(error)}", code="GPC5301") from error
             self._client = distributed.Client(self._cluster, security=security)
         self.address = str(self._cluster.scheduler_address)
 
@@ -374,8 +352,7 @@ class _Process:
         begin = time.monotonic()
         if self.gone:
             return {"invalidity": "killed", "fault": self.gone}, {}
-        frame = b"".join(bytes(part) for part in messages.packed(job, arrays))
-        future = self._carrier.submit(self._member, frame)
+        future = self._carrier.submit(self._member, messages.framed(job, arrays))
         try:
             error = future.exception(timeout=limit + SLACK_S)
         except TimeoutError:
@@ -385,7 +362,7 @@ class _Process:
             kind, self.gone = "killed", f"{self._member} was lost: {_why(error)}"
         else:
             if error is None:
-                return messages.unpacked(_reader(future.result(timeout=SLACK_S)))
+                return messages.unframed(future.result(timeout=SLACK_S))
             kind, self.gone = "killed", f"{self._member} was lost: {_why(error)}"
         return {"invalidity": kind, "fault": self.gone, "seconds": time.monotonic() - begin}, {}
 
@@ -401,10 +378,8 @@ class Remote(Runner):
     """A runner on another machine. Its device is locked there, so nothing is locked here."""
 
     def __init__(self, carrier: Carrier, member: str) -> None:
-        super().__init__("")
-        self._worker.close()
         self._process = _Process(carrier, member)
-        self._worker = self._process  # type: ignore[assignment]
+        super().__init__("", worker=self._process)
         self.member = member
 
     @property

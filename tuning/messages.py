@@ -60,6 +60,26 @@ def unpacked(read: Callable[[int], bytes]) -> tuple[Message, dict[str, np.ndarra
     return message, arrays
 
 
+def framed(message: Message, arrays: Arrays) -> bytes:
+    """A frame in one piece."""
+    return b"".join(bytes(part) for part in packed(message, arrays))
+
+
+def unframed(frame: bytes) -> tuple[Message, dict[str, np.ndarray]]:
+    """What ``framed`` was given. Raises as ``unpacked``."""
+    view, at = memoryview(frame), 0
+
+    def read(count: int) -> bytes:
+        nonlocal at
+        part = bytes(view[at : at + count])
+        if len(part) < count:
+            raise EOFError
+        at += count
+        return part
+
+    return unpacked(read)
+
+
 def source_message(source: KernelSource) -> Message:
     """What a builder needs."""
     return {

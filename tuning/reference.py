@@ -71,7 +71,7 @@ def _transformed(x: Blocks, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarr
     axes = x.blocks + x.inputs
     values = np.broadcast_to(evaluate(x.value, inputs, dict(grid_of(axes))), [v.extent for v in axes])
     matrix = np.array(x.matrix)
-    found = np.einsum("ir,js,...rs->...ij", matrix, matrix, values.astype(np.float64))
+    found = matrix @ values.astype(np.float64) @ matrix.T
     written = np.broadcast_to(evaluate(x.where, inputs, dict(grid_of(x.domain))), [v.extent for v in x.domain])
     places = np.nonzero(written)
     bound: dict[Expr, np.ndarray] = dict(zip(x.domain, places, strict=True))

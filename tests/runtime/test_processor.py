@@ -100,10 +100,24 @@ def test_a_processor_without_tile_registers_is_not_asked(system):
     assert found.asked == []
 
 
-def test_a_refusal_leaves_the_host_without_tiles(system):
-    system(errno.ENOSYS)
+@pytest.fixture
+def asked_again():
     cpu._host.cache_clear()
-    try:
-        assert not [f for f in cpu.host().features if f.startswith("amx-")]
-    finally:
-        cpu._host.cache_clear()
+    yield
+    cpu._host.cache_clear()
+
+
+@pytest.mark.usefixtures("asked_again")
+def test_a_refusal_leaves_the_host_without_tiles(system):
+    system(errno.ENOSYS, processor.flags() | {"amx_tile"})
+
+    assert not [f for f in cpu.host().features if f.startswith("amx-")]
+
+
+@pytest.mark.usefixtures("asked_again")
+def test_what_the_system_hides_is_not_used(monkeypatch):
+    hidden = {"avx2", "avx512f"}
+    shown = processor.flags() - hidden
+    monkeypatch.setattr(processor, "flags", lambda: shown)
+
+    assert not hidden & cpu.host().features

@@ -98,9 +98,7 @@ class Runner:
         self.trials = []
 
     def ask(self, job, arrays, *, limit=None):
-        parts = b"".join(bytes(p) for p in messages.packed(job, arrays))
-        read = iter_bytes(parts)
-        job, arrays = messages.unpacked(read)
+        job, arrays = messages.unframed(messages.framed(job, arrays))
         if job["do"] == "trial":
             text = job["candidate"]["text"]
             self.trials.append(text)
@@ -125,13 +123,3 @@ class Runner:
 
     def close(self):
         pass
-
-
-def iter_bytes(parts):
-    place = [0]
-
-    def read(count):
-        place[0] += count
-        return parts[place[0] - count : place[0]]
-
-    return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from tests.tuning.test_study import K, M, N, right, speeds, study, texts
 def test_addresses(text, tls, found):
     place = Address.parse(text, tls)
     assert (place.host, place.port) == found
+    assert Address.parse(place.url, tls) == place
 
 
 @pytest.mark.parametrize(
@@ -160,13 +162,13 @@ def side_by_side(tmp_path, devices, count=12):
 
 def test_candidates_are_shared_out_each_measured_once(tmp_path):
     both = threading.Barrier(2)
-    met = []
+    opened, met = itertools.count(), []
 
     class Meets(Device):
         """Nobody gets on before both have a candidate: they really measure at the same time."""
 
         def open(self, *args):
-            if len(met) < 2 and made.trials:
+            if made.trials and next(opened) < 2:
                 met.append(both.wait(timeout=30))
             return super().open(*args)
 
@@ -209,7 +211,7 @@ def test_a_board_that_goes_down_costs_its_candidate_and_is_asked_no_more(tmp_pat
 
 def source_in(frame):
     """The candidate's text, of a trial's frame."""
-    job, _ = messages.unpacked(fleet._reader(frame))
+    job, _ = messages.unframed(frame)
     return job["candidate"]["text"] if job["do"] == "trial" else None
 
 

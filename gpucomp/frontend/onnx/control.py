@@ -45,15 +45,11 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
 
 
-def _tensors(rows: Sequence[Value]) -> Sequence[Value]:
-    """``rows``, which a scan output stacks. Raises ``ModelError`` where one is a sequence or nothing."""
+def _stacked(rows: Sequence[Value], axis: int = 0) -> Value:
+    """A scan output. Raises ``ModelError`` where a row is a sequence or nothing."""
     if not all(isinstance(row, Value) for row in rows):
         raise ModelError("a scan output of the body is no tensor", code="GPC3015")
-    return rows
-
-
-def _stacked(rows: Sequence[Value], axis: int = 0) -> Value:
-    rows = _tensors(rows)
+    axis = axis_of(axis, len(rows[0].shape) + 1)
     return concat([unsqueeze(row, (axis,)) for row in rows], axis)
 
 
@@ -149,9 +145,8 @@ def scan(
         if not collected:
             stacks.append(_empty_scan(body, states + k))
             continue
-        _tensors(collected)
         ordered = collected[::-1] if out_reverse[k] else collected
-        stacks.append(_stacked(ordered, axis_of(out_axes[k], len(ordered[0].shape) + 1)))
+        stacks.append(_stacked(ordered, out_axes[k]))
     return [*state, *stacks]
 
 
