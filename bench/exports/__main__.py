@@ -1,10 +1,12 @@
-"""Models as torch's two exporters write them, on the targets, beside onnxruntime.
+"""Models as torch's two exporters write them, and models in files, on the targets, beside onnxruntime.
 
-    python -m bench.exports [NAME ...] [--exporter dynamo --exporter script] [--target cpu --target opencl] [--save DIR]
-                            [--skeletons DIR]
+    python -m bench.exports [NAME ...] [--exporter dynamo --exporter script] [--target cpu --target opencl] [--file PATH ...]
+                            [--journal exports.jsonl] [--write] [--save DIR] [--skeletons DIR]
 
-Needs torch; the exporter ``dynamo`` needs onnxscript, the models of transformers need transformers. The exit status is 1
-when any output is further from onnxruntime's than 1e-4, or any model cannot be compiled.
+Needs torch; the exporter ``dynamo`` needs onnxscript, the models of transformers need transformers. ``--file`` is an .onnx
+file, or a folder of some: only these are run where no NAME is given with it. What was run is kept in the journal and not run
+again; ``--write`` makes bench/results/exports.md of it. The exit status is 1 when any output is further from onnxruntime's
+than 1e-4, or any model cannot be compiled.
 """
 
 from __future__ import annotations
@@ -12,39 +14,82 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 
-from bench.exports.export import EXPORTERS, MODELS, exported, exporters
+from bench.exports.files import opened
+from bench.exports.report import PAGE, Row, known, page
 from bench.exports.skeleton import skeleton
 from bench.exports.verdict import verdict
+from bench.gpu.results import append
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, where it is from, and inputs."""
+
+    name: str
+    source: str
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+
+    @property
+    def opset(self) -> int:
+        return next(o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
+
+
+def chosen(options: argparse.Namespace) -> Iterator[Case]:
+    """Exports, which need torch; then files."""
+    if options.names or not options.file:
+        from bench.exports.export import EXPORTERS, MODELS, exported, exporters
+
+        for name in options.names or MODELS:
+            for exporter in [e for e in exporters(name) if e in (options.exporter or EXPORTERS)]:
+                yield Case(name, exporter, *exported(name, exporter))
+    for given in options.file:
+        for path in sorted(given.rglob("*.onnx")) if given.is_dir() else [given]:
+            yield Case(path.parent.name if path.stem == "model" else path.stem, "file", *opened(path))
+
+
+def run(case: Case, target: str) -> Row:
+    start = time.perf_counter()
+    said = verdict(case.model, case.feeds, target)
+    seconds = round(time.perf_counter() - start, 1)
+    return Row(case.name, case.source, target, case.opset, len(case.model.graph.node), seconds, said)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *MODELS], metavar="NAME", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--exporter", action="append", choices=EXPORTERS)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of bench/exports/export.py's MODELS")
+    parser.add_argument("--exporter", action="append", choices=("dynamo", "script"))
     parser.add_argument("--target", action="append")
+    parser.add_argument("--file", action="append", type=Path, default=[], metavar="PATH", help="repeatable")
+    parser.add_argument("--journal", type=Path, default=Path("exports.jsonl"))
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} from the journal")
     parser.add_argument("--save", type=Path, metavar="DIR", help="write the models there")
     parser.add_argument("--skeletons", type=Path, metavar="DIR", help="write them there without their weights")
     options = parser.parse_args(arguments)
+    options.journal.parent.mkdir(parents=True, exist_ok=True)
+    rows = known(options.journal)
     bad = 0
-    for name in options.names or MODELS:
-        for exporter in [e for e in exporters(name) if e in (options.exporter or EXPORTERS)]:
-            model, feeds = exported(name, exporter)
-            for folder, kept in ((options.save, model), (options.skeletons, skeleton(model))):
-                if folder:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    onnx.save(kept, folder / f"{name}-{exporter}.onnx")
-            for target in options.target or ["cpu"]:
-                start = time.perf_counter()
-                found = verdict(model, feeds, target)
-                bad += not found.startswith("right")
-                opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
-                print(f"{name:10} {exporter:8} opset {opset:2} {len(model.graph.node):4} nodes  {target:8} "
-                      f"{time.perf_counter() - start:6.1f} s  {found}", flush=True)  # fmt: skip
+    for case in chosen(options):
+        for folder in filter(None, (options.save, options.skeletons)):
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = case.model if folder == options.save else skeleton(case.model)
+            onnx.save(kept, folder / f"{case.name}-{case.source}.onnx")
+        for target in options.target or ["cpu"]:
+            key = (case.name, case.source, target)
+            if key not in rows:
+                rows[key] = run(case, target)
+                append(options.journal, asdict(rows[key]))
+            bad += not rows[key].right
+            print(rows[key].line(), flush=True)
+    if options.write:
+        PAGE.write_text(page(rows.values()), encoding="utf-8")
     return 1 if bad else 0
 
 

@@ -53,7 +53,7 @@ def _own(d: Draft, name: str, array: np.ndarray) -> Value:
     return Value(f"{d.prefix}{name}", array, (array,) * TWINS)
 
 
-@draws(1)
+@draws(1.5)
 def condition(d: Draft) -> None:
     """If, decided at compile time or at run time. Both branches give one shape."""
     if d.prefix:
@@ -79,7 +79,7 @@ def condition(d: Draft) -> None:
     d.append(node, list(dict.fromkeys([flag, *captured])))
 
 
-@draws(0.8)
+@draws(1.5)
 def loop(d: Draft) -> None:
     """A known number of trips, or a condition that the counter decides; a state and what each trip gives.
 
@@ -119,7 +119,7 @@ def loop(d: Draft) -> None:
     d.append(node, list(dict.fromkeys(used)))
 
 
-@draws(0.8)
+@draws(1.2)
 def scan(d: Draft) -> None:
     """Over an axis of one or two values, either way, with a state or none."""
     if d.prefix:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz import control, elementwise, motifs, movement, neural, quantized, rare  # noqa: F401  they fill the table
+from tests.fuzz import control, elementwise, learned, lists, motifs, movement, neural, quantized, rare  # noqa: F401
 from tests.fuzz.draft import (
     ALL,
     BF16,
@@ -26,6 +26,7 @@ from tests.fuzz.draft import (
 from tests.fuzz.kinds import KINDS
 
 MAINS = (F32, F32, F32, F32, F32, F16, F64, BF16)
+LONG = 0.004  # of the models: they take a minute's worth of others
 SHAPES = ("image", "rows", "matrix", "vector", "scalar", "volume")
 
 
@@ -62,6 +63,7 @@ def draw(seed: int, most: int = 18) -> Drawn | None:
     if d.chance(0.12):
         d.largest *= 20
         most = 6
+    long = d.chance(LONG)
     for kind in d.some(SHAPES)[:3]:
         _input(d, d.main, _shape(d, kind))
     if d.chance(0.35):
@@ -74,6 +76,8 @@ def draw(seed: int, most: int = 18) -> Drawn | None:
         if not weights.any():
             weights[:] = 1
     steps, tries = min(d.number(1, most), d.number(1, most)), 0  # rather a small one: more of them, and easier to read
+    if long:
+        steps = d.number(150, 300)
     while len(d.nodes) < steps and tries < 4 * steps:
         tries += 1
         kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))].function(d)

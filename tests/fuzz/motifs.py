@@ -125,17 +125,17 @@ def attention(d: Draft) -> None:
         d.add("Reshape", [*merged, d.ints(batch, rows, heads * depth)])
 
 
-@draws(0.8)
+@draws(1.2)
 def attention_operator(d: Draft) -> None:
-    """The operator of opset 23, of three or four axes, with fewer keys than queries have heads, masked or causal."""
+    """The operator of opset 23: three or four axes, fewer keys than queries have heads, masks, causality, a cache of keys."""
     if d.opset < 23:
         return
     batch, rows, keys, depth, values = d.one((1, 2)), d.number(1, 6), d.number(1, 7), d.one((2, 4, 8)), d.one((2, 4, 5))
     kv_heads = d.one((1, 2))
     heads = kv_heads * d.one((1, 1, 2, 3))
     dtype = d.one((F32, F32, F16))
+    past = d.number(1, 5) if d.chance(0.3) else 0
     causal = d.chance(0.3)
-    mask = d.floats(rows, keys, dtype=dtype) if not causal and d.chance(0.4) else None
     attributes: dict[str, object] = {"is_causal": int(causal)}
     if d.chance(0.3):
         attributes["scale"] = 0.4
@@ -147,8 +147,26 @@ def attention_operator(d: Draft) -> None:
     else:
         shapes = [(batch, long, count * wide) for count, long, wide in sizes]
         attributes |= {"q_num_heads": heads, "kv_num_heads": kv_heads}
-    q, k, v = (d.floats(*shape, dtype=dtype) for shape in shapes)
-    d.add("Attention", [q, k, v, mask], **attributes)
+    operands: list[Value | None] = [d.floats(*shape, dtype=dtype) for shape in shapes]
+    operands.append(_mask(d, (batch, heads, rows, past + keys), dtype) if d.chance(0.5) else None)
+    outputs = [True]
+    if past:
+        operands += [d.floats(batch, kv_heads, past, wide, dtype=dtype) for wide in (depth, values)]
+        outputs += [True, True]
+    if d.chance(0.15):
+        outputs += [False] * (3 - len(outputs)) + [True]
+        attributes["qk_matmul_output_mode"] = d.number(0, 4)
+    d.add("Attention", operands, outputs=outputs, **attributes)
+
+
+def _mask(d: Draft, scores: tuple[int, ...], dtype: np.dtype) -> Value:
+    """For scores of that shape: numbers to add, or flags of what is seen, of which each row has one."""
+    shape = d.one((scores[2:], (1, 1, *scores[2:]), (scores[0], 1, *scores[2:]), scores))
+    if d.chance(0.5):
+        return d.floats(*shape, dtype=dtype)
+    seen = d.rng.random(shape) < 0.6
+    seen[..., 0] = True
+    return d.data(seen)
 
 
 @draws(0.6)
@@ -159,9 +177,18 @@ def rotary(d: Draft) -> None:
     cos, sin = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
     x = d.floats(batch, heads, rows, depth, dtype=F32)
     if d.opset >= 23 and d.chance(0.5):
-        interleaved = d.number(0, 2)
+        attributes: dict[str, int] = {"interleaved": d.number(0, 2)}
+        if d.chance(0.4):
+            x, attributes["num_heads"] = d.floats(batch, rows, heads * depth, dtype=F32), heads
+        if depth > 2 and d.chance(0.3):
+            attributes["rotary_embedding_dim"] = depth // 2
+            cos, sin = cos[:, : depth // 4].copy(), sin[:, : depth // 4].copy()
+        if d.chance(0.4):
+            places = d.data(d.rng.integers(0, rows, (batch, rows)))
+            d.add("RotaryEmbedding", [x, d.constant(cos), d.constant(sin), places], **attributes)
+            return
         tables = [d.constant(np.broadcast_to(t, (batch, *t.shape)).copy()) for t in (cos, sin)]
-        d.add("RotaryEmbedding", [x, *tables], interleaved=interleaved)
+        d.add("RotaryEmbedding", [x, *tables], **attributes)
         return
     halves = d.add("Split", [x, d.ints(depth // 2, depth // 2)], outputs=2, axis=-1)
     if halves is None:

@@ -55,11 +55,17 @@ def squeeze(d: Draft) -> None:
         return
     ones = [k - (x.rank if d.chance(0.4) else 0) for k, n in enumerate(x.shape) if n == 1]
     if ones and d.chance(0.5):
-        d.add("Squeeze", [x, d.ints(*d.some(ones))] if d.chance(0.8) else [x])
+        axes = d.some(ones) if d.chance(0.8) else []
+        op = "Squeeze"
     else:
         count = d.one((1, 1, 2))
         axes = d.rng.choice(x.rank + count, count, replace=False).tolist()
-        d.add("Unsqueeze", [x, d.ints(*(a - (x.rank + count if d.chance(0.4) else 0) for a in axes))])
+        axes = [a - (x.rank + count if d.chance(0.4) else 0) for a in axes]
+        op = "Unsqueeze"
+    if d.opset < 13:
+        d.add(op, [x], **({"axes": axes} if axes else {}))
+    else:
+        d.add(op, [x, d.ints(*axes)] if axes else [x])
 
 
 @draws(3)
@@ -99,7 +105,10 @@ def split(d: Draft) -> None:
         return
     cuts = sorted(d.number(0 if d.chance(0.05) else 1, extent) for _ in range(d.one((1, 1, 2))))
     sizes = np.diff([0, *cuts, extent]).tolist()
-    d.add("Split", [x, d.ints(*sizes)], outputs=len(sizes), axis=named)
+    if d.opset < 13:
+        d.add("Split", [x], outputs=len(sizes), axis=named, split=sizes)
+    else:
+        d.add("Split", [x, d.ints(*sizes)], outputs=len(sizes), axis=named)
 
 
 @draws(3)

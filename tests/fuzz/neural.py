@@ -282,7 +282,7 @@ def reduce(d: Draft) -> None:
         x = made[0]
     axes = [a - (x.rank if d.chance(0.3) else 0) for a in d.some(range(x.rank))]
     attributes = {"keepdims": d.number(0, 2)} if d.chance(0.8) else {}
-    by_input = d.opset >= 18 or op == "Sum"
+    by_input = d.opset >= 18 or (op == "Sum" and d.opset >= 13)
     if d.chance(0.12):
         if by_input and d.chance(0.5):
             attributes["noop_with_empty_axes"] = 1
@@ -333,7 +333,7 @@ def determinant(d: Draft) -> None:
 # --- recurrences
 
 
-@draws(0.8)
+@draws(1.2)
 def recurrent(d: Draft) -> None:
     x = d.pick((F32,), (3,), lambda v: min(v.shape) > 0 and max(v.shape) <= 9)
     if x is None:

@@ -13,12 +13,9 @@ NOT_DRAWN = {
     "Multinomial": "random: no answer", "RandomNormal": "random: no answer",
     "RandomNormalLike": "random: no answer", "RandomUniform": "random: no answer", "RandomUniformLike": "random: no answer",
     "Scatter": "gone since opset 11", "Upsample": "gone since opset 10",
-    "ImageDecoder": "onnxruntime has none", "MaxRoiPool": "the evaluator has none",
+    "SequenceEmpty": "what a sequence is drawn from are tensors", "ImageDecoder": "onnxruntime has none",
+    "MaxRoiPool": "the evaluator has none",
 } | dict.fromkeys(
-    ("SequenceConstruct", "SequenceEmpty", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength",
-     "SplitToSequence", "ConcatFromSequence", "OptionalGetElement", "OptionalHasElement"),
-    "what is drawn are tensors",
-) | dict.fromkeys(
     ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), "what is drawn are numbers"
 )  # fmt: skip
 

@@ -15,10 +15,10 @@ from kernel_oracle import run_steps
 from gpucomp.frontend.onnx import load, translate
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
-from tests.fuzz import fleet, rare
+from tests.fuzz import control, fleet, lists, rare
 from tests.fuzz.__main__ import journalled, report
-from tests.fuzz.check import CUDA_ON_CPU, difference, outcome
-from tests.fuzz.draft import Draft
+from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome
+from tests.fuzz.draft import Draft, names_read
 from tests.fuzz.generate import draw
 
 BY_NUMPY = range(24)
@@ -115,6 +115,7 @@ def test_integers_have_to_be_equal():
         ("Mul", [np.int64([1 << 19]), np.int64([8])], "too large an integer"),
         ("HardSigmoid", [np.ones(2, bool)], "not valid"),
         ("Erf", [np.float64([1])], "no judge is good enough"),
+        ("LRN", [np.ones((1, 2, 3, 1))], "no judge is good enough"),
     ],
 )
 def test_what_the_standard_leaves_open_is_not_drawn(op, operands, why):
@@ -122,6 +123,53 @@ def test_what_the_standard_leaves_open_is_not_drawn(op, operands, why):
 
     assert d.add(op, [d.input(a) for a in operands]) is None
     assert d.refused == {(op, why): 1}
+
+
+def test_an_operator_that_the_opset_has_not_is_not_drawn_beside_functions_either():
+    d = Draft(np.random.default_rng(0), opset=13)
+    x = d.input(np.ones((3, 5), np.float32))
+    while not d.functions:
+        control.function(d)
+
+    assert d.add("Trilu", [x]) is None
+    assert d.refused["Trilu", "not valid"] == 1
+
+
+def test_bodies_read_what_is_around_them():
+    d = Draft(np.random.default_rng(3))
+    x, y = (d.input(np.linspace(-1, 1, 6, dtype=np.float32)) for _ in range(2))
+    for _ in range(9):
+        control.condition(d)
+    nodes = [node for node in d.nodes if node.op_type == "If"]
+
+    assert {x.name, y.name} & set().union(*(names_read(node) - set(node.input) for node in nodes))
+
+
+def test_nodes_of_a_group_are_judged_together_and_give_one_value():
+    d = Draft(np.random.default_rng(0))
+    x = d.input(np.arange(14, dtype=np.int8).reshape(2, 7))
+    g = lists.Group(d)
+    g.node("SequenceAt", [g.node("SplitToSequence", [g.value(x)], axis=1), g.constant(np.array(-2))])
+
+    (column,) = g.add()
+
+    np.testing.assert_array_equal(column.array, x.array[:, 5:6])
+    assert [node.op_type for node in d.nodes] == ["SplitToSequence", "SequenceAt"]
+    assert outcome(d.finish(), "cpu") == Outcome()
+
+
+def test_levels_that_noise_moves_are_not_drawn():
+    d = Draft(np.random.default_rng(0))
+    whole, half = (value(np.full(3, k, np.float32), apart=1e-3) for k in (20, 20.5))
+
+    def rounded(x):
+        g = lists.Group(d)
+        g.node("Round", [g.value(x)])
+        return g.add(levels=True)
+
+    assert rounded(half) is None
+    assert d.refused == {("Round", "a jump"): 1}
+    assert rounded(whole)
 
 
 def test_the_evaluator_alone_is_not_believed_against_onnxruntime_in_another_type():
