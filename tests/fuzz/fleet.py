@@ -18,7 +18,7 @@ from typing import Any
 from bench.gpu.results import append
 
 ROOT = Path(__file__).parents[2]
-PER_CHILD = 60  # models: what a leak takes goes back with the child
+PER_CHILD = 300  # models: what a leak takes goes back with the child
 STARVED = 15  # times as long as its work may take what waits for a busy machine, or for ever
 
 

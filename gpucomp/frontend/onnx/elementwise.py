@@ -24,7 +24,7 @@ SAME = (
     *("Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Erf", "Reciprocal", "Relu", "Sigmoid", "Softplus"),
     *("Softsign", "HardSwish", "Mish", "Not", "IsNaN", "BitwiseNot", "Add", "Sub", "Mul", "Div", "PRelu"),
     *("Less", "LessOrEqual", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Where"),
-    *("LeakyRelu", "Elu", "Selu", "Celu", "HardSigmoid", "ThresholdedRelu", "Shrink"),
+    *("LeakyRelu", "Elu", "Selu", "Celu", "HardSigmoid", "ThresholdedRelu"),
 )
 
 
@@ -37,6 +37,14 @@ def _same(op: Op) -> Callable[..., Value]:
 
 for _name in SAME:
     translates(_name)(_same(ops.OPS[_name]))
+
+
+@translates("Shrink")
+def shrink(x: Value, *, lambd: float, bias: float) -> Value:
+    """Integers too: what is left of one goes towards zero, as onnxruntime and ONNX's evaluator have it."""
+    if x.type.dtype.is_float:
+        return ops.Shrink(x, lambd=lambd, bias=bias)
+    return cast(ops.Shrink(cast(x, t.F64), lambd=lambd, bias=bias), x.type.dtype)
 
 
 @translates("Gelu", since=20)

@@ -110,12 +110,14 @@ def dequantize_linear(
 
 @translates("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: Value) -> tuple[Value, Value, Value]:
-    """The range of x, with 0 in it, on 0..255."""
+    """The range of x, with 0 in it, on 0..255. Where all of x is 0 the scale is 1, as onnxruntime has it: 0 / 0 is none."""
     axes = tuple(range(len(x.shape)))
     zero = scalar_of(x.type.dtype, 0)
     low = ops.Min(ops.ReduceMin(x, axes=axes, keepdims=False), zero)
     high = ops.Max(ops.ReduceMax(x, axes=axes, keepdims=False), zero)
-    scale = ops.Div(ops.Sub(high, low), scalar_of(x.type.dtype, 255))
+    spread = ops.Sub(high, low)
+    one = scalar_of(x.type.dtype, 1)
+    scale = ops.Where(ops.Equal(spread, zero), one, ops.Div(spread, scalar_of(x.type.dtype, 255)))
     start = ops.Clip(ops.Round(ops.Div(ops.Sub(zero, low), scale)), low=0.0, high=255.0)
     zero_point = cast(start, t.U8)
     return quantized(x, scale, zero_point, t.U8), scale, zero_point

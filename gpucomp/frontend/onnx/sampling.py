@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.nn import with_bias
+from gpucomp.frontend.onnx.compose import checked_size, ints, reshape, transpose
+from gpucomp.frontend.onnx.nn import matmul, with_bias
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.frontend.onnx.windows import windows
 from gpucomp.ir import Value, constant
@@ -21,6 +24,31 @@ def grid_sample_2d(x: Value, grid: Value, *, align_corners: int, mode: str, padd
 @translates("GridSample", since=20)
 def grid_sample(x: Value, grid: Value, *, align_corners: int, mode: str, padding_mode: str) -> Value:
     return ops.GridSample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners))
+
+
+@translates("AffineGrid", since=20)
+def affine_grid(theta: Value, size: Value, *, align_corners: int) -> Value:
+    """theta [N, d, d + 1] at every pixel of [N, C, spatial...]: [N, spatial..., d], coordinates from the last axis to the first.
+
+    Pixels lie between -1 and 1: at their ends with ``align_corners``, where an axis of one pixel is at -1, or half a
+    pixel inside. The body that ONNX 1.23 gives for the operator squeezes a batch of one away, and then fails.
+    """
+    count, _, *spatial = ints(size, "size")
+    d = len(spatial)
+    if d not in (2, 3) or min(spatial) < 0 or theta.shape != (count, d, d + 1):
+        raise ValueError(f"size {[count, _, *spatial]} with {theta.type}")
+    points = math.prod(spatial)
+    checked_size(points * (d + 1), 4)
+    along = [_pixels(n, align_corners=bool(align_corners)) for n in spatial]
+    grid = np.stack([*np.meshgrid(*along, indexing="ij")[::-1], np.ones(spatial)], -1)
+    pixels = constant(grid.reshape(points, d + 1).astype(theta.type.dtype.numpy))
+    return reshape(matmul(pixels, transpose(theta, (0, 2, 1))), (count, *spatial, d))
+
+
+def _pixels(n: int, *, align_corners: bool) -> np.ndarray:
+    if align_corners:
+        return np.arange(n) * (2 / max(n - 1, 1)) - 1
+    return (2 * np.arange(n) + 1) / max(n, 1) - 1
 
 
 @translates("RoiAlign", since=10)

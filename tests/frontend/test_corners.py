@@ -1,0 +1,77 @@
+"""Operators at corners where random models found them wrong or refused: small, and beside numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gpucomp.frontend.onnx import load
+from gpucomp.interpreter import interpret
+
+
+def run(op, operands, *, opset=23, domain="", constants=(), outputs=1, **attributes):
+    """``op`` of ``operands``, those at places ``constants`` as initialisers."""
+    names = [f"x{k}" for k in range(len(operands))]
+    element = helper.np_dtype_to_tensor_dtype
+    node = helper.make_node(op, names, [f"y{k}" for k in range(outputs)], domain=domain, **attributes)
+    graph = helper.make_graph(
+        [node], "corner",
+        [helper.make_tensor_value_info(names[k], element(a.dtype), a.shape) for k, a in enumerate(operands)
+         if k not in constants],
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output],
+        [numpy_helper.from_array(operands[k], names[k]) for k in constants],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    found = interpret(load(model), {names[k]: a for k, a in enumerate(operands) if k not in constants})
+    return found if outputs > 1 else found[0]
+
+
+def pixel(theta, place):
+    return [float(row @ [*place, 1]) for row in theta]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_an_affine_grid_has_the_centres_of_its_pixels(batch):
+    """ONNX's own body for the operator fails for one image: it squeezes the batch away."""
+    theta = np.random.default_rng(0).uniform(-1, 1, (batch, 2, 3))
+
+    grid = run("AffineGrid", [theta, np.array([batch, 7, 3, 5])], constants=[1])
+
+    assert grid.shape == (batch, 3, 5, 2)
+    np.testing.assert_allclose(grid[-1, 0, 4], pixel(theta[-1], (0.8, -2 / 3)), rtol=1e-12)
+
+
+def test_an_affine_grid_with_aligned_corners_begins_at_them_even_where_an_axis_has_one_pixel():
+    theta = np.random.default_rng(0).uniform(-1, 1, (1, 3, 4))
+
+    grid = run("AffineGrid", [theta, np.array([1, 1, 2, 1, 3])], constants=[1], align_corners=1)
+
+    np.testing.assert_allclose(grid[0, 1, 0, 1], pixel(theta[0], (0, -1, 1)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "float32"])
+def test_shrink_takes_integers_which_go_towards_zero(dtype):
+    x = np.array([0, 1, 2, 3, 9], dtype) - (np.array(3, dtype) if dtype[0] != "u" else 0)
+
+    found = run("Shrink", [x], lambd=1.0, bias=0.5)
+
+    wide = x.astype(np.float64)
+    expected = np.where(wide > 1, wide - 0.5, np.where(wide < -1, wide + 0.5, 0))
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found, expected.astype(dtype))
+
+
+def test_zeros_are_quantized_with_a_scale_of_one():
+    y, scale, zero = run("DynamicQuantizeLinear", [np.zeros((2, 3), np.float32)], outputs=3)
+
+    assert (scale, zero) == (1, 0)
+    np.testing.assert_array_equal(y, np.zeros((2, 3), np.uint8))
+
+
+def test_what_is_not_zero_is_quantized_over_its_range_and_zero():
+    y, scale, zero = run("DynamicQuantizeLinear", [np.float32([-1, 0, 4.1])], outputs=3)
+
+    assert (round(float(scale), 6), int(zero)) == (0.02, 50)
+    np.testing.assert_array_equal(y, np.uint8([0, 50, 255]))
