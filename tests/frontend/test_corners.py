@@ -75,3 +75,19 @@ def test_what_is_not_zero_is_quantized_over_its_range_and_zero():
 
     assert (round(float(scale), 6), int(zero)) == (0.02, 50)
     np.testing.assert_array_equal(y, np.uint8([0, 50, 255]))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "expected"),
+    [
+        (-(2**63), -(2**63), -1, [7]),  # Python's slice is empty
+        (-9, -3, -2, []),
+        (2**63 - 1, -(2**63), -2, [11, 7]),
+        (-(2**31), 2**31 - 1, 2, [7, 11]),
+        (-1, -(2**63), -(2**62), [11]),
+    ],
+)
+def test_slices_clamp_their_starts_as_the_standard_says(start, end, step, expected):
+    numbers = [np.array([7, 9, 11], np.int16), *(np.array([n]) for n in (start, end, 0, step))]
+
+    assert run("Slice", numbers, constants=range(1, 5)).tolist() == expected

@@ -62,31 +62,45 @@ def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
     return expand(constant(np.zeros((), dtype.numpy)), (0, *(d.dim_value for d in info.shape.dim)))
 
 
+def _kept(going: Value, before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+    """The state behind a step of a loop, which has ended already where ``going`` is false."""
+    same = all(isinstance(v, Value) for v in (*before, *after))
+    if not same or any(a.type != b.type for a, b in zip(before, after, strict=True)):
+        raise UnsupportedError("a loop condition computed at run time with a state that changes its type", code="GPC4007")
+    return [b if a is b else ops.Where(going, a, b) for a, b in zip(after, before, strict=True)]
+
+
 @translates("Loop")
 def loop(
     trips: Value | None = None, condition: Value | None = None, *carried: Value, body: onnx.GraphProto, site: Site
 ) -> Steps:
-    """Unrolled: the trip count, if any, and the condition of every step have to be constants."""
+    """Unrolled: the trip count has to be a constant, or the condition of every step.
+
+    With a condition that is computed at run time every trip is taken, and the state kept where the loop has ended by then.
+    """
     limit = None if trips is None else int(scalar(trips, "trip count"))
-    going = True if condition is None else bool(scalar(condition, "condition"))
+    going = constant(np.bool_(True)) if condition is None else reshape(condition, ())
     state: list[Any] = list(carried)
     scans = len(body.output) - 1 - len(state)
     if scans < 0:
         raise ValueError(f"a body of at least {1 + len(state)} outputs expected, {len(body.output)} given")
     rows: list[list[Value]] = [[] for _ in range(scans)]
     step = 0
-    while going and (limit is None or step < limit):
+    while limit is None or step < limit:
+        decided = constant_value(going)
+        if decided is None and (limit is None or limit > MAX_TRIPS or scans):
+            static(going, "condition")  # how often it runs, or how long its scan outputs are, cannot wait until run time
+        if decided is not None and not decided:
+            break
         if step >= MAX_TRIPS:
             raise UnsupportedError(f"a loop of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")
         arguments = [constant(np.int64(step)), constant(np.bool_(True)), *state]
         results = yield site.importer.subgraph(body, arguments, site)
         if UNKNOWN in results:
             return [UNKNOWN] * len(site.outputs)
-        decided = constant_value(results[0])
-        if decided is None:
-            raise UnsupportedError("a loop condition computed at run time", code="GPC4007")
-        going = bool(decided.reshape(()))
-        state = list(results[1 : 1 + len(state)])
+        after = results[1 : 1 + len(state)]
+        state = after if decided is not None else _kept(going, state, after)
+        going = reshape(results[0], ()) if decided is not None else ops.And(going, reshape(results[0], ()))
         for collected, row in zip(rows, results[1 + len(state) :], strict=True):
             collected.append(row)
         step += 1

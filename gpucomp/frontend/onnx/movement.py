@@ -153,7 +153,10 @@ def _slice(
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
             raise ValueError("a step of 0")
-        kept = range(*slice(start, end, step).indices(x.shape[axis]))
+        n = x.shape[axis]
+        if step < 0:  # from before the first the standard begins with the first, where Python gives nothing
+            start = max(start, -n)
+        kept = range(*slice(start, end, step).indices(n))
         ranges[axis] = (kept.start if len(kept) else 0, step if len(kept) > 1 else 1, len(kept))
     return strided(x, ranges)
 
