@@ -70,7 +70,8 @@ def LogSoftmax(x: TensorType, *, axis: int) -> TensorType:
 @LogSoftmax.define("reference")
 @in_double
 def _log_softmax_reference(x: np.ndarray, *, axis: int) -> np.ndarray:
-    return x - np.logaddexp.reduce(x, axis=axis, keepdims=True)
+    shifted = _shifted(x, axis)
+    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 
 @LogSoftmax.define("algorithm")

@@ -91,3 +91,22 @@ def test_slices_clamp_their_starts_as_the_standard_says(start, end, step, expect
     numbers = [np.array([7, 9, 11], np.int16), *(np.array([n]) for n in (start, end, 0, step))]
 
     assert run("Slice", numbers, constants=range(1, 5)).tolist() == expected
+
+
+@pytest.mark.parametrize(("opset", "shape", "axis"), [(13, (0,), 0), (23, (2, 0, 3), -2), (11, (2, 0, 3), 1)])
+def test_hardmax_of_rows_without_elements_is_empty(opset, shape, axis):
+    assert run("Hardmax", [np.zeros(shape, np.float16)], opset=opset, axis=axis).shape == shape
+
+
+def test_hardmax_of_no_rows_is_empty():
+    assert run("Hardmax", [np.zeros((0, 3), np.float16)], axis=-1).shape == (0, 3)
+
+
+def test_the_logarithm_of_softmax_of_an_infinite_row_is_not_a_number_folded_or_not():
+    x = np.float32([[np.inf, 1, 2], [-np.inf, 1, 2], [0.5, 1, 2]])
+
+    run_time, folded = (run("LogSoftmax", [x], constants=constants) for constants in ((), (0,)))
+
+    np.testing.assert_array_equal(np.isnan(run_time), [[True] * 3, [False] * 3, [False] * 3])
+    np.testing.assert_array_equal(run_time, folded)
+    np.testing.assert_allclose(np.exp(run_time[1:]).sum(-1), 1, rtol=1e-6)

@@ -241,6 +241,8 @@ def hardmax_of_rows(x: Value, *, axis: int) -> Value:
 @translates("Hardmax", since=13)
 def hardmax(x: Value, *, axis: int) -> Value:
     axis = axis_of(axis, len(x.shape))
+    if not x.shape[axis]:
+        return x
     first = ops.ArgMax(x, axis=axis, keepdims=True, select_last_index=False)
     places = reshape(iota(x.shape[axis]), [x.shape[axis] if a == axis else 1 for a in range(len(x.shape))])
     return cast(ops.Equal(first, places), x.type.dtype)
