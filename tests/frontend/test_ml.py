@@ -52,7 +52,7 @@ def test_it_computes_what_onnxs_evaluator_does(operator, array, attributes):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("labels", [{"classlabels_ints": [7, -2, 0]}, {"classlabels_strings": ["x", "y", "z"]}])
 def test_a_classifier_gives_labels_and_scores(labels, transform):
     proto = of("LinearClassifier", X, ("label", "scores"), post_transform=transform, multi_class=1, **labels, **THREE)

@@ -128,6 +128,7 @@ class Draft:
     values: list[Value] = field(default_factory=list)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     largest: int = LARGEST
+    ml_opset: int = 5
     prefix: str = ""  # of the names in a body, which must not hide those around it
     functions: dict[tuple[str, str], onnx.FunctionProto] = field(default_factory=dict)
     _count: int = 0
@@ -299,7 +300,7 @@ class Draft:
 
     def _model(self, graph: onnx.GraphProto, functions: Sequence[onnx.FunctionProto] = ()) -> onnx.ModelProto:
         opsets = [helper.make_opsetid("", self.opset)]
-        opsets += [helper.make_opsetid("ai.onnx.ml", 5), helper.make_opsetid("com.microsoft", 1)]
+        opsets += [helper.make_opsetid("ai.onnx.ml", self.ml_opset), helper.make_opsetid("com.microsoft", 1)]
         opsets += [helper.make_opsetid(domain, 1) for domain in {domain for domain, _ in self.functions}]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, functions=functions)
 
@@ -374,8 +375,15 @@ def _inferred(model: onnx.ModelProto) -> dict[str, tuple[int, ...]] | None:
     """The shapes of the results as far as the standard's rules tell; ``None`` where the schema does not allow the types."""
     try:
         found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-        if all(node.domain != "com.microsoft" for node in model.graph.node):  # of which onnx knows nothing
+        if all(output.type.tensor_type.HasField("shape") for output in found.graph.output):
             onnx.checker.check_model(found)
+        else:  # no rule tells the type of what some operators give; none of these has a body
+            context = onnx.checker.C.CheckerContext()
+            context.ir_version = IR_VERSION
+            context.opset_imports = {o.domain: o.version for o in model.opset_import}
+            for node in model.graph.node:
+                if node.domain in ("", "ai.onnx.ml"):
+                    onnx.checker.check_node(node, context)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
         return None
     types = {output.name: output.type.tensor_type for output in found.graph.output}

@@ -60,6 +60,7 @@ def draw(seed: int, most: int = 18) -> Drawn | None:
     """A model of 1 to about ``most`` nodes; ``None`` where the judges used none of what was drawn."""
     rng = np.random.default_rng([0x6675, seed])
     d = Draft(rng, opset=OPSETS[int(rng.integers(len(OPSETS)))], main=MAINS[int(rng.integers(len(MAINS)))])
+    d.ml_opset = d.one((3, 5))
     if d.chance(0.12):
         d.largest *= 20
         most = 6

@@ -116,3 +116,41 @@ def forest(d: Draft) -> None:
         leaf_weights=tensor(np.array([w for _, w in leaves], np.float32), "weights"),
         aggregate_function=d.one((1, 1, 0, 2, 3)), post_transform=0,
     )  # fmt: skip
+
+
+@draws(0.5)
+def forest_by_nodes(d: Draft) -> None:
+    """The older operators, which list a tree's nodes by number: a regressor, or a classifier of three classes."""
+    x = rows(d)
+    if x is None:
+        return
+    role = d.one(("target", "class"))
+    count = 3 if role == "class" else d.number(1, 4)
+    nodes: list[tuple[object, ...]] = []
+    weights: list[tuple[float, ...]] = []
+
+    def grow(tree: int, depth: int) -> int:
+        number = sum(node[0] == tree for node in nodes)
+        at = len(nodes)
+        if depth == 3 or (depth and d.chance(0.3)):
+            nodes.append((tree, number, "LEAF", 0, 0.0, 0, 0))
+            weights.extend((tree, number, k, *some_numbers(d, 1)) for k in range(count))
+            return number
+        nodes.append((tree, number))
+        children = [grow(tree, depth + 1) for _ in range(2)]
+        split = some_numbers(d, 1, -0.8, 0.8)
+        nodes[at] += (f"BRANCH_{d.one(list(BRANCHES))}", d.number(0, x.shape[1]), *split, *children)
+        return number
+
+    for tree in range(d.number(1, 4)):
+        grow(tree, 0)
+    names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids")
+    attributes = {f"nodes_{name}": list(c) for name, c in zip(names, zip(*nodes, strict=True), strict=True)}
+    kinds = ("treeids", "nodeids", "ids", "weights")
+    attributes |= {f"{role}_{name}": list(c) for name, c in zip(kinds, zip(*weights, strict=True), strict=True)}
+    if role == "class":
+        d.add("TreeEnsembleClassifier", [x], outputs=2, domain=ML, classlabels_int64s=[5, -1, 9],
+              post_transform=d.one(POSTS), **attributes)  # fmt: skip
+    else:
+        d.add("TreeEnsembleRegressor", [x], domain=ML, n_targets=count, aggregate_function=d.one(("SUM", "AVERAGE", "MIN")),
+              **attributes)  # fmt: skip

@@ -3,6 +3,7 @@
 from gpucomp.frontend.onnx import (  # each registers its translators
     control,
     elementwise,
+    forests,
     generate,
     images,
     legacy,
@@ -31,6 +32,7 @@ __all__ = [
     "deciding_inputs",
     "declared_shapes",
     "elementwise",
+    "forests",
     "generate",
     "images",
     "legacy",

@@ -87,7 +87,7 @@ def linear_regressor(
     post_transform: str = "NONE",
     targets: int = 1,
 ) -> Value:
-    return _transformed(_scores(x, coefficients, intercepts, targets), post_transform)
+    return transformed(_scores(x, coefficients, intercepts, targets), post_transform)
 
 
 @translates("LinearClassifier", since=1, domain=ML)
@@ -111,13 +111,16 @@ def linear_classifier(
     scores = _scores(rows, coefficients, intercepts, 1 if one else len(labels))
     if one:
         scores = concat([ops.Neg(scores), scores], 1)
-    scores = _transformed(scores, post_transform)
-    best = ops.ArgMax(scores, axis=1, keepdims=False, select_last_index=False)
-    if classlabels_ints:
-        return ops.Gather(constant(np.asarray(classlabels_ints, np.int64)), best, axis=0), scores
-    names = tuple(enumerate(labels))
-    keys, values = tuple(k for k, _ in names), tuple(v for _, v in names)
-    return ops.LabelEncoder(best, keys=keys, values=values, default="", to=STRING), scores
+    scores = transformed(scores, post_transform)
+    return named(ops.ArgMax(scores, axis=1, keepdims=False, select_last_index=False), labels), scores
+
+
+def named(places: Value, labels: Sequence[int] | Sequence[str]) -> Value:
+    """The label at each of ``places``."""
+    if isinstance(labels[0], int):
+        return ops.Gather(constant(np.asarray(labels, np.int64)), cast(places, I64), axis=0)
+    keys, values = tuple(range(len(labels))), tuple(labels)
+    return ops.LabelEncoder(cast(places, I64), keys=keys, values=values, default="", to=STRING)
 
 
 def _scores(x: Value, coefficients: Sequence[float], intercepts: Sequence[float], targets: int) -> Value:
@@ -134,7 +137,8 @@ def _scores(x: Value, coefficients: Sequence[float], intercepts: Sequence[float]
     return cast(scores, F32)
 
 
-def _transformed(scores: Value, how: str) -> Value:
+def transformed(scores: Value, how: str) -> Value:
+    """What ``post_transform`` makes of scores. SOFTMAX_ZERO: Softmax of those that are not zero, which stay about that."""
     match how:
         case "NONE":
             return scores
@@ -142,6 +146,14 @@ def _transformed(scores: Value, how: str) -> Value:
             return ops.Sigmoid(scores)
         case "SOFTMAX":
             return ops.Softmax(scores, axis=axis_of(-1, len(scores.shape)))
+        case "SOFTMAX_ZERO":
+            axes = (axis_of(-1, len(scores.shape)),)
+            highest = ops.ReduceMax(scores, axes=axes, keepdims=True)
+            power = ops.Exp(ops.Sub(scores, highest))
+            kept = ops.Where(ops.Less(like(scores, 1e-7), ops.Abs(scores)), power, ops.Mul(scores, ops.Exp(ops.Neg(highest))))
+            total = ops.ReduceSum(kept, axes=axes, keepdims=True)
+            nothing = ops.Equal(total, like(total, 0))
+            return ops.Where(nothing, like(scores, 0.5), ops.Div(kept, total))
     raise UnsupportedError(f"post_transform {how} is not supported")
 
 

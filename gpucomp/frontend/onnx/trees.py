@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import checked_size, expand, like, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.ml import transformed
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 
 MAX_LEVELS = 256
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 SUMS = {0: "average", 1: "sum", 2: "min", 3: "max"}
+POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Nodes that branch, and behind them leaves. ``features`` to ``missing`` are of those that branch, ``yes`` and ``no``,
+    where a node leads, of all: a leaf leads to itself. ``sets`` are the members of each node's set, padded with NaN.
+    """
+
+    features: np.ndarray
+    splits: np.ndarray
+    modes: np.ndarray
+    missing: np.ndarray
+    yes: np.ndarray
+    no: np.ndarray
+    roots: np.ndarray
+    sets: np.ndarray | None = None
 
 
 def _links(nodes: int, leaves: int, targets: tuple[int, ...], are_leaves: tuple[int, ...]) -> np.ndarray:
@@ -72,7 +92,6 @@ def tree_ensemble(
     nodes_missing_value_tracks_true: tuple[int, ...] | None = None,
 ) -> Value:
     """[N, F] to [N, n_targets]: the leaves that a sample ends in, summed (or the mean, least, greatest) a target."""
-    dtype = x.type.dtype
     if len(x.shape) != 2 or not x.shape[1]:
         raise ValueError(f"[N, F] with features expected, {x.type} given")
     if aggregate_function not in SUMS or post_transform not in range(5):
@@ -81,14 +100,33 @@ def tree_ensemble(
     modes, splits, features = nodes_modes.reshape(-1), nodes_splits.reshape(-1), np.asarray(nodes_featureids, np.int64)
     if not nodes or not leaves or not len(roots) or {len(modes), len(splits)} != {nodes} or leaf_weights.size != leaves:
         raise ValueError("trees with at least a node and a leaf, and attributes of equal lengths, expected")
-    if np.any(modes > MEMBER) or np.any(features < 0) or np.any(features >= x.shape[1]):
-        raise ValueError("a mode or a feature that does not exist")
     if np.any(roots < 0) or np.any(roots >= nodes) or not set(leaf_targetids) <= set(range(n_targets)):
         raise ValueError("a root or a target that does not exist")
-    missing = np.asarray(nodes_missing_value_tracks_true or (0,) * nodes, bool)
-    yes = _links(nodes, leaves, nodes_truenodeids, nodes_trueleafs)
-    no = _links(nodes, leaves, nodes_falsenodeids, nodes_falseleafs)
     checked_size(leaves * n_targets, 8)
+    trees = Trees(
+        features=features,
+        splits=splits,
+        modes=modes,
+        missing=np.asarray(nodes_missing_value_tracks_true or (0,) * nodes, bool),
+        yes=_links(nodes, leaves, nodes_truenodeids, nodes_trueleafs),
+        no=_links(nodes, leaves, nodes_falsenodeids, nodes_falseleafs),
+        roots=roots,
+        sets=_sets(membership_values, modes) if np.any(modes == MEMBER) else None,
+    )
+    table = np.zeros((nodes + leaves, n_targets), leaf_weights.dtype)
+    given = np.zeros(table.shape, bool)
+    table[nodes + np.arange(leaves), list(leaf_targetids)] = leaf_weights.reshape(-1)
+    given[nodes + np.arange(leaves), list(leaf_targetids)] = True
+    return transformed(aggregated(leaf_of(x, trees), table, given, aggregate_function), POSTS[post_transform])
+
+
+def leaf_of(x: Value, trees: Trees) -> Value:
+    """[N, F] to [N, trees]: the place of the leaf that each sample ends in."""
+    nodes, leaves, dtype = len(trees.features), len(trees.yes) - len(trees.features), x.type.dtype
+    if len(x.shape) != 2:
+        raise ValueError(f"[N, F] expected, {x.type} given")
+    if np.any(trees.modes > MEMBER) or np.any(trees.features < 0) or np.any(trees.features >= x.shape[1]):
+        raise ValueError("a mode or a feature that does not exist")
 
     def table(numbers: np.ndarray) -> Value:  # one row more for each leaf, which nothing depends on
         padded = np.zeros((nodes + leaves, *numbers.shape[1:]), numbers.dtype)
@@ -96,28 +134,27 @@ def tree_ensemble(
         return constant(padded)
 
     at_node = {
-        "feature": table(features),
-        "split": table(splits.astype(dtype.numpy)),
-        "mode": table(modes.astype(np.int64)),
-        "missing": table(missing),
+        "feature": table(trees.features),
+        "split": table(trees.splits.astype(dtype.numpy)),
+        "mode": table(trees.modes.astype(np.int64)),
+        "missing": table(trees.missing),
     }
-    members = table(_sets(membership_values, modes).astype(dtype.numpy)) if np.any(modes == MEMBER) else None
-    place = expand(constant(roots[None, :]), (x.shape[0], len(roots)))
-    for _ in range(_levels(np.stack([yes, no]), roots, nodes)):
+    members = None if trees.sets is None else table(trees.sets.astype(dtype.numpy))
+    place = expand(constant(trees.roots[None, :]), (x.shape[0], len(trees.roots)))
+    for _ in range(_levels(np.stack([trees.yes, trees.no]), trees.roots, nodes)):
         here = {name: ops.Gather(values, place, axis=0) for name, values in at_node.items()}
         value = ops.GatherElements(x, here["feature"], axis=1)
         holds = None
-        for mode in sorted({int(m) for m in modes}):
+        for mode in sorted({int(m) for m in trees.modes}):
             passed = _compared(mode, value, here["split"], place, members)
             holds = (
                 passed if holds is None else ops.Where(ops.Equal(here["mode"], like(here["mode"], mode)), passed, holds)
             )
         assert holds is not None
         holds = ops.Or(holds, ops.And(ops.IsNaN(value), here["missing"]))
-        place = ops.Where(holds, ops.Gather(constant(yes), place, axis=0), ops.Gather(constant(no), place, axis=0))
-    return _transformed(
-        _aggregated(place, nodes, leaf_targetids, leaf_weights, n_targets, aggregate_function), post_transform
-    )
+        yes, no = (ops.Gather(constant(links), place, axis=0) for links in (trees.yes, trees.no))
+        place = ops.Where(holds, yes, no)
+    return place
 
 
 def _compared(mode: int, value: Value, split: Value, place: Value, members: Value | None) -> Value:
@@ -141,28 +178,17 @@ def _compared(mode: int, value: Value, split: Value, place: Value, members: Valu
     return ops.Less(scalar_of(value.type.dtype, 0), ops.ReduceMax(numbers, axes=(2,), keepdims=False))
 
 
-def _aggregated(
-    place: Value, nodes: int, targets: tuple[int, ...], weights: np.ndarray, count: int, aggregate: int
-) -> Value:
-    """A row of all targets for each leaf, with what changes nothing where it has no weight, reduced over the trees."""
+def aggregated(place: Value, table: np.ndarray, given: np.ndarray, aggregate: int) -> Value:
+    """[N, trees] to [N, targets]: the rows of ``table`` at ``place``, reduced over the trees where they are ``given``.
+
+    A target that no leaf of a sample gives anything is 0.
+    """
     kind = SUMS[aggregate]
     nothing = {"min": np.inf, "max": -np.inf}.get(kind, 0.0)
-    rows = np.full((nodes + len(targets), count), nothing, weights.dtype)
-    rows[nodes + np.arange(len(targets)), list(targets)] = weights.reshape(-1)
-    found = ops.Gather(constant(rows), place, axis=0)
+    found = ops.Gather(constant(np.where(given, table, np.array(nothing, table.dtype))), place, axis=0)
     if kind in ("min", "max"):
         reduce = ops.ReduceMin if kind == "min" else ops.ReduceMax
         best = reduce(found, axes=(1,), keepdims=False)
         return ops.Where(ops.IsInf(best), like(best, 0), best)
     reduce = ops.ReduceMean if kind == "average" else ops.ReduceSum
     return reduce(found, axes=(1,), keepdims=False)
-
-
-def _transformed(scores: Value, how: int) -> Value:
-    if how == 1:
-        return ops.Softmax(scores, axis=1)
-    if how == 2:
-        return ops.Sigmoid(scores)
-    if how in (3, 4):
-        raise UnsupportedError("post_transform SOFTMAX_ZERO and PROBIT are not supported")
-    return scores

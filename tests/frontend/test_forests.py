@@ -1,0 +1,165 @@
+"""TreeEnsembleRegressor and TreeEnsembleClassifier against ONNX's own evaluator and onnxruntime, and what each refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx_builders import model, node, value
+from onnx_cases import InterpreterBackend
+
+from gpucomp import compile
+from gpucomp.errors import ShapeError, UnsupportedError
+from gpucomp.frontend.onnx import load
+
+ML = "ai.onnx.ml"
+BRANCHES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+X = np.random.default_rng(5).integers(-2, 3, (17, 3)).astype(np.float32)
+LABELS = {"classlabels_int64s": [7, -2, 5]}
+
+
+def forest(seed, role, count, *, trees=3, single=False):
+    """Random trees, uneven; a leaf weighs any of ``count`` targets, all classes or one. Nodes are in onnxruntime's order."""
+    rng = np.random.default_rng(seed)
+    rows, weights = [], []
+
+    def grow(tree, depth):
+        number = sum(row[0] == tree for row in rows)
+        if depth == 3 or (depth and rng.random() < 0.3):
+            rows.append((tree, number, "LEAF", 0, 0.0, 0, 0, 0))
+            for target in range(count):
+                if target == 0 or (not single and (role == "class" or rng.random() < 0.5)):
+                    weights.append((tree, number, target, round(float(rng.uniform(-2, 2)), 3)))
+            return number
+        at = len(rows)
+        rows.append((tree, number))
+        no, yes = (grow(tree, depth + 1) for _ in range(2))
+        rows[at] += (BRANCHES[rng.integers(6)], int(rng.integers(3)), float(rng.integers(-2, 3)), yes, no, int(rng.integers(2)))
+        return number
+
+    for tree in range(trees):
+        grow(tree, 0)
+    names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids", "missing_value_tracks_true")
+    attributes = {f"nodes_{name}": list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    kinds = (f"{role}_treeids", f"{role}_nodeids", f"{role}_ids", f"{role}_weights")
+    attributes |= {"n_targets": count} if role == "target" else {}
+    return attributes | {name: list(column) for name, column in zip(kinds, zip(*weights, strict=True), strict=True)}
+
+
+def of(operator, attributes, x=X):
+    outputs = ["label", "scores"] if operator.endswith("Classifier") else ["y"]
+    proto = model([node(operator, ["x"], outputs, domain=ML, **attributes)],
+                  [value("x", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))], outputs)  # fmt: skip
+    proto.opset_import.append(helper.make_opsetid(ML, 3))
+    return proto
+
+
+def by_onnxruntime(proto, x=X):
+    proto.ir_version = 10
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("base", [[], [0.5, -1.25]])
+def test_leaves_weigh_any_number_of_targets(aggregate, base):
+    attributes = forest(1, "target", 2) | {"aggregate_function": aggregate}
+    proto = of("TreeEnsembleRegressor", attributes | ({"base_values": base} if base else {}))
+
+    (actual,) = InterpreterBackend.prepare(proto).run([X])
+
+    np.testing.assert_allclose(actual, by_onnxruntime(proto)[0], rtol=1e-6)
+    if aggregate in ("SUM", "AVERAGE"):  # a target that no leaf weighs is the largest float to the evaluator otherwise
+        np.testing.assert_allclose(actual, ReferenceEvaluator(proto).run(None, {"x": X})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("post", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+def test_a_class_is_that_of_the_greatest_score(post):
+    proto = of("TreeEnsembleClassifier", forest(3, "class", 3) | LABELS | {"post_transform": post})
+
+    label, scores = InterpreterBackend.prepare(proto).run([X])
+
+    expected = by_onnxruntime(proto)
+    assert label.tolist() == expected[0].tolist()
+    assert len(set(label.tolist())) > 1
+    np.testing.assert_allclose(scores, expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC"])
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("base", [[], [0.25]])
+def test_one_class_of_two_is_weighed_as_onnxruntime_does(post, positive, base):
+    attributes = forest(2, "class", 2, single=True) | {"classlabels_int64s": [4, 9], "post_transform": post}
+    if positive:
+        attributes["class_weights"] = [abs(w) / 4 for w in attributes["class_weights"]]
+    proto = of("TreeEnsembleClassifier", attributes | ({"base_values": base} if base else {}))
+
+    label, scores = InterpreterBackend.prepare(proto).run([X])
+
+    expected = by_onnxruntime(proto)
+    assert label.tolist() == expected[0].tolist()
+    np.testing.assert_allclose(scores, expected[1], rtol=1e-5)
+
+
+def test_labels_may_be_texts_and_f64_features_are_compared_as_they_are():
+    attributes = forest(3, "class", 3) | {"classlabels_strings": ["x", "y", "z"]}
+    x = X + np.where(X == 1, 1e-12, 0).astype(np.float64)
+    wide = of("TreeEnsembleClassifier", attributes, x)
+
+    label, _ = InterpreterBackend.prepare(wide).run([x])
+
+    assert label.tolist() == ReferenceEvaluator(wide).run(None, {"x": x})[0].tolist()
+
+
+def test_a_tree_of_one_leaf_and_a_device():
+    attributes = forest(4, "target", 1)
+    last = len(set(attributes["nodes_treeids"]))
+    alone = {"treeids": last, "nodeids": 0, "modes": "LEAF", "featureids": 0, "values": 0.0, "truenodeids": 0,
+             "falsenodeids": 0, "missing_value_tracks_true": 0}  # fmt: skip
+    for name, entry in alone.items():
+        attributes[f"nodes_{name}"].append(entry)
+    for name, entry in {"treeids": last, "nodeids": 0, "ids": 0, "weights": 100.0}.items():
+        attributes[f"target_{name}"].append(entry)
+    proto = of("TreeEnsembleRegressor", attributes)
+    exe = compile(proto, target="cpu")
+
+    assert all(info.family != "host" for info in exe.kernels)
+    np.testing.assert_allclose(exe.run({"x": X})["y"], by_onnxruntime(proto)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"nodes_truenodeids": [-1]}, ShapeError, "attributes of equal lengths"),
+        ({"nodes_modes": None}, ShapeError, "nodes of mode 'BRANCH_ODD'"),
+        ({"target_ids": None}, ShapeError, "for targets that do not"),
+        ({"aggregate_function": "PRODUCT"}, ShapeError, "aggregate_function='PRODUCT'"),
+        ({"base_values": [1.0, 2.0]}, ShapeError, "1 base values expected, 2 given"),
+        ({"post_transform": "PROBIT"}, UnsupportedError, "post_transform PROBIT is not supported"),
+    ],
+)
+def test_what_breaks_the_standard_is_refused(change, error, message):
+    attributes = forest(4, "target", 1)
+    filler = {"nodes_modes": "BRANCH_ODD", "target_ids": 1}
+    change = {name: [filler[name]] * len(attributes[name]) if given is None else given for name, given in change.items()}
+
+    with pytest.raises(error, match=message):
+        load(of("TreeEnsembleRegressor", attributes | change))
+
+
+def test_a_tree_that_leads_back_to_itself_is_refused():
+    attributes = forest(4, "target", 1)
+    attributes["nodes_truenodeids"] = [1] * len(attributes["nodes_modes"])
+
+    with pytest.raises(UnsupportedError, match="a cycle, or of more than"):
+        load(of("TreeEnsembleRegressor", attributes))
+
+
+def test_a_classifier_of_strange_sizes_is_refused():
+    attributes = forest(3, "class", 3)
+    with pytest.raises(UnsupportedError, match="fewer than two classes"):
+        load(of("TreeEnsembleClassifier", attributes | {"classlabels_int64s": [1]}))
+    with pytest.raises(UnsupportedError, match="2 base values for 3 classes"):
+        load(of("TreeEnsembleClassifier", attributes | LABELS | {"base_values": [0.0, 1.0]}))
