@@ -81,13 +81,10 @@ def condition(d: Draft) -> None:
 
 @draws(1.5)
 def loop(d: Draft) -> None:
-    """A known number of trips, or a condition that the counter decides; a state and what each trip gives.
-
-    No scalars: the evaluator stacks n of them to (n, 1).
-    """
+    """A known number of trips, or a condition that the counter decides; a state and what each trip gives."""
     if d.prefix:
         return
-    x = d.pick((F32,), range(1, 4))
+    x = d.pick((F32,), range(4))
     if x is None:
         return
     mark, trips = f"b{len(d.nodes)}", d.number(0 if d.chance(0.1) else 1, 5)
@@ -110,7 +107,10 @@ def loop(d: Draft) -> None:
     inputs = [(counter.name, counter.array), (f"{mark}c", np.array(True)), (state.name, state.array)]
     body = _graph(inner, "body", inputs, outputs)
     count = d.constant(np.array(trips, np.int64))
-    start = d.constant(np.array(True)) if d.chance(0.5) else None
+    start = None
+    if d.chance(0.5):
+        begins = np.array(d.chance(0.9))  # known where something is scanned: how often sizes that
+        start = d.constant(begins) if scanned else d.data(begins)
     node = helper.make_node(
         "Loop", [count.name, start.name if start else "", x.name], [d.fresh() for _ in outputs[1:]],
         name=f"n{len(d.nodes)}", body=body,

@@ -375,15 +375,13 @@ def _inferred(model: onnx.ModelProto) -> dict[str, tuple[int, ...]] | None:
     """The shapes of the results as far as the standard's rules tell; ``None`` where the schema does not allow the types."""
     try:
         found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-        if all(output.type.tensor_type.HasField("shape") for output in found.graph.output):
-            onnx.checker.check_model(found)
-        else:  # no rule tells the type of what some operators give; none of these has a body
-            context = onnx.checker.C.CheckerContext()
-            context.ir_version = IR_VERSION
-            context.opset_imports = {o.domain: o.version for o in model.opset_import}
-            for node in model.graph.node:
-                if node.domain in ("", "ai.onnx.ml"):
-                    onnx.checker.check_node(node, context)
+        checked = onnx.ModelProto()
+        checked.CopyFrom(found)
+        for output in checked.graph.output:  # the checker wants types and shapes, which no rule tells of some operators
+            type = output.type.tensor_type
+            type.elem_type = type.elem_type or TensorProto.FLOAT
+            type.shape.SetInParent()
+        onnx.checker.check_model(checked)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
         return None
     types = {output.name: output.type.tensor_type for output in found.graph.output}

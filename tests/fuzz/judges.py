@@ -23,6 +23,9 @@ from gpucomp.interpreter import interpret
 
 # how far the two may be apart, of the largest element: each sums in its own order, the evaluator in the type itself
 AGREEMENT = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
+# what the evaluator of ONNX 1.23 computes otherwise than the standard says: a Loop's scan outputs are joined, not stacked, and
+# one without a condition never begins
+ONNXRUNTIME_ALONE = frozenset(("Loop",))
 REFUSALS = tuple(kind for kind in vars(states).values() if isinstance(kind, type) and issubclass(kind, Exception))
 Arrays = Mapping[str, np.ndarray]
 Answer = Sequence[np.ndarray]
@@ -39,7 +42,8 @@ class Verdict:
 def judge(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> Verdict:
     """What ``model`` gives for each of ``feeds``; the judges are compared on the first."""
     ours = _by_onnxruntime(model, feeds)
-    theirs = _by_reference(model, feeds[:1] if ours else feeds)
+    alone = any(node.op_type in ONNXRUNTIME_ALONE for node in model.graph.node)
+    theirs = [] if alone else _by_reference(model, feeds[:1] if ours else feeds)
     if not ours and not theirs:
         return Verdict(reason="both refuse")
     in_f32 = [] if ours or not theirs else _in_f32(model, feeds)

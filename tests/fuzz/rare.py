@@ -89,3 +89,13 @@ def signal(d: Draft) -> None:
     step = d.constant(np.array(d.number(1, 4), np.int64))
     length = None if window else d.constant(np.array(frame, np.int64))
     d.add("STFT", [wave, step, window, length], onesided=d.number(0, 2))
+
+
+@draws(0.5)
+def affine_grid(d: Draft) -> None:
+    """Axes of two pixels or more: where corners are aligned, the place of one pixel alone is anybody's guess."""
+    if d.opset < 20:
+        return
+    batch, spatial = d.number(1, 3), [d.number(2, 6) for _ in range(d.one((2, 2, 3)))]
+    theta = d.floats(batch, len(spatial), len(spatial) + 1, dtype=d.one((F32, F64)))
+    d.add("AffineGrid", [theta, d.ints(batch, d.number(1, 4), *spatial)], align_corners=d.number(0, 2))
