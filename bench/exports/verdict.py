@@ -16,7 +16,7 @@ LIMIT = 1e-4  # ||actual - expected|| / ||expected||
 
 def verdict(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], target: str) -> str:
     """``right`` with the largest relative L2 error, ``WRONG`` with it, or why the model cannot be compiled."""
-    feeds = {info.name: feeds[info.name] for info in model.graph.input if info.name in feeds}  # the others have a default
+    feeds = {info.name: feeds[info.name] for info in model.graph.input if info.name in feeds}  # else a default
     expected = onnxruntime_outputs(model.SerializeToString(), feeds)
     try:
         shapes = {name: a.shape for name, a in feeds.items()}

@@ -66,7 +66,7 @@ def _kept(going: Value, before: Sequence[Any], after: Sequence[Any]) -> list[Any
     """The state behind a step of a loop, which has ended already where ``going`` is false."""
     same = all(isinstance(v, Value) for v in (*before, *after))
     if not same or any(a.type != b.type for a, b in zip(before, after, strict=True)):
-        raise UnsupportedError("a loop condition computed at run time with a state that changes its type", code="GPC4007")
+        raise UnsupportedError("a loop with a computed condition whose state changes its type", code="GPC4007")
     return [b if a is b else ops.Where(going, a, b) for a, b in zip(after, before, strict=True)]
 
 
