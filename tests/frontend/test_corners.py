@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -116,3 +117,19 @@ def test_the_logarithm_of_softmax_of_an_infinite_row_is_not_a_number_folded_or_n
     np.testing.assert_array_equal(np.isnan(folded), [[True] * 3, [False] * 3, [False] * 3])
     np.testing.assert_allclose(computed, folded, rtol=1e-6)
     np.testing.assert_allclose(np.exp(folded[1:]).sum(-1), 1, rtol=1e-6)
+
+
+def test_a_last_column_of_16_bits_is_stored_without_its_neighbour():
+    """Columns are taken 16 and then 1 at a time, rows one after another: the first column is there when the last is stored."""
+    rng = np.random.default_rng(0)
+    x, divisor = (rng.uniform(0.5, 1.5, shape).astype(ml_dtypes.bfloat16) for shape in ((9, 17), ()))
+    nodes = [helper.make_node("LogSoftmax", ["x"], ["a"], axis=0), helper.make_node("Div", ["a", "d"], ["b"])]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "two", [info("x", TensorProto.BFLOAT16, x.shape), info("d", TensorProto.BFLOAT16, ())],
+                              [info(name, TensorProto.BFLOAT16, x.shape) for name in "ab"])  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+    found = compile(proto, target="cpu").run({"x": x, "d": divisor})
+
+    for name, expected in zip("ab", interpret(load(proto), {"x": x, "d": divisor}), strict=True):
+        np.testing.assert_allclose(found[name].astype(float), expected.astype(float), rtol=0.02)

@@ -60,7 +60,7 @@ EXACT = frozenset((
 ))  # fmt: skip
 OVERFLOWING = frozenset((
     "Add", "Sub", "Mul", "Neg", "Abs", "Sum", "ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceL1", "MatMul",
-    "Gemm", "CumSum", "CumProd", "Pow", "Cast", "BitShift", "Div", "Mod", "Range", "Einsum", "Clip",
+    "Gemm", "CumSum", "CumProd", "Pow", "Cast", "CastLike", "BitShift", "Div", "Mod", "Range", "Einsum", "Clip",
     "ScatterElements", "ScatterND", "Mean",
 ))  # fmt: skip
 # operators of whose f64 every judge that knows it computes a part in f32: table entries, weights, a constant 1/6, an
@@ -315,7 +315,7 @@ class Draft:
     def _overflows(self, nodes: Sequence[onnx.NodeProto], used: Sequence[Value], which: int, array: np.ndarray) -> bool:
         """Whether the nodes give something else in int64, by the reference evaluator, which looks at no types."""
         wide = [Value(v.name, v.array.astype(np.int64) if v.dtype in INTEGERS else v.array, ()) for v in used]
-        if nodes[-1].op_type == "Cast":
+        if nodes[-1].op_type in ("Cast", "CastLike"):
             info = np.iinfo(array.dtype)
             source = wide[0].array.astype(np.float64)
             return bool(source.size) and not (info.min <= source.min() and source.max() <= info.max)

@@ -113,6 +113,7 @@ def test_integers_have_to_be_equal():
     [
         ("Log", [np.float32([0, 1])], "not finite or too large"),
         ("Add", [np.int8([100]), np.int8([100])], "integer overflow"),
+        ("CastLike", [np.float64([-1.5]), np.uint8([0])], "integer overflow"),
         ("Mul", [np.int64([1 << 19]), np.int64([8])], "too large an integer"),
         ("HardSigmoid", [np.ones(2, bool)], "not valid"),
         ("Erf", [np.float64([1])], "no judge is good enough"),

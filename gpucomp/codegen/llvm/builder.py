@@ -379,6 +379,11 @@ class Code:
         return self.let(f"call {type} @llvm.masked.load.{type.suffix}.p0({inner})", type)
 
     def masked_store(self, value: Value, address: Value, mask: Value) -> None:
+        """One lane is stored as a scalar: of a truncated i16 or i8, LLVM 22 writes 4 bytes where the mask is a constant of one."""
+        chosen = [lane == "i1 true" for lane in mask.text.strip("<>").split(", ")]
+        if sum(chosen) == 1:
+            self.store(self.extract(value, chosen.index(True)), address, max(value.type.bits // 8, 1))
+            return
         inner = (
             f"{value.type} {value.text}, ptr {address.text}, i32 {max(value.type.bits // 8, 1)}, "
             f"{mask.type} {mask.text}"

@@ -7,7 +7,7 @@ import pytest
 from native import WIDEST, Library, run_kernel
 
 from gpucomp.codegen.llvm import arithmetic
-from gpucomp.codegen.llvm.builder import Code, Type
+from gpucomp.codegen.llvm.builder import Code, Type, Value
 from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import axes_of, cast, literal, load, select
 from gpucomp.expr.evaluate import convert
@@ -197,3 +197,15 @@ def test_arithmetic_of_these_types_is_refused(dtype: DType) -> None:
 
     with pytest.raises(UnsupportedError, match=f"function add of {dtype}: the type only stores"):
         arithmetic.apply("add", dtype, [one, one])
+
+
+@pytest.mark.parametrize(("lanes", "scalar"), [(1, True), (2, False)])
+def test_one_lane_is_stored_as_a_scalar(lanes: int, scalar: bool) -> None:
+    code = Code("one")
+    value, mask = Value(code, "%x", Type("i16", 4)), code.vector([k < lanes for k in range(4)], "i1")
+
+    code.masked_store(value, Value(code, "%p", Type("ptr")), mask)
+
+    text = code.function("define void @one(<4 x i16> %x, ptr %p)")
+    assert ("masked.store" not in text) is scalar
+    assert ("store i16 " in text) is scalar
