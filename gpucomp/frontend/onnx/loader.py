@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import wire
-from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.ir import Graph
 
@@ -40,9 +40,9 @@ def load(
     for what, given in (("shapes", shapes), ("constants", constants)):
         if given is not None and not isinstance(given, Mapping):
             raise UsageError(f"{what}: a mapping of input names expected, {type(given).__name__} given", code="GPC2102")
-    proto, folder = read(model)
+    proto, files = read(model)
     try:
-        return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
+        return Importer(proto, files, dict(shapes or {}), dict(constants or {})).run()
     except MemoryError:
         raise UnsupportedError("the model needs more memory than there is", code="GPC4009") from None
 
@@ -86,20 +86,20 @@ def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
     }
 
 
-def read(model: ModelLike) -> tuple[onnx.ModelProto, Path | None]:
-    """The parsed model and the folder its external data may lie in (``None``: nowhere)."""
+def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:
+    """The parsed model and the files its external data may lie in: none but for a model that is a file itself."""
     if isinstance(model, onnx.ModelProto):
         _check_text(model, "the model")
-        return _checked(model, "the model"), None
+        return _checked(model, "the model"), ExternalFiles(None)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _parsed(bytes(model), "the model"), None
+        return _parsed(bytes(model), "the model"), ExternalFiles(None)
     if not isinstance(model, str | os.PathLike):
         raise UsageError(
             f"a model's path, its bytes or a ModelProto expected, {type(model).__name__} given", code="GPC2009"
         )
     path = Path(model)
     what = f"model {quote(path)}"
-    return _parsed(_content(path, what), what), Path(os.path.realpath(path)).parent
+    return _parsed(_content(path, what), what), beside(path)
 
 
 def _content(path: Path, what: str) -> bytes:
