@@ -111,10 +111,10 @@ class Run:
         for position, array in program.constants.items():
             self.arrays[position] = array
         for label, (position, type_) in program.inputs.items():
-            array = self.inputs.get(label)
-            if array is None or array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+            given = self.inputs.get(label)
+            if given is None or given.shape != type_.shape or given.dtype != type_.dtype.numpy:
                 raise ArtifactError(f"the rest of the model reads {quote(label)}: {type_}, which is not there", code="GPC7004")
-            self.arrays[position] = array
+            self.arrays[position] = given
         if uses is not None:
             self.arrays = [array if uses[k] else None for k, array in enumerate(self.arrays)]
         for step in program.steps[self.step : until]:

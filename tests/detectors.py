@@ -152,7 +152,7 @@ def masks() -> onnx.ModelProto:
     return model(nodes, [value("image", SHAPE)], outputs, weights() | extra)
 
 
-def expected(proto: onnx.ModelProto, given: np.ndarray) -> dict[str, np.ndarray]:
+def expected(proto: onnx.ModelProto, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What onnxruntime answers."""
     import onnxruntime
 
@@ -160,5 +160,5 @@ def expected(proto: onnx.ModelProto, given: np.ndarray) -> dict[str, np.ndarray]
     options.log_severity_level = 3  # initialisers that a model does not need
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
-    return dict(zip(names, session.run(names, {"image": given}), strict=True))
+    return dict(zip(names, session.run(names, given), strict=True))
 

@@ -1,0 +1,376 @@
+"""What waits for values: detectors with every number of detections, and everything else whose shapes values decide."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from detectors import COLUMNS, MOST, ROWS, expected, image, masks, ssd
+from onnx import TensorProto, helper
+from onnx_builders import model, node, value
+
+import gpucomp
+from gpucomp import ops, rest
+from gpucomp.errors import ArtifactError, DeviceError, ShapeError, UnsupportedError
+from gpucomp.frontend import onnx as frontend
+from gpucomp.rest import Rest
+from gpucomp.runtime import artifact
+from tests.tolerance import assert_matches
+
+BRIGHT = (0, 1, 40, 3, ROWS * COLUMNS, 3, 0)  # cells with something in them, run after run
+FOUND = (0, 1, MOST, 3, MOST, 3, 0)
+TARGETS = ("cpu", "opencl")
+
+
+def assert_right(found, wanted, terms=64):
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert found[name].shape == array.shape, name
+        assert found[name].dtype == array.dtype, name
+        if array.dtype.kind == "f":
+            assert_matches(found[name], array, terms=terms)
+        else:
+            np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_detector_is_right_for_none_one_and_many_detections(target, tmp_path):
+    proto = ssd()
+    exe = gpucomp.compile(proto, target=target)
+    exe.save(tmp_path / "ssd.gpuc")
+
+    for runs in (exe.run, gpucomp.load(tmp_path / "ssd.gpuc").run):
+        counts = []
+        for bright in BRIGHT:
+            given = image(bright, seed=bright)
+            found = runs({"image": given})
+            assert_right(found, expected(proto, {"image": given}))
+            counts.append(len(found["detections"]))
+        assert tuple(counts) == FOUND
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_places_and_compressions_of_any_length_are_right(target):
+    proto = masks()
+    exe = gpucomp.compile(proto, target=target)
+
+    lengths = set()
+    for bright in BRIGHT:
+        given = image(bright, seed=bright)
+        found = exe.run({"image": given})
+        assert_right(found, expected(proto, {"image": given}))
+        lengths.add((len(found["where"]), len(found["chosen"])))
+
+    assert len(lengths) == 5
+    assert {places for places, _ in lengths} == set(BRIGHT)
+    assert all(chosen < places for places, chosen in lengths if places)
+
+
+def test_the_backbone_is_compiled_and_the_rest_is_named():
+    exe = gpucomp.compile(ssd(), target="cpu")
+
+    compiled = [op for kernel in exe.kernels for op in kernel.ops]
+    assert compiled.count("Conv") == 4
+    assert "Softmax" in compiled
+    assert [op for op, _ in exe.waiting][:3] == ["NonMaxSuppression", "Slice", "Slice"]
+    assert exe.waiting[0] == ("NonMaxSuppression", "nms")
+    assert Rest(exe.rest).first == (("NonMaxSuppression", "nms"),)
+    assert [str(spec) for spec in exe.outputs] == [
+        "detections: f32[k,6]", "best_labels: i64[k]", "reach: f32[k]", "features: f32[1,11,7,9]",
+    ]  # fmt: skip
+
+
+def test_a_model_without_such_operators_has_no_rest(tmp_path):
+    exe = gpucomp.compile(model([node("Relu", ["x"], ["y"])], [value("x")]), target="cpu")
+    exe.save(tmp_path / "m.gpuc")
+
+    assert exe.waiting == ()
+    assert exe.rest == artifact.load(tmp_path / "m.gpuc").rest == b""
+
+
+def test_a_suppression_of_constants_is_computed_at_compile_time():
+    weights = {
+        "boxes": np.array([[[0, 0, 2, 2], [0, 0, 2, 1.9], [5, 5, 7, 7]]], np.float32),
+        "scores": np.array([[[0.5, 0.9, 0.7]]], np.float32),
+        "most": np.array([3], np.int64),
+        "overlap": np.array([0.5], np.float32),
+    }
+    nodes = [node("NonMaxSuppression", list(weights), ["kept"]), node("Cast", ["kept"], ["k"], to=1),
+             node("Add", ["k", "x"], ["y"])]  # fmt: skip
+    exe = gpucomp.compile(model(nodes, [value("x", (2, 3))], weights=weights), target="cpu")
+
+    assert exe.waiting == ()
+    np.testing.assert_array_equal(exe.run({"x": np.zeros((2, 3), np.float32)})["y"], [[0, 0, 1], [0, 0, 2]])
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+def test_suppression_of_many_classes_and_images_is_as_in_onnxruntime(centred):
+    rng = np.random.default_rng(2)
+    weights = {"most": np.array([34], np.int64), "overlap": np.array([0.3], np.float32), "least": np.array([0.2], np.float32)}
+    given = [value("b", (2, 53, 4)), value("s", (2, 3, 53))]
+    nodes = [node("NonMaxSuppression", ["b", "s", *weights], ["y"], center_point_box=centred)]
+    proto = model(nodes, given, [value("y", ("n", 3), TensorProto.INT64)], weights)
+    low = rng.uniform(0, 9, (2, 53, 2))
+    boxes = np.concatenate([low, rng.uniform(1, 5, (2, 53, 2)) if centred else low + rng.uniform(-5, 5, (2, 53, 2))], 2)
+    feeds = {"b": boxes.astype(np.float32), "s": rng.uniform(0, 1, (2, 3, 53)).astype(np.float32)}
+
+    found = run(proto, **feeds)["y"]
+
+    np.testing.assert_array_equal(found, expected(proto, feeds)["y"])
+    assert 100 < len(found) < 6 * 34  # the limit ends some classes, not all
+
+
+# --- translations are kept
+
+
+def test_a_count_that_was_there_before_is_not_translated_again():
+    exe = gpucomp.compile(ssd(), target="cpu")
+    runs = [3, 0, 1, 3, 1, 0, 3]
+
+    for bright in runs:
+        exe.run({"image": image(bright, seed=1)})
+
+    assert exe._waiting.translations == len(set(runs))
+
+
+def test_translations_that_are_not_used_go_first(monkeypatch):
+    monkeypatch.setattr(rest, "PROGRAMS", 2)
+    exe = gpucomp.compile(ssd(), target="cpu")
+
+    counts = []
+    for bright in (0, 1, 0, 3, 0, 1):
+        exe.run({"image": image(bright, seed=1)})
+        counts.append(exe._waiting.translations)
+
+    assert counts == [1, 2, 2, 3, 3, 4]
+    assert len(exe._waiting._programs) == 2
+
+
+def test_constants_of_translations_are_bounded(monkeypatch):
+    nodes = [node("NonZero", ["x"], ["p"]), node("Shape", ["p"], ["s"]), node("Gather", ["s", "i"], ["n"]),
+             node("Range", ["zero", "n", "one"], ["y"])]  # fmt: skip
+    weights = {"i": np.array(1, np.int64), "zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
+    exe = gpucomp.compile(model(nodes, [value("x", (501,))], weights=weights), target="cpu")
+    monkeypatch.setattr(rest, "MADE_BYTES", 9000)
+
+    for count in (499, 500, 501, 498):
+        x = (np.arange(501) < count).astype(np.float32)
+        np.testing.assert_array_equal(exe.run({"x": x})["y"], np.arange(count))
+
+    assert len(exe._waiting._programs) == 2
+
+
+def test_what_two_counts_have_in_common_is_computed_once(monkeypatch):
+    calls = []
+    reference = ops.NonMaxSuppression.meaning["reference"]
+    monkeypatch.setitem(ops.NonMaxSuppression.meaning, "reference", lambda *a, **k: (calls.append(1), reference(*a, **k))[1])
+    exe = gpucomp.compile(ssd(), target="cpu")
+
+    for bright in (3, 1, 3, 0, 1):
+        exe.run({"image": image(bright, seed=1)})
+
+    assert len(calls) == 5
+
+
+def test_results_belong_to_the_caller():
+    nodes = [node("NonZero", ["x"], ["p"]), node("Transpose", ["p"], ["q"]), node("Identity", ["q"], ["r"])]
+    exe = gpucomp.compile(model(nodes, [value("x", (7,))], ["p", "q", "r", "x"]), target="cpu")
+    x = np.array([0, 1, 1, 0, 0, 1, 0], np.float32)
+
+    for _ in range(2):
+        found = exe.run({"x": x})
+        np.testing.assert_array_equal(found["p"], [[1, 2, 5]])
+        np.testing.assert_array_equal(found["r"], [[1], [2], [5]])
+        for array in found.values():
+            array[...] = 9
+    np.testing.assert_array_equal(x, [0, 1, 1, 0, 0, 1, 0])
+
+
+# --- what else values decide
+
+
+def run(proto, **inputs):
+    return gpucomp.compile(proto, target="cpu").run(inputs)
+
+
+def test_a_shape_that_is_an_input_is_taken_as_it_comes():
+    exe = gpucomp.compile(
+        model([node("Exp", ["x"], ["e"]), node("Reshape", ["e", "s"], ["y"], name="r")],
+              [value("x", (2, 3)), value("s", (2,), TensorProto.INT64)]), target="cpu")  # fmt: skip
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    for shape in ((3, 2), (1, 6), (-1, 2)):
+        assert_matches(exe.run({"x": x, "s": np.array(shape)})["y"], np.exp(x).reshape(shape))
+    with pytest.raises(ShapeError, match="at node 'r'"):
+        exe.run({"x": x, "s": np.array([4, 2])})
+    assert [kernel.ops for kernel in exe.kernels] == [("Exp",)]
+
+
+def branch(name, *nodes):
+    return helper.make_graph(list(nodes), name, [], [onnx.ValueInfoProto(name="r")])
+
+
+def test_a_condition_decides_between_results_of_different_shapes():
+    nodes = [
+        node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        node("Greater", ["sum", "zero"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=branch("yes", node("Neg", ["x"], ["r"])),
+             else_branch=branch("no", node("Slice", ["x", "at", "to"], ["r"]))),
+    ]  # fmt: skip
+    weights = {"zero": np.array(0, np.float32), "at": np.array([1], np.int64), "to": np.array([3], np.int64)}
+    exe = gpucomp.compile(model(nodes, [value("x", (5,))], weights=weights), target="cpu")
+    x = np.array([3, -1, 4, -1, 5], np.float32)
+
+    np.testing.assert_array_equal(exe.run({"x": x})["y"], -x)
+    np.testing.assert_array_equal(exe.run({"x": -x})["y"], -x[1:3])
+
+
+def test_a_loop_ends_when_its_values_say_so():
+    body = helper.make_graph(
+        [node("Add", ["v", "v"], ["twice"]), node("Less", ["twice", "most"], ["on"]), node("Identity", ["twice"], ["row"])],
+        "body",
+        [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v", ())],
+        [value("on", (), TensorProto.BOOL), value("twice", ()), value("row", ())],
+    )
+    proto = model(
+        [node("Loop", ["", "true", "x"], ["last", "rows"], body=body)],
+        [value("x", ())],
+        ["last", "rows"],
+        {"true": np.array(True), "most": np.array(100, np.float32)},
+    )
+    exe = gpucomp.compile(proto, target="cpu")
+
+    for x, rows in ((3, [6, 12, 24, 48, 96, 192]), (40, [80, 160]), (3, [6, 12, 24, 48, 96, 192])):
+        found = exe.run({"x": np.array(x, np.float32)})
+        np.testing.assert_array_equal(found["rows"], rows)
+        assert found["last"] == rows[-1]
+    assert exe._waiting.translations == 2
+
+
+def test_a_loop_that_never_ends_is_refused_when_it_runs():
+    body = helper.make_graph(
+        [node("Less", ["v", "most"], ["on"]), node("Identity", ["v"], ["same"])],
+        "body",
+        [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v", ())],
+        [value("on", (), TensorProto.BOOL), value("same", ())],
+    )
+    proto = model([node("Loop", ["", "true", "x"], ["y"], body=body, name="forever")], [value("x", ())],
+                  weights={"true": np.array(True), "most": np.array(100, np.float32)})  # fmt: skip
+    exe = gpucomp.compile(proto, target="cpu")
+
+    assert exe.run({"x": np.array(100, np.float32)})["y"] == 100
+    with pytest.raises(UnsupportedError, match=r"'forever'.*more than 4096 steps"):
+        exe.run({"x": np.array(1, np.float32)})
+
+
+def test_a_sequence_of_a_length_that_values_decide():
+    nodes = [node("NonZero", ["x"], ["p"]), node("SplitToSequence", ["p", "one"], ["s"], axis=1)]
+    proto = model(nodes, [value("x", (5,))], weights={"one": np.array(1, np.int64)},
+                  outputs=[helper.make_tensor_sequence_value_info("s", TensorProto.INT64, None)])  # fmt: skip
+    exe = gpucomp.compile(proto, target="cpu")
+
+    for x in ([0, 7, 0, 8, 9], [0, 0, 4, 0, 0], [1, 1, 1, 1, 1]):
+        found = exe.run({"x": np.array(x, np.float32)})["s"]
+        assert [a.tolist() for a in found] == [[[k]] for k in np.flatnonzero(x)]
+
+
+def test_a_sequence_that_is_computed_before_is_read_behind():
+    nodes = [
+        node("Neg", ["x"], ["a"]),
+        node("SequenceConstruct", ["a", "x"], ["s"]),
+        node("ReduceMax", ["k"], ["at"], keepdims=0),
+        node("SequenceAt", ["s", "at"], ["y"]),
+    ]
+    exe = gpucomp.compile(model(nodes, [value("x", (3,)), value("k", (2,), TensorProto.INT64)]), target="cpu")
+    x = np.array([1, 2, 3], np.float32)
+
+    np.testing.assert_array_equal(exe.run({"x": x, "k": np.array([0, 0])})["y"], -x)
+    np.testing.assert_array_equal(exe.run({"x": x, "k": np.array([0, 1])})["y"], x)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.int8, np.bool_], ids=lambda t: np.dtype(t).name)
+def test_constants_of_every_kind_go_into_the_rest(dtype):
+    table = np.arange(6).reshape(3, 2).astype(dtype)
+    nodes = [node("NonZero", ["x"], ["p"]), node("Squeeze", ["p"], ["q"]), node("Transpose", ["t"], ["u"]),
+             node("Gather", ["u", "q"], ["y"], axis=1)]  # fmt: skip
+
+    found = run(model(nodes, [value("x", (3,))], weights={"t": table}), x=np.array([1, 0, 1], np.float32))
+
+    np.testing.assert_array_equal(found["y"].astype(np.float32), table.T[:, [0, 2]].astype(np.float32))
+    assert found["y"].dtype == table.dtype
+
+
+def test_unique_counts_what_is_there():
+    proto = model([node("Unique", ["x"], ["v", "first", "inverse", "counts"], axis=1, sorted=0)],
+                  [value("x", (2, 5), TensorProto.INT32)], ["v", "first", "inverse", "counts"])  # fmt: skip
+    x = np.array([[7, 3, 7, 3, 1], [0, 2, 0, 2, 2]], np.int32)
+
+    found = run(proto, x=x)
+
+    np.testing.assert_array_equal(found["v"], [[7, 3, 1], [0, 2, 2]])
+    np.testing.assert_array_equal(found["first"], [0, 1, 4])
+    np.testing.assert_array_equal(found["inverse"], [0, 1, 0, 1, 2])
+    np.testing.assert_array_equal(found["counts"], [2, 2, 1])
+
+
+def test_a_function_is_opened_where_only_its_end_waits():
+    inside = [node("Sin", ["a"], ["b"]), node("Relu", ["b"], ["c"]), node("NonZero", ["c"], ["d"])]
+    made = helper.make_function("own", "Places", ["a"], ["d"], inside, [helper.make_opsetid("", 20)])
+    proto = model([node("Places", ["x"], ["y"], domain="own")], [value("x", (7,))], functions=[made], domains=["own"])
+    exe = gpucomp.compile(proto, target="cpu")
+    x = np.arange(7, dtype=np.float32)
+
+    assert [op for kernel in exe.kernels for op in kernel.ops] == ["Sin", "Relu"]
+    assert [op for op, _ in exe.waiting] == ["NonZero"]
+    np.testing.assert_array_equal(exe.run({"x": x})["y"], [np.flatnonzero(np.sin(x) > 0)])
+
+
+def test_strings_and_lengths_that_only_a_run_tells():
+    proto = model([node("StringSplit", ["x"], ["y", "n"])], [value("x", (2,), TensorProto.STRING)], ["y", "n"])
+    exe = gpucomp.compile(proto, target="cpu")
+
+    for texts, wide in ((["a b", "c"], 2), (["d e f", ""], 3)):
+        found = exe.run({"x": np.array(texts, object)})
+        assert found["y"].shape == (2, wide)
+        np.testing.assert_array_equal(found["n"], [len(t.split()) for t in texts])
+
+
+# --- what is wrong
+
+
+def test_what_no_value_settles_is_refused_at_compile_time_alone():
+    nodes = [node("NonZero", ["x"], ["p"], name="places"), node("Frobnicate", ["p"], ["y"], name="f", domain="own")]
+    proto = model(nodes, [value("x")], domains=["own"])
+
+    with pytest.raises(UnsupportedError, match="'f': unknown operator") as caught:
+        gpucomp.compile(proto, target="cpu")
+
+    assert len(caught.value.problems) == 1
+
+
+def test_a_strict_translation_still_names_what_waits():
+    with pytest.raises(UnsupportedError, match="'nms': its boxes must be known at compile time"):
+        frontend.load(ssd())
+
+
+def test_an_operator_that_fails_is_named():
+    proto = model([node("NonZero", ["x"], ["p"]), node("Gather", ["t", "p"], ["y"], name="g")], [value("x", (3,))],
+                  weights={"t": np.zeros((0, 2), np.float32)})  # fmt: skip
+    exe = gpucomp.compile(proto, target="cpu")
+
+    assert exe.run({"x": np.zeros(3, np.float32)})["y"].shape == (1, 0, 2)
+    with pytest.raises((DeviceError, ShapeError), match="'g'"):
+        exe.run({"x": np.ones(3, np.float32)})
+
+
+def test_an_artefact_whose_rest_is_another_models_is_refused(tmp_path):
+    exe = gpucomp.compile(model([node("NonZero", ["x"], ["y"])], [value("x", (3,))]), target="cpu")
+    other = gpucomp.compile(model([node("NonZero", ["x"], ["y"])], [value("x", (5,))]), target="cpu")
+    third = gpucomp.compile(model([node("NonZero", ["z"], ["y"])], [value("z", (3,))]), target="cpu")
+
+    for made in (other, third):
+        contents = artifact.Contents(exe.plan, exe.sources, exe.binaries, exe.weights, made.rest)
+        artifact.save(tmp_path / "m.gpuc", contents)
+        with pytest.raises(ArtifactError, match=r"the rest of the model reads '[xz]': f32"):
+            gpucomp.load(tmp_path / "m.gpuc").run({"x": np.ones(3, np.float32)})
