@@ -77,6 +77,14 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
     return Executable(plan, texts, binaries, weights, lowered.rest)
 
 
+def compile_graph(graph: Graph, target: str, precision: str = "fp32") -> Executable:
+    """Compile what the frontend gave, or somebody built. Raises as ``compile``."""
+    device = targets.resolve(target)
+    graph = run_pipeline(graph, target=device)
+    steps = kernels_of(graph, device, precision)
+    return finish(Lowered(graph, *render(steps, device, _silent), steps), device, precision, _silent)
+
+
 @dataclass(frozen=True)
 class Lowered:
     """A model as far as its sources: nothing is planned or built yet. ``unpacked`` are the steps before any packing.

@@ -1,9 +1,12 @@
-"""What of a model waits for values, run while they are known: by numpy, on the host. Nothing is compiled here.
+"""What of a model waits for values, run while they are known: by numpy, on the host, or compiled where that is too much work.
 
 Behind a NonMaxSuppression every shape depends on how many boxes were kept. The frontend leaves such nodes as an ONNX model
 (``frontend.load_apart``). Here that model is translated as any other, except that ``static`` is answered with the values
 of this run: the translation becomes a program of numpy references in which every shape is known. Programs are kept by the
 answers that they were made with, so that a count that was there before costs no translation.
+
+Steps that are too much work for numpy (``heavy``) are compiled for the device in the run that meets them first, for a
+power of two of rows where the rows are independent of each other, so that few counts are compiled for.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -22,14 +25,24 @@ from gpucomp.errors import ArtifactError, DeviceError, quote
 from gpucomp.frontend.onnx import functions, loader, tensors
 from gpucomp.frontend.onnx.compose import answering
 from gpucomp.frontend.onnx.importer import Importer
+from gpucomp.heavy import Part, by_rows, graph_of, heavy
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, topological
+from gpucomp.ir.printer import format_graph
 from gpucomp.ir.types import Dim, TensorType
 from gpucomp.runtime.inputs import TensorSpec, gathered
 
 PROGRAMS = 64  # of one model, the least recently used goes
 MADE_BYTES = 64 << 20  # of the constants that all programs made, besides those of the model
 LARGE = 1 << 12  # bytes of an answer that is kept by its digest
+COMPILED = 8  # graphs kept, the least recently used goes
+MODELS_OWN = 1 << 20  # bytes of a constant that is told by where it is: translations do not make such
 Key = tuple[object, ...]
+
+
+class Compiled(Protocol):
+    """A compiled graph."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
 
 
 @dataclass(frozen=True)
@@ -43,10 +56,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Question:
-    """The value at ``position`` decides how the program goes on; ``steps`` of it compute it."""
+    """The value at ``position`` decides how the program goes on; ``steps`` of it compute it, with so many ``arrays``."""
 
     position: int
     steps: int
+    arrays: int
 
 
 @dataclass(eq=False)
@@ -60,8 +74,11 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     position: dict[Value, int] = field(default_factory=dict)
-    inputs: dict[str, tuple[int, TensorType]] = field(default_factory=dict)
+    inputs: dict[int, tuple[str, TensorType]] = field(default_factory=dict)
     constants: dict[int, np.ndarray] = field(default_factory=dict)
+    maker: dict[int, int] = field(default_factory=dict)  # position -> number of the step that makes it
+    last: dict[int, int] = field(default_factory=dict)  # position -> number of the last step that reads it
+    parts: dict[tuple[int, ...], Part | None] = field(default_factory=dict)
     done: set[Node] = field(default_factory=set)
     graph: Graph | None = None
 
@@ -71,12 +88,39 @@ class Program:
             first = len(self.position)
             self.position.update((v, first + k) for k, v in enumerate(node.values))
             if node.op is Input:
-                self.inputs[node.attrs["label"]] = first, node.types[0]
+                self.inputs[first] = node.attrs["label"], node.types[0]
             elif node.op is Constant:
                 self.constants[first] = node.attrs["value"]
             else:
                 results = tuple(range(first, first + len(node.values)))
-                self.steps.append(Step(node, tuple(self.position[v] for v in node.inputs), results))
+                operands = tuple(self.position[v] for v in node.inputs)
+                self.maker.update((p, len(self.steps)) for p in results)
+                self.last.update((p, len(self.steps)) for p in operands)
+                self.steps.append(Step(node, operands, results))
+
+    def part(self, numbers: Sequence[int], wanted: Sequence[int]) -> Part | None:
+        """What of the steps ``numbers`` is to be compiled; ``wanted`` are positions that are read later in any case."""
+        key = (numbers[0], numbers[-1], len(numbers), len(self.steps)) if numbers else ()
+        if key not in self.parts:
+            self.parts[key] = self._cut(numbers, wanted)
+        return self.parts[key]
+
+    def _cut(self, numbers: Sequence[int], wanted: Sequence[int]) -> Part | None:
+        steps = {k: self.steps[k] for k in numbers}
+        reads = {k: {self.maker[p] for p in step.operands if p in self.maker} for k, step in steps.items()}
+        chosen = heavy({k: step.node for k, step in steps.items()}, reads)
+        if not chosen:
+            return None
+        own = [p for k in sorted(chosen) for p in steps[k].results]
+        outside = {p for k, step in steps.items() if k not in chosen for p in step.operands}
+        gives = [p for p in own if p in wanted or p in outside or self.last.get(p, -1) > numbers[-1]]
+        values = [steps[self.maker[p]].node[p - steps[self.maker[p]].results[0]] for p in gives]
+        graph, read = graph_of([steps[k].node for k in sorted(chosen)], values)
+        positions = tuple(self.position[v] for v in read)
+        narrow = by_rows(graph)
+        if narrow is None:
+            return Part(chosen, graph, positions, tuple(gives))
+        return Part(chosen, narrow[0], positions, tuple(gives), *narrow[1:])
 
     def made_bytes(self, own: Sequence[np.ndarray]) -> int:
         """Bytes of its constants that are not the model's ``own``."""
@@ -87,10 +131,12 @@ class Program:
 class Run:
     """One run: its inputs, the arrays computed so far, and the answers given."""
 
-    def __init__(self, inputs: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, inputs: Mapping[str, np.ndarray], compiled: Callable[[Graph], Compiled] | None) -> None:
         self.inputs = inputs
+        self.compiled = compiled
         self.arrays: list[np.ndarray | None] = []
         self.step = 0
+        self.left_out = False  # whether a compiled part kept arrays to itself
         self.answers: list[np.ndarray] = []
         self.keys: list[Key] = []
 
@@ -98,34 +144,83 @@ class Run:
         """The answer to question ``number`` of ``program``, computed where this run has not come so far yet."""
         if number == len(self.answers):
             question = program.questions[number]
-            self.go_on(program, question.steps)
+            self._go_on(program, question.steps, question.arrays, [question.position])
             array = self.arrays[question.position]
             assert array is not None
             self.answers.append(array)
             self.keys.append(_key(array))
         return self.answers[number]
 
-    def go_on(self, program: Program, until: int, uses: Counter[int] | None = None) -> None:
-        """Take the steps up to number ``until``; with ``uses``, arrays are freed after the last one."""
-        self.arrays += [None] * (len(program.position) - len(self.arrays))
-        for position, array in program.constants.items():
-            self.arrays[position] = array
-        for label, (position, type_) in program.inputs.items():
-            given = self.inputs.get(label)
-            if given is None or given.shape != type_.shape or given.dtype != type_.dtype.numpy:
-                raise ArtifactError(f"the rest of the model reads {quote(label)}: {type_}, which is not there", code="GPC7004")
-            self.arrays[position] = given
-        if uses is not None:
+    def finish(self, program: Program) -> list[np.ndarray]:
+        """The outputs of the program; arrays are freed after their last use."""
+        assert program.graph is not None
+        outputs = [program.position[v] for v in program.graph.outputs]
+        self._go_on(program, len(program.steps), len(program.position), outputs, free=True)
+        found = [self.arrays[p] for p in outputs]
+        assert all(array is not None for array in found)
+        return found  # type: ignore[return-value]
+
+    def _go_on(
+        self, program: Program, until: int, arrays: int, wanted: Sequence[int], *, free: bool = False
+    ) -> None:
+        """Take the steps up to number ``until`` that are not taken; those that ``wanted`` need, where some were left out."""
+        for position in range(len(self.arrays), arrays):  # those behind may be another program's
+            self.arrays.append(self._given(program, position))
+        numbers = self._missing(program, until, wanted) if self.left_out else list(range(self.step, until))
+        uses = Counter([*wanted, *(p for k in numbers for p in program.steps[k].operands)]) if free else None
+        if free:
+            assert uses is not None
             self.arrays = [array if uses[k] else None for k, array in enumerate(self.arrays)]
-        for step in program.steps[self.step : until]:
-            for position, array in zip(step.results, self._results(step), strict=True):
+        part = program.part(numbers, wanted) if self.compiled else None
+        if part is None or self.compiled is None:
+            for k in numbers:
+                self._take(program.steps[k], uses)
+        else:
+            waiting: set[int] = set()  # steps that need what the part gives
+            for k in numbers:
+                makers = {program.maker[p] for p in program.steps[k].operands if p in program.maker}
+                if makers & (part.numbers | waiting) and k not in part.numbers:
+                    waiting.add(k)
+                elif k not in part.numbers:
+                    self._take(program.steps[k], None)
+            read = [self.arrays[p] for p in part.reads]
+            given = self.compiled(part.graph).run(part.padded(read))  # type: ignore[arg-type]
+            results = part.cut([given[name] for name in part.graph.output_names])
+            for position, array in zip(part.gives, results, strict=True):
                 self.arrays[position] = array
-            if uses is not None:
-                uses.subtract(step.operands)
-                for position in (*step.operands, *step.results):
-                    if not uses[position]:
-                        self.arrays[position] = None
+            self.left_out = True
+            for k in sorted(waiting):
+                self._take(program.steps[k], None)
         self.step = max(self.step, until)
+
+    def _given(self, program: Program, position: int) -> np.ndarray | None:
+        """The array at ``position`` where that is a constant or an input."""
+        if position not in program.inputs:
+            return program.constants.get(position)
+        label, type_ = program.inputs[position]
+        array = self.inputs.get(label)
+        if array is None or array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+            raise ArtifactError(f"the rest of the model reads {quote(label)}: {type_}, which is not there", code="GPC7004")
+        return array
+
+    def _missing(self, program: Program, until: int, wanted: Sequence[int]) -> list[int]:
+        """The steps before number ``until`` that make what ``wanted`` need and is not there."""
+        needed, found = set(wanted), []
+        for k in range(until - 1, -1, -1):
+            step = program.steps[k]
+            if any(p in needed and self.arrays[p] is None for p in step.results):
+                needed.update(step.operands)
+                found.append(k)
+        return found[::-1]
+
+    def _take(self, step: Step, uses: Counter[int] | None) -> None:
+        for position, array in zip(step.results, self._results(step), strict=True):
+            self.arrays[position] = array
+        if uses is not None:
+            uses.subtract(step.operands)
+            for position in (*step.operands, *step.results):
+                if not uses[position]:
+                    self.arrays[position] = None
 
     def _results(self, step: Step) -> list[np.ndarray]:
         node = step.node
@@ -156,10 +251,15 @@ def _key(array: np.ndarray) -> Key:
 
 
 class Rest:
-    """The part of a model that waits for values: an ONNX model (``frontend.load_apart``) and the programs made of it."""
+    """The part of a model that waits for values: an ONNX model (``frontend.load_apart``) and the programs made of it.
 
-    def __init__(self, model: bytes) -> None:
+    ``compile`` is asked for what is too much work for numpy; without it nothing is.
+    """
+
+    def __init__(self, model: bytes, compile: Callable[[Graph], Compiled] | None = None) -> None:
         self.proto, self.files = loader.read(model)
+        self._compile = compile
+        self._compiled: OrderedDict[str, tuple[Compiled, list[np.ndarray]]] = OrderedDict()
         self._programs: OrderedDict[tuple[Key, ...], tuple[Program, int]] = OrderedDict()
         self._begun: dict[tuple[Key, ...], Program] = {}
         self._lock = threading.Lock()
@@ -193,24 +293,30 @@ class Rest:
         ``DeviceError`` for an operator that fails.
         """
         with self._lock:
-            run = Run(_flat(inputs))
+            run = Run(_flat(inputs), self._graph if self._compile else None)
             program = self._known(run)
             if program is None:
                 program = self._translated(run, inputs)
             assert program.graph is not None
-            outputs = [program.position[v] for v in program.graph.outputs]
-            later = program.steps[run.step :]
-            uses = Counter([*outputs, *(p for step in later for p in step.operands)])
-            run.go_on(program, len(program.steps), uses)
             arrays: dict[str, np.ndarray] = {}
-            for name, position in zip(program.graph.output_names, outputs, strict=True):
-                array = run.arrays[position]
-                assert array is not None
+            for name, array in zip(program.graph.output_names, run.finish(program), strict=True):
                 taken = any(array is other for other in (*run.inputs.values(), *arrays.values()))
                 fresh = array.base is None and array.flags.writeable and not taken
                 arrays[name] = array if fresh else array.copy()
             whole = gathered(arrays, program.graph.output_containers)
             return {info.name: whole[info.name] for info in self.proto.graph.output}
+
+    def _graph(self, graph: Graph) -> Compiled:
+        """``graph`` compiled, or one that was and is the same: it reads the same constants."""
+        constants = [v for node in graph.nodes() for v in node.attrs.values() if isinstance(v, np.ndarray)]
+        key = f"{format_graph(graph, constants=False)}\n{list(map(_identity, constants))}"
+        if key not in self._compiled:
+            assert self._compile is not None
+            self._compiled[key] = self._compile(graph), constants  # these are held so that their ids stay their own
+        self._compiled.move_to_end(key)
+        if len(self._compiled) > COMPILED:
+            self._compiled.popitem(last=False)
+        return self._compiled[key][0]
 
     def _known(self, run: Run) -> Program | None:
         """The program that fits the answers of this run, all of which are then given; ``None`` where none does yet."""
@@ -228,7 +334,7 @@ class Rest:
         def answer(value: Value) -> np.ndarray:
             if value not in asked:
                 program.extend([value])
-                program.questions.append(Question(program.position[value], len(program.steps)))
+                program.questions.append(Question(program.position[value], len(program.steps), len(program.position)))
                 asked[value] = run.answer(program, len(program.questions) - 1)
             return asked[value]
 
@@ -254,6 +360,10 @@ class Rest:
         self._begun = {
             path[:k]: known for path, (known, _) in self._programs.items() for k in range(len(path) + 1)
         }
+
+
+def _identity(array: np.ndarray) -> object:
+    return id(array) if array.nbytes > MODELS_OWN else _key(array)
 
 
 def _named(node: onnx.NodeProto) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -11,7 +13,7 @@ from onnx import TensorProto, helper
 from onnx_builders import model, node, value
 
 import gpucomp
-from gpucomp import ops, rest
+from gpucomp import heavy, ops, rest
 from gpucomp.errors import ArtifactError, DeviceError, ShapeError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.rest import Rest
@@ -21,6 +23,17 @@ from tests.tolerance import assert_matches
 BRIGHT = (0, 1, 40, 3, ROWS * COLUMNS, 3, 0)  # cells with something in them, run after run
 FOUND = (0, 1, MOST, 3, MOST, 3, 0)
 TARGETS = ("cpu", "opencl")
+
+
+@cache
+def built(target):
+    return gpucomp.compile(ssd(), target=target)
+
+
+def detector(target="cpu"):
+    """The detector as if just compiled: nothing is translated yet."""
+    made = built(target)
+    return gpucomp.Executable(made.plan, made.sources, made.binaries, made.weights, made.rest)
 
 
 def assert_right(found, wanted, terms=64):
@@ -36,8 +49,7 @@ def assert_right(found, wanted, terms=64):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_detector_is_right_for_none_one_and_many_detections(target, tmp_path):
-    proto = ssd()
-    exe = gpucomp.compile(proto, target=target)
+    proto, exe = ssd(), detector(target)
     exe.save(tmp_path / "ssd.gpuc")
 
     for runs in (exe.run, gpucomp.load(tmp_path / "ssd.gpuc").run):
@@ -50,10 +62,9 @@ def test_a_detector_is_right_for_none_one_and_many_detections(target, tmp_path):
         assert tuple(counts) == FOUND
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_places_and_compressions_of_any_length_are_right(target):
+def test_places_and_compressions_of_any_length_are_right():
     proto = masks()
-    exe = gpucomp.compile(proto, target=target)
+    exe = gpucomp.compile(proto, target="cpu")
 
     lengths = set()
     for bright in BRIGHT:
@@ -68,7 +79,7 @@ def test_places_and_compressions_of_any_length_are_right(target):
 
 
 def test_the_backbone_is_compiled_and_the_rest_is_named():
-    exe = gpucomp.compile(ssd(), target="cpu")
+    exe = detector()
 
     compiled = [op for kernel in exe.kernels for op in kernel.ops]
     assert compiled.count("Conv") == 4
@@ -125,7 +136,7 @@ def test_suppression_of_many_classes_and_images_is_as_in_onnxruntime(centred):
 
 
 def test_a_count_that_was_there_before_is_not_translated_again():
-    exe = gpucomp.compile(ssd(), target="cpu")
+    exe = detector()
     runs = [3, 0, 1, 3, 1, 0, 3]
 
     for bright in runs:
@@ -136,7 +147,7 @@ def test_a_count_that_was_there_before_is_not_translated_again():
 
 def test_translations_that_are_not_used_go_first(monkeypatch):
     monkeypatch.setattr(rest, "PROGRAMS", 2)
-    exe = gpucomp.compile(ssd(), target="cpu")
+    exe = detector()
 
     counts = []
     for bright in (0, 1, 0, 3, 0, 1):
@@ -165,7 +176,7 @@ def test_what_two_counts_have_in_common_is_computed_once(monkeypatch):
     calls = []
     reference = ops.NonMaxSuppression.meaning["reference"]
     monkeypatch.setitem(ops.NonMaxSuppression.meaning, "reference", lambda *a, **k: (calls.append(1), reference(*a, **k))[1])
-    exe = gpucomp.compile(ssd(), target="cpu")
+    exe = detector()
 
     for bright in (3, 1, 3, 0, 1):
         exe.run({"image": image(bright, seed=1)})
@@ -185,6 +196,110 @@ def test_results_belong_to_the_caller():
         for array in found.values():
             array[...] = 9
     np.testing.assert_array_equal(x, [0, 1, 1, 0, 0, 1, 0])
+
+
+# --- what is too much for numpy
+
+
+def head():
+    """A network on as many rows as there are places, and what is not row by row before and behind it."""
+    rng = np.random.default_rng(4)
+    weights = {
+        "half": np.array(0.5, np.float32),
+        "w1": (rng.standard_normal((7, 5, 3, 3)) / 7).astype(np.float32),
+        "w2": (rng.standard_normal((7 * 49, 13)) / 18).astype(np.float32),
+        "b2": rng.standard_normal(13).astype(np.float32),
+        "s": np.array([-1, 7 * 49], np.int64),
+        "k": np.array([1], np.int64),
+    }
+    nodes = [
+        node("Greater", ["x", "half"], ["m"]),
+        node("NonZero", ["m"], ["p"]),
+        node("Squeeze", ["p"], ["q"]),
+        node("Gather", ["maps", "q"], ["rows"], axis=0),
+        node("Conv", ["rows", "w1"], ["c"]),
+        node("Relu", ["c"], ["r"]),
+        node("Reshape", ["r", "s"], ["flat"]),
+        node("Gemm", ["flat", "w2", "b2"], ["scores"]),
+        node("Softmax", ["scores"], ["likely"], axis=1),
+        node("ReduceMax", ["likely"], ["best"], keepdims=0),
+        node("TopK", ["likely", "k"], ["top", "label"], axis=1),
+    ]
+    return model(nodes, [value("x", (37,)), value("maps", (37, 5, 9, 9))], ["likely", "best", "label", "r"], weights)
+
+
+def given(count):
+    rng = np.random.default_rng(count)
+    x = np.zeros(37, np.float32)
+    x[rng.permutation(37)[:count]] = 1
+    return {"x": x, "maps": rng.standard_normal((37, 5, 9, 9)).astype(np.float32)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_network_behind_a_selection_is_compiled_for_few_counts_and_right_for_all(target, monkeypatch):
+    monkeypatch.setattr(heavy, "PART_WORK", 1 << 10)
+    proto = head()
+    exe = gpucomp.compile(proto, target=target)
+
+    rounds = (((5, 16, 9, 2), 1), ((17, 31), 2), ((33, 37), 3), ((3, 20, 36), 3))
+    for counts, compiled in rounds if target == "cpu" else rounds[:1]:
+        for count in counts:
+            feeds = given(count)
+            assert_right(exe.run(feeds), expected(proto, feeds), terms=64)
+        assert len(exe._waiting._compiled) == compiled
+
+
+def test_what_numpy_does_fast_is_not_compiled():
+    exe = gpucomp.compile(head(), target="cpu")
+
+    exe.run(given(5))
+
+    assert not exe._waiting._compiled
+
+
+def test_compiled_parts_are_bounded(monkeypatch):
+    monkeypatch.setattr(heavy, "PART_WORK", 1 << 10)
+    monkeypatch.setattr(rest, "COMPILED", 1)
+    proto = head()
+    exe = gpucomp.compile(proto, target="cpu")
+
+    for count in (5, 20, 6):
+        feeds = given(count)
+        assert_right(exe.run(feeds), expected(proto, feeds))
+        assert len(exe._waiting._compiled) == 1
+
+
+def test_rows_that_depend_on_each_other_are_computed_as_many_as_there_are(monkeypatch):
+    monkeypatch.setattr(heavy, "PART_WORK", 1)
+    nodes = [node("NonZero", ["x"], ["p"]), node("Transpose", ["p"], ["q"]), node("Cast", ["q"], ["f"], to=1),
+             node("MatMul", ["p_", "f"], ["y"]), node("Cast", ["p"], ["p_"], to=1)]  # fmt: skip
+    exe = gpucomp.compile(model(nodes, [value("x", (5, 7))]), target="cpu")
+
+    for seed in range(2):
+        x = np.random.default_rng(seed).integers(0, 2, (5, 7)).astype(np.float32)
+        places = np.array(np.nonzero(x), np.float32)
+        assert_matches(exe.run({"x": x})["y"], places @ places.T, terms=35)
+    assert exe._waiting._compiled
+
+
+def test_a_value_that_a_compiled_part_kept_to_itself_is_there_for_the_next(monkeypatch):
+    monkeypatch.setattr(heavy, "PART_WORK", 1 << 5)
+    nodes = [
+        node("Reshape", ["x", "s"], ["a"]),
+        node("Exp", ["a"], ["b"]),
+        node("Sin", ["b"], ["c"]),
+        node("Greater", ["c", "half"], ["m"]),
+        node("NonZero", ["m"], ["p"]),
+        node("Transpose", ["p"], ["q"]),
+        node("GatherND", ["b", "q"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", (6, 11)), value("s", (2,), TensorProto.INT64)], weights={"half": np.array(0.5, np.float32)})
+    exe = gpucomp.compile(proto, target="cpu")
+
+    for seed in (1, 2, 1):
+        feeds = {"x": np.random.default_rng(seed).standard_normal((6, 11)).astype(np.float32), "s": np.array([11, 6])}
+        assert_right(exe.run(feeds), expected(proto, feeds))
+    assert exe._waiting._compiled
 
 
 # --- what else values decide

@@ -146,7 +146,12 @@ class Executable:
 
     @cached_property
     def _waiting(self) -> Any:
-        return importlib.import_module("gpucomp.rest").Rest(self.rest)
+        def compiled(graph: object) -> Executable:
+            compiler = importlib.import_module("gpucomp.compiler")
+            made: Executable = compiler.compile_graph(graph, self.plan.target, self.plan.precision)
+            return made
+
+        return importlib.import_module("gpucomp.rest").Rest(self.rest, compiled)
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
