@@ -11,6 +11,8 @@ import numpy as np
 from gpucomp.ir.types import F32, I64, TensorType
 from gpucomp.ops.registry import expect_axis, op
 
+BLOCK = 64  # candidates of a suppression that are compared at once
+
 
 @op("NonZero")
 def NonZero(x: TensorType, *, count: int) -> TensorType:
@@ -109,36 +111,44 @@ def _non_max_suppression_reference(
         corners = np.concatenate([middle - half, middle + half], axis=2)
     low = np.minimum(corners[..., :2], corners[..., 2:])
     high = np.maximum(corners[..., :2], corners[..., 2:])
+    columns = np.moveaxis(np.concatenate([low, high], axis=2), 2, 1)  # [B, 4, N]: least and largest y and x
     batches, classes, n = scores.shape
     rows: list[tuple[int, int, int]] = []
     for batch in range(batches):
         for label in range(classes):
-            best = _kept(low[batch], high[batch], scores[batch, label], limit, overlap, least)
+            best = _kept(columns[batch], scores[batch, label], limit, overlap, least)
             rows += [(batch, label, k) for k in best]
     result = np.zeros((batches * classes * max(min(limit, n), 0), 3), np.int64)
     result[: len(rows)] = np.array(rows, np.int64).reshape(-1, 3)
     return result, np.array(len(rows), np.int64)
 
 
-def _kept(
-    low: np.ndarray, high: np.ndarray, scores: np.ndarray, limit: int, overlap: float, least: float | None
-) -> list[int]:
-    """Greedily: the best box that is left, then without those that it covers."""
+def _kept(boxes: np.ndarray, scores: np.ndarray, limit: int, overlap: float, least: float | None) -> list[int]:
+    """The best box that none kept before covers, and so on; some candidates at a time against those that are kept."""
     left = np.arange(len(scores)) if least is None else np.flatnonzero(scores > least)
     left = left[np.argsort(-scores[left], kind="stable")]
     kept: list[int] = []
-    while len(left) and len(kept) < limit:
-        kept.append(int(left[0]))
-        left = left[1:]
-        left = left[~(_overlaps(low, high, kept[-1], left) > overlap)]
+    for start in range(0, len(left), BLOCK):
+        block = left[start : start + BLOCK]
+        if len(kept) >= limit:
+            break
+        if kept:
+            block = block[~(_overlaps(boxes[:, kept], boxes[:, block]) > overlap).any(axis=0)]
+        covers = _overlaps(boxes[:, block], boxes[:, block]) > overlap
+        free = np.ones(len(block), bool)
+        for k, place in enumerate(block.tolist()):
+            if free[k] and len(kept) < limit:
+                kept.append(place)
+                free &= ~covers[k]
     return kept
 
 
-def _overlaps(low: np.ndarray, high: np.ndarray, box: int, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of a box with each of ``others``; 0 where neither has an area."""
-    extents = np.maximum(np.minimum(high[box], high[others]) - np.maximum(low[box], low[others]), 0)
-    common = np.prod(extents, axis=1)
-    union = np.prod(high[box] - low[box]) + np.prod(high[others] - low[others], axis=1) - common
+def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:
+    """Intersection over union of each of ``these`` [4, m] with each of ``those`` [4, n]; 0 where neither has an area."""
+    low = np.maximum(these[:2, :, None], those[:2, None, :])
+    high = np.minimum(these[2:, :, None], those[2:, None, :])
+    height, width = np.maximum(high - low, 0)
+    common = height * width
+    areas = [(boxes[2] - boxes[0]) * (boxes[3] - boxes[1]) for boxes in (these, those)]
+    union = areas[0][:, None] + areas[1][None, :] - common
     return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-
-
