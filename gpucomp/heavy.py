@@ -14,7 +14,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import GpucompError
-from gpucomp.expr.core import Algorithm, Expr, Load, load, transform
+from gpucomp.expr.core import Algorithm, Expr, Load, load, loads, transform
 from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import simplify
 from gpucomp.interpreter import work
@@ -91,14 +91,19 @@ def _work(node: Node) -> int:
     return work(node)
 
 
-def graph_of(nodes: Sequence[Node], outputs: Sequence[Value]) -> tuple[Graph, list[Value]]:
-    """``nodes`` as a graph with these outputs, and what it reads from elsewhere, in the order of its inputs."""
+def graph_of(
+    nodes: Sequence[Node], outputs: Sequence[Value], given: Collection[Value] = ()
+) -> tuple[Graph, list[Value]]:
+    """``nodes`` as a graph with these outputs, and what it reads from elsewhere, in the order of its inputs.
+
+    Constants stay what they are, but those in ``given`` are inputs.
+    """
     made: dict[Value, Value] = {}
     outside: list[Value] = []
     for node in nodes:
         for value in node.inputs:
             if value not in made:
-                if value.op is Constant:
+                if value.op is Constant and value not in given:
                     made[value] = value
                 else:
                     made[value] = input_value(f"a{len(outside)}", value.type)
@@ -108,19 +113,45 @@ def graph_of(nodes: Sequence[Node], outputs: Sequence[Value]) -> tuple[Graph, li
     return Graph(tuple(made[v] for v in outside), tuple(made[v] for v in outputs), names), outside
 
 
-def by_rows(graph: Graph) -> tuple[Graph, int, int, tuple[int | None, ...]] | None:
-    """``graph`` for a power of two of rows, that number, how many rows there are, and their axes in inputs and outputs.
+def part_of(
+    numbers: frozenset[int],
+    nodes: Sequence[Node],
+    outputs: Sequence[Value],
+    position: Mapping[Value, int],
+    counts: Collection[int],
+) -> Part:
+    """``nodes``, which are the steps ``numbers``, as what is compiled: for a power of two of rows where that can be.
 
-    ``None`` where its outputs have no rows in common that are independent of each other.
+    ``counts`` are the extents that another run may find others for.
     """
-    first, *others = (set(value.shape) - {0, 1} for value in graph.outputs)
-    for count in sorted(first.intersection(*others), reverse=True):
+    graph, read = graph_of(nodes, outputs)
+    found = by_rows(graph, counts)
+    if found is not None and (constants := {v for v in found[1] if v.op is Constant}):
+        graph, read = graph_of(nodes, outputs, constants)  # a row of theirs belongs to each row: zeros for a batch's number
+        found = by_rows(graph, counts)
+    reads, gives = (tuple(position[v] for v in values) for values in (read, outputs))
+    if found is None:
+        return Part(numbers, graph, reads, gives)
+    count, axes = found
+    rows = max(LEAST_ROWS, 1 << (count - 1).bit_length())
+    widened = _widened(graph, axes, rows)
+    if widened is None:
+        return Part(numbers, graph, reads, gives)
+    return Part(
+        numbers, widened, reads, gives, rows, count, tuple(axes.get(v) for v in (*graph.inputs, *graph.outputs))
+    )
+
+
+def by_rows(graph: Graph, counts: Collection[int]) -> tuple[int, dict[Value, int]] | None:
+    """How many rows independent of each other all outputs have in common, and their axis in every value that has them.
+
+    They come from an input at least: the columns of a weight are none.
+    """
+    common = set(counts).intersection(*(value.shape for value in graph.outputs)) - {0, 1}
+    for count in sorted(common, reverse=True):
         axes = _row_axes(graph, count)
-        if axes is not None:
-            rows = max(LEAST_ROWS, 1 << (count - 1).bit_length())
-            widened = _widened(graph, axes, rows)
-            if widened is not None:
-                return widened, rows, count, tuple(axes.get(v) for v in (*graph.inputs, *graph.outputs))
+        if axes is not None and any(v in axes for v in graph.inputs):
+            return count, axes
     return None
 
 
@@ -132,16 +163,22 @@ def _row_axes(graph: Graph, count: int) -> dict[Value, int] | None:
             continue
         wanted: dict[int, int] = {}
         if any(v in axes for v in node.values):
-            algorithms = _algorithms(node) or []
+            algorithms = _algorithms(node)
             if len(algorithms) != len(node.values) or any(v not in axes for v in node.values):
                 return None
+            read = {item.source for algorithm in algorithms for item in loads(algorithm.body)}
+            for k, operand in enumerate(node.inputs):
+                if k not in read and count in operand.shape:  # only its extents matter: the image number of one image
+                    wanted[k] = operand.shape.index(count)
             for algorithm, value in zip(algorithms, node.values, strict=True):
                 taken = _rows_taken(algorithm, axes[value])
+                if taken is None:  # a Reshape says it in quotients
+                    taken = _rows_taken(Algorithm(algorithm.axes, simplify(algorithm.body)), axes[value])
                 if taken is None or any(wanted.setdefault(k, axis) != axis for k, axis in taken.items()):
                     return None
         for k, axis in wanted.items():
             operand = node.inputs[k]
-            if operand.op is Constant or operand.shape[axis] != count or axes.setdefault(operand, axis) != axis:
+            if operand.shape[axis] != count or axes.setdefault(operand, axis) != axis:
                 return None
         if any(v in axes and k not in wanted for k, v in enumerate(node.inputs)):
             return None
@@ -151,13 +188,12 @@ def _row_axes(graph: Graph, count: int) -> dict[Value, int] | None:
     return axes
 
 
-def _algorithms(node: Node) -> list[Algorithm] | None:
-    """What the results' elements are, simplified; ``None`` for an operator of the host."""
+def _algorithms(node: Node) -> list[Algorithm]:
+    """What the results' elements are; none for an operator of the host."""
     if node.op.algorithm is None:
-        return None
+        return []
     made = node.op.algorithm(*(v.type for v in node.inputs), **node.attrs)
-    algorithms = made if isinstance(made, tuple) else (made,)
-    return [Algorithm(a.axes, simplify(a.body)) for a in algorithms]
+    return list(made) if isinstance(made, tuple) else [made]
 
 
 def _rows_taken(algorithm: Algorithm, axis: int) -> dict[int, int] | None:
@@ -197,7 +233,7 @@ def _widened(graph: Graph, axes: Mapping[Value, int], rows: int) -> Graph | None
             new = node.op.node(*(made[v] for v in node.inputs), name=node.name, **attrs)
         except GpucompError:
             return None
-        if list(new.types) != wanted or _texts(new) != _texts(node):
+        if list(new.types) != wanted or not _same(new, node):
             return None
         made.update(zip(node.values, new.values, strict=True))
     return Graph(tuple(made[v] for v in graph.inputs), tuple(made[v] for v in graph.outputs), graph.output_names)
@@ -214,5 +250,11 @@ def _attribute(value: Any, shape: tuple[int, ...], axis: int, rows: int) -> Any:
     return (*shape[:axis], rows, *shape[axis + 1 :])
 
 
-def _texts(node: Node) -> list[str]:
-    return [format_expr(a.body) for a in _algorithms(node) or ()]
+def _same(one: Node, other: Node) -> bool:
+    """Whether the elements of two nodes are the same function of those of their operands, whatever the extents."""
+    bodies = [[a.body for a in _algorithms(node)] for node in (one, other)]
+    for change in (lambda body: body, simplify):
+        mine, theirs = ([format_expr(change(body)) for body in found] for found in bodies)
+        if mine == theirs:
+            return True
+    return False

@@ -25,8 +25,8 @@ from gpucomp.errors import ArtifactError, DeviceError, quote
 from gpucomp.frontend.onnx import functions, loader, tensors
 from gpucomp.frontend.onnx.compose import answering
 from gpucomp.frontend.onnx.importer import Importer
-from gpucomp.heavy import Part, by_rows, graph_of, heavy
-from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, topological
+from gpucomp.heavy import Part, heavy, part_of
+from gpucomp.ir.graph import MAX_RANK, Constant, Graph, Input, Node, Value, topological
 from gpucomp.ir.printer import format_graph
 from gpucomp.ir.types import Dim, TensorType
 from gpucomp.runtime.inputs import TensorSpec, gathered
@@ -79,6 +79,7 @@ class Program:
     maker: dict[int, int] = field(default_factory=dict)  # position -> number of the step that makes it
     last: dict[int, int] = field(default_factory=dict)  # position -> number of the last step that reads it
     parts: dict[tuple[int, ...], Part | None] = field(default_factory=dict)
+    counts: set[int] = field(default_factory=set)  # numbers among the answers: extents that other answers change
     done: set[Node] = field(default_factory=set)
     graph: Graph | None = None
 
@@ -115,12 +116,7 @@ class Program:
         outside = {p for k, step in steps.items() if k not in chosen for p in step.operands}
         gives = [p for p in own if p in wanted or p in outside or self.last.get(p, -1) > numbers[-1]]
         values = [steps[self.maker[p]].node[p - steps[self.maker[p]].results[0]] for p in gives]
-        graph, read = graph_of([steps[k].node for k in sorted(chosen)], values)
-        positions = tuple(self.position[v] for v in read)
-        narrow = by_rows(graph)
-        if narrow is None:
-            return Part(chosen, graph, positions, tuple(gives))
-        return Part(chosen, narrow[0], positions, tuple(gives), *narrow[1:])
+        return part_of(chosen, [steps[k].node for k in sorted(chosen)], values, self.position, self.counts)
 
     def made_bytes(self, own: Sequence[np.ndarray]) -> int:
         """Bytes of its constants that are not the model's ``own``."""
@@ -335,7 +331,9 @@ class Rest:
             if value not in asked:
                 program.extend([value])
                 program.questions.append(Question(program.position[value], len(program.steps), len(program.position)))
-                asked[value] = run.answer(program, len(program.questions) - 1)
+                asked[value] = found = run.answer(program, len(program.questions) - 1)
+                if found.dtype.kind in "iu" and found.size <= MAX_RANK:
+                    program.counts.update(map(int, found.reshape(-1)))
             return asked[value]
 
         shapes = {
