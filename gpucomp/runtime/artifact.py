@@ -29,7 +29,7 @@ from gpucomp.runtime.container import Bytes
 from gpucomp.runtime.plan import WEIGHT, Plan
 
 FORMAT = "gpucomp"
-SCHEMA = 2
+SCHEMA = 3
 MANIFEST, WEIGHTS, STRINGS, REST = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
 SOURCES, BINARIES = "sources/", "binaries/"
 
