@@ -134,7 +134,7 @@ class Run:
         self.step = 0
         self.left_out = False  # whether a compiled part kept arrays to itself
         self.answers: list[np.ndarray] = []
-        self.keys: list[Key] = []
+        self.path = [b""]  # a digest of the answers up to each
 
     def answer(self, program: Program, number: int) -> np.ndarray:
         """The answer to question ``number`` of ``program``, computed where this run has not come so far yet."""
@@ -144,7 +144,7 @@ class Run:
             array = self.arrays[question.position]
             assert array is not None
             self.answers.append(array)
-            self.keys.append(_key(array))
+            self.path.append(hashlib.sha256(self.path[-1] + repr(_key(array)).encode()).digest())
         return self.answers[number]
 
     def finish(self, program: Program) -> list[np.ndarray]:
@@ -256,8 +256,8 @@ class Rest:
         self.proto, self.files = loader.read(model)
         self._compile = compile
         self._compiled: OrderedDict[str, tuple[Compiled, list[np.ndarray]]] = OrderedDict()
-        self._programs: OrderedDict[tuple[Key, ...], tuple[Program, int]] = OrderedDict()
-        self._begun: dict[tuple[Key, ...], Program] = {}
+        self._programs: OrderedDict[bytes, tuple[Program, list[bytes], int]] = OrderedDict()  # by the end of its path
+        self._begun: dict[bytes, Program] = {}  # by every step of the paths
         self._lock = threading.Lock()
         self.translations = 0
 
@@ -316,11 +316,11 @@ class Rest:
 
     def _known(self, run: Run) -> Program | None:
         """The program that fits the answers of this run, all of which are then given; ``None`` where none does yet."""
-        while (program := self._begun.get(tuple(run.keys))) is not None:
-            if len(program.questions) == len(run.keys):
-                self._programs.move_to_end(tuple(run.keys))
+        while (program := self._begun.get(run.path[-1])) is not None:
+            if len(program.questions) == len(run.answers):
+                self._programs.move_to_end(run.path[-1])
                 return program
-            run.answer(program, len(run.keys))
+            run.answer(program, len(run.answers))
         return None
 
     def _translated(self, run: Run, inputs: Mapping[str, Any]) -> Program:
@@ -345,19 +345,17 @@ class Rest:
             program.graph = Importer(self.proto, self.files, shapes, {}).run()
         program.extend(program.graph.outputs)
         self.translations += 1
-        self._keep(tuple(run.keys), program)
+        self._keep(run.path, program)
         return program
 
-    def _keep(self, keys: tuple[Key, ...], program: Program) -> None:
+    def _keep(self, path: list[bytes], program: Program) -> None:
         own = [array for _, array in self.files.arrays.values()]
-        self._programs[keys] = program, program.made_bytes(own)
+        self._programs[path[-1]] = program, path, program.made_bytes(own)
         while len(self._programs) > 1 and (
-            len(self._programs) > PROGRAMS or sum(made for _, made in self._programs.values()) > MADE_BYTES
+            len(self._programs) > PROGRAMS or sum(made for *_, made in self._programs.values()) > MADE_BYTES
         ):
             self._programs.popitem(last=False)
-        self._begun = {
-            path[:k]: known for path, (known, _) in self._programs.items() for k in range(len(path) + 1)
-        }
+        self._begun = {step: known for known, steps, _ in self._programs.values() for step in steps}
 
 
 def _identity(array: np.ndarray) -> object:

@@ -363,6 +363,23 @@ def test_a_loop_ends_when_its_values_say_so():
     assert exe._waiting.translations == 2
 
 
+def test_a_loop_of_many_steps_is_kept_by_few_bytes_a_step():
+    body = helper.make_graph(
+        [node("Add", ["v", "one"], ["next"]), node("Less", ["next", "most"], ["on"])],
+        "body",
+        [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL), value("v", ())],
+        [value("on", (), TensorProto.BOOL), value("next", ())],
+    )
+    weights = {"true": np.array(True), "one": np.array(1, np.float32), "most": np.array(500, np.float32)}
+    proto = model([node("Loop", ["", "true", "x"], ["y"], body=body)], [value("x", ())], weights=weights)
+    exe = gpucomp.compile(proto, target="cpu")
+
+    for x in (1, 3, 1):
+        assert exe.run({"x": np.array(x, np.float32)})["y"] == 500
+    assert exe._waiting.translations == 2
+    assert len(exe._waiting._begun) == 1 + 499 + 1  # the shorter path is the beginning of the longer one, but for its end
+
+
 def test_a_loop_that_never_ends_is_refused_when_it_runs():
     body = helper.make_graph(
         [node("Less", ["v", "most"], ["on"]), node("Identity", ["v"], ["same"])],

@@ -34,6 +34,7 @@ _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 def _after_fork() -> None:
     for executable in _executables:  # the thread that held a lock exists in the parent only
         executable._lock = threading.Lock()
+        vars(executable).pop("_waiting", None)
 
 
 os.register_at_fork(after_in_child=_after_fork)
