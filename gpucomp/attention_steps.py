@@ -24,13 +24,15 @@ from gpucomp.targets.target import Target
 
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
 
-# of three steps, beside what engines estimate of the two products: in cycles of a core
+# of three steps, beside what engines estimate of the two products: in cycles of a core, measured on Sapphire Rapids
 GHZ = 3.0
 THREADS = 2  # that engines' estimates are for
-WEIGHT = 14.0  # of a vector of scores in the softmax: two passes and an exponential
-PRODUCT = 1.5  # of a vector of products, in a product that is no contraction
+WEIGHT = 15.0  # of a vector of scores in the softmax: two passes and an exponential
+ROW = 20.0  # of a row of them, besides
+PRODUCT = 10.0  # of a vector of products, in a product that is no contraction
+COPY = 3.0  # of a vector of keys or values that is copied for a product, more than engines estimate
 BYTE = 0.02  # of scores and weights out of the second cache, and into it
-FAR_BYTE = 0.15  # and from beyond
+FAR_BYTE = 0.2  # from beyond and to beyond; of keys and values from there as well
 PASSES = 4  # over scores and weights: each is written and read
 LAUNCHES_US = 2.0  # of two more launches
 FEW = 4
@@ -67,11 +69,19 @@ def one_us(kernel: Kernel, target: Target) -> float:
 def three_us(kernel: Kernel, target: Target) -> float:
     """Microseconds of an attention in three steps, about, on two threads."""
     first, _, last = pieces(kernel)
-    scores = first.kernel.params[-1]
-    near = scores.nbytes <= target.limits.cache_bytes
-    cycles = scores.size / (target.limits.vector_bytes / 4) * WEIGHT
-    cycles += PASSES * scores.nbytes * (BYTE if near else FAR_BYTE)
+    lanes, cache = target.limits.vector_bytes / 4, target.limits.cache_bytes
+    body, scores = kernel.body, first.kernel.params[-1]
+    assert isinstance(body, Attention)
+    batch, cols = _count(body.batch), _count(body.cols)
+    read = [batch * cols * _count(axes) for axes in (body.depth, body.values)]
+    cycles = scores.size / cols * (math.ceil(cols / lanes) * WEIGHT + ROW)
+    cycles += PASSES * scores.nbytes * (BYTE if scores.nbytes <= cache else FAR_BYTE)
+    cycles += sum(size / lanes * COPY + (4 * size * FAR_BYTE if 4 * size > cache else 0.0) for size in read)
     return _us(first.kernel, target) + _us(last.kernel, target) + cycles / THREADS / GHZ / 1e3 + LAUNCHES_US
+
+
+def _count(axes: Sequence[Var]) -> int:
+    return math.prod(v.extent for v in axes)
 
 
 def _us(kernel: Kernel, target: Target) -> float:
@@ -90,7 +100,7 @@ def _is_thin(kernel: Kernel) -> bool:
     body = kernel.body
     if not isinstance(body, Contraction):
         return False
-    return math.prod(v.extent for v in body.m) == 1 or math.prod(v.extent for v in body.n) < FEW
+    return _count(body.m) == 1 or _count(body.n) < FEW
 
 
 def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:

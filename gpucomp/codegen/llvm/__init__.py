@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpucomp.codegen.llvm.attention import emit_attention
+from gpucomp.codegen.llvm.attention_few import emit_few
 from gpucomp.codegen.llvm.chain import emit_chain
 from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.contraction_space import contraction_form
@@ -51,7 +52,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         case Scan() as scan:
             text, tasks = emit_scan(kernel, scan, schedule, name, target)
         case Attention():
-            text, tasks = emit_attention(kernel, schedule, name, target)
+            text, tasks = (emit_few if family.engine == "few" else emit_attention)(kernel, schedule, name, target)
         case Chain() as chain:
             text, tasks = emit_chain(kernel, chain, schedule, name, target)
         case Contraction() as contraction:

@@ -17,13 +17,13 @@ if none was larger.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.causal import NOT_CAUSAL
 from gpucomp.codegen.llvm import arithmetic
 from gpucomp.codegen.llvm import math as vector_math
-from gpucomp.codegen.llvm.attention_parts import parts_of
+from gpucomp.codegen.llvm.attention_parts import Parts, parts_of
 from gpucomp.codegen.llvm.attention_space import derive, problem
 from gpucomp.codegen.llvm.builder import Slot, Type, Value
 from gpucomp.codegen.llvm.nest import Entry, lower
@@ -294,20 +294,29 @@ class _Tile:
                 turned = transpose([self._load(self.sums, at) * inverse[v] for at in places])
                 for lane, mean in enumerate(turned):
                     self._store(mean, self.weights, c + (lane + v * self.lanes) * pitch)
-        program = lower(
-            [e for s in parts.stores for e in (s.offset, s.value)], [parts.batch, parts.rows, parts.values, parts.acc]
-        )
         rows = code.minimum(code.integer(self.m) - self.row, self.rows) if self.m % self.lanes else self.rows
-        with code.loop(0, rows) as i:
+        store_means(self.entry, parts, self.bound, self.lanes, self.weights, pitch, self.row, rows)
 
-            def chunk(at: Value, mask: Value | None) -> None:
-                mean = self._load(self.weights, i * pitch + at)
-                bound = {**self.bound, parts.rows: self.row + i, parts.values: Affine(at, 1), parts.acc: mean}
-                printer = self.entry.printer(program, bound, self.lanes, mask)
-                for number, store in enumerate(parts.stores):
-                    printer.store(store.target, program.results[2 * number], program.results[2 * number + 1])
 
-            self.entry.chunks(0, parts.values.extent, self.lanes, chunk, parts.values.extent)
+def store_means(
+    entry: Entry, parts: Parts, bound: Mapping[Expr, LaneValue], lanes: int, means: Value, pitch: int, first: Value,
+    rows: Value | int,
+) -> None:  # fmt: skip
+    """The stores of ``rows`` from ``first`` on, whose means lie at ``means``, ``pitch`` floats from row to row."""
+    code = entry.code
+    program = lower(
+        [e for s in parts.stores for e in (s.offset, s.value)], [parts.batch, parts.rows, parts.values, parts.acc]
+    )
+    with code.loop(0, rows) as i:
+
+        def chunk(at: Value, mask: Value | None) -> None:
+            mean = code.load(code.gep(means, i * pitch + at, "float"), Type("float", lanes), 4)
+            values = {**bound, parts.rows: first + i, parts.values: Affine(at, 1), parts.acc: mean}
+            printer = entry.printer(program, values, lanes, mask)
+            for number, store in enumerate(parts.stores):
+                printer.store(store.target, program.results[2 * number], program.results[2 * number + 1])
+
+        entry.chunks(0, parts.values.extent, lanes, chunk, parts.values.extent)
 
 
 def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:

@@ -91,6 +91,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
 # The model of a core, in cycles
 EXP = {16: 9.0, 8: 13.0, 4: 16.0}  # of a vector of weights: its difference, exponential and sum
 SCORE = 2.5  # of a vector of sums: its scale, the maximum, its store
+LONE = 1.15  # how much longer products take where every multiply-add waits for a load
 TURN = 5.0  # of a vector that is transposed
 RENEW = 2.0  # of a vector of means whose maximum has changed
 COPY = 2.0  # of a vector of keys or values
@@ -107,6 +108,7 @@ def _tile(vectors: int, cols: float, s: SimpleNamespace, p: SimpleNamespace, lim
     whole, rest = divmod(p.values, d.columns)
     passes = whole + (rest > 0)
     products += (whole * step(d.columns, vectors) + (step(rest, vectors) if rest else 0.0)) * cols + passes * blocks * BLOCK
+    products *= LONE if vectors == 1 else 1.0
     weights = cols * vectors * (EXP[s.lanes] + SCORE + TURN * p.turned)
     ends = vectors * (TURN * d.head + (TURN + 4) * d.means)
     if blocks > 1:

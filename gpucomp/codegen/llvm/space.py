@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import (
+    attention_few_space,
     attention_space,
     chain_space,
     contraction_space,
@@ -150,7 +151,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, WINDOW),
-    Attention: (attention_space.FAMILY,),
+    Attention: (attention_few_space.FAMILY, attention_space.FAMILY),
     Chain: (chain_space.FAMILY,),
 }
 
