@@ -115,8 +115,8 @@ def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
 
     dot = reduce("sum", body.depth, body.q * body.k)
     score = load(count, at, F32)
-    every = {axis: var(f"{axis.name}_", axis.extent) for axis in body.cols}  # those of a row, beside the one at hand
-    axes = tuple(every.values())
+    axes = tuple(var(f"{axis.name}_", axis.extent) for axis in body.cols)  # all of a row, beside the one at hand
+    every: dict[Expr, Expr] = dict(zip(body.cols, axes, strict=True))
     power = call("exp", score - reduce("max", axes, substitute(score, every)))
     weight = cast(power / reduce("sum", axes, substitute(power, every)), stored)
     mean = reduce("sum", body.cols, cast(load(count + 1, at, stored), F32) * body.v)

@@ -201,8 +201,8 @@ class _Few:
         with code.loop(0, count) as j:
             element = []
             for start in starts:
-                at = {parts.cols: n0 + j, parts.values: Affine(c + start, 1)}
-                element.append(self._element(self.mean, parts.v.dtype, at, self._prefix(columns - start)))
+                here: dict[Expr, LaneValue] = {parts.cols: n0 + j, parts.values: Affine(c + start, 1)}
+                element.append(self._element(self.mean, parts.v.dtype, here, self._prefix(columns - start)))
             for row, line in enumerate(sums):
                 weight = code.load(self._at(self.weights, j + row * self.d.pitch), Type("float"))
                 for slot, value in zip(line, element, strict=True):
