@@ -88,7 +88,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
 
 
-# The model of a core, in cycles
+# The model of a core, in cycles, measured on Sapphire Rapids
 EXP = {16: 9.0, 8: 13.0, 4: 16.0}  # of a vector of weights: its difference, exponential and sum
 SCORE = 2.5  # of a vector of sums: its scale, the maximum, its store
 LONE = 1.15  # how much longer products take where every multiply-add waits for a load
@@ -96,6 +96,8 @@ TURN = 5.0  # of a vector that is transposed
 RENEW = 2.0  # of a vector of means whose maximum has changed
 COPY = 2.0  # of a vector of keys or values
 FAR_BYTE = 0.06  # of keys and values from beyond the second cache
+FIRST_BYTES = 48 << 10  # of the first cache
+PAST_FIRST = 1.1  # how much longer products take where the tile's queries and sums do not fit there
 NEAR = 32 << 10  # bytes of the first cache that the weights of a block may take beside the rest
 SPILLED = 0.6  # of a vector of weights that lie in the second cache, each time that they are read
 
@@ -109,6 +111,7 @@ def _tile(vectors: int, cols: float, s: SimpleNamespace, p: SimpleNamespace, lim
     passes = whole + (rest > 0)
     products += (whole * step(d.columns, vectors) + (step(rest, vectors) if rest else 0.0)) * cols + passes * blocks * BLOCK
     products *= LONE if vectors == 1 else 1.0
+    products *= PAST_FIRST if 4 * vectors * s.lanes * (d.head + d.means) > FIRST_BYTES else 1.0
     weights = cols * vectors * (EXP[s.lanes] + SCORE + TURN * p.turned)
     ends = vectors * (TURN * d.head + (TURN + 4) * d.means)
     if blocks > 1:
