@@ -58,8 +58,8 @@ class _Tile:
         self.queries = self._room(d.head * self.rows)
         self.sums = self._room(d.means * self.rows)
         self.weights = self._room(max(d.tile_n, d.means) * self.rows)
-        self.copied_keys = None if parts.keys else self._room(d.tile_n * d.head)
-        self.copied_values = None if parts.means else self._room(d.tile_n * d.means)
+        self.copied_keys = None if parts.key_rows else self._room(d.tile_n * d.head)
+        self.copied_values = None if parts.value_rows else self._room(d.tile_n * d.means)
         self.turned = [self._room((d.tile_n + s.lanes) * self.rows) for _ in parts.turned]
         axes = [parts.batch, parts.rows, parts.cols]
         self.score = lower([parts.score], [*axes, parts.dot, *(name for name, _ in parts.turned)])
@@ -215,7 +215,7 @@ class _Tile:
         sums = self._slots(keys)
         for slot in (slot for line in sums for slot in line):
             slot.set(code.const(0.0, self.vector))
-        start, row, step = self._read(parts.keys, self.copied_keys, self.d.head, n0, j)
+        start, row, step = self._read(parts.key_rows, self.copied_keys, self.d.head, n0, j)
         columns = Stream(self.queries, F32, self.rows, None, None)
         self.block.sum([(start, i * row) for i in range(keys)], step, columns, code.integer(parts.depth.extent), sums)
         for i, line in enumerate(sums):
@@ -273,7 +273,7 @@ class _Tile:
         for line, at in zip(sums, places, strict=True):
             for v, slot in enumerate(line):
                 slot.set(self._load(self.sums, at[v]) * shrunk[v] if shrunk else code.const(0.0, self.vector))
-        start, row, step = self._read(self.parts.means, self.copied_values, self.d.means, n0, 0)
+        start, row, step = self._read(self.parts.value_rows, self.copied_values, self.d.means, n0, 0)
         start = self._at(start, c * step)
         self.block.sum([(start, i * step) for i in range(columns)], row, Stream(self.weights, F32, self.rows, None, None),
                        count, sums)  # fmt: skip

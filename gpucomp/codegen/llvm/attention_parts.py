@@ -19,7 +19,7 @@ from gpucomp.kernel import Attention, Kernel
 class Parts:
     """An attention on flat variables: ``q(batch, rows, depth)``, ``k(batch, cols, depth)``, ``v(batch, cols, values)``.
 
-    keys, means  where ``k`` and ``v`` are read in place, row ``cols`` of ``row`` elements; ``None``: they are copied
+    key_rows     where the rows of ``k`` are read in place; ``None``: they are copied. ``value_rows``: those of ``v``
     score        over ``dot`` and the holes of ``turned``
     turned       loads of the score that run along columns, not along rows, and the holes that stand for them
     causal       see ``causal_offset``; ``last_rows`` is the extent of the axis that it speaks of
@@ -33,8 +33,8 @@ class Parts:
     q: Expr
     k: Expr
     v: Expr
-    keys: Rows | None
-    means: Rows | None
+    key_rows: Rows | None
+    value_rows: Rows | None
     score: Expr
     dot: Hole
     acc: Hole

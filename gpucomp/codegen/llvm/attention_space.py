@@ -45,8 +45,8 @@ def problem(kernel: Kernel) -> Problem:
         "values": parts.values.extent,
         "causal": parts.causal,
         "last_rows": parts.last_rows,
-        "copied_k": int(parts.keys is None),
-        "copied_v": int(parts.means is None),
+        "copied_k": int(parts.key_rows is None),
+        "copied_v": int(parts.value_rows is None),
         "turned": len(parts.turned),
     }
 
