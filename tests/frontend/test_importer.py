@@ -435,33 +435,6 @@ def test_a_loop_of_computed_length_is_refused():
         load(model([loop], [X, value("n", (), TensorProto.INT64)]))
 
 
-@pytest.mark.parametrize(("first", "limit", "steps"), [(True, 0.5, 1), (True, 3.5, 2), (True, 99.0, 5), (False, 99.0, 0)])
-def test_a_loop_of_few_trips_may_end_by_what_is_computed(first, limit, steps):
-    """The state doubles while its sum is below ``limit``; DATA's is 1.5 after none."""
-    nodes = [
-        node("Add", ["v", "v"], ["w"]), node("ReduceSum", ["w"], ["sum"], keepdims=0), node("Less", ["sum", "limit"], ["more"])
-    ]  # fmt: skip
-    inputs = [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("v")]
-    body = helper.make_graph(nodes, "body", inputs, [onnx.ValueInfoProto(name=n) for n in ("more", "w")])
-    loop = node("Loop", ["n", "first", "x"], ["y"], body=body)
-    given = [X, value("first", (1,), TensorProto.BOOL), value("limit", ())]
-    half = DATA * (1.5 / DATA.sum())
-
-    graph = load(model([loop], given, weights={"n": np.array(5)}))
-
-    (y,) = interpret(graph, {"x": half, "first": np.array([first]), "limit": np.float32(limit)})
-    np.testing.assert_allclose(y, half * 2**steps, rtol=1e-6)
-
-
-def test_a_loop_that_ends_by_what_is_computed_has_no_scan_outputs_and_a_last_trip():
-    body = loop_body()
-    for names, weights in ((["n", "go", "x"], {"n": np.array(3)}), (["", "go", "x"], {})):
-        kept = helper.make_graph(body.node, "body", body.input, body.output[: 3 if weights else 2])
-        loop = node("Loop", names, ["y", "rows"][: len(kept.output) - 1], name="spin", body=kept)
-        with pytest.raises(UnsupportedError, match="condition must be known at compile time"):
-            load(model([loop], [X, value("go", (), TensorProto.BOOL)], weights=weights))
-
-
 def test_a_doubling_loop_stops_at_the_limit_on_sizes():
     nodes = [node("Identity", ["go"], ["more"]), node("Concat", ["v", "v"], ["w"], axis=0)]
     inputs = [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("v")]

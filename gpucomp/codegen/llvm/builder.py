@@ -379,7 +379,7 @@ class Code:
         return self.let(f"call {type} @llvm.masked.load.{type.suffix}.p0({inner})", type)
 
     def masked_store(self, value: Value, address: Value, mask: Value) -> None:
-        """One lane is stored as a scalar: of a truncated i16 or i8, LLVM 22 writes 4 bytes where the mask is a constant of one."""
+        """One lane is stored as a scalar: of a truncated i16 or i8, LLVM 22 writes 4 bytes where a constant mask has one."""
         chosen = [lane == "i1 true" for lane in mask.text.strip("<>").split(", ")]
         if sum(chosen) == 1:
             self.store(self.extract(value, chosen.index(True)), address, max(value.type.bits // 8, 1))

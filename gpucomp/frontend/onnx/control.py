@@ -1,4 +1,6 @@
-"""Control flow: what can be decided at compile time is decided, loops of known length are unrolled. Nothing runs dynamically."""
+"""Control flow: what can be decided is decided, loops of known length are unrolled. What only values decide is left for
+the run, when they are known and this translation goes on (``compose.answering``). Nothing here runs dynamically.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,18 @@ import onnx
 
 from gpucomp import ops
 from gpucomp.errors import ModelError, UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, concat, expand, part, reshape, scalar, squeeze, static, unsqueeze
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    concat,
+    expand,
+    is_running,
+    part,
+    reshape,
+    scalar,
+    squeeze,
+    static,
+    unsqueeze,
+)
 from gpucomp.frontend.onnx.importer import UNKNOWN
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import Site, translates
@@ -26,7 +39,7 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
     """One branch for a constant condition; else both, and a choice between results of equal type."""
     if condition.type.size != 1:
         raise ValueError(f"a condition of one element expected, {condition.type} given")
-    decided = constant_value(condition)
+    decided = static(condition, "condition") if is_running() else constant_value(condition)
     if decided is not None:
         branch = then_branch if decided.reshape(()) else else_branch
         results = yield site.importer.subgraph(branch, [], site)
@@ -39,7 +52,7 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
         static(condition, "condition")  # which of two sequences it is cannot wait until run time
     if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
         raise UnsupportedError(
-            "a condition computed at run time with branches of different result types", code="GPC4007"
+            "a condition computed at run time with branches of different result types", code="GPC4005"
         )
     choose = reshape(condition, ())
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
@@ -62,45 +75,30 @@ def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
     return expand(constant(np.zeros((), dtype.numpy)), (0, *(d.dim_value for d in info.shape.dim)))
 
 
-def _kept(going: Value, before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-    """The state behind a step of a loop, which has ended already where ``going`` is false."""
-    same = all(isinstance(v, Value) for v in (*before, *after))
-    if not same or any(a.type != b.type for a, b in zip(before, after, strict=True)):
-        raise UnsupportedError("a loop with a computed condition whose state changes its type", code="GPC4007")
-    return [b if a is b else ops.Where(going, a, b) for a, b in zip(after, before, strict=True)]
-
-
 @translates("Loop")
 def loop(
     trips: Value | None = None, condition: Value | None = None, *carried: Value, body: onnx.GraphProto, site: Site
 ) -> Steps:
-    """Unrolled: the trip count has to be a constant, or the condition of every step.
-
-    With a condition that is computed at run time every trip is taken, and the state kept where the loop has ended by then.
-    """
+    """Unrolled: the trip count, if any, and the condition of every step have to be constants."""
     limit = None if trips is None else int(scalar(trips, "trip count"))
-    going = constant(np.bool_(True)) if condition is None else reshape(condition, ())
+    going = True if condition is None else bool(scalar(condition, "condition"))
     state: list[Any] = list(carried)
     scans = len(body.output) - 1 - len(state)
     if scans < 0:
         raise ValueError(f"a body of at least {1 + len(state)} outputs expected, {len(body.output)} given")
     rows: list[list[Value]] = [[] for _ in range(scans)]
     step = 0
-    while limit is None or step < limit:
-        decided = constant_value(going)
-        if decided is None and (limit is None or limit > MAX_TRIPS or scans):
-            static(going, "condition")  # how often it runs, or how long its scan outputs are, cannot wait until run time
-        if decided is not None and not decided:
-            break
+    while going and (limit is None or step < limit):
         if step >= MAX_TRIPS:
             raise UnsupportedError(f"a loop of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")
         arguments = [constant(np.int64(step)), constant(np.bool_(True)), *state]
         results = yield site.importer.subgraph(body, arguments, site)
         if UNKNOWN in results:
             return [UNKNOWN] * len(site.outputs)
-        after = results[1 : 1 + len(state)]
-        state = after if decided is not None else _kept(going, state, after)
-        going = reshape(results[0], ()) if decided is not None else ops.And(going, reshape(results[0], ()))
+        if constant_value(results[0]) is None and not is_running():
+            raise UnsupportedError("a loop condition computed at run time", code="GPC4005")
+        going = bool(scalar(results[0], "condition"))
+        state = list(results[1 : 1 + len(state)])
         for collected, row in zip(rows, results[1 + len(state) :], strict=True):
             collected.append(row)
         step += 1
