@@ -6,13 +6,13 @@ By dot products of quads, where the processor has them and in software, and by p
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernel_oracle import UNWRITTEN, expected
+from kernel_oracle import expected
 from kernels import depthwise as depthwise_of_floats
 from kernels import max_pool
 from matrix_emulation import emulated
@@ -112,27 +112,27 @@ CASES = [
     depthwise((1, 4, 6, 40), (3, 3), pad=(1, 1, 1, 1), w=I16, zero=100, x=U8),
     depthwise((1, 6, 7, 67), (3, 3), pad=(0, 1, 1, 0), zero=64, residual=True),
 ]
-OF_QUADS = replace(HOST, features=HOST.features | {"avx512vnni"})
-
-
 @dataclass(frozen=True)
 class Way:
     title: str
     target: Target
+    cases: Sequence[Drawn]
     software: bool = False
 
 
+NARROW = CASES[1:8:3]
 WAYS = [
-    Way("quads in software", OF_QUADS, software=True),
-    Way("pairs", replace(HOST, features=HOST.features - byte_windows.DOTS)),
-    Way("pairs in vectors of 16 bytes", cpu.named("cpu:x86-64-v2")),
+    Way("pairs", replace(HOST, features=HOST.features - byte_windows.DOTS), CASES[1::2]),
+    Way("pairs in vectors of 16 bytes", cpu.named("cpu:x86-64-v2"), NARROW),
 ]
-if "avx2" in HOST.features:
-    WAYS.append(Way("pairs in vectors of 32 bytes", cpu.named("cpu:x86-64-v3")))
 if HOST.features & byte_windows.DOTS:
-    WAYS.append(Way("quads", HOST))
+    WAYS.append(Way("quads", HOST, CASES))
+else:
+    WAYS.append(Way("quads in software", replace(HOST, features=HOST.features | {"avx512vnni"}), CASES[::2], True))
+if "avx2" in HOST.features:
+    WAYS.append(Way("pairs in vectors of 32 bytes", cpu.named("cpu:x86-64-v3"), NARROW))
 if "avxvnni" in HOST.features:
-    WAYS.append(Way("quads in vectors of 32 bytes", cpu.named("cpu:alderlake")))
+    WAYS.append(Way("quads in vectors of 32 bytes", cpu.named("cpu:alderlake"), NARROW))
 
 
 def spread(kernel: Kernel, target: Target) -> list[Schedule]:
@@ -150,7 +150,7 @@ def spread(kernel: Kernel, target: Target) -> list[Schedule]:
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.title)
 def test_every_schedule_gives_the_codes_that_the_expressions_say(way: Way) -> None:
     sources, runs = [], []
-    for number, drawn in enumerate(CASES):
+    for number, drawn in enumerate(way.cases):
         for schedule in spread(drawn.kernel, way.target)[number % 2 :]:
             source = emit(drawn.kernel, schedule, way.target, f"k{len(sources)}", BYTE_WINDOWS)
             sources.append(emulated(source, first=not sources) if way.software else source)
@@ -166,11 +166,15 @@ def test_every_schedule_gives_the_codes_that_the_expressions_say(way: Way) -> No
 WANTED: Mapping[Kernel, list[np.ndarray]] = {drawn.kernel: expected(drawn.kernel, drawn.inputs) for drawn in CASES}
 
 
-def test_the_cases_saturate_at_both_ends_and_not_everywhere() -> None:
+def test_the_cases_have_codes_at_both_ends_and_between() -> None:
     for drawn in CASES:
-        codes, info = WANTED[drawn.kernel][0], np.iinfo(WANTED[drawn.kernel][0].dtype)
-        assert {info.min, info.max} <= set(codes.reshape(-1).tolist()) != {info.min, info.max}
-        assert UNWRITTEN not in WANTED[drawn.kernel][1] or (WANTED[drawn.kernel][1] != UNWRITTEN).mean() > 0.9
+        codes, sums = WANTED[drawn.kernel]
+        info = np.iinfo(codes.dtype)
+        assert np.unique(codes).size > 15
+        assert (codes == info.min).any() or (codes == info.max).any()
+        assert np.unique(sums).size > 50
+    assert any((WANTED[d.kernel][0] == 255).any() for d in CASES)
+    assert any((WANTED[d.kernel][0] == 0).any() for d in CASES)
 
 
 def instructions(drawn: Drawn, target: Target) -> str:
