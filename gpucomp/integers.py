@@ -226,7 +226,7 @@ def _corrected(step: Step) -> Step:
     sums = elements.astype(np.int64).sum(axis=depth) * offset
     correction = constant(sums.astype(np.int32))  # modulo 2^32, as the sum itself
     new = kernel.inputs
-    shifted = _with_input(kernel, correction.type)
+    shifted = with_input(kernel, correction.type)
     total = body.acc + load(new, (*body.batch, *body.n), I32)
     stores = tuple(
         Store(s.target, s.index, transform(s.value, lambda node: total if node is body.acc else None))
@@ -259,7 +259,7 @@ def _is_narrow(value: Expr) -> bool:
     return isinstance(value, Load) or value.dtype in (I8, U8)
 
 
-def _with_input(kernel: Kernel, type: TensorType) -> Kernel:
+def with_input(kernel: Kernel, type: TensorType) -> Kernel:
     """``kernel`` with one more input, the last one."""
     new = kernel.inputs
     params = (*kernel.params[:new], type, *kernel.params[new:])

@@ -29,6 +29,7 @@ LAYERS = (
     ("gpucomp.winograd",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
     ("gpucomp.integers", "gpucomp.groups", "gpucomp.separable"),
+    ("gpucomp.lookup",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.kernels_templates",),
