@@ -229,12 +229,16 @@ def qlinear_add(
 ) -> Value:
     """saturate(round(a ra + (b rb + rest))), with ra = a_scale / y_scale, rb = b_scale / y_scale and
 
-    rest = y_zero - (ra a_zero + rb b_zero): onnxruntime's formula, all in f32. The operator is its own.
+    rest = y_zero - (ra a_zero + rb b_zero), in f32 with ra a_zero not rounded: onnxruntime's formula on processors with
+    fused multiply-add. The operator is its own, and so is the order of its roundings.
     """
     scale = _one(y_scale)
     left, right = ops.Div(_one(a_scale), scale), ops.Div(_one(b_scale), scale)
     zeros = [scalar_of(t.F32, 0) if zero is None else cast(_one(zero), t.F32) for zero in (a_zero, b_zero, y_zero)]
-    rest = ops.Sub(zeros[2], ops.Add(ops.Mul(left, zeros[0]), ops.Mul(right, zeros[1])))
+    fused = ops.Add(
+        ops.Mul(cast(left, t.F64), cast(zeros[0], t.F64)), cast(ops.Mul(right, zeros[1]), t.F64)
+    )  # constants, but for models that compute their scales
+    rest = ops.Sub(zeros[2], cast(fused, t.F32))
     total = ops.Add(ops.Mul(cast(a, t.F32), left), ops.Add(ops.Mul(cast(b, t.F32), right), rest))
     return _code(total, None, a.type.dtype)
 
