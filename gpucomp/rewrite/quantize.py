@@ -20,6 +20,7 @@ from gpucomp.rewrite.rule import Uses, rule
 
 DEEPEST = 1 << 15  # products of two bytes, less their zero points, that i32 holds the sum of
 EXACT = 1 << 24  # what f32 counts to
+LARGEST = 1 << 30  # of a bias, in steps
 ON_GRID = 1e-3  # of a step, that a bias may be off by and be meant as a multiple of it
 STEPS = 6  # movements and casts between a constant and where it is used
 
@@ -52,11 +53,9 @@ def add_bias_to_codes(node: Node, uses: Uses) -> Value | None:
         if found is None or array is None or uses(product) != 1 or product.type != node.types[0]:
             continue
         total, scale = found
-        with np.errstate(all="ignore"):
-            steps = array.astype(np.float64) / scale
-        whole = np.rint(steps)
-        if array.size and np.all(np.abs(steps - whole) <= ON_GRID + np.abs(whole) / EXACT) and np.abs(whole).max() < 1 << 30:
-            return ops.Mul(ops.Cast(ops.Add(total, constant(whole.astype(np.int32))), to=F32), constant(scale))
+        whole = _whole(array, scale)
+        if whole is not None:
+            return ops.Mul(ops.Cast(ops.Add(total, constant(whole)), to=F32), constant(scale))
     return None
 
 
@@ -71,7 +70,8 @@ def one_multiplier(node: Node, uses: Uses) -> Value | None:
     if found is None or array is None or uses(value) != 1 or uses(product) != 1 or not np.all(array > 0):
         return None
     total, scale = found
-    multiplier = (scale / array).astype(np.float32)
+    with np.errstate(all="ignore"):
+        multiplier = (scale / array).astype(np.float32)
     if value.type != node.types[0] or not np.all(np.isfinite(multiplier)):
         return None
     result = ops.Mul(ops.Cast(total, to=F32), constant(multiplier))
@@ -144,6 +144,16 @@ def _scaled_sum(value: Value) -> tuple[Value, np.ndarray] | None:
             if scale is not None and total.shape == value.shape and np.all(np.isfinite(scale)) and np.all(scale > 0):
                 return total, scale
     return None
+
+
+def _whole(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
+    """``bias / scale`` in i32, where that is whole numbers as far as an f32 bias can tell."""
+    with np.errstate(all="ignore"):
+        steps = bias.astype(np.float64) / scale
+    if not steps.size or not np.all(np.abs(steps) < LARGEST):
+        return None
+    whole = np.rint(steps)
+    return whole.astype(np.int32) if np.all(np.abs(steps - whole) <= ON_GRID + np.abs(whole) / EXACT) else None
 
 
 def _array(value: Value, steps: int = STEPS) -> np.ndarray | None:

@@ -80,9 +80,7 @@ def depthwise(
     code = cast(call("min", call("max", rounded, float(info.min)), float(info.max)), code_type)
     first = len(params)
     params += [shape, TensorType(I32, shape.shape)]
-    stores = tuple(
-        Store(t, tuple(map(simplify, to)), simplify(v)) for t, v in ((first, code), (first + 1, total))
-    )
+    stores = tuple(Store(t, tuple(map(simplify, to)), simplify(v)) for t, v in ((first, code), (first + 1, total)))
     domain = tuple(v for v in to if isinstance(v, Var))
     label = f"{x} {w} {image} {window} stride {stride} pad {pad}"
     kernel = Kernel("loops", tuple(params), 2, Loops(domain), stores, label=label, constants=frozenset({1, 2, 3}))
@@ -112,6 +110,8 @@ CASES = [
     depthwise((1, 4, 6, 40), (3, 3), pad=(1, 1, 1, 1), w=I16, zero=100, x=U8),
     depthwise((1, 6, 7, 67), (3, 3), pad=(0, 1, 1, 0), zero=64, residual=True),
 ]
+
+
 @dataclass(frozen=True)
 class Way:
     title: str
@@ -159,7 +159,9 @@ def test_every_schedule_gives_the_codes_that_the_expressions_say(way: Way) -> No
     image = image_of(sources, way.target)
 
     for source, (drawn, schedule) in zip(sources, runs, strict=True):
-        for found, wanted in zip(run_source(image, source, drawn.kernel, drawn.inputs), WANTED[drawn.kernel], strict=True):
+        for found, wanted in zip(
+            run_source(image, source, drawn.kernel, drawn.inputs), WANTED[drawn.kernel], strict=True
+        ):
             np.testing.assert_array_equal(found, wanted, err_msg=f"{drawn.kernel.label} {schedule}")
 
 
