@@ -105,9 +105,8 @@ def _constant_codes(value: Value) -> tuple[np.ndarray, np.ndarray] | None:
         inner = _constant_codes(value.inputs[0])
         if inner is None:
             return None
-        codes, scale = inner
-        wide = scale.reshape([1] * (codes.ndim - scale.ndim) + list(scale.shape))
-        return codes.transpose(value.attrs["perm"]), wide.transpose(value.attrs["perm"])
+        wide = inner[1].reshape([1] * (inner[0].ndim - inner[1].ndim) + list(inner[1].shape))
+        return inner[0].transpose(value.attrs["perm"]), wide.transpose(value.attrs["perm"])
     match value:
         case Value(ops.Mul, (centred, step)):
             pass
@@ -115,7 +114,8 @@ def _constant_codes(value: Value) -> tuple[np.ndarray, np.ndarray] | None:
             return None
     zero: np.ndarray | None = np.zeros(())
     if centred.op is ops.Sub:
-        zero, centred = _array(centred.inputs[1]), centred.inputs[0]
+        zero = _array(centred.inputs[1])
+        centred = centred.inputs[0]
     if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in (I8, U8):
         return None
     codes, scale = _array(centred.inputs[0]), _array(step)

@@ -118,7 +118,7 @@ def words(found: Windows, group: int) -> int:
 
 def _step(kernel: Kernel, found: Windows) -> int | None:
     """Bytes from one place along x to the next; ``None`` where they are not evenly apart."""
-    (place,) = [v for v in found.image.free if v.name == "place_x"] or [None]
+    place = next((v for v in found.image.free if v.name == "place_x"), None)
     if place is None:
         return 0
     (offset,) = Flattener(kernel.params)(found.image).index  # type: ignore[attr-defined]

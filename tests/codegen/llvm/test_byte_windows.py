@@ -174,7 +174,7 @@ def test_the_cases_have_codes_at_both_ends_and_between() -> None:
         info = np.iinfo(codes.dtype)
         assert np.unique(codes).size > 15
         assert (codes == info.min).any() or (codes == info.max).any()
-        assert np.unique(sums).size > 50
+        assert np.unique(sums).size > 30
     assert any((WANTED[d.kernel][0] == 255).any() for d in CASES)
     assert any((WANTED[d.kernel][0] == 0).any() for d in CASES)
 
