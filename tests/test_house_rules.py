@@ -22,6 +22,8 @@ LAYERS = (
     # plain data: what a device allows and can do, what a template takes
     ("gpucomp.schedule.space", "gpucomp.schedule.lockstep", "gpucomp.schedule.device", "gpucomp.targets.target"),
     ("gpucomp.frontend", "gpucomp.interpreter"),
+    ("gpucomp.heavy",),
+    ("gpucomp.rest",),
     ("gpucomp.rewrite",),
     ("gpucomp.passes",),
     ("gpucomp.scatter",),
