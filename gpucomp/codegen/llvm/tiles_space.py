@@ -25,7 +25,7 @@ IN_PLACE, COPIED, LINES = range(3)
 FEATURES = {BF16: ("amx-tile", "amx-bf16")}
 BYTE_FEATURES = ("amx-tile", "amx-int8")
 STACK_BYTES = 3 << 19  # scratch that one call may take
-MOST_PLANES = 8  # channels that are interleaved by shuffles written out
+MOST_PLANES = 16  # channels that are interleaved by shuffles written out
 PARAMS = (
     Param("tiles_m", (1, 2, 3, 4), "tiles of rows of the register block"),
     Param("tiles_n", (1, 2, 3, 4, 6), "tiles of columns of the register block"),
