@@ -36,7 +36,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
-AHEAD_BYTES = 16 << 10  # that columns are asked for before they are read, where each is read once
+AHEAD_BYTES = 64 << 10  # that columns are asked for before they are read, where each is read once
 LIGHT_EPILOGUE = 24  # operations that may be written out for every tile of columns
 FLOAT = Type("float", COLUMNS)
 

@@ -125,6 +125,7 @@ KERNELS: dict[str, Kernel] = {
     "3x3 strided": constant_weights(conv((1, 9, 21, 32), 24, (3, 3), stride=2, pad=1, dtype=BF16)),
     "5x3 dilated": constant_weights(conv((1, 11, 9, 7), 17, (5, 3), pad=2, dilation=2, dtype=BF16)),
     "1x1 strided": constant_weights(conv((1, 9, 7, 22), 35, (1, 1), stride=2, dtype=BF16)),
+    "deep pixels": constant_weights(conv((1, 5, 7, 515), 37, (3, 2), stride=2, pad=1, dtype=BF16)),
     "groups": constant_weights(grouped_conv((1, 6, 5, 54), 3, 10, (3, 3), pad=1, dtype=BF16)),
     "stem of planes": stem((2, 13, 37, 3), 21, (7, 7), stride=2, pad=3, dtype=BF16),
     "two images": constant_weights(joined_channels()),
