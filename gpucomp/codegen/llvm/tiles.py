@@ -37,6 +37,7 @@ from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
 AHEAD_BYTES = 64 << 10  # that columns are asked for before they are read, where each is read once
+LATE_STEPS = 8  # of k: with fewer, stores behind the multiplications take less time (measured)
 LIGHT_EPILOGUE = 24  # operations that may be written out for every tile of columns
 FLOAT = Type("float", COLUMNS)
 
@@ -81,8 +82,10 @@ class Tiles:
         self.late = self._late()
 
     def _late(self) -> Late | None:
-        """Stores are put off where they may be written out several times."""
-        return Late(*(self.code.slot(I64) for _ in range(3))) if self.light else None
+        """Stores are put off where they may be written out several times, and a block has steps to spread them over."""
+        if not self.light or self.d.steps < LATE_STEPS:
+            return None
+        return Late(*(self.code.slot(I64) for _ in range(3)))
 
     def _rows_of(self, kernel: Kernel) -> RowsInPlace | CopiedRows | CopiedLines:
         if self.s.pack_a == IN_PLACE:
@@ -283,23 +286,18 @@ class Tiles:
         def multiply(i: int, v: int, row: int, column: int) -> None:
             code.emit(f"call void @llvm.x86.{self._instruction()}(i8 {i * count + v}, i8 {row}, i8 {column})")
 
-        # what is multiplied next is loaded last: the other order keeps multiplications waiting (measured)
         if len(self.row_tiles) >= len(rows):
-            tiles: list[int] = []
+            tiles = [load_row(i) for i in range(len(rows))]
             for v in range(count):
                 column = load_column(v)
-                for i in range(len(rows)):
-                    if v == 0:
-                        tiles.append(load_row(i))
-                    multiply(i, v, tiles[i], column)
+                for i, row in enumerate(tiles):
+                    multiply(i, v, row, column)
             return
-        tiles = []
+        tiles = [load_column(v) for v in range(count)]
         for i in range(len(rows)):
             row = load_row(i)
-            for v in range(count):
-                if i == 0:
-                    tiles.append(load_column(v))
-                multiply(i, v, row, tiles[v])
+            for v, column in enumerate(tiles):
+                multiply(i, v, row, column)
 
     def _instruction(self) -> str:
         a, b = self.ops.a.dtype, self.ops.b.dtype
