@@ -118,7 +118,7 @@ def joined_channels() -> Kernel:
 
 def long_epilogue() -> Kernel:
     """More arithmetic behind each sum than is written out between the steps of another block."""
-    kernel = matmul(37, 70, 134, dtype=BF16)
+    kernel = matmul(37, 70, 262, dtype=BF16)
     first, *others = kernel.stores
     value = cast(first.value, F32)
     for step in range(LIGHT_EPILOGUE):
@@ -129,6 +129,7 @@ def long_epilogue() -> Kernel:
 KERNELS: dict[str, Kernel] = {
     "rows in place": constant_weights(matmul(49, 70, 96, dtype=BF16)),
     "rows of an odd length": constant_weights(matmul(37, 41, 51, dtype=BF16)),
+    "rows of many steps": constant_weights(matmul(37, 70, 291, dtype=BF16)),
     "one row": constant_weights(matmul(1, 23, 50, dtype=BF16)),
     "columns of pairs": matmul(23, 19, 40, batch=(3,), dtype=BF16),
     "columns turned": matmul(21, 35, 45, batch=(2,), dtype=BF16, b_transposed=True),
@@ -399,10 +400,13 @@ def test_taps_are_inside_for_deep_pixels_that_several_taps_read() -> None:
 
 def test_stores_are_put_off_unless_they_are_long_or_steps_are_few() -> None:
     def tiles(name: str) -> Tiles:
-        kernel = KERNELS[name]
-        return Tiles(kernel, kernel.body, some_schedules(kernel, 0)[0], "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
+        kernel, schedule = KERNELS[name], some_schedules(KERNELS[name], 0)[0]
+        packing = TILES.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+        packed = kernel if packing is None else pack(kernel, packing).kernel
+        return Tiles(packed, packed.body, schedule, "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
 
-    assert tiles("3x3 padded").late is not None
+    assert tiles("3x3 strided").late is not None
+    assert tiles("rows of many steps").late is not None
     assert tiles("long epilogue").late is None
     assert tiles("rows in place").late is None  # 96 points of k are three steps
 
