@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import attention_steps, groups, integers, separable, targets, winograd_steps
+from gpucomp import attention_steps, groups, integers, lookup, separable, targets, winograd_steps
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end, chained
 from gpucomp.frontend import onnx as frontend
@@ -132,7 +132,7 @@ def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32:
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
     if device.language == "llvm":
-        return chained(attention_steps.apart(steps, device), graph, device)
+        return chained(attention_steps.apart(lookup.look_up(steps), device), graph, device)
     engines_of, _ = back_end(device.language)
     known: dict[str, float | None] = {}
 

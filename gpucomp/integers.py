@@ -9,16 +9,32 @@ sum once:  sum (a + o) b  =  sum a b + o sum b,  where b is a constant; so matri
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select, call, cast, literal, load, loads, select, transform
+from gpucomp.expr.core import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    call,
+    cast,
+    literal,
+    load,
+    loads,
+    reduces,
+    select,
+    transform,
+)
 from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
-from gpucomp.kernel import Contraction, Kernel, Step, Store, mapped
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Step, Store, mapped
 from gpucomp.packing import operand_elements
 
 STORED = (I8, U8, I16, U16)
@@ -42,7 +58,8 @@ def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = froze
     """
     values = _values(steps, graph, signed=bool(SIGNED & features))
     made: dict[Value, tuple[Value, Narrow] | None] = {}
-    return [step if step.kernel is None else _corrected(_narrowed(step, values, made)) for step in steps]
+    narrowed = [step if step.kernel is None else _narrowed(step, values, made) for step in steps]
+    return [step if step.kernel is None else _corrected(step) for step in _stored_once(narrowed, frozenset(graph.outputs))]
 
 
 def fitting(interval: Interval, *, signed: bool = False) -> Narrow | None:
@@ -85,9 +102,7 @@ def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tupl
     """``step`` reading and writing narrow integers."""
     kernel = step.kernel
     assert kernel is not None
-    operands: set[int] = set()
-    if isinstance(kernel.body, Contraction):
-        operands = {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)}
+    operands = _multiplied(kernel)
     inputs, forms = list(step.inputs), dict[int, Narrow]()
     for k, value in enumerate(step.inputs):
         if value in values:
@@ -118,6 +133,49 @@ def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tupl
         stores.append(Store(store.target, index, _stored(wide, form) if form else wide))
     changed = replace(kernel, params=tuple(params), body=mapped(kernel.body, element), stores=tuple(stores))
     return replace(step, kernel=changed, inputs=tuple(inputs))
+
+
+def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
+    """``steps`` without results that copy another one of their kernel: the codes, and what the wide codes became.
+
+    Results in ``kept``, those that a host step reads and those that several kernels write stay.
+    """
+    kept |= {v for step in steps if step.kernel is None for v in step.inputs}
+    kept |= {v for v, n in Counter(v for step in steps for v in step.outputs).items() if n > 1}
+    same: dict[Value, Value] = {}
+    result = []
+    for step in steps:
+        step = replace(step, inputs=tuple(same.get(v, v) for v in step.inputs))
+        kernel = step.kernel
+        if kernel is not None and kernel.outputs > 1 and not isinstance(kernel.body, Rowwise):
+            first: dict[tuple[object, ...], Value] = {}
+            for value in sorted(step.outputs, key=lambda v: v not in kept):
+                target = kernel.inputs + step.outputs.index(value)
+                stores = [(s.index, s.value) for s in kernel.stores if s.target == target]
+                original = first.setdefault((kernel.params[target], *stores), value)
+                if value not in kept and original is not value:
+                    same[value] = original
+            step = _without(step, kernel, same.keys())
+        result.append(step)
+    return result
+
+
+def _without(step: Step, kernel: Kernel, values: Collection[Value]) -> Step:
+    """``step`` without those of its results that are among ``values``."""
+    kept = [k for k, v in enumerate(step.outputs) if v not in values]
+    target = {kernel.inputs + old: kernel.inputs + new for new, old in enumerate(kept)}
+    params = (*kernel.params[: kernel.inputs], *(kernel.params[k] for k in target))
+    stores = tuple(replace(s, target=target[s.target]) for s in kernel.stores if s.target in target)
+    changed = replace(kernel, params=params, outputs=len(kept), stores=stores)
+    return replace(step, kernel=changed, outputs=tuple(step.outputs[k] for k in kept))
+
+
+def _multiplied(kernel: Kernel) -> set[int]:
+    """The parameters that a contraction, or a depthwise convolution of integers, multiplies."""
+    if isinstance(kernel.body, Contraction):
+        return {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)}
+    sums = [r for store in kernel.stores for r in reduces(store.value) if r.op == "sum" and r.dtype is I32]
+    return {ld.source for r in sums if isinstance(r.body, Call) and r.body.fn == "mul" for ld in loads(r.body)}
 
 
 def _stored(value: Expr, form: Narrow) -> Expr:
@@ -168,7 +226,7 @@ def _corrected(step: Step) -> Step:
     sums = elements.astype(np.int64).sum(axis=depth) * offset
     correction = constant(sums.astype(np.int32))  # modulo 2^32, as the sum itself
     new = kernel.inputs
-    shifted = _with_input(kernel, correction.type)
+    shifted = with_input(kernel, correction.type)
     total = body.acc + load(new, (*body.batch, *body.n), I32)
     stores = tuple(
         Store(s.target, s.index, transform(s.value, lambda node: total if node is body.acc else None))
@@ -179,12 +237,15 @@ def _corrected(step: Step) -> Step:
 
 
 def split_offset(expr: Expr) -> tuple[Expr, int] | None:
-    """``expr`` as an element of memory, widened, plus a constant; padding moves with it. ``None`` for anything else."""
+    """``expr`` as an element of memory or a byte that is computed, widened, plus a constant; padding moves with it.
+
+    ``None`` for anything else.
+    """
     match expr:
-        case Cast(value=Load()) if expr.dtype is I32:
+        case Cast(value=value) if expr.dtype is I32 and _is_narrow(value):
             return expr, 0
-        case Call(fn="add", args=(Cast(value=Load()) as element, Const(value=offset))) if expr.dtype is I32:
-            return element, int(offset)
+        case Call(fn="add", args=(Cast(value=value) as element, Const(value=offset))) if expr.dtype is I32:
+            return (element, int(offset)) if _is_narrow(value) else None
         case Select(condition=condition, then=then, otherwise=Const(value=padding)):
             found = split_offset(then)
             if found is None:
@@ -194,7 +255,11 @@ def split_offset(expr: Expr) -> tuple[Expr, int] | None:
     return None
 
 
-def _with_input(kernel: Kernel, type: TensorType) -> Kernel:
+def _is_narrow(value: Expr) -> bool:
+    return isinstance(value, Load) or value.dtype in (I8, U8)
+
+
+def with_input(kernel: Kernel, type: TensorType) -> Kernel:
     """``kernel`` with one more input, the last one."""
     new = kernel.inputs
     params = (*kernel.params[:new], type, *kernel.params[new:])

@@ -5,7 +5,7 @@ Every value of the graph is one of
     source    an input or a constant: it is in memory already
     anchor    its algorithm reduces (contraction, pool, norm ...): it starts a kernel
     member    computed in the kernel of one of its operands, at the same point of the domain: the epilogue
-    inlined   never stored: computed where its only reader loads it: the prologue
+    inlined   never stored: computed where its only reader loads it: the prologue; or where several read a narrower one
     start     elementwise or movement, and none of the above: it starts a ``loops`` kernel
     host      no algorithm: numpy runs it between two kernels
 
@@ -133,6 +133,10 @@ class _Partition:
             for value in node.values:
                 if value in self.live:
                     self._place(value)
+        for group in self.groups:
+            for value in reversed(group.members[1:]):
+                if steps := self._widening(value, group):
+                    self._compute_where_read(steps, group)
         return self.groups
 
     def _place(self, value: Value) -> None:
@@ -290,6 +294,42 @@ class _Partition:
             computes=bool(calls) or any(f.computes for f in below),
             expensive=bool(calls & EXPENSIVE) or any(f.expensive for f in below),
         )
+
+    # what widens a narrow result
+
+    def _widening(self, value: Value, group: _Group) -> list[Value]:
+        """The members, from the first on, that make ``value`` of a narrower one and are good for nothing else.
+
+        Residuals of quantized models: codes are stored, and what elementwise work outside ``group`` reads as floats is
+        made of them there, so that the wide result needs no memory. None where something else reads it.
+        """
+        readers = self._readers(value)
+        inside = [r for r in readers if self.group.get(r) is group or r not in self.group or self.reduces(r)]
+        if inside or not readers or value in self.is_output:
+            return []
+        steps: list[Value] = []
+        while value is not group.anchor and self._only_computes(value, group, steps):
+            steps.insert(0, value)
+            (value,) = [v for v in value.inputs if not _is_scalar(v)]
+            if value.type.nbytes < steps[-1].type.nbytes and value.type.dtype.bits >= 8:
+                return steps
+        return []
+
+    def _only_computes(self, value: Value, group: _Group, after: Sequence[Value]) -> bool:
+        """Whether ``value`` is cheaply made of one member, and only the first of ``after``, if there is one, reads it."""
+        operands = [v for v in value.inputs if not _is_scalar(v)]
+        if len(operands) != 1 or self.group.get(operands[0]) is not group or value.op.push is not None:
+            return False
+        if after and (value in self.is_output or self._readers(value) != [after[0]]):
+            return False
+        footprint = self._footprint(value)
+        return operands[0].shape == value.shape and not footprint.expensive and footprint.depth + len(after) < MAX_DEPTH
+
+    def _compute_where_read(self, steps: Sequence[Value], group: _Group) -> None:
+        for value in steps:
+            group.members.remove(value)
+            del self.group[value]
+            self.inlined[value] = self._footprint(value)
 
     def _worth_inlining(self, value: Value, footprint: _Footprint) -> str:
         """Why ``value`` should be stored rather than computed where it is read; empty when it should not."""

@@ -24,6 +24,7 @@ from gpucomp.rewrite import (
     layout,
     movement,
     pads,
+    quantize,
     scale,
     siblings,
     simplify,
@@ -67,9 +68,15 @@ def _has_attention_engine(target: Target | None) -> bool:
     return target is not None and target.arch != "mali"
 
 
+def _multiplies_bytes(target: Target | None) -> bool:
+    """Elsewhere products of dequantized numbers stay in f32."""
+    return target is not None and target.language == "llvm" and bool({"avx512vnni", "avxvnni"} & target.features)
+
+
 BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
 
 PIPELINE: tuple[Pass, ...] = (
+    Pass("codes", rules_pass("", quantize.RULES).run, _multiplies_bytes),
     rules_pass("canonicalize", BASICS),
     Pass("share", cse.share_common_subexpressions),
     rules_pass("fuse-norms", fuse_norms.RULES, BASICS),

@@ -19,7 +19,7 @@ PREFIX = "@emulated."
 STATE = np.zeros(8 * TILE + ROW, np.uint8)
 INSTRUCTIONS = ("ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestored64", "tdpbf16ps")
 BYTES = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud")
-DOTS = tuple(f"{name}.{bits}" for name in ("avx512bf16.dpbf16ps", "avx512.vpdpbusd") for bits in (256, 512))
+DOTS = tuple(f"{name}.{bits}" for name in ("avx512bf16.dpbf16ps", "avx512.vpdpbusd") for bits in (128, 256, 512))
 
 
 def emulated(source: KernelSource, *, first: bool) -> KernelSource:

@@ -52,21 +52,31 @@ class Library:
 
     def run(self, name: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs of a kernel, its tasks run one by one from the last to the first."""
-        kernel = self.kernels[name]
-        arrays = [np.ascontiguousarray(a) for a in inputs]
-        outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
-        pointers = [a.ctypes.data for a in (*arrays, *outputs)]
-        function = self._function(name, len(pointers))
-        for task in range(self.sources[name].geometry.groups[0] - 1, -1, -1):
-            function(*pointers, task, task + 1)
-        return outputs
+        return run_source(self.image, self.sources[name], self.kernels[name], inputs)
 
 
-    def _function(self, name: str, pointers: int) -> Callable[..., object]:
-        if self.image.machine != platform.machine():
-            return partial(Processor().call, self.image.address(name))
-        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * pointers, ctypes.c_int64, ctypes.c_int64)
-        return prototype(self.image.address(name))
+def run_source(image: Image, source: KernelSource, kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a kernel of ``image``, its tasks run one by one from the last to the first."""
+    arrays = [np.ascontiguousarray(a) for a in inputs]
+    outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
+    pointers = [a.ctypes.data for a in (*arrays, *outputs)]
+    function = _function(image, source.name, len(pointers))
+    for task in range(source.geometry.groups[0] - 1, -1, -1):
+        function(*pointers, task, task + 1)
+    return outputs
+
+
+def _function(image: Image, name: str, pointers: int) -> Callable[..., object]:
+    if image.machine != platform.machine():
+        return partial(Processor().call, image.address(name))
+    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * pointers, ctypes.c_int64, ctypes.c_int64)
+    return prototype(image.address(name))
+
+
+def image_of(sources: Sequence[KernelSource], target: Target) -> Image:
+    """``sources`` compiled as one module."""
+    binary = cpu.compile_text(cpu.module_text(sources, target), target)
+    return Image(len(binary).to_bytes(8, "little") + binary)
 
 
 def run_kernel(

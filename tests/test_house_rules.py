@@ -31,6 +31,7 @@ LAYERS = (
     ("gpucomp.winograd",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
     ("gpucomp.integers", "gpucomp.groups", "gpucomp.separable"),
+    ("gpucomp.lookup",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),
     ("gpucomp.kernels_templates",),

@@ -39,7 +39,7 @@ from gpucomp.expr.core import (
     walk,
 )
 from gpucomp.expr.simplify import coefficient, flatten, from_linear, linear, simplify
-from gpucomp.ir.types import F32, F64, I64
+from gpucomp.ir.types import F32, F64, I64, DType
 from gpucomp.kernel import Kernel, Loops, Store, Window
 
 
@@ -82,14 +82,14 @@ class Sliding:
     weight: Expr | None = None
 
 
-def depthwise_of(kernel: Kernel) -> Sliding | str:
-    """The parts of a depthwise convolution with channels last, or why ``kernel`` is none."""
+def depthwise_of(kernel: Kernel, dtypes: tuple[DType, ...] = (F32, F64)) -> Sliding | str:
+    """The parts of a depthwise convolution with channels last and sums in ``dtypes``, or why ``kernel`` is none."""
     body = kernel.body
     if not isinstance(body, Loops) or not body.domain:
         return "no loop over channels"
     totals = list(dict.fromkeys(r for s in kernel.stores for r in reduces(s.value)))
-    if len(totals) != 1 or totals[0].op != "sum" or totals[0].dtype not in (F32, F64):
-        return "not one sum of floats"
+    if len(totals) != 1 or totals[0].op != "sum" or totals[0].dtype not in dtypes:
+        return f"not one sum in {' or '.join(map(str, dtypes))}"
     (total,) = totals
     channel, outputs = body.domain[-1], frozenset(body.domain[:-1])
     match total.body:

@@ -218,3 +218,42 @@ def test_the_correction_is_the_offset_times_the_sum_of_the_constant():
     correction = found.inputs[2].node.attrs["value"]
     np.testing.assert_array_equal(correction, -50 * w.astype(np.int32).sum(axis=0))
     np.testing.assert_array_equal(expected(found.kernel, [x, w, correction])[0], expected(kernel, [x, w])[0])
+
+
+def test_a_byte_that_is_computed_has_an_offset_too():
+    byte = cast(load(0, (PLACE,), F32), U8)
+
+    assert split_offset(call("add", cast(byte, I32), -7)) == (cast(byte, I32), -7)
+    assert split_offset(call("add", cast(cast(load(0, (PLACE,), F32), I16), I32), -7)) is None
+
+
+def residual(*, wide_output=False):
+    """Codes that a convolution reads as i32 and an addition as they are."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("QLinearConv", ["q", "s", "z", "w", "s", "wz", "s", "z"], ["a"]),
+        node("QLinearConv", ["a", "s", "z", "w2", "s", "wz", "s", "z"], ["b"]),
+        node("QLinearAdd", ["a", "s", "z", "b", "s", "z", "s", "z"], ["y"], domain="com.microsoft"),
+    ]
+    outputs = [value("y", None, 2)] + ([value("a", None, 2)] if wide_output else [])
+    rng = np.random.default_rng(4)
+    made = {
+        "s": np.float32(0.05), "z": np.uint8(0), "wz": np.int8(0),
+        "w": rng.integers(-9, 9, (6, 5, 1, 1)).astype(np.int8), "w2": rng.integers(-9, 9, (6, 6, 1, 1)).astype(np.int8),
+    }  # fmt: skip
+    return model(nodes, [value("x", IMAGE)], outputs, made, domains={"com.microsoft": 1})
+
+
+@pytest.mark.parametrize("wide_output", [False, True])
+def test_codes_are_stored_once_for_who_reads_them_wide_and_narrow(wide_output):
+    steps = lower(residual(wide_output=wide_output), resolve("cpu:x86-64-v4")).steps
+
+    first = next(s for s in steps if isinstance(s.kernel.body, Contraction))
+    if not wide_output:  # else the caller's are in another order
+        assert [p.dtype for p in first.kernel.params[first.kernel.inputs :]] == [U8]
+        assert set(first.outputs) <= set(steps[-1].inputs)
+    found = gpucomp.compile(residual(wide_output=wide_output), target="cpu").run({"x": X})
+    right = gpucomp.compile(residual(wide_output=wide_output), target="opencl").run({"x": X})
+    for name in found:
+        np.testing.assert_array_equal(found[name], right[name])
+

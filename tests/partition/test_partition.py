@@ -10,7 +10,7 @@ from kernel_oracle import run_steps
 from gpucomp import ops
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
-from gpucomp.ir.types import I64, TensorType
+from gpucomp.ir.types import F32, I64, U8, TensorType
 from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
@@ -288,3 +288,74 @@ def test_a_kernel_of_shared_values_is_described_in_few_words(rng):
     steps = check(Graph((x,), (value,)), rng)
 
     assert max(len(s.kernel.text) for s in steps) < 20000
+
+
+def coded(x):
+    """``x`` as bytes."""
+    return ops.Cast(ops.Clip(ops.Round(ops.Mul(x, constant(np.float32(9)))), low=0.0, high=255.0), to=U8)
+
+
+def real(codes, scale=0.125):
+    return ops.Mul(ops.Cast(codes, to=F32), constant(np.float32(scale)))
+
+
+def stored(step):
+    return [str(v.type.dtype) for v in step.outputs]
+
+
+def test_a_residual_of_codes_is_read_as_codes(rng):
+    x = tensor("x", 1, 7, 5, 4)
+    codes = coded(ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV))
+    product = ops.Conv(x, weight(rng, 1, 1, 4, 4), **{**CONV, "pads": (0, 0, 0, 0)})
+
+    steps = check(Graph((x,), (ops.Add(real(codes), product),)), rng)
+
+    assert [stored(s) for s in steps] == [["u8"], ["f32"]]
+    assert [n.op.name for n in steps[1].prologue] == ["Mul", "Cast"]
+    assert "f32(x" in steps[1].kernel.text
+
+
+def test_several_may_read_the_codes(rng):
+    x = tensor("x", 1, 7, 5, 4)
+    wide = real(coded(ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV)))
+    products = [ops.Conv(x, weight(rng, 1, 1, 4, 4), **{**CONV, "pads": (0, 0, 0, 0)}) for _ in range(2)]
+
+    steps = check(Graph((x,), tuple(ops.Add(wide, p) for p in products)), rng)
+
+    assert stored(steps[0]) == ["u8"]
+
+
+def wide_for_a_sum(x, rng):
+    wide = real(coded(ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV)))
+    return ops.Add(wide, ops.Conv(wide, weight(rng, 3, 3, 4, 4), **CONV))
+
+
+def wide_for_the_caller(x, rng):
+    wide = real(coded(ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV)))
+    return ops.Add(wide, ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV)), wide
+
+
+def of_two_values(x, rng):
+    sums = ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV)
+    wide = ops.Mul(ops.Cast(coded(sums), to=F32), sums)
+    return ops.Add(wide, ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV))
+
+
+def as_wide_as_before(x, rng):
+    wide = ops.Mul(ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV), constant(np.float32(3)))
+    return ops.Add(wide, ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV))
+
+
+def at_some_cost(x, rng):
+    wide = ops.Exp(real(coded(ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV)), 0.001))
+    return ops.Add(wide, ops.Conv(x, weight(rng, 3, 3, 4, 4), **CONV))
+
+
+@pytest.mark.parametrize("made", [wide_for_a_sum, wide_for_the_caller, of_two_values, as_wide_as_before, at_some_cost])
+def test_what_is_wide_for_other_reasons_is_stored_so(rng, made):
+    x = tensor("x", 1, 7, 5, 4)
+    result = made(x, rng)
+
+    steps = check(Graph((x,), result if isinstance(result, tuple) else (result,)), rng)
+
+    assert stored(steps[0]) == ["f32"]

@@ -10,7 +10,7 @@ from builders import graph_of, scalar, tensor, weights
 
 from gpucomp import ops
 from gpucomp.ir import BOOL, F32, F64, I64, Graph, Value, constant
-from gpucomp.ir.types import F16, I32
+from gpucomp.ir.types import F16, I8, I32
 from gpucomp.rewrite import (
     attention,
     canonicalize,
@@ -19,12 +19,14 @@ from gpucomp.rewrite import (
     layout,
     movement,
     pads,
+    quantize,
     scale,
     simplify,
 )
 from gpucomp.rewrite.rule import Rule
 
 THEMES = {
+    "quantize": quantize.RULES,
     "fold": fold.RULES,
     "canonicalize": (*canonicalize.RULES, *canonicalize.LATE_RULES),
     "simplify": simplify.RULES,
@@ -104,15 +106,39 @@ def padded(value: float = 0.0) -> Value:
     return ops.Pad(IMAGE, pads=GROWN, mode="constant", value=value)
 
 
+def dequantized(codes: Value, scale: Value, zero: int = 0) -> Value:
+    """(codes - zero) scale, as DequantizeLinear is imported."""
+    wide = ops.Cast(codes, to=F32)
+    return ops.Mul(ops.Sub(wide, scalar(zero)) if zero else wide, scale)
+
+
+def codes(*shape: int, seed: int = 0) -> Value:
+    """A constant of bytes."""
+    return constant(np.random.default_rng([seed, *shape]).integers(-127, 128, shape).astype(np.int8))
+
+
 def expression(value: Value, terms: int = 1) -> Example:
     return Example(graph_of(value), terms)
 
 
 _CONV = ops.Conv(IMAGE, weights(4, 3, 2, 3), group=2, **SQUARE)
+_CODES = tensor("codes", 2, 3, 5, 6, dtype=I8)
+_SUM = tensor("sum", 2, 3, 5, dtype=I32)
+_SCALED = ops.Mul(ops.Cast(_SUM, to=F32), weights(3, 1))
 _EXPONENTIALS = exponentials(X)
 _CENTRED = centred(X)
 
 _EXAMPLES: dict[str, Example] = {
+    # quantize
+    "multiply_codes": expression(
+        ops.Conv(
+            dequantized(_CODES, scalar(0.02), 3), dequantized(codes(4, 3, 2, 2), weights(4, 1, 1, 1)),
+            strides=(1, 1), pads=(1, 0, 0, 1), dilations=(1, 1),
+        ),
+        12,
+    ),
+    "add_bias_to_codes": expression(ops.Add(_SCALED, constant(_SCALED.inputs[1].attrs["value"] * np.float32(-37)))),
+    "one_multiplier": expression(ops.Div(ops.Relu(_SCALED), scalar(0.3))),
     # fold
     "fold": expression(ops.Add(ops.MatMul(weights(3, 7), weights(7, 5)), SHORT)),
     # canonicalize
@@ -261,7 +287,7 @@ def draw(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
         dtype, shape = value.type.dtype, value.shape
         if dtype is BOOL:
             drawn[value.attrs["label"]] = rng.random(shape) < 0.5
-        elif dtype in (I32, I64):
+        elif dtype in (I8, I32, I64):
             drawn[value.attrs["label"]] = rng.integers(-9, 10, shape).astype(dtype.numpy)
         else:
             drawn[value.attrs["label"]] = (rng.standard_normal(shape) + 0.25).astype(dtype.numpy)

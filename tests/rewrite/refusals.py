@@ -16,6 +16,8 @@ from rewrite.examples import (
     X,
     Y,
     centred,
+    codes,
+    dequantized,
     masked_attention,
     padded,
     rooted,
@@ -25,7 +27,7 @@ from rewrite.examples import (
 
 from gpucomp import ops
 from gpucomp.ir import BOOL, F32, Graph, Value, constant
-from gpucomp.ir.types import F16, I32
+from gpucomp.ir.types import F16, I8, I32
 
 _CONV = ops.Conv(IMAGE, weights(4, 6, 2, 3), **SQUARE)
 _MATMUL = ops.MatMul(X, weights(5, 7))
@@ -57,7 +59,52 @@ def _gelu_tanh(cubic: float) -> Graph:
     return graph_of(ops.Mul(ops.Mul(X, scalar(0.5)), ops.Add(ops.Tanh(inner), scalar(1))))
 
 
+SINGLE_SUM = tensor("sum", 3, 5, dtype=I32)
+_BYTES = dequantized(tensor("codes", 2, 3, 5, dtype=I8), scalar(0.02), 3)
+_SUM = ops.Cast(_I, to=F32)
+_STEPS = ops.Mul(_SUM, scalar(0.25))
+
 REFUSALS: dict[str, dict[str, Graph]] = {
+    "multiply_codes": {
+        "floats by codes": graph_of(ops.MatMul(X, dequantized(codes(5, 7), scalar(0.1)))),
+        "codes by floats": graph_of(ops.MatMul(_BYTES, weights(5, 7))),
+        "codes by codes that are no constant": graph_of(
+            ops.MatMul(_BYTES, dequantized(tensor("w", 5, 7, dtype=I8), scalar(0.1)))
+        ),
+        "a scale for each row of the weights": graph_of(ops.MatMul(_BYTES, dequantized(codes(5, 7), weights(5, 1)))),
+        "a scale for each row of the codes": graph_of(
+            ops.MatMul(
+                dequantized(tensor("codes", 2, 3, 5, dtype=I8), weights(3, 1)), dequantized(codes(5, 7), scalar(0.1))
+            )
+        ),
+        "integers that are no bytes": graph_of(
+            ops.MatMul(dequantized(_I, scalar(0.1)), dequantized(codes(5, 7), scalar(0.1)))
+        ),
+        "sums that i32 may not hold": graph_of(
+            ops.MatMul(
+                dequantized(tensor("codes", 1, 40_000, dtype=I8), scalar(0.1)), dequantized(codes(40_000, 2), scalar(0.1))
+            )
+        ),
+    },
+    "add_bias_to_codes": {
+        "the bias is half a step": graph_of(ops.Add(_STEPS, scalar(0.125))),
+        "the product is read elsewhere": both(ops.Add(_STEPS, scalar(0.5)), _STEPS),
+        "no scale": graph_of(ops.Add(_SUM, scalar(3))),
+        "the bias is no constant": graph_of(ops.Add(_STEPS, X)),
+        "the bias is wider than the sum": graph_of(
+            ops.Add(ops.Mul(ops.Cast(SINGLE_SUM, to=F32), scalar(0.25)), constant(np.full((2, 3, 5), 0.5, np.float32)))
+        ),
+        "it is no number": graph_of(ops.Add(_STEPS, scalar(math.inf))),
+        "a scale of zero": graph_of(ops.Add(ops.Mul(_SUM, scalar(0)), scalar(1))),
+    },
+    "one_multiplier": {
+        "a negative divisor": graph_of(ops.Div(_STEPS, scalar(-3))),
+        "zero": graph_of(ops.Div(_STEPS, scalar(0))),
+        "floats": graph_of(ops.Div(ops.Mul(X, scalar(0.25)), scalar(3))),
+        "the product is read elsewhere": both(ops.Div(_STEPS, scalar(3)), _STEPS),
+        "the quotient overflows": graph_of(ops.Div(ops.Mul(_SUM, scalar(1e30)), scalar(1e-30))),
+        "a leaky rectifier": graph_of(ops.Div(ops.LeakyRelu(_STEPS, alpha=0.1), scalar(3))),
+    },
     "fold": {
         "an operand is no constant": graph_of(ops.Add(X, weights(5))),
         "a repetition costs memory": graph_of(ops.Expand(weights(64), shape=(512, 64))),

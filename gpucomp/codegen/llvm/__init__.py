@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpucomp.codegen.llvm.attention import emit_attention
 from gpucomp.codegen.llvm.attention_few import emit_few
+from gpucomp.codegen.llvm.byte_windows import emit_byte_windows
 from gpucomp.codegen.llvm.chain import emit_chain
 from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.contraction_space import contraction_form
@@ -23,6 +24,7 @@ from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
 EMITTERS = {"winograd": emit_winograd, "tiles": emit_tiles, "dots": emit_dots}  # of contractions, by engine
+WINDOWS = {"windows": emit_windows, "bytes": emit_byte_windows}
 
 
 def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
@@ -36,8 +38,8 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         arguments = ", ".join(f"ptr %p{i}" for i in range(len(kernel.params)))
         nothing = f"define void @{name}({arguments}, i64 %first, i64 %last) #0 {{\n  ret void\n}}\n"
         return KernelSource(name, "llvm", nothing, Geometry((0, 1, 1)), dict(schedule), family.title)
-    if family.engine == "windows":
-        text, tasks = emit_windows(kernel, schedule, name, target)
+    if family.engine in WINDOWS:
+        text, tasks = WINDOWS[family.engine](kernel, schedule, name, target)
         return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)
     match kernel.body:
         case Loops(domain=domain):

@@ -379,10 +379,12 @@ class Code:
         return self.let(f"call {type} @llvm.masked.load.{type.suffix}.p0({inner})", type)
 
     def masked_store(self, value: Value, address: Value, mask: Value) -> None:
-        """One lane is stored as a scalar: of a truncated i16 or i8, LLVM 22 writes 4 bytes where a constant mask has one."""
-        chosen = [lane == "i1 true" for lane in mask.text.strip("<>").split(", ")]
-        if sum(chosen) == 1:
-            self.store(self.extract(value, chosen.index(True)), address, max(value.type.bits // 8, 1))
+        """The lanes of ``mask``. A constant with one lane is a store of that lane: LLVM 22 stores four bytes of a
+        32-bit integer that was truncated to one, where AVX-512 has a mask of one lane and four lanes.
+        """
+        if mask.text.startswith("<") and mask.text.count("true") == 1:
+            lane = mask.text.split(",").index(next(part for part in mask.text.split(",") if "true" in part))
+            self.store(self.extract(value, lane), self.gep(address, lane, value.type.scalar), max(value.type.bits // 8, 1))
             return
         inner = (
             f"{value.type} {value.text}, ptr {address.text}, i32 {max(value.type.bits // 8, 1)}, "

@@ -35,6 +35,9 @@ class _Dots(Tiles):
         self.flipped = a is I8 and b is I8
         self.rows_signed = a is I8 and not self.flipped
 
+    def _late(self) -> None:
+        return None  # the sums are in the registers that the stores would take
+
     def _begin_program(self) -> None:
         pass
 
@@ -50,7 +53,7 @@ class _Dots(Tiles):
             slot.set(code.const(0, self.sum_type))
         words = d.depth // d.group
         unrolled = next(u for u in UNROLLED if words % u == 0)
-        with self._steps(start, tile) as (distance, columns_at):
+        with self._steps(start, tile) as (_, distance, columns_at):
             row = code.gep(pointers[0], distance, "i8")
             with code.loop(0, words, unrolled) as word:
                 for u in range(unrolled):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gpucomp.codegen.llvm import arithmetic, storage
 from gpucomp.codegen.llvm.builder import I64 as I64_TYPE
 from gpucomp.codegen.llvm.builder import Captured, Code, Slot, Type, Value
+from gpucomp.codegen.llvm.codes import code_of, quantizer_of
 from gpucomp.codegen.llvm.math import quotient
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Operand, Start
@@ -60,6 +61,7 @@ class Printer:
         self._bounds: dict[Expr, Interval] = {}
         self._conditional = False  # inside a branch that only some lanes take
         self._shared_loads = 0
+        self._unrounded: dict[Expr, Value] = {}  # what a call rounded
 
     # operands
 
@@ -139,7 +141,10 @@ class Printer:
             case Call(fn="div", dtype=dtype, args=(_, divisor)) if dtype is F32 and _from_one_to_two(divisor):
                 return quotient(*(self.value(o) for o in let.operands))
             case Call(fn=fn, args=args):
-                return arithmetic.apply(fn, args[0].dtype, [self.value(o) for o in let.operands])
+                operands = [self.value(o) for o in let.operands]
+                if fn == "round":
+                    self._unrounded[let.expr] = operands[0]
+                return arithmetic.apply(fn, args[0].dtype, operands)
             case Select(dtype=dtype):
                 condition, *branches = let.operands
                 if dtype is I64:
@@ -147,7 +152,9 @@ class Printer:
                 else:
                     both = [self.value(o) for o in branches]
                 return self.code.select(self.value(condition), *both)
-            case Cast(value=value, dtype=dtype):
+            case Cast(value=value, dtype=dtype) as made:
+                if (quantizer := quantizer_of(made)) and quantizer.rounded in self._unrounded:
+                    return code_of(self._unrounded[quantizer.rounded], quantizer)
                 operand = self.operand(let.operands[0])
                 if value.dtype is I64:
                     operand = self._index_operands([value], let.operands, narrow=dtype.bits != 64)[0]

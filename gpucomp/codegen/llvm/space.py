@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from gpucomp.codegen.llvm import (
     attention_few_space,
     attention_space,
+    byte_windows,
     chain_space,
     contraction_space,
     dots_space,
@@ -81,6 +82,16 @@ WINDOWS_PARAMS = (
 def _windows_problem(kernel: Kernel) -> Problem:
     found = windows.windows_of(kernel)
     assert isinstance(found, windows.Windows)
+    return _window_sizes(found)
+
+
+def _byte_windows_problem(kernel: Kernel) -> Problem:
+    found = byte_windows.byte_windows_of(kernel)
+    assert isinstance(found, byte_windows.ByteWindows)
+    return _window_sizes(found.windows)
+
+
+def _window_sizes(found: windows.Windows) -> Problem:
     s = found.sliding
     return {
         "lead": math.prod(a.extent for a in s.lead),
@@ -137,6 +148,29 @@ def _windows_default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return best
 
 
+COLUMN, OUTPUT = 4.0, 9.0  # instructions that put a column's word together, and that an output takes
+
+
+def _byte_windows_default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile that takes the fewest instructions, where columns are put together once a tile; a line of channels."""
+    lanes = _lanes(limits)
+    words = -(-p.taps_y // 4)
+
+    def cost(tile: int) -> float:
+        whole, rest = divmod(p.out_x, tile)
+        total = 0.0
+        for width, count in ((tile, whole), (rest, 1)):
+            columns = len({i * p.stride_x + tap * p.dilation_x for i in range(width) for tap in range(p.taps_x)})
+            total += count * (columns * words * COLUMN + width * (p.taps_x * words + OUTPUT)) if width else 0.0
+        return total * (1 + 0.01 * _windows_edges(tile, p))
+
+    tiles = [t for t in range(1, windows.WIDEST_TILE + 1) if _windows_edges(t, p) <= windows.MOST_EDGE_TILES]
+    return {"lanes": lanes, "tile_x": min(tiles, key=cost), "vectors": 4, "tasks": 64}
+
+
+BYTE_WINDOWS = Family("loops", "codegen/llvm/byte_windows", WINDOWS_PARAMS, _byte_windows_problem,
+                      _windows_objections, nothing, geometry, _byte_windows_default, engine="bytes",
+                      accepts=byte_windows.accepts)  # fmt: skip
 WINDOWS_OF_LOOPS = Family("loops", "codegen/llvm/windows", WINDOWS_PARAMS, _windows_problem, _windows_objections, nothing,
                           geometry, _windows_default, engine="windows", accepts=windows.accepts)  # fmt: skip
 WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows", WINDOWS_PARAMS, _windows_problem, _windows_objections, nothing,
@@ -145,7 +179,7 @@ WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows", WINDOWS_PARAMS, _window
 
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
-    Loops: (WINDOWS_OF_LOOPS, LOOPS),
+    Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, LOOPS),
     Contraction: (tiles_space.FAMILY, dots_space.FAMILY, winograd_space.FAMILY, contraction_space.FAMILY),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),

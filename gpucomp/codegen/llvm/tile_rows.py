@@ -150,14 +150,18 @@ class CopiedLines:
     def __init__(self, entry: Entry, image: Image, d: SimpleNamespace, p: SimpleNamespace, bound: Bound) -> None:
         self.entry, self.code, self.image, self.bound, self.d = entry, entry.code, image, bound, d
         dtype = image.element.dtype
-        self.pixel_bytes = d.channels * dtype.nbytes
+        self.pixel_bytes = d.pixel_bytes
         self.row_bytes = image.stride_x * self.pixel_bytes
         self.line_bytes = d.pitch * self.pixel_bytes
         self.counts = line_counts(d, p)
         firsts = [sum(self.counts[:phase]) for phase in range(len(self.counts))]
         taps = [firsts[tap % image.stride_y] + tap // image.stride_y for tap in range(image.taps_y)]
         part = d.depth * dtype.nbytes
-        self.steps = [line * self.line_bytes + step * part for line in taps for step in range(d.parts)]
+        if d.taps_inside:
+            points = [line * self.line_bytes + x * self.pixel_bytes for line in taps for x in range(image.taps_x)]
+            self.steps = [at + step * part for step in range(d.parts) for at in points]
+        else:
+            self.steps = [line * self.line_bytes + step * part for line in taps for step in range(d.parts)]
         i = image
         self.across = i.planes and i.channel.extent <= MOST_PLANES
         axis, other = (i.pixel, i.channel) if self.across else (i.channel, i.pixel)

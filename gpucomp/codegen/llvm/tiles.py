@@ -6,7 +6,8 @@
             copy b                                                      (or laid out when the model was compiled)
             for each tiles_m tiles of rows:
                 sums[tiles_m][tiles_n] += rows[tiles_m] * columns[tiles_n]      for each step of k
-                the sums go through memory; the stores, a vector of 16 columns at a time
+                    between the steps, the stores of the block before, a vector of 16 columns at a time
+                the sums go to memory
 
 All tiles of rows are of one height. The last one starts early enough to be whole; rows that the tile before it had are
 computed twice and stored once. A processor multiplies bf16 with denormals taken for zero, sums in f32 rounded to nearest
@@ -16,11 +17,12 @@ even, and raises no exceptions; a sum's order is that of k, the same in each run
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import storage
-from gpucomp.codegen.llvm.builder import Type, Value
+from gpucomp.codegen.llvm.builder import I64, Slot, Type, Value
 from gpucomp.codegen.llvm.narrow import image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.nest import Entry, lower, operations
 from gpucomp.codegen.llvm.panels import transpose
@@ -34,8 +36,19 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
+AHEAD_BYTES = 64 << 10  # that columns are asked for before they are read, where each is read once
+LATE_STEPS = 8  # of k: with fewer, stores behind the multiplications take less time (measured)
 LIGHT_EPILOGUE = 24  # operations that may be written out for every tile of columns
 FLOAT = Type("float", COLUMNS)
+
+
+@dataclass(frozen=True)
+class Late:
+    """The register block whose stores have been put off: how many rows it has, none where there is no such block."""
+
+    rows: Slot
+    panel: Slot
+    tile: Slot
 
 
 class Tiles:
@@ -66,6 +79,13 @@ class Tiles:
         self.stores = lower(exprs, [self.ops.batch, self.ops.m, self.tile, self.lane, self.acc])
         self.light = operations([s.value for s in self.ops.stores]) <= LIGHT_EPILOGUE
         self.sums = self.code.stack(f"[{self.s.tiles_m * self.d.tiles_n * self.d.rows * COLUMNS} x i32]", LINE)
+        self.late = self._late()
+
+    def _late(self) -> Late | None:
+        """Stores are put off where they may be written out several times, and a block has steps to spread them over."""
+        if not self.light or self.d.steps < LATE_STEPS:
+            return None
+        return Late(*(self.code.slot(I64) for _ in range(3)))
 
     def _rows_of(self, kernel: Kernel) -> RowsInPlace | CopiedRows | CopiedLines:
         if self.s.pack_a == IN_PLACE:
@@ -91,11 +111,15 @@ class Tiles:
             first = n_task * d.panels
             last = code.minimum(first + d.panels, d.panel_count)
             whole = d.n_tiles // d.tiles_n
+            if self.late is not None:
+                self.late.rows.set(code.integer(0))
             with code.loop(first, code.minimum(last, whole)) as panel:
                 self._panel(panel, count, d.tiles_n)
+            self._catch_up(d.tiles_n)
             if d.n_tiles % d.tiles_n:
                 with code.when(last.equals(d.panel_count)):
                     self._panel(code.integer(whole), count, d.n_tiles % d.tiles_n)
+                    self._catch_up(d.n_tiles % d.tiles_n)
         self._end_program()
         return self.entry.text(), p.batch * n_tasks * d.m_tasks
 
@@ -179,10 +203,21 @@ class Tiles:
     # a register block
 
     def _register_block(self, panel: Value, start: Value, tile: Value, tiles_m: int, columns: int) -> None:
-        rows = [self._first_row_of(tile + i) for i in range(tiles_m)]
-        self._sum([self.rows.row(row) for row in rows], start, tile, columns)
-        for i, row in enumerate(rows):
-            self._finish(panel, tile + i, row, i, columns)
+        pointers = [self.rows.row(self._first_row_of(tile + i)) for i in range(tiles_m)]
+        self._sum(pointers, start, tile, columns)
+        rows = self.code.integer(tiles_m * self.d.rows)
+        if self.late is None:
+            self._finish(panel, tile, self.code.integer(0), rows, columns)
+            return
+        for slot, value in ((self.late.rows, rows), (self.late.panel, panel), (self.late.tile, tile)):
+            slot.set(value)
+
+    def _catch_up(self, columns: int) -> None:
+        """The stores that were put off."""
+        if self.late is not None:
+            late = self.late
+            self._finish(late.panel.get(), late.tile.get(), self.code.integer(0), late.rows.get(), columns)
+            late.rows.set(self.code.integer(0))
 
     def _sum(self, pointers: Sequence[Value], start: Value, tile: Value, columns: int) -> None:
         """``self.sums`` of tiles of rows at ``pointers`` and of the ``columns`` first tiles of a panel at ``start``."""
@@ -191,8 +226,10 @@ class Tiles:
             code.emit(f"call void @llvm.x86.tilezero(i8 {k})")
         a_stride = code.integer(self.rows.row_bytes)
         tile_bytes = d.depth * COLUMNS * self.narrow.dtype.nbytes
-        with self._steps(start, tile) as (distance, columns_at):
+        with self._steps(start, tile) as (step, distance, columns_at):
             self._multiply([code.gep(p, distance, "i8") for p in pointers], a_stride, columns_at, tile_bytes, columns)
+            if self.late is not None:
+                self._finish_share(self.late, step, columns)
         stride = code.integer(columns * LINE)
         for i in range(len(pointers)):
             for v in range(columns):
@@ -200,7 +237,7 @@ class Tiles:
                 code.emit(f"call void @llvm.x86.tilestored64(i8 {i * columns + v}, ptr {to.text}, i64 {stride.text})")
 
     @contextmanager
-    def _steps(self, start: Value, tile: Value) -> Iterator[tuple[Value, Value]]:
+    def _steps(self, start: Value, tile: Value) -> Iterator[tuple[Value, Value, Value]]:
         """A loop over the steps of k: how far rows are behind their first one, and where the columns are."""
         code, d = self.code, self.d
         step_bytes = d.panel_bytes // d.steps
@@ -210,7 +247,7 @@ class Tiles:
                 distance = step * (self.rows.steps[1] if d.steps > 1 else 0)
             else:
                 distance = code.load(code.gep(table, step, "i64"), Type("i64"))
-            yield distance, code.gep(start, step * step_bytes, "i8")
+            yield step, distance, code.gep(start, step * step_bytes, "i8")
             if following is not None:
                 share = self._share(step_bytes)
                 for line in range(0, share, LINE):
@@ -282,14 +319,19 @@ class Tiles:
 
     def _share(self, step_bytes: int) -> int:
         """Bytes of the next panel that each step of a register block asks for, so that all have been in the end."""
-        blocks = -(-self.d.task_tiles // self.s.tiles_m)
-        return -(-step_bytes // blocks // LINE) * LINE
+        return -(-step_bytes // self._blocks() // LINE) * LINE
+
+    def _blocks(self) -> int:
+        """Register blocks of a task that read a panel."""
+        return -(-self.d.task_tiles // self.s.tiles_m)
 
     def _next_panel(self, start: Value, tile: Value) -> Value | None:
         if not self.s.ahead or self.columns is None:
             return None
         d = self.d
         step_bytes = d.panel_bytes // d.steps
+        if self._blocks() == 1:
+            return self.code.gep(start, min(d.panel_bytes, AHEAD_BYTES), "i8")  # a panel may be more than a cache holds
         block = tile.integer_op("udiv", self.s.tiles_m)
         return self.code.gep(start, block * (self._share(step_bytes) * d.steps) + d.panel_bytes, "i8")
 
@@ -353,21 +395,34 @@ class Tiles:
 
     # the stores
 
-    def _finish(self, panel: Value, tile: Value, row: Value, i: int, columns: int) -> None:
-        """The stores of one tile of rows."""
+    def _finish_share(self, late: Late, step: Value, columns: int) -> None:
+        """The stores that were put off, spread evenly over the steps: all in the first ones take longer (measured)."""
+        code, rows, steps = self.code, self.s.tiles_m * self.d.rows, self.d.steps
+        start = (step * rows).integer_op("udiv", steps)
+        stop = (step * rows + rows).integer_op("udiv", steps)
+        self._finish(late.panel.get(), late.tile.get(), start, code.minimum(stop, late.rows.get()), columns)
+
+    def _finish(self, panel: Value, tile: Value, start: Value, stop: Value, columns: int) -> None:
+        """The stores of rows ``start`` to ``stop`` of a register block, counted from its first tile's first row."""
         code, d = self.code, self.d
-        first = panel * d.tiles_n
-        base = code.gep(self.sums, i * d.rows * columns * COLUMNS, "i32")
+        with code.loop(start, stop) as at:
+            m, there = self._place(tile * d.rows + at)
+            with nullcontext() if there is None else code.when(there):
+                self._store_row(m, panel * d.tiles_n, self.sums, at, columns)
+
+    def _place(self, row: Value) -> tuple[Value, Value | None]:
+        """The row of the result of a row of the task's tiles, and whether it is one that no other tile has."""
+        code, d = self.code, self.d
         if self.s.pack_a == LINES:
-            places = code.gep(self.places, tile * d.rows, "i32")
-            with code.loop(0, d.rows) as at:
-                place = code.convert("sext", code.load(code.gep(places, at, "i32"), Type("i32")), "i64")
-                with code.when(place >= self.skip):
-                    self._store_row(self.first_row + place, first, base, at, columns)
-            return
-        skipped = (self.first_tile + tile) * d.rows - self.first_row - row
-        with code.loop(skipped, d.rows) as at:
-            self._store_row(self.first_row + row + at, first, base, at, columns)
+            at = code.load(code.gep(self.places, row, "i32"), Type("i32"))
+            place = code.convert("sext", at, "i64")
+            return self.first_row + place, place >= self.skip
+        m = self.first_tile * d.rows + row
+        twice = d.tiles * d.rows - self.p.m  # rows of the last tile that the one before it has too
+        if not twice:
+            return m, None
+        last = (d.tiles - 1) * d.rows
+        return code.select(m < last, m, m - twice), (m < last) | (m >= last + twice)
 
     def _store_row(self, m: Value, first: Value, base: Value, at: Value, columns: int) -> None:
         code, d = self.code, self.d

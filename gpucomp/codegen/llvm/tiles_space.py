@@ -24,8 +24,9 @@ REGISTERS = 8
 IN_PLACE, COPIED, LINES = range(3)
 FEATURES = {BF16: ("amx-tile", "amx-bf16")}
 BYTE_FEATURES = ("amx-tile", "amx-int8")
+DEEP_PIXEL = 1024  # bytes
 STACK_BYTES = 3 << 19  # scratch that one call may take
-MOST_PLANES = 8  # channels that are interleaved by shuffles written out
+MOST_PLANES = 16  # channels that are interleaved by shuffles written out
 PARAMS = (
     Param("tiles_m", (1, 2, 3, 4), "tiles of rows of the register block"),
     Param("tiles_n", (1, 2, 3, 4, 6), "tiles of columns of the register block"),
@@ -101,18 +102,24 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
     channels  of a pixel of a copied line, filled up
     rows      of a tile, ``s.rows`` or 16 at most; ``tiles``: of them in all (in a task, where lines are copied),
               ``along`` of them in a line
+    taps_inside  a tile's points of k are read at all taps before the next ones are: so much of a deep pixel's neighbours
+              as the first cache holds
     lines     of the result of a task; ``pitch``: pixels of a copied line, ``width``: rows between lines of the result
     """
     group, deepest = WORD // p.nbytes, LINE // p.nbytes
     most = getattr(s, "rows", ROWS)
-    d = SimpleNamespace(group=group, channels=0, lines=0, pitch=0, width=0)
+    d = SimpleNamespace(group=group, channels=0, pixel_bytes=0, taps_inside=False, lines=0, pitch=0, width=0)
     if s.pack_a == LINES:
         least = _up(p.channels, group)
-        fits = [c for c in range(least, least + deepest, group) if _parts(p.taps_x * c, deepest, group)]
-        d.channels = min(fits, key=lambda c: (_parts(p.taps_x * c, deepest, group), c))
-        run, d.runs = p.taps_x * d.channels, p.taps_y
-        d.parts = _parts(run, deepest, group)
-        d.depth = run // d.parts
+        d.taps_inside = p.taps_x * p.taps_y > 1 and least * p.nbytes >= DEEP_PIXEL
+        run = 1 if d.taps_inside else p.taps_x  # pixels
+        fits = [c for c in range(least, least + deepest, group) if _parts(run * c, deepest, group)]
+        d.channels = min(fits, key=lambda c: (_parts(run * c, deepest, group), c))
+        d.parts, d.runs = _parts(run * d.channels, deepest, group), p.taps_y * p.taps_x // run
+        d.depth = run * d.channels // d.parts
+        d.pixel_bytes = d.channels * p.nbytes
+        if d.taps_inside:
+            d.pixel_bytes = _up(d.pixel_bytes, 2 * LINE) + LINE
         d.lines = min(max(1, round(s.tile_m / p.out_x)), p.out_y)
         d.pitch = _up((p.out_x - 1) * p.stride_x + p.taps_x, p.stride_x)
         d.width = d.pitch // p.stride_x
@@ -158,7 +165,7 @@ def copied_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Of rows or lines that a task copies."""
     d = derive(s, p)
     if s.pack_a == LINES:
-        return sum(line_counts(d, p)) * d.pitch * d.channels * p.nbytes + 8 * LINE
+        return sum(line_counts(d, p)) * d.pitch * d.pixel_bytes + 8 * LINE
     return d.task_tiles * d.rows * d.row_bytes + 4 * LINE if s.pack_a == COPIED else 0
 
 
@@ -207,8 +214,11 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
         taps = p.taps_y * p.taps_x
         filled = ((taps, taps), (p.channels, d.channels))
     batch = [Digit("batch", 1, p.batch)] if p.b_batched else []
+    steps = [Digit("k", d.depth, d.steps)]
+    if d.taps_inside:
+        steps = [Digit("k", d.depth, d.parts), Digit("k", d.channels, d.runs)]
     digits = [
-        *batch, Digit("span", COLUMNS * d.tiles_n, d.panel_count), Digit("k", d.depth, d.steps),
+        *batch, Digit("span", COLUMNS * d.tiles_n, d.panel_count), *steps,
         Digit("span", COLUMNS, d.tiles_n), Digit("k", d.group, d.depth // d.group), Digit("span", 1, COLUMNS),
         Digit("k", 1, d.group),
     ]  # fmt: skip
@@ -236,13 +246,17 @@ THREADS = (1, 2, 4)
 TAIL = 0.15
 
 
-def _block(rows_tiles: int, column_tiles: int, d: SimpleNamespace, far_rows: bool, far_columns: bool) -> float:
+def _block(
+    rows_tiles: int, column_tiles: int, d: SimpleNamespace, nbytes: int, far_rows: bool, far_columns: bool
+) -> float:
     """Of a register block. ``far_*``: they come out of the second cache each time."""
     if not rows_tiles or not column_tiles:
         return 0.0
     count = rows_tiles * column_tiles
     work = count * (TILE_START + ROW * d.rows)
-    loads = rows_tiles * (1 + LOAD * d.rows / ROWS) + column_tiles * (1 + LOAD)
+    crossing = d.depth * nbytes / LINE if d.pixel_bytes % LINE else 0.0  # rows that begin anywhere in a line
+    load = LOAD * (1 + crossing)
+    loads = rows_tiles * (1 + load * d.rows / ROWS) + column_tiles * (1 + LOAD)
     second = LINE * (rows_tiles * d.rows * far_rows + column_tiles * d.depth // d.group * far_columns) * SECOND_BYTE
     finish = count * (STORE + VECTOR * d.rows)
     return (max(work, 1.1 * loads, second) + 0.1 * second) * d.steps + finish + BLOCK
@@ -261,8 +275,8 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
     far_rows = row_bytes + min(d.panel_bytes, FIRST_BYTES // 2) > FIRST_BYTES
     far_columns = d.panel_bytes + min(block_bytes, FIRST_BYTES // 2) > FIRST_BYTES or whole + bool(rest) == 1
     one = TASK + sum(
-        count * (whole * _block(s.tiles_m, columns, d, far_rows, far_columns)
-                 + _block(rest, columns, d, far_rows, far_columns))
+        count * (whole * _block(s.tiles_m, columns, d, p.nbytes, far_rows, far_columns)
+                 + _block(rest, columns, d, p.nbytes, far_rows, far_columns))
         for count, columns in ((panels, d.tiles_n), (1, last))
     )  # fmt: skip
     if s.pack_a == LINES:

@@ -61,16 +61,21 @@ def windows_of(kernel: Kernel) -> Windows | str:
         return "not f32"
     if found.y.taps * found.x.taps > MOST_TAPS:
         return f"more than {MOST_TAPS} taps"
-    whole = (0, found.x.reach(found.x.outputs))
-    if not isinstance(found.image, Select):
-        return Windows(found, found.image, None, whole)
-    halo = found.image.otherwise
-    neutral = identity_of(found.op, F32) if found.weight is None else 0.0
-    if not isinstance(halo, Const) or halo.value != neutral:
-        return "the padding is not what leaves the result as it is"
+    if isinstance(found.image, Select):
+        halo = found.image.otherwise
+        neutral = identity_of(found.op, F32) if found.weight is None else 0.0
+        if not isinstance(halo, Const) or halo.value != neutral:
+            return "the padding is not what leaves the result as it is"
+    return framed(found, found.image)
+
+
+def framed(found: Sliding, image: Expr) -> Windows | str:
+    """``image`` without the padding that is a frame around it; why it is none, where it is something else."""
+    low, high = 0, found.x.reach(found.x.outputs)
+    if not isinstance(image, Select):
+        return Windows(found, image, None, (low, high))
     rows: Expr | None = None
-    low, high = whole
-    for part in conjuncts(found.image.condition):
+    for part in conjuncts(image.condition):
         names = {v.name for v in part.free}
         if names == {"place_y"}:
             rows = part if rows is None else call("and", rows, part)
@@ -79,7 +84,7 @@ def windows_of(kernel: Kernel) -> Windows | str:
         if names != {"place_x"} or limits is None:
             return "the padding is no frame around the image"
         low, high = max(low, limits[0]), min(high, limits[1])
-    return Windows(found, found.image.then, rows, (low, max(low, high)))
+    return Windows(found, image.then, rows, (low, max(low, high)))
 
 
 def _limits(part: Expr) -> tuple[int, int] | None:

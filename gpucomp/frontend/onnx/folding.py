@@ -16,6 +16,7 @@ from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.interpreter import evaluate, work
 from gpucomp.ir import Constant, Input, Node, Value, constant, topological
+from gpucomp.ir.types import I8, U8
 from gpucomp.ops.random import RANDOM
 
 ONE = 32 << 20  # bytes of one value, besides twice what the model has
@@ -75,10 +76,19 @@ class Folding:
         pending = [node]
         while pending:
             other = pending.pop()
-            if other.op is Input or other.op in NOT_FOLDED or other in self.kept:
+            if other.op is Input or other.op in NOT_FOLDED or other in self.kept or _is_dequantized(other):
                 self.kept.add(node)
                 return True
             if other not in seen and other.op is not Constant:
                 seen.add(other)
                 pending.extend(v.node for v in other.inputs)
         return False
+
+
+def _is_dequantized(node: Node) -> bool:
+    """Whether ``node`` is the last one of a matrix or filter made of bytes and their scale: a pass may want those apart."""
+    if node.op is not ops.Mul or node.types[0].rank < 2:
+        return False
+    centred = node.inputs[0]
+    wide = centred.inputs[0] if centred.op is ops.Sub else centred
+    return wide.op is ops.Cast and wide.inputs[0].op is Constant and wide.inputs[0].type.dtype in (I8, U8)

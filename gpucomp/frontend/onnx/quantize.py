@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gpucomp import ops
@@ -46,7 +47,11 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 def quantized(x: Value, scale: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
     """saturate(round(x / scale) + zero_point), halves to even; the operands broadcast. Floats are not rounded."""
-    ratio = ops.Div(x, scale)
+    return _code(ops.Div(x, scale), zero_point, to, saturate=saturate)
+
+
+def _code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
+    """saturate(round(ratio) + zero_point), halves to even. Floats are not rounded, and have no zero point."""
     if to.is_float:
         return ops.Cast(ratio, to=to, saturate=saturate)
     wide = t.F64 if to.bits > 16 else t.F32
@@ -55,6 +60,17 @@ def quantized(x: Value, scale: Value, zero_point: Value | None, to: DType, *, sa
         rounded = ops.Add(rounded, cast(zero_point, wide))
     low, high = integer_range(to)
     return cast(ops.Clip(rounded, low=float(low), high=float(high)), to)
+
+
+def requantized(total: Value, factor: Value, divisor: Value, zero_point: Value | None, to: DType) -> Value:
+    """saturate(round(total (factor / divisor)) + zero_point) of integer sums; the three broadcast.
+
+    The operators say what is computed over the reals and not in which order it is rounded. This is onnxruntime's
+    order, so that codes are the same to the bit: one multiplier in f32, ``factor`` over the result's scale, the sum
+    converted to f32 and multiplied by it, halves to even, and only then the zero point.
+    """
+    multiplier = ops.Div(cast(factor, t.F32), cast(divisor, t.F32))
+    return _code(ops.Mul(cast(total, t.F32), multiplier), zero_point, to)
 
 
 def dequantized(x: Value, scale: Value, zero_point: Value | None) -> Value:
@@ -149,15 +165,15 @@ def matmul_integer(a: Value, b: Value, a_zero: Value | None = None, b_zero: Valu
 def qlinear_matmul(
     a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, y_scale: Value, y_zero: Value
 ) -> Value:
+    """The scale of the result is one, or one a row: see ``requantized`` for the order of the roundings."""
     product = matmul_integer(a, b, a_zero, b_zero)
-    wide = t.F32
-    factors = [
-        cast(_matrix_parameter(a_scale, a, row=True), wide),
-        cast(_matrix_parameter(b_scale, b, row=False), wide),
-    ]
-    real = ops.Mul(cast(product, wide), ops.Mul(*factors))
-    scale = cast(_matrix_parameter(y_scale, real, row=True), wide)
-    return quantized(real, scale, _matrix_parameter(y_zero, real, row=True), y_zero.type.dtype)
+    rows, columns = (
+        cast(_matrix_parameter(scale, operand, row=row), t.F32)
+        for scale, operand, row in ((a_scale, a, True), (b_scale, b, False))
+    )
+    scale = _matrix_parameter(y_scale, product, row=True)
+    zero = _matrix_parameter(y_zero, product, row=True)
+    return requantized(product, ops.Mul(rows, columns), scale, zero, y_zero.type.dtype)
 
 
 def _weight_parameter(parameter: Value, w: Value) -> Value:
@@ -190,14 +206,13 @@ def qlinear_conv(
     bias: Value | None = None,
     **attributes: Any,
 ) -> Value:
-    """The bias is i32, of scale x_scale w_scale."""
+    """The bias is i32, of scale x_scale w_scale. See ``requantized`` for the order of the roundings."""
     total = conv_integer(x, w, x_zero, w_zero, **attributes)
     if bias is not None:
         total = ops.Add(total, channels(bias, len(total.shape)))
     factor = ops.Mul(cast(reshape(x_scale, ()), t.F32), cast(w_scale, t.F32))
     factor = reshape(factor, ()) if factor.type.size == 1 else channels(factor, len(total.shape))
-    real = ops.Mul(cast(total, t.F32), factor)
-    return quantized(real, cast(reshape(y_scale, ()), t.F32), reshape(y_zero, ()), y_zero.type.dtype)
+    return requantized(total, factor, reshape(y_scale, ()), reshape(y_zero, ()), y_zero.type.dtype)
 
 
 MICROSOFT = "com.microsoft"  # onnxruntime's own operators: its quantiser writes them into every int8 model
@@ -214,10 +229,20 @@ def qlinear_add(
     y_scale: Value,
     y_zero: Value | None = None,
 ) -> Value:
-    total = ops.Add(
-        dequantized(a, _one(a_scale), _one_or_none(a_zero)), dequantized(b, _one(b_scale), _one_or_none(b_zero))
-    )
-    return quantized(total, _one(y_scale), _one_or_none(y_zero), a.type.dtype)
+    """saturate(round(a ra + (b rb + rest))), with ra = a_scale / y_scale, rb = b_scale / y_scale and
+
+    rest = y_zero - (ra a_zero + rb b_zero), in f32 with ra a_zero not rounded: onnxruntime's formula on processors with
+    fused multiply-add. The operator is its own, and so is the order of its roundings.
+    """
+    scale = _one(y_scale)
+    left, right = ops.Div(_one(a_scale), scale), ops.Div(_one(b_scale), scale)
+    zeros = [scalar_of(t.F32, 0) if zero is None else cast(_one(zero), t.F32) for zero in (a_zero, b_zero, y_zero)]
+    fused = ops.Add(
+        ops.Mul(cast(left, t.F64), cast(zeros[0], t.F64)), cast(ops.Mul(right, zeros[1]), t.F64)
+    )  # constants, but for models that compute their scales
+    rest = ops.Sub(zeros[2], cast(fused, t.F32))
+    total = ops.Add(ops.Mul(cast(a, t.F32), left), ops.Add(ops.Mul(cast(b, t.F32), right), rest))
+    return _code(total, None, a.type.dtype)
 
 
 @translates("QLinearGlobalAveragePool", since=1, domain=MICROSOFT)
@@ -234,8 +259,10 @@ def qlinear_global_average_pool(
     if rank < 3:
         raise ValueError(f"[N, C, spatial...] expected, {x.type} given")
     axes = tuple(range(1, rank - 1)) if channels_last else tuple(range(2, rank))
-    mean = ops.ReduceMean(dequantized(x, _one(x_scale), _one_or_none(x_zero)), axes=axes, keepdims=True)
-    return quantized(mean, _one(y_scale), _one_or_none(y_zero), x.type.dtype)
+    total = ops.ReduceSum(_centred(x, _one_or_none(x_zero)), axes=axes, keepdims=True)
+    points = scalar_of(t.F32, math.prod(x.shape[axis] for axis in axes))
+    divisor = ops.Mul(_one(y_scale), points)
+    return requantized(total, _one(x_scale), divisor, _one_or_none(y_zero), x.type.dtype)
 
 
 def _one(parameter: Value) -> Value:

@@ -30,9 +30,11 @@ from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.dots_space import FAMILY as DOTS
 from gpucomp.codegen.llvm.narrow import element_of, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm.tiles import AHEAD_BYTES, LIGHT_EPILOGUE, Tiles
 from gpucomp.codegen.llvm.tiles_space import (
     COPIED,
     IN_PLACE,
+    LINE,
     LINES,
     copied_bytes,
     derive,
@@ -114,9 +116,20 @@ def joined_channels() -> Kernel:
     return replace(kernel, params=params, body=replace(body, a=a), stores=(store,), label="1x1 of two images")
 
 
+def long_epilogue() -> Kernel:
+    """More arithmetic behind each sum than is written out between the steps of another block."""
+    kernel = matmul(37, 70, 262, dtype=BF16)
+    first, *others = kernel.stores
+    value = cast(first.value, F32)
+    for step in range(LIGHT_EPILOGUE):
+        value = call("max", value * 0.5, -1.0 - step)
+    return replace(kernel, stores=(replace(first, value=cast(value, BF16)), *others), label="a long epilogue")
+
+
 KERNELS: dict[str, Kernel] = {
     "rows in place": constant_weights(matmul(49, 70, 96, dtype=BF16)),
     "rows of an odd length": constant_weights(matmul(37, 41, 51, dtype=BF16)),
+    "rows of many steps": constant_weights(matmul(37, 70, 291, dtype=BF16)),
     "one row": constant_weights(matmul(1, 23, 50, dtype=BF16)),
     "columns of pairs": matmul(23, 19, 40, batch=(3,), dtype=BF16),
     "columns turned": matmul(21, 35, 45, batch=(2,), dtype=BF16, b_transposed=True),
@@ -125,8 +138,10 @@ KERNELS: dict[str, Kernel] = {
     "3x3 strided": constant_weights(conv((1, 9, 21, 32), 24, (3, 3), stride=2, pad=1, dtype=BF16)),
     "5x3 dilated": constant_weights(conv((1, 11, 9, 7), 17, (5, 3), pad=2, dilation=2, dtype=BF16)),
     "1x1 strided": constant_weights(conv((1, 9, 7, 22), 35, (1, 1), stride=2, dtype=BF16)),
+    "deep pixels": constant_weights(conv((1, 5, 7, 515), 37, (3, 2), stride=2, pad=1, dtype=BF16)),
     "groups": constant_weights(grouped_conv((1, 6, 5, 54), 3, 10, (3, 3), pad=1, dtype=BF16)),
     "stem of planes": stem((2, 13, 37, 3), 21, (7, 7), stride=2, pad=3, dtype=BF16),
+    "long epilogue": constant_weights(long_epilogue()),
     "two images": constant_weights(joined_channels()),
     "i8 by i8": constant_weights(matmul(37, 41, 131, dtype=I8, acc=I32)),
     "u8 by i8": constant_weights(with_bytes(matmul(33, 19, 64, dtype=I8, acc=I32), U8, I8)),
@@ -363,6 +378,52 @@ def test_few_channels_are_filled_up_to_whole_words() -> None:
     assert d.pitch % p.stride_x == 0
     assert sum(line_counts(d, p)) == (d.lines - 1) * 2 + 7
     assert copied_bytes(s, p) >= sum(line_counts(d, p)) * d.pitch * 4 * 2
+
+
+def lines_of(kernel: Kernel) -> SimpleNamespace:
+    problem = problem_of(kernel)
+    return derive(SimpleNamespace(**some_schedules(kernel, 0)[0] | {"pack_a": LINES}), problem)
+
+
+def test_taps_are_inside_for_deep_pixels_that_several_taps_read() -> None:
+    deep = lines_of(KERNELS["deep pixels"])
+
+    assert deep.taps_inside
+    assert (deep.channels, deep.depth, deep.parts, deep.runs) == (544, 32, 17, 6)
+    assert deep.pixel_bytes // LINE % 2 == 1  # pixels fall into all sets of the first cache
+    assert deep.pixel_bytes >= deep.channels * 2
+    for channels, window in ((510, (3, 2)), (515, (1, 1))):
+        shallow = lines_of(constant_weights(conv((1, 5, 7, channels), 37, window, dtype=BF16)))
+        assert not shallow.taps_inside
+        assert shallow.pixel_bytes == shallow.channels * 2
+
+
+def test_stores_are_put_off_unless_they_are_long_or_steps_are_few() -> None:
+    def tiles(name: str) -> Tiles:
+        kernel, schedule = KERNELS[name], some_schedules(KERNELS[name], 0)[0]
+        packing = TILES.packing(kernel, SimpleNamespace(**schedule), problem_of(kernel))
+        packed = kernel if packing is None else pack(kernel, packing).kernel
+        return Tiles(packed, packed.body, schedule, "k", SAPPHIRE_RAPIDS)  # type: ignore[arg-type]
+
+    assert tiles("3x3 strided").late is not None
+    assert tiles("rows of many steps").late is not None
+    assert tiles("long epilogue").late is None
+    assert tiles("rows in place").late is None  # 96 points of k are three steps
+
+
+@pytest.mark.parametrize(("rows", "close"), [(1, True), (16, True), (37, False)])
+def test_columns_that_are_read_once_are_asked_for_close_ahead(rows: int, close: bool) -> None:
+    kernel = constant_weights(matmul(rows, 70, 2603, dtype=BF16))
+    schedule = some_schedules(kernel, 0)[0] | {"tiles_m": 1, "tiles_n": 4, "tile_m": 48, "pack_b": 2, "ahead": 1}
+    problem = problem_of(kernel)
+    packing = TILES.packing(kernel, SimpleNamespace(**schedule), problem)
+    assert packing is not None
+    text = emit(pack(kernel, packing).kernel, schedule, SAPPHIRE_RAPIDS, "k", TILES).text
+    panel = derive(SimpleNamespace(**schedule), problem).panel_bytes
+
+    assert panel > AHEAD_BYTES
+    assert (f"i64 {AHEAD_BYTES}\n" in text) == close
+    assert "@llvm.prefetch" in text
 
 
 def test_registers_for_operands() -> None:

@@ -1,0 +1,171 @@
+"""Products of dequantized operands as products of their codes: what QuantizeLinear/DequantizeLinear models mean.
+
+    sum (x - zx) sx (w - zw) sw  =  sx sw sum (x - zx) (w - zw)
+
+The sum on the right is of integers and exact; the left one rounds every product and every sum in f32. Zero points stay
+where they are: ``gpucomp.integers`` takes them out of the sums. For processors that multiply bytes. Constants are not
+folded yet when this runs: a folded weight has lost its scale.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.ir.graph import Node, Value, constant, constant_value
+from gpucomp.ir.types import F32, I8, I32, U8
+from gpucomp.rewrite.rule import Uses, rule
+
+DEEPEST = 1 << 15  # products of two bytes, less their zero points, that i32 holds the sum of
+EXACT = 1 << 24  # what f32 counts to
+LARGEST = 1 << 30  # of a bias, in steps
+ON_GRID = 1e-3  # of a step, that a bias may be off by and be meant as a multiple of it
+STEPS = 6  # movements and casts between a constant and where it is used
+
+
+@rule(ops.Conv, ops.MatMul)
+def multiply_codes(node: Node) -> Value | None:
+    """contract((x - zx) sx, (w - zw) sw)  ->  f32(contract(i32(x) - zx, w - zw)) (sx sw), bytes x, constants w, sw"""
+    x, w = node.inputs
+    if node.types[0].dtype is not F32 or node.attrs.get("layout", "NCHW") != "NCHW":
+        return None
+    left, right = _codes(x), _constant_codes(w)
+    if left is None or right is None:
+        return None
+    (codes, zero, scale), (weights, steps) = left, right
+    columns = _columns(node, steps)
+    depth = w.type.size // node.types[0].shape[1] if node.op is ops.Conv else w.shape[-2] if w.type.rank > 1 else 0
+    if columns is None or not 0 < depth <= DEEPEST:
+        return None
+    wide = ops.Cast(codes, to=I32)
+    centred = ops.Sub(wide, constant(np.int32(zero))) if zero else wide
+    product = node.op(centred, constant(weights), **node.attrs)
+    return ops.Mul(ops.Cast(product, to=F32), constant(scale * columns))
+
+
+@rule(ops.Add)
+def add_bias_to_codes(node: Node, uses: Uses) -> Value | None:
+    """f32(y) s + b  ->  f32(y + b / s) s, sums y of codes and constants b / s that are whole numbers"""
+    for product, bias in (node.inputs, node.inputs[::-1]):
+        found, array = _scaled_sum(product), _array(bias)
+        if found is None or array is None or uses(product) != 1 or product.type != node.types[0]:
+            continue
+        total, scale = found
+        whole = _whole(array, scale)
+        if whole is not None:
+            return ops.Mul(ops.Cast(ops.Add(total, constant(whole)), to=F32), constant(scale))
+    return None
+
+
+@rule(ops.Div)
+def one_multiplier(node: Node, uses: Uses) -> Value | None:
+    """(f32(y) s) / q  ->  f32(y) (s / q), and max(f32(y) s, 0) / q the same: positive constants s and q, sums y of codes"""
+    value, divisor = node.inputs
+    array = _array(divisor)
+    relu = value.op is ops.Relu
+    product = value.inputs[0] if relu else value
+    found = _scaled_sum(product)
+    if found is None or array is None or uses(value) != 1 or uses(product) != 1 or not np.all(array > 0):
+        return None
+    total, scale = found
+    with np.errstate(all="ignore"):
+        multiplier = (scale / array).astype(np.float32)
+    if value.type != node.types[0] or not np.all(np.isfinite(multiplier)):
+        return None
+    result = ops.Mul(ops.Cast(total, to=F32), constant(multiplier))
+    return ops.Relu(result) if relu else result
+
+
+def _codes(value: Value) -> tuple[Value, int, np.float32] | None:
+    """``value`` as (codes - zero point) scale: bytes, and one zero point and scale for all of them."""
+    match value:
+        case Value(ops.Mul, (centred, step)):
+            pass
+        case _:
+            return None
+    scale, zero = _array(step), np.zeros(())
+    if centred.op is ops.Sub:
+        zero_point = _array(centred.inputs[1])
+        if zero_point is None:
+            return None
+        centred, zero = centred.inputs[0], zero_point
+    if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in (I8, U8) or value.type.dtype is not F32:
+        return None
+    if scale is None or scale.size != 1 or zero.size != 1 or centred.shape != value.shape:
+        return None
+    step_size = np.float32(scale.reshape(())[()])
+    return (centred.inputs[0], int(zero.reshape(())[()]), step_size) if math.isfinite(step_size) else None
+
+
+def _constant_codes(value: Value) -> tuple[np.ndarray, np.ndarray] | None:
+    """Constant weights as (codes - zero points, in i32; scales, which broadcast against them)."""
+    if value.op is ops.Transpose:
+        inner = _constant_codes(value.inputs[0])
+        if inner is None:
+            return None
+        wide = inner[1].reshape([1] * (inner[0].ndim - inner[1].ndim) + list(inner[1].shape))
+        return inner[0].transpose(value.attrs["perm"]), wide.transpose(value.attrs["perm"])
+    match value:
+        case Value(ops.Mul, (centred, step)):
+            pass
+        case _:
+            return None
+    zero: np.ndarray | None = np.zeros(())
+    if centred.op is ops.Sub:
+        zero = _array(centred.inputs[1])
+        centred = centred.inputs[0]
+    if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in (I8, U8):
+        return None
+    codes, scale = _array(centred.inputs[0]), _array(step)
+    if codes is None or scale is None or zero is None or scale.dtype != np.float32 or not np.all(np.isfinite(scale)):
+        return None
+    return codes.astype(np.int32) - zero.astype(np.int32), scale
+
+
+def _columns(node: Node, scale: np.ndarray) -> np.ndarray | None:
+    """Scales of the weights against the result; ``None`` where one column has several."""
+    if scale.size == 1:
+        return scale.reshape(())
+    rank = node.inputs[1].type.rank
+    shape = [1] * (rank - scale.ndim) + list(scale.shape)
+    axis = 0 if node.op is ops.Conv else rank - 1
+    if math.prod(shape) != shape[axis]:
+        return None
+    return scale.reshape((-1, *[1] * (rank - 2))) if node.op is ops.Conv else scale.reshape(-1)
+
+
+def _scaled_sum(value: Value) -> tuple[Value, np.ndarray] | None:
+    """``value`` as f32(y) s, with y of i32 and a constant s."""
+    match value:
+        case Value(ops.Mul, (Value(ops.Cast, (total,)), step)) if total.type.dtype is I32 and value.type.dtype is F32:
+            scale = _array(step)
+            if scale is not None and total.shape == value.shape and np.all(np.isfinite(scale)) and np.all(scale > 0):
+                return total, scale
+    return None
+
+
+def _whole(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
+    """``bias / scale`` in i32, where that is whole numbers as far as an f32 bias can tell."""
+    with np.errstate(all="ignore"):
+        steps = bias.astype(np.float64) / scale
+    if not steps.size or not np.all(np.abs(steps) < LARGEST):
+        return None
+    whole = np.rint(steps)
+    return whole.astype(np.int32) if np.all(np.abs(steps - whole) <= ON_GRID + np.abs(whole) / EXACT) else None
+
+
+def _array(value: Value, steps: int = STEPS) -> np.ndarray | None:
+    """The numbers of a value that little but movements and casts makes of constants; ``None`` of any other."""
+    found = constant_value(value)
+    if found is not None or not steps or not value.inputs:
+        return found
+    arrays = [_array(v, steps - 1) for v in value.inputs]
+    if any(a is None for a in arrays) or len(value.node.types) > 1:
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(value.op.reference(*arrays, **value.attrs))
+
+
+RULES = (multiply_codes, add_bias_to_codes, one_multiplier)
