@@ -443,4 +443,5 @@ FAMILY = Family(
     work=work,
     registers=registers,
     focus=focus,
+    taken=registers_taken,
 )
