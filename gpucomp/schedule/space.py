@@ -118,6 +118,14 @@ def groups_for_registers(registers: int, threads: int) -> int:
     return max(1, min(warps, 1024 // WARP) // -(-threads // WARP))
 
 
+def groups_for_less_than_a_warp(threads: int) -> int:
+    """The second number of ``__launch_bounds__`` for small work-groups, that lets ptxas take all registers; 0 for others.
+
+    Left to itself it saves registers for as many as a multiprocessor may hold, of which few are ever there: it spills.
+    """
+    return int(threads < WARP)
+
+
 @dataclass(frozen=True, slots=True)
 class Digit:
     """One axis of a packed operand: ``(flat index along axis // step) % extent``.

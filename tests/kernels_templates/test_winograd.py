@@ -19,7 +19,14 @@ from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
-from gpucomp.kernels_templates.contraction.winograd import NAMES, PLENTY, TILES, registers, registers_taken, shared_bytes
+from gpucomp.kernels_templates.contraction.winograd import (
+    NAMES,
+    PLENTY,
+    TILES,
+    registers,
+    registers_taken,
+    shared_bytes,
+)
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand
