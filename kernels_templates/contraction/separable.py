@@ -25,6 +25,9 @@ ROW_PAD = 16  # bytes behind a row of the depthwise result: eight rows that are 
 MAX_BYTES = (1 << 31) - 1
 MOST_TAPS = 7  # of a side of the window: a row of a larger one is too much of a register file
 COPY_INSTRUCTIONS = 4  # of 16 bytes of the filters on their way
+PLACES = 20  # registers for where a part of the depth comes from, and where the tile's pixels go
+PLENTY = 60  # more of them that ptxas takes while there are some: of random schedules on five architectures, 54 at most
+TOGETHER = 4  # splits whose sums ptxas reads together
 
 
 def accepts(kernel: Kernel) -> str:
@@ -130,7 +133,7 @@ def geometry(s: SimpleNamespace, d: SimpleNamespace, dynamic_shared_bytes: int) 
 
 
 def window_registers(s: SimpleNamespace, p: SimpleNamespace) -> Any:
-    return depthwise.registers_ahead(windows(s), p)
+    return depthwise.registers_ahead(windows(s), p) + PLACES
 
 
 def window_instructions(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace) -> Any:

@@ -10,6 +10,7 @@ from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernels_templates.contraction import mma, separable
 from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import (
+    MOST_REGISTERS,
     Digit,
     Family,
     Geometry,
@@ -107,6 +108,13 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     apart = 4 * d.blocks_n + 12 + fragments if p.products == 3 else 0
     first = separable.window_registers(s, p) + sums * (d.parts_per_split > 1)
     return most(first, sums + fragments + apart + RESERVED)
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while there are some: it reads the sums of several splits together."""
+    d = SimpleNamespace(**derive(s, p))
+    others = (s.splits > 1) * separable.TOGETHER * 4 * d.blocks_m * d.blocks_n
+    return least(MOST_REGISTERS, registers(s, p) + separable.PLENTY + others)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -223,4 +231,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    taken=registers_taken,
 )

@@ -13,6 +13,7 @@ from gpucomp.kernels_templates.contraction.simt import passes
 from gpucomp.kernels_templates.contraction.stem_simt import STATIC_SHARED
 from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import (
+    MOST_REGISTERS,
     Digit,
     Family,
     Geometry,
@@ -93,6 +94,11 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     sums = s.reg_m * s.reg_n
     first = separable.window_registers(s, p) + sums * (d.parts_per_split > 1)
     return most(first, sums + s.reg_m * d.a_deep + s.reg_n + RESERVED)
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while there are some."""
+    return least(MOST_REGISTERS, registers(s, p) + separable.PLENTY)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -210,4 +216,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    taken=registers_taken,
 )
