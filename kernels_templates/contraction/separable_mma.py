@@ -10,7 +10,6 @@ from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernels_templates.contraction import mma, separable
 from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import (
-    MOST_REGISTERS,
     Digit,
     Family,
     Geometry,
@@ -114,7 +113,7 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while there are some: it reads the sums of several splits together."""
     d = SimpleNamespace(**derive(s, p))
     others = (s.splits > 1) * separable.TOGETHER * 4 * d.blocks_m * d.blocks_n
-    return least(MOST_REGISTERS, registers(s, p) + separable.PLENTY + others)
+    return separable.taken(s, p, registers(s, p) + others)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

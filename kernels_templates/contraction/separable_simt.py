@@ -13,7 +13,6 @@ from gpucomp.kernels_templates.contraction.simt import passes
 from gpucomp.kernels_templates.contraction.stem_simt import STATIC_SHARED
 from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import (
-    MOST_REGISTERS,
     Digit,
     Family,
     Geometry,
@@ -98,7 +97,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while there are some."""
-    return least(MOST_REGISTERS, registers(s, p) + separable.PLENTY)
+    return separable.taken(s, p, registers(s, p))
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
