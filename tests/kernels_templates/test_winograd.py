@@ -32,7 +32,7 @@ from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.device import typical
-from gpucomp.targets import amdgcn, cuda, opencl
+from gpucomp.targets import amdgcn, cuda, opencl, sass
 
 FAMILY = FAMILIES["contraction/winograd"]
 TARGET = cuda.manifest("sm_80")
@@ -261,6 +261,18 @@ def test_operands_of_a_large_tile_are_not_read_ahead_into_spills(image, n, arch,
     used = cuda.resources(cuda.compile_source(source_of(kernel, schedule, "k0", target), target)[1])["k0"]
 
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize(("change", "wide"), [({}, True), ({"channels": 2}, False), (FOUR, True)])
+def test_every_load_takes_16_bytes_where_a_stage_has_four_channels(change, wide):
+    kernel, target = constant(conv((1, 28, 28, 128), 128, (3, 3), pad=1)), cuda.manifest("sm_90a")
+
+    cubin, _ = cuda.compile_source(source_of(kernel, SMALL | change, "k0", target), target)
+    found = sass.instructions(cubin)
+
+    assert (sass.wide_share(found) == 1) is wide
+    assert sass.count(found, "LDL", "STL") == 0
 
 
 @pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
