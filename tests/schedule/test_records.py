@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from importlib import resources
 from types import SimpleNamespace
 
 import pytest
+from jinja2 import meta, nodes
 from kernels import matmul
 
 import gpucomp
 from gpucomp import compiler, config
 from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.render import environment
 from gpucomp.errors import RecordError
 from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
@@ -23,6 +27,7 @@ from gpucomp.tuning.tasks import Candidate, tasks_of
 HERE = dataclasses.replace(cpu.named("cpu:skylake"), name="cpu", identity="a processor, 3 cores")
 KERNEL = matmul(29, 53, 31)
 FAMILY = engines_of(KERNEL)[0]
+IMPORTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends)
 
 
 def default(kernel=KERNEL):
@@ -242,3 +247,42 @@ def test_records_are_asked_before_the_shipped_ones(tuned, tmp_path, monkeypatch)
     with config.using(records=config.SHIPPED):
         assert info(records=path) == ("record", fields["configuration"])
         assert info()[0] != "record"
+
+
+@pytest.fixture
+def templates(tmp_path, monkeypatch):
+    """A copy of the package's folder of templates, which hashes are taken of while the test runs."""
+    copied = shutil.copytree(resources.files("gpucomp.kernels_templates"), tmp_path / "kernels_templates")
+    monkeypatch.setattr(records.resources, "files", lambda package: copied)
+    template_hash.cache_clear()
+    yield copied
+    template_hash.cache_clear()
+
+
+@pytest.mark.parametrize("changed", ["depthwise/window.j2", "depthwise/space.py", "contraction/pixels.j2",
+                                     "shared/signature.j2", "dialect/cuda.j2"])  # fmt: skip
+def test_a_templates_hash_follows_what_it_imports_and_what_that_imports(templates, changed):
+    names = ("contraction/separable_simt.j2", "contraction/simt.j2", "loops/kernel.j2")
+    before = [template_hash(name) for name in names]
+    template_hash.cache_clear()
+    with (templates / changed).open("a", encoding="utf-8") as file:
+        file.write("\n")
+
+    stale = [template_hash(name) != hash for name, hash in zip(names, before, strict=True)]
+
+    folder = changed.partition("/")[0]
+    assert stale == [True, folder != "depthwise", folder in ("shared", "dialect")]
+
+
+def test_what_a_hash_follows_is_what_jinja_finds_and_nothing_is_named_by_a_variable_but_the_dialect():
+    loader, found = environment().loader, {}
+    for name in (n for n in loader.list_templates() if n.endswith(".j2")):
+        tree = environment().parse(loader.get_source(environment(), name)[0])
+        found[name] = {n for n in meta.find_referenced_templates(tree) if n is not None}
+        others = [n.template for n in tree.find_all(IMPORTS) if not isinstance(n.template, nodes.Const)]
+        assert {getattr(other, "name", None) for other in others} <= {"dialect"}
+        assert records.imported(name) >= {name} | found[name]
+
+    assert len(found) > 25
+    for name in found:
+        assert records.imported(name) == {name}.union(*(records.imported(n) for n in found[name]))
