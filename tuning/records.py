@@ -33,6 +33,7 @@ from gpucomp.tuning import checks
 LOCK_S = 2.0  # a stopped process may hold the lock for ever
 SYNC_S = 1.0  # between two times that the disk has everything
 NAME = "tuning.jsonl"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_FAULTS = 10_000  # lines of a file that are no records, by name
 
 Key = tuple[str, str, tuple[tuple[str, int], ...]]  # kernel, engine, schedule
@@ -73,7 +74,7 @@ class Store:
         self.close()
 
     def _failed(self, what: str, error: OSError) -> RecordError:
-        advice = "; make room and go on with --resume" if error.errno == errno.ENOSPC else ""
+        advice = "; make room and go on with --resume" if error.errno in FULL else ""
         return RecordError(f"records {quote(self.path)} {what}: {error.strerror or error}{advice}", code="GPC7101")
 
     def read(self) -> list[Record]:

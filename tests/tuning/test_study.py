@@ -204,13 +204,13 @@ def test_one_that_was_under_way_when_everything_died_is_not_tried_again(tmp_path
     assert second.sampler.told[5] is None
 
 
-def test_a_default_that_was_under_way_is_tried_once_more_and_then_no_more(tmp_path):
+def test_a_default_that_ends_its_process_is_tried_once_more_and_then_no_more(tmp_path):
     device = Device(right(KERNEL))
     for tries in range(3):
         made = study(tmp_path, device, die=lambda text: "killed")
         made.batch(3)
         assert made.progress.exhausted
-        assert len(made.tools.runner.trials) == (1 if tries < 1 else 0)
+        assert len(made.tools.runner.trials) == (2 if tries < 1 else 0)
 
     with records.Store(tmp_path / "other" / "records.jsonl") as store:
         fields = made._identity(made.task.default)
