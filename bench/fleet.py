@@ -30,7 +30,7 @@ from gpucomp.tuning import devices, fleet, specs, tuner, worker
 from gpucomp.tuning.crew import Runner
 from gpucomp.tuning.network import Certificates
 
-SAMPLE_S = 0.02
+SAMPLE_S = 0.05
 KERNEL = "matmul m=197 n=211 k=193 relu=1"
 
 
@@ -120,8 +120,8 @@ def free_port() -> int:
 
 
 def started(device: str, address: str, folder: Path, number: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "bench.fleet", "worker", device, address, str(folder), str(number)]
-    return subprocess.Popen(command, env=os.environ | {"GPUCOMP_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    command = ["env", "GPUCOMP_THREADS=1", sys.executable, "-m", "bench.fleet", "worker", device, address, str(folder)]
+    return subprocess.Popen([*command, str(number)], stderr=subprocess.DEVNULL)
 
 
 def rate(device: str, count: int, trials: int, spec: str) -> dict[str, Any]:

@@ -30,11 +30,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.fleet import free_port
+from gpucomp.cli.tune import NOTHING_VALID
 from gpucomp.schedule import records as reading
 from gpucomp.schedule.records import Record
 from gpucomp.tuning.records import NAME, Key, Store, key_of
 
 KERNEL = "matmul m=17 n=37 k=23 relu=1"
+PROGRAM = ("env", "GPUCOMP_CACHE=", "GPUCOMP_THREADS=1", sys.executable, "-m", "gpucomp")
 EACH = 5  # kills of a round
 TRIES = 2  # launches of the default, without which nothing can be judged; of anything else one
 EARLY = 0.7  # of the moments at which nothing is measured yet, those that are left out
@@ -56,6 +58,7 @@ class Tally:
     kills: Counter[str] = field(default_factory=Counter)
     torn: int = 0
     rounds: int = 0
+    given_up: int = 0  # rounds in which the default was killed as often as it may be tried
     trials: int = 0
     runs: int = 0
     full_disks: int = 0
@@ -63,8 +66,8 @@ class Tally:
     def __str__(self) -> str:
         kills = ", ".join(f"{count} {role}" for role, count in sorted(self.kills.items()))
         return (
-            f"{self.kills.total()} kills ({kills}) and {self.torn} torn tails in {self.rounds} rounds of {self.runs} runs;"
-            f" {self.trials} trials, none lost, no killer launched again; {self.full_disks} full disks survived"
+            f"{self.kills.total()} kills ({kills}) and {self.torn} torn tails in {self.rounds} rounds of {self.runs} runs,"
+            f" {self.given_up} of them without a default that lived; {self.trials} trials, none lost, no killer launched again; {self.full_disks} full disks survived"
         )
 
 
@@ -138,6 +141,14 @@ class History:
             return [], 0
         read = [record for _, record in reading.read(self.path)]
         return [r for r in read if not isinstance(r, str)], sum(isinstance(r, str) for r in read)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the default was launched as often as it may be without coming to an end."""
+        found, _ = self.records()
+        launches = [key_of(r) for r in found if r["kind"] == "launch"]
+        ended = {key_of(r) for r in found if r["kind"] == "trial" and r["invalidity"] not in ("killed", "timeout")}
+        return bool(launches) and launches[0] not in ended and launches.count(launches[0]) >= TRIES
 
     def tear(self, draw: random.Random) -> bool:
         """Do to the last line what a loss of power may: cut it off, or leave zeros. False where there is none."""
@@ -221,7 +232,7 @@ class Tuning:
         self._address = ""
 
     def command(self, trials: int) -> list[str]:
-        made = [sys.executable, "-m", "gpucomp", "tune", "--kernel", self.spec, "--target", "cpu"]
+        made = [*PROGRAM, "tune", "--kernel", self.spec, "--target", "cpu"]
         made += ["--records", str(self.folder / "records"), "--sampler", "random", "--seed", str(self.seed)]
         made += ["--trials", str(trials), "--builders", "2", "--lock", str(self.folder / "lock")]
         if self.history.path.exists():
@@ -233,21 +244,18 @@ class Tuning:
 
     def start(self, trials: int, limit: int | None = None) -> None:
         """Begin a run; ``limit`` is the size that its files may have."""
-        environment = os.environ | {"GPUCOMP_CACHE": "", "GPUCOMP_THREADS": "1"}
         bound = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                self.command(trials), stdout=subprocess.DEVNULL, stderr=log, env=environment, preexec_fn=bound
+                self.command(trials), stdout=subprocess.DEVNULL, stderr=log, preexec_fn=bound
             )
         if self.fleet:
             self.add_worker()
 
     def add_worker(self) -> None:
-        command = [sys.executable, "-m", "gpucomp", "worker", "--scheduler", self._address, "--target", "cpu"]
+        command = [*PROGRAM, "worker", "--scheduler", self._address, "--target", "cpu"]
         command += ["--lock", str(self.folder / f"lock{len(self.workers)}")]
-        environment = os.environ | {"GPUCOMP_THREADS": "1"}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.workers.append(subprocess.Popen(command, env=environment, **quiet))  # type: ignore[call-overload]
+        self.workers.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
     @property
     def said(self) -> str:
@@ -321,6 +329,8 @@ def killed_round(
                 struck(tuning, draw, tally)
                 continue
             _ended(tuning)  # it has come to its end before it was killed
+            if tuning.history.hopeless:
+                break
             tally.runs += 1
             tuning.start(trials)
         tuning.end()
@@ -329,9 +339,11 @@ def killed_round(
         tuning.start(trials)
         assert tuning.process is not None
         tuning.process.wait(300)
-        if tuning.process.returncode != 0:
-            raise Broken(f"a search that nobody kills ends with {tuning.process.returncode}: {tuning.said[-500:]}")
         tuning.look()
+        hopeless = tuning.history.hopeless
+        if tuning.process.returncode != (NOTHING_VALID if hopeless else 0):
+            raise Broken(f"a search that nobody kills ends with {tuning.process.returncode}: {tuning.said[-500:]}")
+        tally.given_up += hopeless
         tally.trials += sum(record["kind"] == "trial" for record in tuning.history.records()[0])
         tally.rounds += 1
     finally:
@@ -343,9 +355,11 @@ def _ended(tuning: Tuning) -> None:
     assert tuning.process is not None
     code, said = tuning.process.returncode, tuning.said
     tuning.end()
+    tuning.look()
+    if code == NOTHING_VALID and tuning.history.hopeless:
+        return
     if code != 0 and ("Traceback" in said or "error GPC" not in said):
         raise Broken(f"a run ended with {code}: {said[-500:]}")
-    tuning.look()
 
 
 def full_disk(folder: Path, tally: Tally, *, spec: str = KERNEL, trials: int = 12) -> None:
