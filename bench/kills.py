@@ -66,8 +66,9 @@ class Tally:
     def __str__(self) -> str:
         kills = ", ".join(f"{count} {role}" for role, count in sorted(self.kills.items()))
         return (
-            f"{self.kills.total()} kills ({kills}) and {self.torn} torn tails in {self.rounds} rounds of {self.runs} runs,"
-            f" {self.given_up} of them without a default that lived; {self.trials} trials, none lost, no killer launched again; {self.full_disks} full disks survived"
+            f"{self.kills.total()} kills ({kills}) and {self.torn} torn tails in {self.runs} runs of {self.rounds} rounds,"
+            f" in {self.given_up} of which the default was killed twice; {self.trials} trials, none lost, no killer launched"
+            f" again; {self.full_disks} full disks survived"
         )
 
 

@@ -224,12 +224,17 @@ def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[st
                 if record["invalidity"] not in ("killed", "timeout"):
                     here.killers.pop(key_of(record), None)
                 checked = record["invalidity"] != "correct" or record.get("check") == checks.VERSION
-                if checked and hashes.get(record["engine"]) == record["template"]:
+                if checked and hashes.get(record["engine"]) == record["template"] and _lasts(record, here.trials):
                     here.trials[key_of(record)] = record
             case "pick" | "drop":
                 here.pick = record if record["kind"] == "pick" else None
                 here.dropped = record["kind"] == "drop"
     return result
+
+
+def _lasts(record: Record, trials: Mapping[Key, Record]) -> bool:
+    """Whether a trial is to be known: what only went wrong that once does not hide what is known already."""
+    return not record.get("transient") or key_of(record) not in trials
 
 
 def note(damage: list[str], fault: str) -> None:
@@ -283,8 +288,9 @@ def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> 
             case "trial":
                 if record["invalidity"] not in ("killed", "timeout"):
                     kept.pop((*place, "launch", key_of(record)), None)
-                if current.get(record["engine"]) == record["template"]:
-                    kept[*place, "trial", key_of(record)] = record
+                name = (*place, "trial", key_of(record))
+                if current.get(record["engine"]) == record["template"] and not (record.get("transient") and name in kept):
+                    kept[name] = record
             case "pick" | "drop":
                 last = kept.get((*place, "pick"))
                 if last is None or records.time_of(last) <= records.time_of(record):

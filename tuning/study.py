@@ -215,8 +215,8 @@ class Study:
         if name not in self.known.trials and self.known.killers.get(name, 0) >= TRIES:
             self.fault = f"the default was launched {TRIES} times without an end"
             return
-        for built in self._build([self.task.default]):
-            self._anchor = built
+        default = [self.task.default]  # built once more where that fails: it need not have been to blame
+        self._anchor = next(iter([*self._build(default, again=True)] or self._build(default)), None)
         if self._anchor is None:
             self.fault = f"the default cannot be built: {self.trials[-1]['fault']}"
             return
@@ -391,7 +391,9 @@ class Study:
                     continue  # of a batch that was given up
                 candidate, source, packed, name = waiting.pop(number)
                 if "invalidity" in answer:
-                    if not again:
+                    if again:
+                        self._waiting.pop(name, None)
+                    else:
                         killed = answer["invalidity"] == "killed"
                         kind = "compile" if killed else answer["invalidity"]
                         self._failed(

@@ -397,6 +397,17 @@ def test_what_another_check_found_correct_is_not_known():
     assert [key[2][0][1] for key in known["k" * 8].trials] == [0, 3]
 
 
+def test_what_went_wrong_only_once_does_not_hide_what_is_known():
+    once = trial(0, invalidity="compile", samples=[], transient=True)
+    found = [{"kind": "trial", "timestamp": records.now(), **t} for t in (trial(0), once, trial(1, **{**once, "configuration": {"mr": 1}}))]
+
+    known = records.known(found, DEVICE, {"contraction": "t"})
+    kept = records.pruned(found, {DEVICE["kind"]: {"contraction": "t"}})
+
+    for trials in (list(known["k" * 8].trials.values()), kept):
+        assert [t["invalidity"] for t in trials] == ["correct", "compile"]
+
+
 def test_of_a_device_without_a_name_nothing_is_known():
     device = DEVICE | {"kind": "cuda", "arch": "sm_89", "name": ""}
 

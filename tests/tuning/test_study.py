@@ -224,6 +224,25 @@ def test_a_default_that_ends_its_process_is_tried_once_more_and_then_no_more(tmp
     assert "launched 2 times without an end" in made.fault
 
 
+def test_a_default_whose_builder_dies_is_built_once_more(tmp_path):
+    deaths = [1]
+
+    class Dying(Builders):
+        def gather(self, seconds):
+            if deaths[0]:
+                deaths[0], self.done = 0, []
+                return [(0, ({"invalidity": "killed", "fault": "the process ended with -9"}, {}))]
+            return super().gather(seconds)
+
+    made = study(tmp_path, Device(right(matmul(M, N, K))), builders=Dying())
+    while not made.progress.exhausted:
+        made.batch(5)
+
+    assert not made.fault
+    assert made.progress.invalid == {}
+    assert set(made.sampler.told) == set(range(len(made.table)))
+
+
 def test_what_a_compiler_refuses_is_a_record_and_no_time(tmp_path):
     device = Device(right(matmul(M, N, K)))
     bad = texts(study(tmp_path, device))[3]
