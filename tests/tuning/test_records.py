@@ -398,8 +398,8 @@ def test_what_another_check_found_correct_is_not_known():
 
 
 def test_what_went_wrong_only_once_does_not_hide_what_is_known():
-    once = trial(0, invalidity="compile", samples=[], transient=True)
-    found = [{"kind": "trial", "timestamp": records.now(), **t} for t in (trial(0), once, trial(1, **{**once, "configuration": {"mr": 1}}))]
+    once = {"invalidity": "compile", "samples": [], "transient": True}
+    found = [{"kind": "trial", "timestamp": NOW, **t} for t in (trial(0), trial(0, **once), trial(1, **once))]
 
     known = records.known(found, DEVICE, {"contraction": "t"})
     kept = records.pruned(found, {DEVICE["kind"]: {"contraction": "t"}})
