@@ -39,8 +39,8 @@ KERNEL = "matmul m=17 n=37 k=23 relu=1"
 PROGRAM = ("env", "GPUCOMP_CACHE=", "GPUCOMP_THREADS=1", sys.executable, "-m", "gpucomp")
 EACH = 5  # kills of a round
 TRIES = 2  # launches of the default, without which nothing can be judged; of anything else one
-EARLY = 0.7  # of the moments at which nothing is measured yet, those that are left out
-WINDOW = (0.5, 6.0)  # seconds between two kills
+EARLY = 0.85  # of the moments at which nothing is measured yet, those that are left out
+WINDOW = (0.3, 4.0)  # seconds between two kills
 ENDING = 10.0  # that what a killed process had started may take to end
 FILLED, ROOM = 1 << 20, 6_000  # bytes of records on a small disk, and how many more it takes
 PROGRESS = re.compile(r"Progress: \((\d+)/\d+\)")
@@ -235,7 +235,7 @@ class Tuning:
     def command(self, trials: int) -> list[str]:
         made = [*PROGRAM, "tune", "--kernel", self.spec, "--target", "cpu"]
         made += ["--records", str(self.folder / "records"), "--sampler", "random", "--seed", str(self.seed)]
-        made += ["--trials", str(trials), "--builders", "2", "--lock", str(self.folder / "lock")]
+        made += ["--trials", str(trials), "--builders", "1", "--lock", str(self.folder / "lock")]
         if self.history.path.exists():
             made.append("--resume")
         if self.fleet:
