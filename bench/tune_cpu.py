@@ -28,6 +28,8 @@ from gpucomp import config
 from gpucomp.cli.compare import relative_error
 from gpucomp.cli.tune import seconds
 from gpucomp.targets import resolve
+from gpucomp.tuning import records
+from gpucomp.tuning.engines import hashes
 from gpucomp.tuning.measure import interval
 
 DEFAULT = ("resnet18", "mobilenet_v2", "bert_base")
@@ -35,6 +37,7 @@ ROOT = Path(__file__).parent
 CLOSE = 1.2  # times the tuned latency that untuned is to be within
 LIMIT = 1e-4  # relative L2 error of the tuned model against the untuned one
 ROUNDS, SECONDS = 200, 8.0
+PORTFOLIO = 8  # trials of each kernel and engine that are shipped
 
 
 def tuned(name: str, work: Path, budget: float, reduced: bool) -> Path:
@@ -61,18 +64,20 @@ def tuned(name: str, work: Path, budget: float, reduced: bool) -> Path:
     return folder / "records"
 
 
-def compared(name: str, records: Path, rounds: int, limit_s: float) -> dict[str, Any]:
-    """One build of a model with and without ``records``, run in turn: seconds and ratios by the wall and the processor."""
-    model = records.parent / "model.onnx"
+def compared(name: str, place: Path, rounds: int, limit_s: float) -> dict[str, Any]:
+    """One build of a model with and without the records in ``place``, run in turn: times and ratios, of the wall's clock and
+    of the processor's.
+    """
+    model = place.parent / "model.onnx"
     with config.using(records=None, cache=None):
         begin = time.perf_counter()
         untuned = gpucomp.compile(model, target="cpu")
         untuned_s = time.perf_counter() - begin
     with config.using(cache=None):
         begin = time.perf_counter()
-        chosen = gpucomp.compile(model, target="cpu", records=records)
+        chosen = gpucomp.compile(model, target="cpu", records=place)
         chosen_s = time.perf_counter() - begin
-    feeds = inputs(name) if not (records.parent / "reduced").exists() else inputs(build(name, reduced=True))
+    feeds = inputs(name) if not (place.parent / "reduced").exists() else inputs(build(name, reduced=True))
     expected, actual = untuned.run(feeds), chosen.run(feeds)
     error = max(relative_error(actual[output], expected[output]) for output in expected)
 
@@ -107,12 +112,12 @@ def compared(name: str, records: Path, rounds: int, limit_s: float) -> dict[str,
     }
 
 
-def builds(name: str, records: Path, count: int, rounds: int, limit_s: float) -> list[dict[str, Any]]:
+def builds(name: str, place: Path, count: int, rounds: int, limit_s: float) -> list[dict[str, Any]]:
     """``count`` builds, each in a process of its own; those that were measured before are read."""
-    path = records.parent / "builds.jsonl"
+    path = place.parent / "builds.jsonl"
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     while len(found) < count:
-        command = [sys.executable, "-m", "bench.tune_cpu", "--one", name, str(records), str(rounds), str(limit_s)]
+        command = [sys.executable, "-m", "bench.tune_cpu", "--one", name, str(place), str(rounds), str(limit_s)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
         with path.open("a", encoding="utf-8") as file:
@@ -123,9 +128,9 @@ def builds(name: str, records: Path, count: int, rounds: int, limit_s: float) ->
     return found[:count]
 
 
-def row(name: str, records: Path, found: Sequence[dict[str, Any]]) -> str:
+def row(name: str, place: Path, found: Sequence[dict[str, Any]]) -> str:
     """A model's line of the table."""
-    report = json.loads((records.parent / "tuned.json").read_text(encoding="utf-8"))
+    report = json.loads((place.parent / "tuned.json").read_text(encoding="utf-8"))
     ratios = sorted(one["ratio"] for one in found)
     ratio = statistics.median(ratios)
     slower = sum(one["low"] > 1 for one in found)
@@ -145,6 +150,22 @@ HEADER = (
     "| model | untuned ms | tuned ms | gain | least and most of the builds | gain in processor time | builds that are slower |"
     f" untuned within {CLOSE} of tuned | schedules changed | trials | rel. L2 error |"
 )
+
+
+def ship(folder: Path, work: Path, builds_of: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Write the records that may come with the package; the models whose picks they have.
+
+    Only of models of which no build was slower, or wrong: their picks, and of the trials those that another device may
+    begin with.
+    """
+    good = [name for name, found in builds_of.items() if not any(one["low"] > 1 or one["error"] > LIMIT for one in found)]
+    found, _ = records.everything([work / name / "records" for name in good]) if good else ([], [])
+    device = resolve("cpu").arch
+    (folder / records.TRIALS).mkdir(parents=True, exist_ok=True)
+    picks = [r for r in records.pruned(found, hashes()) if r["kind"] == "pick"]
+    records.write(folder / f"cpu_{device}.jsonl", records.merged(picks))
+    records.write(folder / records.TRIALS / f"cpu_{device}.jsonl", records.merged(records.portfolio(found, PORTFOLIO)))
+    return good
 
 
 def page(rows: Sequence[str], budget: float, count: int) -> str:
@@ -176,21 +197,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
     parser.add_argument("--work", type=Path, default=Path("build/tune_cpu"))
     parser.add_argument("--report", type=Path, default=ROOT / "results" / "tune_cpu.md")
+    parser.add_argument("--ship", type=Path, metavar="DIR", help="write there the records that may come with the package")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in MODELS]:
         parser.error(f"{unknown[0]}: one of {', '.join(MODELS)} expected")
     budget, rows, wrong = seconds(given.budget), [], 0
+    builds_of: dict[str, list[dict[str, Any]]] = {}
     for name in given.models:
         (given.work / name).mkdir(parents=True, exist_ok=True)
         if given.reduced:
             (given.work / name / "reduced").touch()
-        records = tuned(name, given.work, budget, given.reduced)
-        found = builds(name, records, given.builds, given.rounds, given.seconds)
+        place = tuned(name, given.work, budget, given.reduced)
+        found = builds_of[name] = builds(name, place, given.builds, given.rounds, given.seconds)
         wrong += any(one["error"] > LIMIT for one in found)
-        rows.append(row(name, records, found))
+        rows.append(row(name, place, found))
         print(rows[-1], flush=True)
         given.report.parent.mkdir(parents=True, exist_ok=True)
         given.report.write_text(page(rows, budget, given.builds), encoding="utf-8")
+    if given.ship is not None:
+        print(f"records of {', '.join(ship(given.ship, given.work, builds_of)) or 'no model'} -> {given.ship}")
     return 1 if wrong else 0
 
 

@@ -33,6 +33,9 @@ from gpucomp.tuning import checks
 LOCK_S = 2.0  # a stopped process may hold the lock for ever
 SYNC_S = 1.0  # between two times that the disk has everything
 NAME = "tuning.jsonl"
+TRIALS = "trials"  # folder of the shipped records' trials: a compilation needs the picks alone
+SHORT = ("schema", "kind", "timestamp", "kernel", "device", "engine", "configuration", "label", "problem", "template",
+         "source", "rendered", "invalidity", "samples", "ratio", "check", "default")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_FAULTS = 10_000  # lines of a file that are no records, by name
 
@@ -259,6 +262,30 @@ def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
                 else:
                     found.append(record)
     return found, damage
+
+
+def beside(path: Path) -> list[Record]:
+    """The trials that a search may start from besides its own file's: those of the other files there, and those shipped.
+
+    Lines that are no records are passed over.
+    """
+    places = [p for p in records.files(path.parent) if p != path] + records.files(records.shipped() / TRIALS)
+    read = (record for place in places for _, record in records.read(place))
+    return [record for record in read if not isinstance(record, str) and record["kind"] == "trial"]
+
+
+def portfolio(found: Iterable[Record], most: int) -> list[Record]:
+    """The ``most`` fastest trials of each kernel, device and engine, without what only a resumed search needs.
+
+    Where a kernel is searched on another device, these are what its first batch is chosen from.
+    """
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in found:
+        if record["kind"] == "trial" and record["invalidity"] == "correct":
+            key = record["kernel"], record["engine"], *records.device_key(record["device"])
+            groups.setdefault(key, []).append(record)
+    fastest = [record for group in groups.values() for record in sorted(group, key=lambda r: r["ratio"])[:most]]
+    return [{name: record[name] for name in SHORT if name in record} for record in fastest]
 
 
 def merged(found: Iterable[Record]) -> list[Record]:

@@ -278,6 +278,7 @@ def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Stud
         hashes |= records.current_hashes(task.engines)
     past = tools.store.read()
     known = records.known(past, tools.device, hashes)
+    past += records.beside(tools.store.path)
     found = []
     for number, task in enumerate(tasks):
         digest = task.kernel.digest

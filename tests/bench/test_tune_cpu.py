@@ -10,7 +10,8 @@ import pytest
 from bench import tune_cpu
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.tuning import specs
-from gpucomp.tuning.records import Store
+from gpucomp.tuning.records import Store, everything
+from tests.tuning.test_records import pick, trial
 
 
 def done(folder, ratios):
@@ -78,6 +79,28 @@ def test_a_build_runs_both_in_turn_and_compares_what_they_give(tmp_path, monkeyp
     assert found["rounds"] == 5  # at least so many, though the time is over
     assert sum(found["tiers"].values()) == 1
     assert found["low"] <= found["ratio"] <= found["high"]
+
+
+def test_what_is_shipped_is_of_models_that_no_build_got_slower_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(tune_cpu, "PORTFOLIO", 2)
+    hashes = {"cpu": {"contraction": "t"}}
+    monkeypatch.setattr(tune_cpu, "hashes", lambda: hashes)
+    for model, ratios in (("resnet18", [0.9, 0.8]), ("bert_base", [0.9, 1.02])):
+        done(tmp_path / model, ratios)
+        with Store(tmp_path / model / "records" / "tuning.jsonl") as store:
+            for number, ratio in enumerate([0.7, 0.5, 0.9, 0.6]):
+                store.append("trial", trial(number, ratio=ratio, label=model, clocks={"mhz": 1}))
+            store.append("pick", pick(1, label=model))
+
+    arguments = ["--builds", "2", "--work", str(tmp_path), "--report", str(tmp_path / "r.md"), "--ship", str(tmp_path / "s")]
+    assert tune_cpu.main(["resnet18", "bert_base", *arguments]) == 0
+
+    picks, damage = everything([tmp_path / "s"])
+    trials, more = everything([tmp_path / "s" / "trials"])
+    assert damage == more == []
+    assert [(r["kind"], r["label"]) for r in picks] == [("pick", "resnet18")]
+    assert sorted(r["ratio"] for r in trials) == [0.5, 0.6]
+    assert all("clocks" not in r for r in trials)
 
 
 def test_a_model_that_is_not_there_is_refused(capsys):

@@ -73,6 +73,21 @@ def searched(folder):
     return made, State([made])
 
 
+def test_a_search_starts_from_the_trials_of_the_files_beside_its_own(tmp_path, monkeypatch):
+    made = study(tmp_path, Device(right(test_study.KERNEL)))
+    theirs = {**made._fields(made.table.candidate(2), "s"), "device": made.tools.device | {"name": "another"}}
+    with records.Store(tmp_path / "theirs.jsonl") as store:
+        store.append("trial", theirs | {"invalidity": "correct", "samples": [1.0], "ratio": 0.5, "rendered": "r"})
+    seen = []
+    sampler = tuner.engines.sampler
+    monkeypatch.setattr(tuner.engines, "sampler", lambda *a: seen.append(a[-1]) or sampler(*a))
+
+    tuner._studies([made.task], made.tools, Options(sampler="random"))
+
+    (past,) = seen
+    assert past[made.task.default.family.title] == [[(dict(made.table.candidate(2).schedule), 0.5)]]
+
+
 def picks_in(made):
     return [r for r in made.tools.store.read() if r["kind"] == "pick"]
 
