@@ -28,7 +28,7 @@ from gpucomp.runtime.container import Bytes
 from gpucomp.runtime.plan import WEIGHT, Plan
 
 FORMAT = "gpucomp"
-SCHEMA = 2
+SCHEMA = 3
 MANIFEST, WEIGHTS, STRINGS = "manifest.json", "weights.safetensors", "strings.json"
 SOURCES, BINARIES = "sources/", "binaries/"
 

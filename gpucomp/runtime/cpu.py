@@ -36,11 +36,12 @@ SMALLEST_SHARED_NS = 100_000.0  # of work that threads can share: less is over b
 MULTIPLY_ADDS_A_NS = 16.0
 BYTES_A_NS = 8.0
 CONTEXT_BYTES = 64
-REST, LIMIT, CLOCK, NAP, NAP_TIME, SLEEPS, ROWS, FINISHED = range(8)  # words of the context, as the runner has them
+REST, LIMIT, NAP, NAP_TIME, SLEEPS, FINISHED = range(6)  # words of the context, as the runner has them
 CALIBRATION_S = 0.01  # between two runs whose ends tell how long a tick of the cycle counter is
 LARGEST_POOL = 256
 
-Call = tuple[int, int, int, int, int, int]  # table, first launch, last launch, context, threads, epoch
+Notes = tuple[int, ...]  # for each thread, where it notes when it reached and left each launch of a table; or nothing
+Call = tuple[int, int, int, int, int, int, Notes]  # table, first launch, last launch, context, threads, epoch, notes
 
 
 def available_threads() -> int:
@@ -94,13 +95,13 @@ class _Runner:
     def __init__(self, image: Image) -> None:
         self.image = image
         prototype = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, *[ctypes.c_int64] * 2, ctypes.c_void_p, *[ctypes.c_int64] * 3
+            None, ctypes.c_void_p, *[ctypes.c_int64] * 2, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p
         )
         self._run = prototype(image.address("gc_run"))
 
     def enter(self, call: Call, thread: int) -> None:
-        table, first, last, context, threads, epoch = call
-        self._run(table, first, last, context, thread, threads, epoch)
+        table, first, last, context, threads, epoch, notes = call
+        self._run(table, first, last, context, thread, threads, epoch, notes[thread] if notes else None)
 
 
 Job = tuple["CpuProgram", Call, int, "Table"]
@@ -160,6 +161,7 @@ class CpuProgram:
         self._context_address = address_of(self._context)
         self._build_table()
         self._clocks = np.zeros((self.threads, len(self._table), 2), np.int64)  # never freed: a late thread may note
+        self._notes = tuple(address_of(clocks) for clocks in self._clocks)
         self._tick = 0.0
         self._epoch = 0
         self.reset()
@@ -200,21 +202,15 @@ class CpuProgram:
 
     def _timed(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
         with self._lock:
-            words = self._context.view(np.uint64)
-            words[ROWS], words[CLOCK] = len(self._table), self._clocks.ctypes.data
-            try:
-                warm = self._run_timed(inputs)
-                if not self._tick and len(self._table):
-                    time.sleep(CALIBRATION_S)
-                    (_, before, first), (_, after, second) = (
-                        max(marks, key=lambda mark: mark[2]) for marks in (warm, self._run_timed(inputs))
-                    )
-                    self._tick = (after - before) / max(second - first, 1)
-                self._clocks[...] = 0
-                marks = self._run_timed(inputs)
-            finally:
-                words[CLOCK] = 0
-            return self._spans(marks)
+            warm = self._run_timed(inputs)
+            if not self._tick and len(self._table):
+                time.sleep(CALIBRATION_S)
+                (_, before, first), (_, after, second) = (
+                    max(marks, key=lambda mark: mark[2]) for marks in (warm, self._run_timed(inputs))
+                )
+                self._tick = (after - before) / max(second - first, 1)
+            self._clocks[...] = 0
+            return self._spans(self._run_timed(inputs))
 
     def _run_timed(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[float, float, int]]:
         """When each segment began and ended on Python's clock, and its end on the cycle counter (0 on the host)."""
@@ -222,7 +218,7 @@ class CpuProgram:
         self._bind(inputs)
         for segment in self._segments:
             begin = time.perf_counter()
-            self._run_segment(segment)
+            self._run_segment(segment, self._notes)
             marks.append((begin, time.perf_counter(), int(words[FINISHED]) if segment.host is None else 0))
         self._results()
         return marks
@@ -354,13 +350,13 @@ class CpuProgram:
 
     # launches
 
-    def _run_segment(self, segment: _Segment) -> None:
+    def _run_segment(self, segment: _Segment, notes: Notes = ()) -> None:
         if segment.host is not None:
             self._run_host(segment.host)
             return
-        self.run_native(self._table, segment.first, segment.last, segment.shared_ns >= SMALLEST_SHARED_NS)
+        self.run_native(self._table, segment.first, segment.last, segment.shared_ns >= SMALLEST_SHARED_NS, notes)
 
-    def run_native(self, table: Table, first: int, last: int, shared: bool) -> None:
+    def run_native(self, table: Table, first: int, last: int, shared: bool, notes: Notes = ()) -> None:
         """Launches of ``table``, by all threads where they are ``shared``. The caller has the program to itself."""
         self._epoch = (self._epoch + 1) % (1 << 31)
         place = (table.address, first, last, self._context_address)
@@ -368,7 +364,7 @@ class CpuProgram:
         if self.threads > 1 and shared and pool.lock.acquire(blocking=False):
             try:
                 table.begin(first, last, self._epoch, self.threads)
-                call = (*place, self.threads, self._epoch)
+                call = (*place, self.threads, self._epoch, notes)
                 pool.start(self, call, table)
                 self.enter(call, 0)
             finally:
@@ -376,7 +372,7 @@ class CpuProgram:
             return
         # another program has the threads: this one runs alone rather than wait
         table.begin(first, last, self._epoch, 1)
-        self.enter((*place, 1, self._epoch), 0)
+        self.enter((*place, 1, self._epoch, notes), 0)
 
     def enter(self, call: Call, thread: int) -> None:
         """The native code, as thread number ``thread`` of those that share ``call``."""

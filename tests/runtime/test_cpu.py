@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
-from gpucomp.runtime.cpu import CpuProgram
-from gpucomp.runtime.native import CLAIMED, Table, aligned
+from gpucomp.runtime.cpu import Call, CpuProgram
+from gpucomp.runtime.native import CLAIMED, Table, address_of, aligned
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.targets import cpu
 
@@ -418,6 +419,35 @@ def test_the_copy_probe_copies_and_the_peak_probe_says_what_it_did() -> None:
     np.testing.assert_allclose(
         room.view(np.float32)[16 : 16 + lanes], 2.0 * CHAINS, rtol=1e-6
     )  # x = x / 2 + 1 tends to 2
+
+
+def test_a_thread_that_comes_late_for_another_table_does_not_note_in_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, binaries = chain()
+    program = CpuProgram(plan, {}, binaries, WEIGHTS, threads=2)
+    assert program._runner is not None
+    longer = Table([(program._runner.image.address("gc_nothing.call"), 0, 8)] * 50, 2)
+    room = np.zeros((2, len(longer), 2), np.int64)
+    program._clocks = room[:, : len(program._table)]
+    program._notes = tuple(address_of(clocks) for clocks in program._clocks)
+    late: list[tuple[Call, int]] = []
+    monkeypatch.setattr(
+        runtime._pool, "start", lambda program, call, table: late.extend((call, t) for t in range(1, call[4]))
+    )
+    program.run_native(longer, 0, len(longer), True)
+    (held,) = late
+    segments = iter([held])
+
+    def run_native(*args: Any) -> None:
+        for job in segments:
+            program.enter(*job)
+        CpuProgram.run_native(program, *args)
+
+    monkeypatch.setattr(program, "run_native", run_native)
+    program.profile({"x": image()})
+
+    assert (program._clocks[0] > 0).all()
+    assert not room[:, len(program._table) :].any()
+    assert not room[1].any()
 
 
 def test_ten_thousand_runs_leave_memory_as_it_is() -> None:

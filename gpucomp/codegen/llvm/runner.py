@@ -22,20 +22,15 @@ RUNNER = """
 ; above it (epoch << 32 | task); byte 64 counts the tasks that are done. A launch starts when the one before it is done.
 ; Threads claim tasks of their own part as they come, then of the others' parts: one that the system suspends, or that
 ; comes late, holds up nobody but for a task it has claimed. One that comes after the run finds another epoch and leaves.
+; notes: null, or where this thread notes the cycle counter: for each launch of the table, when it began there and when it
+; found nothing more to do. It belongs to the run, as the table does: a late thread must not write by what the next run asks.
 ; context: 0 what gives way to other threads when waiting takes long, 8 how many spins that is,
-; 16 null, or where threads note the cycle counter: for each thread, for each launch of the table, when it began there
-; and when it found nothing more to do; 48 launches of the table; 56 where thread 0 notes it after the last launch;
-; 24 what sleeps for some microseconds, 32 how many, 40 after how many spins threads other than 0 sleep.
-define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch) #1 {
+; 16 what sleeps for some microseconds, 24 how many, 32 after how many spins threads other than 0 sleep;
+; 40 where thread 0 notes the cycle counter after the last launch.
+define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes) #1 {
 entry:
   %leader = icmp eq i64 %thread, 0
-  %clockat = getelementptr i8, ptr %context, i64 16
-  %clock = load ptr, ptr %clockat
-  %note = icmp ne ptr %clock, null
-  %rowsat = getelementptr i8, ptr %context, i64 48
-  %rows = load i64, ptr %rowsat
-  %before.me = mul i64 %thread, %rows
-  %notes = getelementptr [2 x i64], ptr %clock, i64 %before.me
+  %note = icmp ne ptr %notes, null
   %parts = shl i64 %threads, 2
   %round = sub i64 %parts, 1
   %any = icmp slt i64 %first, %last
@@ -121,7 +116,7 @@ finish:
   br i1 %note, label %last.note, label %end
 last.note:
   %finished = call i64 @llvm.readcyclecounter()
-  %finishedat = getelementptr i8, ptr %context, i64 56
+  %finishedat = getelementptr i8, ptr %context, i64 40
   store i64 %finished, ptr %finishedat
   br label %end
 end:
@@ -155,7 +150,7 @@ pause:
   %patient = icmp slt i64 %more, %limit
   br i1 %patient, label %spin, label %tired
 tired:
-  %sleepsat = getelementptr i8, ptr %context, i64 40
+  %sleepsat = getelementptr i8, ptr %context, i64 32
   %sleeps = load i64, ptr %sleepsat
   %early = icmp slt i64 %more, %sleeps
   %awake = or i1 %early, %leader
@@ -165,9 +160,9 @@ yield:
   call void %rest()
   br label %spin
 sleep:
-  %napat = getelementptr i8, ptr %context, i64 24
+  %napat = getelementptr i8, ptr %context, i64 16
   %nap = load ptr, ptr %napat
-  %timeat = getelementptr i8, ptr %context, i64 32
+  %timeat = getelementptr i8, ptr %context, i64 24
   %time = load i32, ptr %timeat
   call void %nap(i32 %time)
   br label %spin
