@@ -70,12 +70,12 @@ def certificates(folder: Path, *names: str) -> list[Certificates]:
 
 
 class Sleeping:
-    """This machine's processor for what a kernel computes; a sample takes ``SAMPLE_S``, by its source 1 to 1.5 times."""
+    """This machine's processor for what a kernel computes; a sample takes ``sample_s``, by its source 1 to 1.5 times."""
 
     noisy = False  # nothing that is timed runs on the cores that build
 
-    def __init__(self, inner: devices.Device) -> None:
-        self._inner = inner
+    def __init__(self, inner: devices.Device, sample_s: float = SAMPLE_S) -> None:
+        self._inner, self._sample_s = inner, sample_s
         self.target, self.cache_bytes = inner.target, inner.cache_bytes
 
     def facts(self) -> dict[str, Any]:
@@ -86,7 +86,8 @@ class Sleeping:
 
     def open(self, plan: Any, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Any) -> Any:
         text = "".join(sources.values())
-        return _Asleep(self._inner.open(plan, sources, binaries, weights), SAMPLE_S * (1 + sum(text.encode()) % 64 / 128))
+        seconds = self._sample_s * (1 + sum(text.encode()) % 64 / 128)
+        return _Asleep(self._inner.open(plan, sources, binaries, weights), seconds)
 
 
 class _Asleep:
@@ -98,18 +99,18 @@ class _Asleep:
         return count * [self._seconds]
 
 
-def serve_asleep(parent: str) -> None:
+def serve_asleep(sample_s: str, parent: str) -> None:
     """What ``gpucomp.tuning.worker`` is to a processor, to the device that sleeps."""
-    worker.ROLES = {"run": lambda target: worker.Runner(target, Sleeping(devices.open_device(target)))}
+    worker.ROLES = {"run": lambda target: worker.Runner(target, Sleeping(devices.open_device(target), float(sample_s)))}
     worker.main("run", "cpu", parent)
 
 
-def serve(device: str, address: str, folder: str, number: str) -> None:
-    """One worker of the fleet, until its coordinator ends."""
+def serve(sample_s: str, address: str, folder: str, number: str) -> None:
+    """One worker of the fleet, until its coordinator ends; without ``sample_s`` it has this processor."""
     own = Certificates(*(Path(folder) / name for name in ("ca.pem", "board.pem", "board.key")))
     lock = Path(folder) / f"lock{number}"
-    command = [sys.executable, "-m", "bench.fleet", "asleep", str(os.getpid())]
-    runner = Runner("cpu", lock=lock, command=command if device == "sleeps" else None)
+    command = [sys.executable, "-m", "bench.fleet", "asleep", sample_s, str(os.getpid())]
+    runner = Runner("cpu", lock=lock, command=command if sample_s else None)
     fleet.work(address, target="cpu", certificates=own, runner=runner)
 
 
@@ -119,17 +120,18 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def started(device: str, address: str, folder: Path, number: int) -> subprocess.Popen[bytes]:
-    command = ["env", "GPUCOMP_THREADS=1", sys.executable, "-m", "bench.fleet", "worker", device, address, str(folder)]
+def started(sample_s: str, address: str, folder: Path, number: int) -> subprocess.Popen[bytes]:
+    command = ["env", "GPUCOMP_THREADS=1", sys.executable, "-m", "bench.fleet", "worker", sample_s, address, str(folder)]
     return subprocess.Popen([*command, str(number)], stderr=subprocess.DEVNULL)
 
 
-def rate(device: str, count: int, trials: int, spec: str) -> dict[str, Any]:
+def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> dict[str, Any]:
     """A search by ``count`` workers: its trials a minute, from the first trial's end to the last one's."""
+    asleep = f"{sample_s:g}" if device == "sleeps" else ""
     with tempfile.TemporaryDirectory(prefix="gpucomp-fleet-") as place:
         coordinator, _ = certificates(Path(place) / "tls", "coordinator", "board")
         address = f"tls://127.0.0.1:{free_port()}"
-        workers = [started(device, address, Path(place) / "tls", number) for number in range(count)]
+        workers = [started(asleep, address, Path(place) / "tls", number) for number in range(count)]
         try:
             options = tuner.Options(
                 trials=trials, sampler="random", builders=1, whole=False, fleet=fleet.Wanted(address, count, coordinator)
@@ -158,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description="Trials a minute by number of workers.")
     parser.add_argument("--workers", type=int, action="append", help="may repeat; 1 and 2 where not given")
     parser.add_argument("--device", choices=["sleeps", "cpu"], default="sleeps")
+    parser.add_argument("--sample", type=float, default=SAMPLE_S, help="seconds that the device sleeps for one")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--kernel", default=KERNEL)
     parser.add_argument("--json", type=Path, help="append a line for each to this file")
@@ -165,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     resolve("cpu")  # a processor that cannot be used is told of here
     first = 0.0
     for count in given.workers or (1, 2):
-        found = rate(given.device, count, given.trials, given.kernel)
+        found = rate(given.device, given.sample, count, given.trials, given.kernel)
         first = first or found["trials_a_minute"]
         print(
             f"{found['device']}: {count} workers, {found['trials']} trials in {found['seconds']:.1f} s, "
@@ -180,8 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     match sys.argv[1:]:
-        case ["asleep", parent]:
-            serve_asleep(parent)
+        case ["asleep", *rest]:
+            serve_asleep(*rest)
         case ["worker", *rest]:
             serve(*rest)
         case _:

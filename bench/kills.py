@@ -37,10 +37,12 @@ from gpucomp.tuning.records import NAME, Key, Store, key_of
 
 KERNEL = "matmul m=17 n=37 k=23 relu=1"
 PROGRAM = ("env", "GPUCOMP_CACHE=", "GPUCOMP_THREADS=1", sys.executable, "-m", "gpucomp")
-EACH = 5  # kills of a round
+EACH = 20  # kills of a round
 TRIES = 2  # launches of the default, without which nothing can be judged; of anything else one
-EARLY = 0.85  # of the moments at which nothing is measured yet, those that are left out
-WINDOW = (0.3, 4.0)  # seconds between two kills
+LINES = (0, 0, 1, 1, 2, 3, 5, 8)  # that the records grow by between two kills, whatever time that takes
+SOON = 0.3  # seconds after that, at most
+PATIENCE = 60.0  # seconds without a new line, after which a process is killed all the same
+ROLES = {"coordinator": 1, "runner": 2, "builder": 1, "worker": 1}  # how often each is the victim, where it is there
 ENDING = 10.0  # that what a killed process had started may take to end
 FILLED, ROOM = 1 << 20, 6_000  # bytes of records on a small disk, and how many more it takes
 PROGRESS = re.compile(r"Progress: \((\d+)/\d+\)")
@@ -293,9 +295,8 @@ class Tuning:
 def struck(tuning: Tuning, draw: random.Random, tally: Tally) -> None:
     """Kill one process of a run, and look at the records; a coordinator that has gone is started again."""
     victims = tuning.victims()
-    if "runner" not in victims and draw.random() < EARLY:
-        return  # it has only just begun
-    role = draw.choice(sorted(victims))
+    among = sorted(victims)
+    (role,) = draw.choices(among, [ROLES[name] for name in among])
     pid = draw.choice(victims[role])
     kill(pid)
     tally.kills[role] += 1
@@ -312,10 +313,21 @@ def struck(tuning: Tuning, draw: random.Random, tally: Tally) -> None:
         tuning.start(tuning.trials)
 
 
+def waited(tuning: Tuning, draw: random.Random) -> bool:
+    """Wait for a random moment: until the records have grown by some lines, and a little. False where the run ends first."""
+    assert tuning.process is not None
+    wanted, deadline = len(lines_of(tuning.history.path)) + draw.choice(LINES), time.monotonic() + PATIENCE
+    while len(lines_of(tuning.history.path)) < wanted and time.monotonic() < deadline:
+        if tuning.process.poll() is not None:
+            return False
+        time.sleep(0.02)
+    time.sleep(draw.uniform(0, SOON))
+    return tuning.process.poll() is None
+
+
 def killed_round(
-    folder: Path, draw: random.Random, tally: Tally, kills: int, *, spec: str = KERNEL, trials: int = 12,
-    window: tuple[float, float] = WINDOW, fleet: bool = False,
-) -> None:  # fmt: skip
+    folder: Path, draw: random.Random, tally: Tally, kills: int, *, spec: str = KERNEL, trials: int = 12, fleet: bool = False
+) -> None:
     """A search that ``kills`` processes are killed of, and that comes to its end all the same. Raises ``Broken``."""
     tuning = Tuning(folder, spec, seed=draw.randrange(1000), trials=trials, fleet=fleet)
     before = tally.kills.total()
@@ -323,10 +335,7 @@ def killed_round(
         tally.runs += 1
         tuning.start(trials)
         while tally.kills.total() < before + kills:
-            assert tuning.process is not None
-            try:
-                tuning.process.wait(draw.uniform(*window))
-            except subprocess.TimeoutExpired:
+            if waited(tuning, draw):
                 struck(tuning, draw, tally)
                 continue
             _ended(tuning)  # it has come to its end before it was killed

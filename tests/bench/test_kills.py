@@ -96,7 +96,7 @@ def test_a_torn_line_is_repaired_by_the_next_and_costs_no_other(history, how, mo
 
 def test_a_tuner_whose_processes_are_killed_five_times_keeps_its_promises(tmp_path):
     tally = Tally()
-    kills.killed_round(tmp_path, random.Random(4), tally, 5, trials=8, window=(0.4, 2.5))
+    kills.killed_round(tmp_path, random.Random(4), tally, 5, trials=8)
 
     assert tally.kills.total() == 5
     assert tally.kills["coordinator"] >= 1
