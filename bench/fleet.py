@@ -141,18 +141,21 @@ def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> di
             for process in workers:
                 process.terminate()
                 process.wait()
-        trial_times = [
-            reading.time_of(record)
+        measured = [
+            record
             for _, record in reading.read(tuned.records)
             if not isinstance(record, str) and record["kind"] == "trial" and record["invalidity"] == "correct"
         ][1:]  # the first is the default's, before the others may begin
-    seconds = max(trial_times) - min(trial_times)
+    ends = [reading.time_of(record) for record in measured]
+    seconds = max(ends) - min(ends)
+    under_way = sum(record["times"][part] for record in measured[1:] for part in ("validation", "benchmark")) / 1e3
     return {
         "device": device,
         "workers": count,
-        "trials": len(trial_times),
+        "trials": len(measured),
         "seconds": seconds,
-        "trials_a_minute": 60 * (len(trial_times) - 1) / seconds,
+        "trials_a_minute": 60 * (len(measured) - 1) / seconds,
+        "at_a_time": under_way / seconds,
     }
 
 
@@ -172,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         first = first or found["trials_a_minute"]
         print(
             f"{found['device']}: {count} workers, {found['trials']} trials in {found['seconds']:.1f} s, "
-            f"{found['trials_a_minute']:.0f} a minute, {found['trials_a_minute'] / first:.2f} times the first"
+            f"{found['trials_a_minute']:.0f} a minute, {found['trials_a_minute'] / first:.2f} times the first; "
+            f"{found['at_a_time']:.2f} under way at a time"
         )
         if given.json is not None:
             with given.json.open("a", encoding="utf-8") as file:
