@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
+from arm64 import Processor
 from kernel_oracle import UNWRITTEN
 
 from gpucomp.codegen.llvm import emit
@@ -53,11 +56,17 @@ class Library:
         arrays = [np.ascontiguousarray(a) for a in inputs]
         outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in kernel.params[kernel.inputs :]]
         pointers = [a.ctypes.data for a in (*arrays, *outputs)]
-        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64, ctypes.c_int64)
-        function = prototype(self.image.address(name))
+        function = self._function(name, len(pointers))
         for task in range(self.sources[name].geometry.groups[0] - 1, -1, -1):
             function(*pointers, task, task + 1)
         return outputs
+
+
+    def _function(self, name: str, pointers: int) -> Callable[..., object]:
+        if self.image.machine != platform.machine():
+            return partial(Processor().call, self.image.address(name))
+        prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * pointers, ctypes.c_int64, ctypes.c_int64)
+        return prototype(self.image.address(name))
 
 
 def run_kernel(

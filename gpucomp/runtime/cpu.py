@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import platform
 import threading
 import time
 import weakref
@@ -397,6 +398,12 @@ def _runner(plan: Plan, binaries: Mapping[str, bytes]) -> _Runner | None:
     if len(members) != 1 or not members <= set(binaries):
         raise ArtifactError(f"one member of machine code expected, found {sorted(binaries)}", code="GPC7021")
     image = Image(binaries[members.pop()])
+    if image.machine != platform.machine():
+        raise DeviceError(
+            f"the model was compiled for {plan.arch} ({image.machine}), this is {platform.machine()}: compile it here, "
+            "or for one of its processors",
+            code="GPC5007",
+        )
     _require_features(image.data("gc_features").decode("ascii", "replace"), plan.target)
     return _Runner(image)
 

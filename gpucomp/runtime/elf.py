@@ -1,4 +1,4 @@
-"""Loads relocatable ELF objects (x86-64) into executable memory. Memory is never writable and executable at once.
+"""Loads relocatable ELF objects (x86-64, aarch64) into executable memory. Memory is never writable and executable at once.
 
 Everything in an object is checked before it is used: an object that is damaged, or that asks for something unknown,
 raises ``ArtifactError``. That the code inside is harmless is the caller's promise.
@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import platform
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpucomp.errors import ArtifactError, DeviceError
+from gpucomp.runtime.relocations import GOT, MACHINES, SIZES, apply
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 RELA = struct.Struct("<QQq")
 
-RELOCATABLE, X86_64 = 1, 62
+RELOCATABLE = 1
 SYMTAB, STRTAB, RELATIONS, NOBITS, REL = 2, 3, 4, 8, 9
 WRITE, ALLOC, EXECUTE, TLS = 1, 2, 4, 0x400
 UNDEFINED, ABSOLUTE, COMMON, SPECIAL = 0, 0xFFF1, 0xFFF2, 0xFF00
-R_64, R_PC32, R_PLT32, R_32, R_32S, R_PC64 = 1, 2, 4, 10, 11, 24
-R_GOTPCREL, R_GOTPCRELX, R_REX_GOTPCRELX = 9, 41, 42
-GOT_RELOCATIONS = frozenset({R_GOTPCREL, R_GOTPCRELX, R_REX_GOTPCRELX})
 PAGE = mmap.PAGESIZE
 LARGEST = 1 << 30
 READ_PROTECTION, EXECUTE_PROTECTION = 1, 4
@@ -71,8 +70,10 @@ class _Object:
         entry, count, names = fields[11:]
         if identity[:6] != b"\x7fELF\x02\x01":
             raise _damaged("not a 64-bit little-endian ELF file")
-        if kind != RELOCATABLE or machine != X86_64:
-            raise _damaged(f"type {kind} for machine {machine}; expected a relocatable object for x86-64")
+        if kind != RELOCATABLE or machine not in MACHINES:
+            known = " or ".join(MACHINES.values())
+            raise _damaged(f"type {kind} for machine {machine}; expected a relocatable object for {known}")
+        self.machine = machine
         if entry != SECTION.size or not 0 < count < SPECIAL or sections_at + count * SECTION.size > len(data):
             raise _damaged("section table outside the file")
         raw = [SECTION.unpack_from(data, sections_at + i * SECTION.size) for i in range(count)]
@@ -143,14 +144,20 @@ def _round_up(value: int, to: int) -> int:
 
 
 class Image:
-    """Objects in executable memory. ``address(name)`` is where a global function starts; keep the image alive to call it."""
+    """Objects in executable memory. ``address(name)`` is where a global function starts; keep the image alive to call it.
+
+    ``machine`` is the processor that they are for, as ``platform.machine()`` names it.
+    """
 
     def __init__(self, blob: bytes) -> None:
         objects = [_Object(data) for data in split(blob)]
         if not objects:
             raise _damaged("empty")
+        if len({o.machine for o in objects}) > 1:
+            raise _damaged("objects for different machines")
+        self.machine = MACHINES[objects[0].machine]
         places, text_size, data_size = self._layout(objects)
-        got = sum(1 for o in objects for _, r in _relocations(o) if r[1] & 0xFFFFFFFF in GOT_RELOCATIONS)
+        got = sum((o.machine, r[1] & 0xFFFFFFFF) in GOT for o in objects for _, r in _relocations(o))
         got_at = text_size + data_size
         total = _round_up(max(got_at + 8 * got, 1), PAGE)
         if total > LARGEST:
@@ -160,6 +167,7 @@ class Image:
         self._symbols: dict[str, int] = {}
         self._data: dict[str, tuple[int, int]] = {}
         self._got_next = got_at
+        self._entries: dict[int, int] = {}
         for o, at in zip(objects, places, strict=True):
             for index, place in at.items():
                 section = o.sections[index]
@@ -219,27 +227,31 @@ class Image:
         for section, (offset, info, addend) in _relocations(o):
             if section not in at:
                 continue
-            kind, number = info & 0xFFFFFFFF, info >> 32
-            size = 8 if kind in (R_64, R_PC64) else 4
+            kind, number = (o.machine, info & 0xFFFFFFFF), info >> 32
+            if kind not in SIZES:
+                raise _damaged(f"relocation type {kind[1]}")
+            size = SIZES[kind]
             if offset + size > o.sections[section].size or o.sections[section].kind == NOBITS:
                 raise _damaged("relocation outside its section")
             if number >= len(o.symbols):
                 raise _damaged("relocation against no symbol")
             place = at[section] + offset
             target = self._value(o, at, o.symbols[number])
-            if kind in GOT_RELOCATIONS:
-                struct.pack_into("<Q", self._memory, self._got_next, target)
-                target = self._base + self._got_next
-                self._got_next += 8
-            value = target + addend
-            if kind in (R_PC32, R_PLT32, R_PC64) or kind in GOT_RELOCATIONS:
-                value -= self._base + place
-            elif kind not in (R_64, R_32, R_32S):
-                raise _damaged(f"relocation type {kind}")
-            limits = {R_64: (0, 2**64), R_PC64: (-(2**63), 2**63), R_32: (0, 2**32)}.get(kind, (-(2**31), 2**31))
-            if not limits[0] <= value < limits[1]:
+            if kind in GOT:
+                target = self._entry(target)
+            there = int.from_bytes(self._memory[place : place + size], "little")
+            changed = apply(kind, there, target + addend, self._base + place)
+            if changed is None:
                 raise _damaged("relocation out of range")
-            self._memory[place : place + size] = (value % (1 << 8 * size)).to_bytes(size, "little")
+            self._memory[place : place + size] = changed.to_bytes(size, "little")
+
+    def _entry(self, target: int) -> int:
+        """The address of memory that holds the address ``target``: one, since two instructions may share in finding it."""
+        if target not in self._entries:
+            entry, self._got_next = self._got_next, self._got_next + 8
+            struct.pack_into("<Q", self._memory, entry, target)
+            self._entries[target] = self._base + entry
+        return self._entries[target]
 
     def _export(self, o: _Object, at: dict[int, int], text_size: int) -> None:
         for symbol in o.symbols:
@@ -255,6 +267,8 @@ class Image:
 
     def _protect(self, text_size: int, total: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
+        if self.machine == platform.machine() == "aarch64":
+            _flush(self._base, text_size)
         regions = [
             (0, text_size, READ_PROTECTION | EXECUTE_PROTECTION),
             (text_size, total - text_size, READ_PROTECTION),
@@ -266,6 +280,15 @@ class Image:
             if libc.mprotect(at, ctypes.c_size_t(size), protection):
                 error = ctypes.get_errno()
                 raise DeviceError(f"cpu: memory cannot be made executable (errno {error})", code="GPC5011")
+
+
+def _flush(start: int, size: int) -> None:
+    """Instructions that were written as data are seen by processors whose caches do not see to it themselves."""
+    try:
+        flush = ctypes.CDLL("libgcc_s.so.1").__clear_cache
+    except (OSError, AttributeError):
+        return  # Linux does it too, when memory becomes executable
+    flush(ctypes.c_void_p(start), ctypes.c_void_p(start + size))
 
 
 def _relocations(o: _Object) -> Iterator[tuple[int, tuple[int, int, int]]]:

@@ -18,41 +18,13 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.runtime import processor
 from gpucomp.runtime.elf import undefined_symbols
-from gpucomp.schedule.space import Geometry, Limits
+from gpucomp.schedule.space import Geometry
 from gpucomp.targets.cache import KernelCache
+from gpucomp.targets.isa import ISAS, KNOWN, LLVM_NAMES, isa_of
 from gpucomp.targets.target import Target
 
-KNOWN = frozenset({"amx-bf16", "amx-int8", "amx-tile", "avx", "avx2", "avx512bf16", "avx512bw", "avx512dq", "avx512f",
-                   "avx512fp16", "avx512vl", "avx512vnni", "avxvnni", "f16c", "fma", "sse4.1", "neon"})  # fmt: skip
-GENERIC = {
-    "x86-64-v2": frozenset({"sse4.1"}),
-    "x86-64-v3": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma"}),
-    "x86-64-v4": frozenset({"sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
-}
-WITH_AVX512 = {
-    "skylake-avx512": (),
-    "cascadelake": ("avx512vnni",),
-    "cooperlake": ("avx512vnni", "avx512bf16"),
-    "icelake-server": ("avx512vnni",),
-    "sapphirerapids": (
-        "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "amx-tile", "amx-bf16", "amx-int8",
-    ),
-    "znver4": ("avx512vnni", "avx512bf16"),
-    "znver5": ("avx512vnni", "avx512bf16", "avxvnni"),
-}  # fmt: skip
-WITH_AVX2 = {
-    "haswell": (), "broadwell": (), "skylake": (), "alderlake": ("avxvnni",), "znver1": (), "znver2": (), "znver3": (),
-}  # fmt: skip
 OPTIMIZATION = 2
 PARALLEL_BYTES = 300_000  # sources shorter than this are compiled in this process
-
-
-def _limits(features: frozenset[str], cache_bytes: int = 1 << 20) -> Limits:
-    vector = 64 if "avx512f" in features else 32 if "avx2" in features else 16
-    registers = 32 if vector == 64 else 16
-    return Limits(
-        threads=1, shared_bytes=0, warp=1, registers=registers, units=8, vector_bytes=vector, cache_bytes=cache_bytes
-    )
 
 
 def _second_cache() -> int:
@@ -79,30 +51,28 @@ def _host() -> Target:
     if processor.tiles_refused():
         features = frozenset(f for f in features if not f.startswith("amx-"))
     features -= frozenset(processor.missing(features))  # an old kernel does not name, and a filter hides, what is there
-    if "x86_64" in llvm.get_default_triple() and "sse4.1" not in features:
-        raise DeviceError("cpu: this processor lacks SSE4.1, which generated code needs", code="GPC5010")
-    name, limits = llvm.get_host_cpu_name(), _limits(features, _second_cache())
+    isa = next((isa for isa in ISAS if isa.needed in features), None)
+    if isa is None:
+        known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
+        raise DeviceError(f"cpu: this processor is none that code is generated for: {known}", code="GPC5010")
+    name, limits = llvm.get_host_cpu_name(), isa.limits(features, _second_cache())
     identity = f"{processor.model_name()}, {len(os.sched_getaffinity(0))} cores"
     return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 
 
 def named(name: str) -> Target:
-    """``cpu``, or ``cpu:NAME`` for another x86-64 processor by its LLVM name. Raises ``UsageError`` for other names."""
+    """``cpu``, or ``cpu:NAME`` for another processor by its LLVM name. Raises ``UsageError`` for other names."""
     kind, _, arch = name.partition(":")
     if kind != "cpu":
         raise UsageError(f"target {name!r}: not a cpu target", code="GPC2010")
     if not arch:
         return host()
-    if arch in GENERIC:
-        features = GENERIC[arch]
-    elif arch in WITH_AVX512:
-        features = GENERIC["x86-64-v4"].union(WITH_AVX512[arch])
-    elif arch in WITH_AVX2:
-        features = GENERIC["x86-64-v3"].union(WITH_AVX2[arch])
-    else:
-        known = ", ".join(sorted({*GENERIC, *WITH_AVX512, *WITH_AVX2}))
-        raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")
-    return Target(name, "cpu", arch, "llvm", _limits(features), alignment=64, features=features)
+    for isa in ISAS:
+        if arch in isa.processors:
+            features = isa.processors[arch]
+            return Target(name, "cpu", arch, "llvm", isa.limits(features), alignment=64, features=features)
+    known = ", ".join(sorted(arch for isa in ISAS for arch in isa.processors))
+    raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")
 
 
 @cache
@@ -116,6 +86,23 @@ def _feature_string(target: Target) -> str:
     if target.name != "cpu":
         return ""
     return llvm.get_host_cpu_features().flatten()
+
+
+def _machine(target: Target) -> tuple[str, llvm.TargetMachine]:
+    """The triple, and a machine for one module: engines that share one crash."""
+    triple = isa_of(target.features).triple
+    return triple, llvm.Target.from_triple(triple).create_target_machine(
+        cpu=LLVM_NAMES.get(target.arch, target.arch), features=_feature_string(target), opt=OPTIMIZATION, reloc="pic",
+        codemodel="small",
+    )  # fmt: skip
+
+
+def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
+    # vectors are written out by the emitters, and so is the unrolling that pays
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
 
 
 def _wrapper(source: KernelSource) -> str:
@@ -143,7 +130,8 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
     if runner:
         needed = ",".join(sorted(target.features)).encode()
         parts.append(f'@gc_features = constant [{len(needed)} x i8] c"{needed.decode()}"')
-        parts.append(RUNNER.replace("PAUSE", "call void @llvm.x86.sse2.pause()"))
+        isa = isa_of(target.features)
+        parts.append(RUNNER.replace("PAUSE", isa.wait).replace("CYCLES", isa.cycles))
         parts += [part for probe in probes(target) for part in (probe.text, _wrapper(probe))]
     parts.append(f'attributes #0 = {{ nounwind noinline "no-builtins" {width} }}')
     parts.append(f'attributes #1 = {{ nounwind "no-builtins" {width} }}')
@@ -153,7 +141,7 @@ def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool
 def compile_text(text: str, target: Target) -> bytes:
     """Optimised machine code of a module, as an ELF object that needs no other symbol."""
     _start_llvm()
-    triple = "x86_64-unknown-linux-gnu"
+    triple, machine = _machine(target)
     try:
         module = llvm.parse_assembly(text)
         module.triple = triple
@@ -161,16 +149,8 @@ def compile_text(text: str, target: Target) -> bytes:
     except RuntimeError as error:
         lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()
         raise KernelBuildError(f"LLVM refuses a kernel: {lines[0]}", code="GPC5101") from error
-    # one machine a module: engines that share one crash
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=target.arch, features=_feature_string(target), opt=OPTIMIZATION, reloc="pic", codemodel="small"
-    )
     module.data_layout = str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
-    # vectors are written out by the emitters, and so is the unrolling that pays
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    _optimise(module, machine)
     binary = machine.emit_object(module)
     if foreign := undefined_symbols(binary):
         raise KernelBuildError(f"generated code calls {', '.join(foreign)}, which nothing provides", code="GPC5102")
@@ -238,13 +218,8 @@ def assembly(sources: Sequence[KernelSource], target: Target) -> str:
     """The machine code as text, for people and for tests that look for an instruction."""
     _start_llvm()
     module = llvm.parse_assembly(module_text(sources, target, runner=False))
-    machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(
-        cpu=target.arch, features=_feature_string(target), opt=OPTIMIZATION, reloc="pic", codemodel="small"
-    )
-    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    _, machine = _machine(target)
+    _optimise(module, machine)
     return machine.emit_assembly(module)
 
 

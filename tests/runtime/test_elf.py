@@ -124,7 +124,7 @@ def test_calls_to_outside_are_found() -> None:
         (lambda d: (1 << 63).to_bytes(8, "little") + d, "object longer than the file"),
         (lambda d: blob(b"MZ" + d[2:]), "not a 64-bit little-endian ELF"),
         (lambda d: blob(changed(d, 4, b"\x01")), "not a 64-bit"),
-        (lambda d: blob(changed(d, 18, struct.pack("<H", 183))), "for machine 183"),
+        (lambda d: blob(changed(d, 18, struct.pack("<H", 182))), "for machine 182"),
         (lambda d: blob(changed(d, 16, struct.pack("<H", 3))), "type 3"),
         (lambda d: blob(changed(d, 40, struct.pack("<Q", 1 << 60))), "section table outside"),
         (lambda d: blob(changed(d, 62, struct.pack("<H", 999))), "section names outside"),
@@ -156,6 +156,11 @@ def test_lying_relocations_are_refused(entry: tuple[int, int, int], message: str
     table = next(f for f in names if f[1] == RELOCATIONS and names[f[7]][2] & 4)
     with pytest.raises(ArtifactError, match=message):
         Image(blob(changed(data, table[4], RELA.pack(*entry))))
+
+
+def test_another_machine_s_objects_are_refused_by_name() -> None:
+    with pytest.raises(ArtifactError, match="type 1 for machine 8; expected a relocatable object for x86_64 or aarch64"):
+        Image(blob(changed(sample(), 18, struct.pack("<H", 8))))
 
 
 def test_random_damage_raises_or_loads_but_never_crashes() -> None:

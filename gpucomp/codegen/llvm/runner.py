@@ -15,6 +15,7 @@ CHAINS = 12  # of dependent multiply-adds: more than latency times throughput an
 STEPS = 4096  # of each chain, a task
 COPIED_AT_ONCE = 4  # vectors
 
+# PAUSE and CYCLES stand for what differs between instruction sets (gpucomp.targets.isa)
 RUNNER = """
 ; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. Thread t of n owns the tasks from tasks * t / n
 ; to tasks * (t + 1) / n: of launch after launch it has the same part of the result, so that much of what it reads lies in
@@ -57,7 +58,7 @@ ready:
   %chunk = udiv i64 %padded, %parts
   br i1 %note, label %noting, label %owner
 noting:
-  %now = call i64 @llvm.readcyclecounter()
+  %now = CYCLES
   %nowat = getelementptr [2 x i64], ptr %notes, i64 %l
   store i64 %now, ptr %nowat
   br label %owner
@@ -88,7 +89,7 @@ empty:
 idle:
   br i1 %note, label %idle.note, label %done
 idle.note:
-  %ceased = call i64 @llvm.readcyclecounter()
+  %ceased = CYCLES
   %ceasedat = getelementptr [2 x i64], ptr %notes, i64 %l, i64 1
   store i64 %ceased, ptr %ceasedat
   br label %done
@@ -115,7 +116,7 @@ finish:
   %complete = call i1 @gc_wait(ptr %table, i64 %final, ptr %context, ptr %state, i64 %epoch, i1 %leader)
   br i1 %note, label %last.note, label %end
 last.note:
-  %finished = call i64 @llvm.readcyclecounter()
+  %finished = CYCLES
   %finishedat = getelementptr i8, ptr %context, i64 40
   store i64 %finished, ptr %finishedat
   br label %end

@@ -1,0 +1,69 @@
+"""Runs aarch64 code on another processor: QEMU's translator, as the package ``unicorn`` has it, on this process's memory."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from unicorn import UC_ARCH_ARM64, UC_HOOK_MEM_UNMAPPED, UC_MODE_ARM, UC_PROT_ALL, Uc, UcError
+from unicorn.arm64_const import (
+    UC_ARM64_REG_SP,
+    UC_ARM64_REG_X0,
+    UC_ARM64_REG_X1,
+    UC_ARM64_REG_X2,
+    UC_ARM64_REG_X3,
+    UC_ARM64_REG_X4,
+    UC_ARM64_REG_X5,
+    UC_ARM64_REG_X6,
+    UC_ARM64_REG_X7,
+    UC_ARM64_REG_X30,
+    UC_CPU_ARM64_MAX,
+)
+
+ARGUMENTS = (UC_ARM64_REG_X0, UC_ARM64_REG_X1, UC_ARM64_REG_X2, UC_ARM64_REG_X3, UC_ARM64_REG_X4, UC_ARM64_REG_X5,
+             UC_ARM64_REG_X6, UC_ARM64_REG_X7)  # fmt: skip
+PAGE = mmap.PAGESIZE
+STACK, STACK_BYTES = 0x10000, 1 << 22  # below what Linux gives to programs
+RETURN = STACK + STACK_BYTES  # where nothing is mapped but a page to come back to
+
+
+class Processor:
+    """One processor of 64-bit Arm. Memory has the addresses that it has in this process, and is mapped when it is touched."""
+
+    def __init__(self) -> None:
+        self._uc = Uc(UC_ARCH_ARM64, UC_MODE_ARM)
+        self._uc.ctl_set_cpu_model(UC_CPU_ARM64_MAX)
+        self._uc.mem_map(STACK, STACK_BYTES + PAGE)
+        self._uc.hook_add(UC_HOOK_MEM_UNMAPPED, self._map)
+        self._strays: list[int] = []
+
+    def call(self, function: int, *arguments: int) -> None:
+        """``function(*arguments)``, all integers or pointers. Raises ``AssertionError`` where it leaves this process's memory."""
+        on_stack = b"".join((a & (1 << 64) - 1).to_bytes(8, "little") for a in arguments[len(ARGUMENTS) :])
+        stack = RETURN - PAGE - len(on_stack) // 16 * 16 - 16
+        self._uc.mem_write(stack, on_stack)
+        self._uc.reg_write(UC_ARM64_REG_SP, stack)
+        self._uc.reg_write(UC_ARM64_REG_X30, RETURN)
+        for register, value in zip(ARGUMENTS, arguments, strict=False):
+            self._uc.reg_write(register, value & (1 << 64) - 1)
+        try:
+            self._uc.emu_start(function, RETURN)
+        except UcError as error:
+            raise AssertionError(f"{error}; outside memory: {[hex(a) for a in self._strays]}") from error
+
+    def _map(self, uc: Uc, _access: int, address: int, size: int, _value: int, _data: object) -> bool:
+        for page in {address // PAGE * PAGE, (address + size - 1) // PAGE * PAGE}:
+            if not _readable(page):
+                self._strays.append(address)
+                return False
+            uc.mem_map_ptr(page, PAGE, UC_PROT_ALL, page)
+        return True
+
+
+def _readable(page: int) -> bool:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        bounds, rights = line.split()[:2]
+        first, last = (int(bound, 16) for bound in bounds.split("-"))
+        if first <= page < last:
+            return rights.startswith("r")
+    return False
