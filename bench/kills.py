@@ -44,7 +44,7 @@ SOON = 0.3  # seconds after that, at most
 PATIENCE = 60.0  # seconds without a new line, after which a process is killed all the same
 ROLES = {"coordinator": 1, "runner": 2, "builder": 1, "worker": 1}  # how often each is the victim, where it is there
 ENDING = 10.0  # that what a killed process had started may take to end
-FILLED, ROOM = 1 << 20, 6_000  # bytes of records on a small disk, and how many more it takes
+FILLED, ROOM = 1 << 20, 4_000  # bytes of records on a small disk, and how many more it takes
 PROGRESS = re.compile(r"Progress: \((\d+)/\d+\)")
 TORN = ("cut", "zeros")
 
