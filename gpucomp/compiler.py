@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import groups, integers, separable, targets, winograd_steps
+from gpucomp import attention_steps, groups, integers, separable, targets, winograd_steps
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end, chained
 from gpucomp.frontend import onnx as frontend
@@ -52,6 +52,9 @@ def compile(
     progress  called with (stage, done, total) as the work goes on
     observer  called with the record of each rewrite pass
 
+    Where values decide shapes, as behind a NonMaxSuppression, the nodes from there on run on the host
+    (``Executable.waiting``).
+
     Raises ``ModelError`` for a bad model, ``UnsupportedError`` with every unsupported operator at once, ``DeviceError``
     where the target's compiler is missing or fails, ``UsageError`` for a wrong target or shape, ``RecordError`` for
     records that cannot be read.
@@ -71,17 +74,29 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
     binaries = targets.build(plan, list(sources.values()), device, tell)
     report(plan, steps, rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
-    return Executable(plan, texts, binaries, weights)
+    return Executable(plan, texts, binaries, weights, lowered.rest)
+
+
+def compile_graph(graph: Graph, target: str, precision: str = "fp32") -> Executable:
+    """Compile what the frontend gave, or somebody built. Raises as ``compile``."""
+    device = targets.resolve(target)
+    graph = run_pipeline(graph, target=device)
+    steps = kernels_of(graph, device, precision)
+    return finish(Lowered(graph, *render(steps, device, _silent), steps), device, precision, _silent)
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model as far as its sources: nothing is planned or built yet. ``unpacked`` are the steps before any packing."""
+    """A model as far as its sources: nothing is planned or built yet. ``unpacked`` are the steps before any packing.
+
+    ``rest`` is what of the model waits for values, as ``frontend.load_apart`` gives it.
+    """
 
     graph: Graph
     steps: list[Step]
     rendered: dict[Step, Rendered]
     unpacked: Sequence[Step] = ()
+    rest: bytes = b""
 
 
 def lower(
@@ -102,12 +117,12 @@ def lower(
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
-    graph = frontend.load(model, shapes=shapes, constants=constants)
+    graph, rest = frontend.load_apart(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
     graph = run_pipeline(graph, pipeline, target=device, observer=observer)
     tell("partition", 0, 1)
     steps = kernels_of(graph, device, precision, keep_fp32)
-    return Lowered(graph, *render(steps, device, tell, picks), steps)
+    return Lowered(graph, *render(steps, device, tell, picks), steps, rest)
 
 
 def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> list[Step]:
@@ -117,7 +132,7 @@ def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32:
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
     if device.language == "llvm":
-        return chained(steps, graph, device)
+        return chained(attention_steps.apart(steps, device), graph, device)
     engines_of, _ = back_end(device.language)
     known: dict[str, float | None] = {}
 
@@ -135,7 +150,7 @@ def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32:
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:
     """``lowered`` with its schedules chosen once more, by other records."""
-    return Lowered(lowered.graph, *render(lowered.unpacked, target, _silent, picks), lowered.unpacked)
+    return Lowered(lowered.graph, *render(lowered.unpacked, target, _silent, picks), lowered.unpacked, lowered.rest)
 
 
 def _silent(stage: str, done: int, total: int) -> None:

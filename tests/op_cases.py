@@ -686,6 +686,21 @@ HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the ho
           for shape in ((7,), (2, 5), (0, 3)) for mode in ("TF", "IDF", "TFIDF")),
         Case((WORDS,), {"mode": "TF", **GRAMS, "grams": (("a",), ("", "a b"))}),
     ],
+    "NonZero": [
+        Case((np.array([[0, 3, 0], [np.nan, 0, -0.0]], np.float32),), {"count": 2}),
+        Case((np.zeros((2, 0, 3), np.int8),), {"count": 0}),
+        Case((np.array(5, np.int64),), {"count": 1}),
+        Case((np.array([True, False, True]),), {"count": 2}),
+    ],
+    "Unique": [
+        *(Case((np.array([[2, 1, 2, 1], [0, 3, 0, 3]], np.int32),), {"axis": axis, "sorted": sorted})
+          for axis in (None, 0, 1) for sorted in (False, True)),
+        Case((np.zeros((0,), np.float32),), {"axis": None, "sorted": True}),
+    ],
+    "NonMaxSuppression": [
+        Case((sample(F32, 2, 7, 4), sample(F32, 2, 3, 7)), {"limit": limit, "overlap": 0.3, "least": least, "centred": centred})
+        for limit, least, centred in ((3, None, False), (1 << 62, 0.1, True), (0, None, False), (-1, 9.0, True))
+    ],
     "RandomUniform": [Case((), {"low": -1.0, "high": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
     "RandomNormal": [Case((), {"mean": -1.0, "scale": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
 }  # fmt: skip

@@ -22,6 +22,8 @@ LAYERS = (
     # plain data: what a device allows and can do, what a template takes
     ("gpucomp.schedule.space", "gpucomp.schedule.lockstep", "gpucomp.schedule.device", "gpucomp.targets.target"),
     ("gpucomp.frontend", "gpucomp.interpreter"),
+    ("gpucomp.heavy",),
+    ("gpucomp.rest",),
     ("gpucomp.rewrite",),
     ("gpucomp.passes",),
     ("gpucomp.scatter",),
@@ -37,7 +39,7 @@ LAYERS = (
     ("gpucomp.targets",),
     # the devices, opened by a run: they build what a cache lacks, and run operators' numpy references on the host
     ("gpucomp.runtime.cpu", "gpucomp.runtime.opencl", "gpucomp.runtime.cuda", "gpucomp.runtime.host"),
-    ("gpucomp.planning", "gpucomp.winograd_steps"),
+    ("gpucomp.planning", "gpucomp.winograd_steps", "gpucomp.attention_steps"),
     ("gpucomp.compiler",),
     ("gpucomp.cost",),
     ("gpucomp.static", "gpucomp.static_opencl"),

@@ -20,6 +20,7 @@ PLAIN = {
     "lstm": lambda: (torch_nets.Tagger(), (transformers_nets.tokens(2, 9),)),
     "unet": lambda: (torch_nets.UNet(), (torch.randn(1, 3, 32, 24),)),
     "detector": lambda: (torch_nets.Detector(), (torch.randn(1, 3, 32, 40),)),
+    "spotter": lambda: (torch_nets.Spotter(), (torch.randn(1, 3, 32, 40),)),
 }
 MODELS = {**PLAIN, **transformers_nets.MODELS}
 

@@ -104,3 +104,22 @@ class Detector(nn.Module):
         half = torch.exp(y[:, 2:4].clamp(-1, 1)) * 1.5
         corners = torch.cat([centre - half, centre + half], 1)
         return corners.transpose(1, 2), torch.sigmoid(y[:, 4:])
+
+
+class Spotter(nn.Module):
+    """A detector whose end is in torch itself: the boxes above a threshold, the best of them, a crop's features for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.detector = Detector()
+        self.embed = nn.Linear(5, 8)
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        corners, scores = self.detector(image)
+        best, label = scores[0].max(0)
+        chosen = best > best.mean()
+        boxes, best, label = corners[0][chosen], best[chosen], label[chosen]
+        areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        where = torch.nonzero(areas > areas.mean())[:, 0]
+        rows = torch.cat([boxes[where], best[where].unsqueeze(1)], 1)
+        return rows, label[where], torch.softmax(self.embed(rows), -1)

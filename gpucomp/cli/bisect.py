@@ -47,8 +47,8 @@ class Question:
 
 
 def input_specs(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> list[TensorSpec]:
-    """The inputs of a model that may not compile. Raises as ``frontend.load``."""
-    graph = frontend.load(model, shapes=shapes)
+    """The inputs of a model that may not compile. Raises as ``frontend.load_apart``."""
+    graph, _ = frontend.load_apart(model, shapes=shapes)
     return [TensorSpec(v.attrs["label"], v.type.dtype.name, v.type.shape) for v in graph.inputs]
 
 

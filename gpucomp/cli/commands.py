@@ -355,20 +355,25 @@ def _percentiles(text: str) -> tuple[float, ...]:
 @gpucomp.command()
 @model
 def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
-    """Name everything in MODEL (.onnx) that cannot be compiled; exit 4 if there is anything."""
+    """Name everything in MODEL (.onnx) that cannot be compiled, and what runs on the host; exit 4 if there is the former."""
     from gpucomp import targets
     from gpucomp.frontend import onnx as frontend
+    from gpucomp.rest import Rest
 
     if model.suffix == ".gpuc":
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
     device = targets.resolve(target or config.current().target)
     with progress(f"checking {model.name}"):
-        problems = frontend.check(model, shapes=tensors.parse_shapes(shapes))
+        problems, rest = frontend.check(model, shapes=tensors.parse_shapes(shapes))
     if problems:
         click.echo("\n".join(" ".join(problem.split()) for problem in problems))
         cases = "1 case" if len(problems) == 1 else f"{len(problems)} cases"
         raise UnsupportedError(f"{quote(model)}: {cases} of what gpucomp cannot compile", code="GPC4001")
-    click.echo(f"{quote(model)}: everything can be compiled for {device.name}")
+    if rest:
+        click.echo("\n".join(show.waiting(Rest(rest))))
+        click.echo(f"{quote(model)}: everything else can be compiled for {device.name}")
+    else:
+        click.echo(f"{quote(model)}: everything can be compiled for {device.name}")
 
 
 @gpucomp.command()
@@ -429,7 +434,7 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
 
     records: list[PassRecord] = []
     with progress(f"rewriting {how.model.name}"):
-        before = frontend.load(how.model, shapes=tensors.parse_shapes(how.shapes))
+        before, _ = frontend.load_apart(how.model, shapes=tensors.parse_shapes(how.shapes))
         after = before
         if graph != "before" or passes:
             after = run_pipeline(before, target=targets.resolve(how.target_name), observer=records.append)

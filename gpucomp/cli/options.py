@@ -17,9 +17,8 @@ TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where 
 
 
 def model(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Fix an input's shape.")(
-        function
-    )
+    shapes = "Fix an input's shape; NAME:[2x3,4x3] a sequence's, NAME:none an optional's that holds nothing."
+    function = click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help=shapes)(function)
     function = click.option("--target", metavar="TARGET", help=TARGET_HELP)(function)
     return click.argument("model", type=click.Path(path_type=Path))(function)
 

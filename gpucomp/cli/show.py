@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gpucomp.passes import PassRecord
+    from gpucomp.rest import Rest
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -124,7 +125,24 @@ def summary(exe: Executable) -> list[str]:
     ]
     if host:
         lines.append(f"host      {len(host)} operators run on the host: {counted(info.label for info in host)}")
+    if exe.waiting:
+        lines.append(
+            f"waiting   {len(exe.waiting)} operators behind shapes that values decide run on the host, by numpy: "
+            f"{counted(op for op, _ in exe.waiting)}"
+        )
     return lines
+
+
+def waiting(rest: Rest) -> list[str]:
+    """Where values decide shapes, and what is behind."""
+    behind = list(rest.operators)
+    lines = []
+    for op, name in rest.first:
+        lines.append(f"{op} at node {quote(name)}: the shape of its result depends on values")
+        behind.remove((op, name))
+    if behind:
+        lines.append(f"behind: {len(behind)} operators: {counted(op for op, _ in behind)}")
+    return [*lines, "these run on the host, by numpy, for the shapes of each run"]
 
 
 FEW = 3  # texts of a tensor that are shown

@@ -27,17 +27,33 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``["x:1x3x224x224"]`` to ``{"x": (1, 3, 224, 224)}``. A name may hold colons; ``x:`` is a scalar."""
-    shapes: dict[str, tuple[int, ...]] = {}
+SIZES = r"([0-9]{1,18}(x[0-9]{1,18})*)?"
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, Any]:
+    """``["x:1x3x224x224"]`` to ``{"x": (1, 3, 224, 224)}``. A name may hold colons; ``x:`` is a scalar.
+
+    ``s:[2x3,4x3]`` are the shapes of a sequence's tensors, a list; ``o:none`` is an optional that holds nothing.
+    """
+    shapes: dict[str, Any] = {}
     for text in texts:
         name, colon, sizes = text.rpartition(":")
-        if not colon or not name or not re.fullmatch(r"([0-9]{1,18}(x[0-9]{1,18})*)?", sizes):
-            raise UsageError(f"--shapes {quote(text)}: NAME:1x3x224x224 expected", code="GPC2002")
+        listed = re.fullmatch(rf"\[({SIZES}(,{SIZES})*)\]", sizes)
+        if not colon or not name or not (listed or sizes == "none" or re.fullmatch(SIZES, sizes)):
+            raise UsageError(
+                f"--shapes {quote(text)}: NAME:1x3x224x224 expected, NAME:[2x3,4x3] for a sequence", code="GPC2002"
+            )
         if name in shapes:
             raise UsageError(f"--shapes: input {quote(name)} is given twice", code="GPC2002")
-        shapes[name] = tuple(int(size) for size in sizes.split("x")) if sizes else ()
+        if listed:
+            shapes[name] = [_extents(part) for part in listed[1].split(",")] if listed[1] else []
+        else:
+            shapes[name] = None if sizes == "none" else _extents(sizes)
     return shapes
+
+
+def _extents(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in text.split("x")) if text else ()
 
 
 def shapes_in_files(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -248,10 +248,10 @@ class Graph:
         return replace(self, outputs=outputs)
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
-    """``roots`` and all they need, operands before users, in a stable order."""
+def topological(roots: Iterable[Node], done: set[Node] | None = None) -> list[Node]:
+    """``roots`` and all they need, operands before users, in a stable order; but those in ``done``, which grows by them."""
     order: list[Node] = []
-    done: set[Node] = set()
+    done = set() if done is None else done
     for root in roots:
         if root in done:
             continue

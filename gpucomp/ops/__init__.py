@@ -107,6 +107,7 @@ from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
+from gpucomp.ops.selection import NonMaxSuppression, NonZero, Unique
 from gpucomp.ops.strings import (
     LabelEncoder,
     NumberToString,
@@ -184,6 +185,8 @@ __all__ = [
     "Mod",
     "Mul",
     "Neg",
+    "NonMaxSuppression",
+    "NonZero",
     "Not",
     "NumberToString",
     "Or",
@@ -232,6 +235,7 @@ __all__ = [
     "Tile",
     "TopK",
     "Transpose",
+    "Unique",
     "Where",
     "Xor",
 ]

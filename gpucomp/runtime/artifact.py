@@ -5,6 +5,7 @@
     binaries/NAME          machine code for the target
     weights.safetensors    mapped into memory, never copied
     strings.json           weights that are strings, where there are any: a list a weight
+    rest.onnx              the nodes that wait for values, where there are any: an ONNX model, data like any other
 
 The file is a zip that any tool opens (``container``); binaries are native code, so load only what you trust, or pass
 ``trusted=False``: then they are ignored and built again from the sources. There is no pickle in it.
@@ -29,18 +30,21 @@ from gpucomp.runtime.plan import WEIGHT, Plan
 
 FORMAT = "gpucomp"
 SCHEMA = 3
-MANIFEST, WEIGHTS, STRINGS = "manifest.json", "weights.safetensors", "strings.json"
+MANIFEST, WEIGHTS, STRINGS, REST = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
 SOURCES, BINARIES = "sources/", "binaries/"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A compiled model: ``sources`` and ``binaries`` by the names that the plan's kernels give, weights by buffer."""
+    """A compiled model: ``sources`` and ``binaries`` by the names that the plan's kernels give, weights by buffer; ``rest``
+    as ``Executable`` has it.
+    """
 
     plan: Plan
     sources: Mapping[str, str] = field(default_factory=dict)
     binaries: Mapping[str, bytes] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rest: bytes = b""
 
 
 def weight_types(plan: Plan) -> dict[str, TensorType]:
@@ -71,6 +75,8 @@ def save(path: str | Path, contents: Contents) -> None:
     members[WEIGHTS] = weights.pieces(contents.weights, types)
     if texts := {name: contents.weights[name].reshape(-1).tolist() for name in _text_shapes(plan)}:
         members[STRINGS] = [manifest.dumps(texts)]
+    if contents.rest:
+        members[REST] = [contents.rest]
     description = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -108,7 +114,7 @@ def load(path: str | Path, *, trusted: bool = True) -> Contents:
     if not trusted:
         binaries = importlib.import_module("gpucomp.targets").rebuild(plan, sources)
     arrays = weights.read(members[WEIGHTS], weight_types(plan)) | _texts(path, plan, members)
-    return Contents(plan, sources, binaries, arrays)
+    return Contents(plan, sources, binaries, arrays, bytes(members.get(REST, b"")))
 
 
 def _texts(path: Path, plan: Plan, members: Mapping[str, memoryview]) -> dict[str, np.ndarray]:
@@ -159,7 +165,7 @@ def _check_members(path: Path, expected: Mapping[str, object], members: Mapping[
     if WEIGHTS not in members:
         raise ArtifactError(f"{quote(path)}: it has no {WEIGHTS}", code="GPC7004")
     for name, view in members.items():
-        if not name.startswith((SOURCES, BINARIES)) and name not in (WEIGHTS, STRINGS):
+        if not name.startswith((SOURCES, BINARIES)) and name not in (WEIGHTS, STRINGS, REST):
             raise ArtifactError(f"{quote(path)}: member {quote(name)} is unknown", code="GPC7004")
         if expected[name] != _digest([view]):
             raise ArtifactError(f"{quote(path)}: member {name!r} is damaged: its digest differs", code="GPC7003")

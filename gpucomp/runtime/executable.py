@@ -34,6 +34,7 @@ _executables: weakref.WeakSet[Executable] = weakref.WeakSet()
 def _after_fork() -> None:
     for executable in _executables:  # the thread that held a lock exists in the parent only
         executable._lock = threading.Lock()
+        vars(executable).pop("_waiting", None)
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -91,6 +92,10 @@ class Executable:
     """A compiled model. ``run`` opens the device on its first call and may be called from several threads.
 
     Make one with ``gpucomp.compile`` or ``gpucomp.load``.
+
+    ``rest`` is what of the model waits for values, as an ONNX model, where there is such a thing: numpy runs it on the
+    host, on what the compiled part gives. ``waiting`` names its operators; kernels, profiles and bytes are the compiled
+    part's.
     """
 
     def __init__(
@@ -99,11 +104,13 @@ class Executable:
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
+        rest: bytes = b"",
     ) -> None:
         self.plan = plan
         self.sources = sources
         self.binaries = binaries
         self.weights = weights
+        self.rest = rest
         self._program: Program | None = None
         self._lock = threading.Lock()  # one arena: runs take turns
         _executables.add(self)
@@ -125,9 +132,27 @@ class Executable:
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Names, element types and shapes that ``run`` gives back."""
+        """Names, element types and shapes that ``run`` gives back; an extent that only a run tells is a ``Dim``."""
+        if self.rest:
+            specs: tuple[TensorSpec, ...] = self._waiting.outputs
+            return specs
         found = zip(self.plan.output_names, (self.plan.buffers[p] for p in self.plan.outputs), strict=True)
         return tuple(TensorSpec(name, b.dtype, b.shape) for name, b in found)
+
+    @property
+    def waiting(self) -> tuple[tuple[str, str], ...]:
+        """Operator and name of each ONNX node whose shapes values decide, and of those behind: they run on the host."""
+        found: tuple[tuple[str, str], ...] = self._waiting.operators if self.rest else ()
+        return found
+
+    @cached_property
+    def _waiting(self) -> Any:
+        def compiled(graph: object) -> Executable:
+            compiler = importlib.import_module("gpucomp.compiler")
+            made: Executable = compiler.compile_graph(graph, self.plan.target, self.plan.precision)
+            return made
+
+        return importlib.import_module("gpucomp.rest").Rest(self.rest, compiled)
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
@@ -170,12 +195,14 @@ class Executable:
 
         A sequence is a list of arrays, an optional that holds nothing ``None``. An array is numpy's, or has ``__dlpack__``
         or ``__cuda_array_interface__``. Element types and shapes must be the model's. Raises ``InputError`` for a wrong
-        input and ``DeviceError`` when the device cannot run it.
+        input and ``DeviceError`` when the device cannot run it; where values decide shapes, ``ModelError`` and
+        ``UnsupportedError`` for values that lead to what cannot be computed.
         """
         arrays = self._checked(inputs)
         with self._lock:
             results = self._opened().run(arrays)
-        return gathered(results, self.plan.output_containers)
+        found = gathered(results, self.plan.output_containers)
+        return self._waiting.run(found) if self.rest else found
 
     def _checked(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         flat = flattened(inputs, self.plan.input_containers)
@@ -200,7 +227,7 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the model as one ``.gpuc`` file, whole or not at all; ``gpucomp.load`` reads it."""
-        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights))
+        artifact.save(path, Contents(self.plan, self.sources, self.binaries, self.weights, self.rest))
 
     def _opened(self) -> Program:
         if self._program is None:
@@ -219,8 +246,10 @@ class Executable:
 def load(path: str | Path, *, trusted: bool = True) -> Executable:
     """Read a compiled model that ``Executable.save`` wrote. Needs no compiler; the device is opened by ``run``.
 
+    Nor does it need onnx, but for a model with a ``rest``.
+
     A file holds native code. ``trusted=False`` ignores it and builds again from the sources inside, which needs the
     target's compiler. Raises ``ArtifactError`` for a damaged or foreign file.
     """
     contents = artifact.load(path, trusted=trusted)
-    return Executable(contents.plan, contents.sources, contents.binaries, contents.weights)
+    return Executable(contents.plan, contents.sources, contents.binaries, contents.weights, contents.rest)

@@ -95,13 +95,16 @@ def _texts(value: object, name: str) -> np.ndarray:
 
 
 def flattened(given: object, containers: Containers) -> object:
-    """``given`` with every sequence and optional of the model replaced by its tensors. Raises ``InputError`` (GPC2107)."""
+    """``given`` with every sequence and optional of the model replaced by its tensors. Raises ``InputError`` (GPC2107).
+
+    The tensors may be there by names of their own, ``name[0]`` and so on.
+    """
     if not containers or not isinstance(given, Mapping):
         return given
     flat = {name: value for name, value in given.items() if name not in containers}
     for name, parts in containers.items():
         if name not in given:
-            if parts != ():
+            if parts is None or any(part not in given for part in parts):
                 raise InputError(f"not all inputs are given, missing: {quote(name)}", code="GPC2102")
             continue
         value = given[name]

@@ -214,10 +214,10 @@ def _pack(objects: Sequence[bytes]) -> bytes:
     return b"".join(len(o).to_bytes(8, "little") + o for o in objects)
 
 
-def assembly(sources: Sequence[KernelSource], target: Target) -> str:
+def assembly(sources: Sequence[KernelSource], target: Target, *, runner: bool = False) -> str:
     """The machine code as text, for people and for tests that look for an instruction."""
     _start_llvm()
-    module = llvm.parse_assembly(module_text(sources, target, runner=False))
+    module = llvm.parse_assembly(module_text(sources, target, runner=runner))
     _, machine = _machine(target)
     _optimise(module, machine)
     return machine.emit_assembly(module)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.codegen import causal
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import fast_axis
-from gpucomp.expr.core import Call, Const, Expr, Select, Var
-from gpucomp.expr.simplify import linear
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.schedule.lockstep import least
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered
@@ -29,8 +28,6 @@ MAX_WORKSPACE = 1 << 31  # bytes
 UNROLL = 4  # elements of depth, and columns, that a step of the inner loops takes
 STAGED = 64  # registers for what is on its way to shared memory: eight accesses of 16 bytes, of two operands
 ADDRESSES = 64  # registers for what an unrolled loop reads through
-HIDDEN = -1e30  # a score beside which exp of any other score's difference is 0
-NOT_CAUSAL = -1
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -63,23 +60,8 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 def causal_offset(body: Attention) -> int:
-    """``offset`` where row i has no weight on columns past i + offset, and some on its own; else ``NOT_CAUSAL``."""
-    match body.score:
-        case Select(condition=Call(fn="le", args=(low, high)), otherwise=Const(value=value)) if value <= HIDDEN:
-            return _offset(low, high, 0, body)
-        case Select(condition=Call(fn="lt", args=(low, high)), otherwise=Const(value=value)) if value <= HIDDEN:
-            return _offset(low, high, 1, body)
-    return NOT_CAUSAL
-
-
-def _offset(low: Expr, high: Expr, strictly: int, body: Attention) -> int:
-    """``column <= row + offset`` as the comparison of ``low`` and ``high``; ``NOT_CAUSAL`` where it is another."""
-    if len(body.rows) > 1 or len(body.cols) != 1:
-        return NOT_CAUSAL
-    constant, terms = linear(high - low)
-    wanted: dict[Var, int] = {body.cols[0]: -1} | dict.fromkeys(body.rows, 1)
-    offset = constant - strictly
-    return offset if terms == wanted and offset >= 0 else NOT_CAUSAL
+    """As ``codegen.causal`` has it, of rows that are one axis."""
+    return causal.causal_offset(body) if len(body.rows) <= 1 else causal.NOT_CAUSAL
 
 
 def threads_of(s: SimpleNamespace) -> int:

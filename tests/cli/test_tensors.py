@@ -150,3 +150,15 @@ def test_random_inputs_are_the_same_every_time_and_of_the_right_type():
     assert all(np.array_equal(first[s.name], second[s.name]) for s in specs)
     assert [first[s.name].dtype.name for s in specs] == ["bfloat16", "int64", "bool"]
     assert set(first["i"].tolist()) <= {0, 1}
+
+
+def test_shapes_of_sequences_and_optionals_are_parsed():
+    found = tensors.parse_shapes(["s:[2x3,4x3]", "t:[]", "u:[,7]", "o:none", "a:b:5"])
+
+    assert found == {"s": [(2, 3), (4, 3)], "t": [], "u": [(), (7,)], "o": None, "a:b": (5,)}
+
+
+@pytest.mark.parametrize("text", ["s:[2x3", "s:2x3,4", "s:[2x3,4x]", "s:[a]", "s:None", "s:[[2]]"])
+def test_what_is_no_list_of_shapes_is_refused(text):
+    with pytest.raises(UsageError, match=r"NAME:\[2x3,4x3\] for a sequence"):
+        tensors.parse_shapes([text])

@@ -229,3 +229,41 @@ def test_an_untrusted_file_is_built_from_its_sources(command, digits, tmp_path):
 
     x = {"image": np.load(tmp_path / "digits.npy")}
     assert np.array_equal(exe.run(x)["logits"], executable.load(tmp_path / "d.gpuc").run(x)["logits"])
+
+
+def test_a_sequence_is_compiled_and_its_tensors_are_files(command, tmp_path):
+    sequence = helper.make_tensor_sequence_value_info("xs", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("ConcatFromSequence", ["xs"], ["y"], axis=0)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [sequence], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "m.onnx")
+    for k, rows in enumerate((2, 3)):
+        np.save(tmp_path / f"{k}.npy", np.full((rows, 5), k, np.float32))
+
+    files = ("--input", "xs[0]=0.npy", "--input", "xs[1]=1.npy", "--output-dir", "out")
+    code, _, _ = command("run", "m.onnx", "--shapes", "xs:[2x5,3x5]", *files)
+
+    assert code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy")[:, 0], [0, 0, 1, 1, 1])
+
+
+def test_check_names_where_values_decide_shapes(command, tmp_path):
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("NonZero", ["e"], ["p"], "places"),
+        helper.make_node("Transpose", ["p"], ["y"], "turned"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "m.onnx")
+
+    code, out, _ = command("check", "m.onnx")
+    compiled = command("compile", "m.onnx", "-o", "m.gpuc")
+
+    assert code == 0
+    assert "NonZero at node 'places': the shape of its result depends on values" in out
+    assert "behind: 1 operators: Transpose" in out
+    assert "Exp" not in out
+    assert "waiting   2 operators" in compiled[1]
+    assert "NonZero Transpose" in compiled[1]

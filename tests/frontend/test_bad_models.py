@@ -378,20 +378,19 @@ def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type
     proto = model(nodes, [X, value("b", (8,), TensorProto.UINT8)], ["y", "q", "r", "s"],
                   domains=["com.example", "ai.onnx.ml"])  # fmt: skip
 
-    problems = check(proto)
+    with pytest.raises(UnsupportedError, match=r"classify.*\(and 2 more\)") as caught:
+        load(proto)
 
-    assert problems == [
+    assert list(caught.value.problems) == [
         "ai.onnx.ml.SVMClassifier (opset 1) at node 'classify': no translation for it (f32)",
         "com.example.Frobnicate (opset 1) at node 'frob': unknown operator",
         "NonZero (opset 20) at node 'places': its operand must be known at compile time, and depends on the value of 'x'",
     ]
-    with pytest.raises(UnsupportedError, match=r"classify.*\(and 2 more\)") as caught:
-        load(proto)
-    assert list(caught.value.problems) == problems
+    assert check(proto) == (list(caught.value.problems[:2]), b"")  # NonZero waits for values, and then runs
 
 
 def test_check_of_a_supported_model_is_empty():
-    assert check(model([RELU], [X])) == []
+    assert check(model([RELU], [X])) == ([], b"")
 
 
 def test_a_domain_that_is_not_imported_is_refused():

@@ -186,3 +186,112 @@ def test_a_linked_model_reads_beside_the_real_one(folder):
     (folder.parent / "alias.onnx").symlink_to(path)
 
     assert load(folder.parent / "alias.onnx").outputs[0].shape == (2, 3)
+
+
+@pytest.fixture
+def cached(tmp_path):
+    """A repository in a Hugging Face cache: the model and its data in a snapshot are links to blobs."""
+    repo = tmp_path / "hub" / "models--made--up"
+    snapshot = repo / "snapshots" / "0a1b2c" / "onnx"
+    snapshot.mkdir(parents=True)
+    (repo / "blobs").mkdir()
+    (repo / "blobs" / "17ab").write_bytes(external(location="model.onnx_data").SerializeToString())
+    (repo / "blobs" / "29cd").write_bytes(W.tobytes())
+    (snapshot / "model.onnx").symlink_to("../../../blobs/17ab")
+    (snapshot / "model.onnx_data").symlink_to("../../../blobs/29cd")
+    (tmp_path / "secret.bin").write_bytes(W.tobytes())
+    return snapshot
+
+
+def test_data_in_a_hugging_face_cache_are_read(cached):
+    graph = load(cached / "model.onnx")
+
+    assert np.array_equal(interpret(graph, {"x": W})[0], 2 * W)
+
+
+def test_a_cache_reached_through_a_link_or_from_within_is_read_too(cached, tmp_path, monkeypatch):
+    (tmp_path / "alias").symlink_to(cached.parent)
+    monkeypatch.chdir(cached)
+
+    for path in (tmp_path / "alias" / "onnx" / "model.onnx", Path("model.onnx"), Path("../onnx/model.onnx")):
+        assert load(path).outputs[0].shape == (2, 3)
+
+
+def test_plain_data_beside_a_model_in_a_cache_are_read(cached):
+    (cached / "model.onnx_data").unlink()
+    (cached / "model.onnx_data").write_bytes(W.tobytes())
+
+    assert load(cached / "model.onnx").outputs[0].shape == (2, 3)
+
+
+def link_to(target):
+    def change(cached, tmp_path):
+        (cached / "model.onnx_data").unlink()
+        (cached / "model.onnx_data").symlink_to(target if isinstance(target, str) else target(tmp_path))
+
+    return change
+
+
+def a_chain(cached, tmp_path):
+    blobs = cached.parents[2] / "blobs"
+    (blobs / "29cd").unlink()
+    (blobs / "29cd").symlink_to(tmp_path / "secret.bin")
+
+
+def a_chain_inside(cached, tmp_path):
+    blobs = cached.parents[2] / "blobs"
+    (blobs / "29cd").rename(blobs / "30ef")
+    (blobs / "29cd").symlink_to("30ef")
+
+
+def a_hard_link(cached, tmp_path):
+    blobs = cached.parents[2] / "blobs"
+    (blobs / "29cd").unlink()
+    os.link(tmp_path / "secret.bin", blobs / "29cd")
+
+
+def fake_blobs(cached, tmp_path):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / "29cd").write_bytes(W.tobytes())
+    link_to(lambda t: t / "blobs" / "29cd")(cached, tmp_path)
+
+
+def linked_blobs(cached, tmp_path):
+    (cached.parents[2] / "blobs").rename(tmp_path / "elsewhere")
+    (cached.parents[2] / "blobs").symlink_to(tmp_path / "elsewhere")
+
+
+def a_plain_model(cached, tmp_path):
+    content = (cached / "model.onnx").read_bytes()
+    (cached / "model.onnx").unlink()
+    (cached / "model.onnx").write_bytes(content)
+
+
+def no_snapshot(cached, tmp_path):
+    cached.parents[1].rename(cached.parents[2] / "photos")
+    (cached.parents[1]).symlink_to("photos")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (link_to(lambda t: t / "secret.bin"), "symbolic link"),
+        (link_to("../../../../../secret.bin"), "symbolic link"),
+        (link_to("../../../blobs/../../../secret.bin"), "symbolic link"),
+        (link_to("../../../blobs"), "symbolic link"),
+        (link_to("model.onnx"), "symbolic link"),
+        (link_to("../../../blobs/none"), "no such file"),
+        (a_chain, "symbolic link"),
+        (a_chain_inside, "symbolic link"),
+        (a_hard_link, "has 2 hard links"),
+        (fake_blobs, "symbolic link"),
+        (linked_blobs, "symbolic link|not a directory"),
+        (a_plain_model, "symbolic link"),
+        (no_snapshot, "no such file"),
+    ],
+)
+def test_links_of_a_cache_lead_to_its_own_blobs_and_nowhere_else(cached, tmp_path, change, text):
+    change(cached, tmp_path)
+
+    with pytest.raises(ModelError, match=text):
+        load(cached / "model.onnx")

@@ -290,3 +290,31 @@ sealed("code_of_a_size_that_lies", "GPC7010", act=run, binaries__model_dot_o=b"\
 sealed("code_whose_sections_lie", "GPC7010", act=run, binaries__model_dot_o=struct.pack("<Q", 64) + struct.pack(
     "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 1, 62, 1, 0, 0, (1 << 64) - 64, 0, 64, 0, 0, 64, 9, 0))  # fmt: skip
 sealed("arena_of_256_terabytes", "GPC5013", lambda m: m["plan"].update(arena_bytes=1 << 48), act=run)
+
+
+# --- what waits for values is an ONNX model in the file: read as any other
+
+
+def outputs(path: Path) -> None:
+    import gpucomp
+
+    assert gpucomp.load(path).outputs
+
+
+def rest_alone(path: Path) -> None:
+    """The rest is run on what a sound file would give it."""
+    from gpucomp.rest import Rest
+
+    Rest(artifact.load(path).rest).run({"x": np.zeros((2, 3), np.float32)})
+
+
+def other_rest(location: str) -> bytes:
+    from tests.hostile.external import external
+
+    return external(location=location).SerializeToString()
+
+
+sealed("rest_of_random_bytes", "GPC3002", act=outputs, rest_dot_onnx=b"\xff\x07" * 99)
+sealed("rest_of_nothing", OK, rest_dot_onnx=b"")
+sealed("rest_with_data_in_a_file", "GPC3023", act=rest_alone, rest_dot_onnx=other_rest("../../secret.bin"))
+sealed("rest_that_reads_etc_passwd", "GPC3023", act=rest_alone, rest_dot_onnx=other_rest("/etc/passwd"))

@@ -202,3 +202,53 @@ add("external/location_twice", "GPC3020", twice, "'w'")
 add("external/data_in_the_model_too", "GPC3031", raw_too, "'w'")
 add("external/model_without_a_folder", "GPC3023", from_bytes, "'w'")
 add("external/model_behind_a_link", OK, linked_model)
+
+
+def cached(
+    folder: Path,
+    change: Callable[[Path, Path], object] = lambda repo, link: None,
+    act: Callable[[Path], object] = check,
+) -> Act:
+    """A Hugging Face cache whose snapshot has links to the model and its data among the blobs, and then a change."""
+    repo, snapshot = folder / "repo", folder / "repo" / "snapshots" / "1f"
+    snapshot.mkdir(parents=True)
+    (repo / "blobs").mkdir()
+    (repo / "blobs" / "aa").write_bytes(external(location="w.bin").SerializeToString())
+    (repo / "blobs" / "bb").write_bytes(W.tobytes())
+    (snapshot / "m.onnx").symlink_to("../../blobs/aa")
+    (snapshot / "w.bin").symlink_to("../../blobs/bb")
+    change(repo, snapshot / "w.bin")
+    return partial(act, snapshot / "m.onnx")
+
+
+def relinked(target: str) -> Callable[[Path, Path], object]:
+    def change(repo: Path, link: Path) -> None:
+        link.unlink()
+        link.symlink_to(target)
+
+    return change
+
+
+def chained(repo: Path, link: Path) -> None:
+    (repo / "blobs" / "bb").unlink()
+    (repo / "blobs" / "bb").symlink_to(repo.parent.parent.parent / "secret.bin")
+
+
+def other_blobs(repo: Path, link: Path) -> None:
+    (repo.parent / "blobs").mkdir()
+    (repo.parent / "blobs" / "bb").write_bytes(W.tobytes())
+    relinked("../../../blobs/bb")(repo, link)
+
+
+def blobs_elsewhere(repo: Path, link: Path) -> None:
+    (repo / "blobs").rename(repo.parent / "kept")
+    (repo / "blobs").symlink_to("../kept")
+
+
+add("external/cache_of_links", OK, partial(cached, act=right))
+add("external/cache_link_out", "GPC3025", partial(cached, change=relinked("../../../../../secret.bin")), "'w'")
+add("external/cache_link_to_etc_passwd", "GPC3025", partial(cached, change=relinked("/etc/passwd")), "'w'")
+add("external/cache_link_through_blobs", "GPC3025", partial(cached, change=relinked("../../blobs/../../w")), "'w'")
+add("external/cache_chain_of_links", "GPC3025", partial(cached, change=chained), "'w'")
+add("external/cache_other_blobs", "GPC3025", partial(cached, change=other_blobs), "'w'")
+add("external/cache_linked_blobs", "GPC3025", partial(cached, change=blobs_elsewhere), "'w'")

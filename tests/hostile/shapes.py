@@ -187,7 +187,8 @@ listed("shapes", [(what, code, make, NODE) for what, code, make in [
     ("top_k_of_two", "GPC3101", one("TopK", outputs=["y", "i"], k=i64(1, 2))),
     ("dft_2_40", "GPC4001", one("DFT", value("x", (1, 5, 1)), l=np.array(1 << 40))),
     ("dft_negative", "GPC3101", one("DFT", value("x", (1, 5, 1)), l=np.array(-1))),
-    ("dft_of_a_long_axis", "GPC4001", one("DFT", value("x", (1, 1 << 20, 1)), attributes={})),
+    ("dft_of_a_longer_axis", "GPC4001", one("DFT", value("x", (1, 1 << 24, 1)), attributes={})),
+    ("dft_of_a_long_prime", "GPC4001", one("DFT", value("x", (1, (1 << 31) - 1, 1)), attributes={})),
     ("stft_step_0", "GPC3101", one("STFT", value("x", (1, 64, 1)), s=np.array(0), w=np.ones(8, np.float32))),
     ("stft_2_30_frames", "GPC4001", one("STFT", value("x", (1, 1 << 30, 1)), s=np.array(1), w=np.ones(8, np.float32))),
     ("mel_weights_2_40", "GPC4001", one("MelWeightMatrix", None, b=np.array(1 << 20), d=np.array(1 << 20),
@@ -213,6 +214,7 @@ listed("shapes", [(what, code, make, NODE) for what, code, make in [
     ("broadcast_to_2_40", "GPC4006", one("Add", value("x", (1 << 40, 1)), w=np.ones((1, 64), np.float32))),
 ]])  # fmt: skip
 listed("shapes", [
+    ("dft_of_a_long_axis", OK, one("DFT", value("x", (1, 1 << 20, 1)), attributes={})),
     ("window_negative", OK, one("BlackmanWindow", None, n=np.array(-5))),
     ("trilu_diagonal_least", OK, one("Trilu", k=np.array(MIN))),
     ("slice_from_least_to_largest", OK, one("Slice", a=i64(MIN), b=i64(MAX))),

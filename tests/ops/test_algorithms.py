@@ -56,7 +56,8 @@ def test_a_host_operator_gives_what_its_type_rule_says(name):
     for case in HOST_CASES[name]:
         result = OPS[name].reference(*case.operands, **case.attrs)
 
-        assert infer(OPS[name], [type_of(a) for a in case.operands], case.attrs) == (type_of(np.asarray(result)),)
+        found = tuple(type_of(np.asarray(r)) for r in as_tuple(result))
+        assert infer(OPS[name], [type_of(a) for a in case.operands], case.attrs) == found
 
 
 @pytest.mark.parametrize(("name", "case"), CASE_LIST, ids=[f"{n}-{c}"[:120] for n, c in CASE_LIST])

@@ -26,10 +26,10 @@ def families(model, target):
 
 
 @pytest.mark.parametrize("name", ["bert_base", "vit_tiny", "gpt2"])
-@pytest.mark.parametrize("target", ["cuda:sm_80", "opencl:pocl"])
-def test_a_layer_has_one_kernel_for_attention_where_a_cpu_has_three(name, target):
+@pytest.mark.parametrize("target", ["cuda:sm_80", "opencl:pocl", "cpu"])
+def test_a_layer_has_one_kernel_for_attention_where_a_mali_has_three(name, target):
     model = models.build(name, reduced=True)
-    apart, pieces = families(model, "cpu")
+    apart, pieces = families(model, "opencl:mali")
 
     steps, found = families(model, target)
 

@@ -54,6 +54,14 @@ def test_every_processor_that_may_be_named_is_known_to_llvm(name, capfd):
     assert "not a recognized processor" not in capfd.readouterr().err
 
 
+def test_the_runner_reads_a_counter_that_programs_may_read():
+    text = cpu.assembly([], ARM, runner=True)
+
+    assert "CNTVCT_EL0" in text
+    assert "PMCCNTR" not in text
+    assert "\tisb" in text
+
+
 def test_no_engine_of_other_instructions_takes_a_kernel():
     for kernel in CASES.values():
         names = {family.name for family in engines_of(kernel, ARM.features)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpucomp.codegen.llvm.attention import emit_attention
+from gpucomp.codegen.llvm.attention_few import emit_few
 from gpucomp.codegen.llvm.chain import emit_chain
 from gpucomp.codegen.llvm.contraction import emit_contraction
 from gpucomp.codegen.llvm.contraction_space import contraction_form
@@ -15,7 +17,7 @@ from gpucomp.codegen.llvm.tiles import emit_tiles
 from gpucomp.codegen.llvm.windows import emit_windows
 from gpucomp.codegen.llvm.winograd import emit_winograd
 from gpucomp.codegen.source import KernelSource
-from gpucomp.expr.core import Expr, call, cast, reduce, substitute
+from gpucomp.expr.core import Expr, cast, reduce
 from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Statistic, Window
 from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
@@ -49,21 +51,13 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
             text, tasks = emit_scatter(kernel, scatter, schedule, name, target)
         case Scan() as scan:
             text, tasks = emit_scan(kernel, scan, schedule, name, target)
-        case Attention() as attention:
-            text, tasks = emit_loops(kernel, attention.domain, {attention.acc: _mean(attention)}, schedule, name, target)
+        case Attention():
+            text, tasks = (emit_few if family.engine == "few" else emit_attention)(kernel, schedule, name, target)
         case Chain() as chain:
             text, tasks = emit_chain(kernel, chain, schedule, name, target)
         case Contraction() as contraction:
             text, tasks = EMITTERS.get(family.engine, _contraction)(kernel, contraction, schedule, name, target)
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)
-
-
-def _mean(body: Attention) -> Expr:
-    """The accumulator written out. The graph keeps attention in pieces for the CPU: this is for a kernel on its own."""
-    dot = reduce("sum", body.depth, body.q * body.k)
-    score = substitute(body.score, {body.dot: dot})
-    weight = call("exp", score - reduce("max", body.cols, score))
-    return reduce("sum", body.cols, weight * body.v) / reduce("sum", body.cols, weight)
 
 
 def _contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:

@@ -19,43 +19,23 @@ wait in a tile on the stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gpucomp.codegen.llvm import arithmetic, storage
+from gpucomp.codegen.llvm import storage
 from gpucomp.codegen.llvm.builder import PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.image_lines import Lines, windows_of
 from gpucomp.codegen.llvm.nest import Entry, lane_index, lower, operations
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.panels import Panels, Part
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.register_block import RegisterBlock, Stream
 from gpucomp.expr.core import Expr
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
-LINE = 64  # bytes of a cache line
-SHORT_RUN = 12  # points of k that are written out rather than looped over
 LIGHT_EPILOGUE = 20  # operations that may be written out for every vector of the register block: an exponential is more
-
-Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Columns as a register block reads them.
-
-    start      where the first k of them is, ``step`` elements of ``dtype`` before the next
-    mask       lanes of the last vector that may be read; ``None``: all
-    following  where the columns are that come next, to ask for; ``None``: nowhere
-    """
-
-    start: Value
-    dtype: DType
-    step: int
-    mask: Value | None
-    following: Value | None
-
 
 class _Emitter:
     def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
@@ -87,6 +67,7 @@ class _Emitter:
         # bytes of the next columns that each row block asks for at each k, so that all have been asked for in the end
         row_bytes = self.nr * (self.columns.dtype if self.columns else self.dtype).nbytes
         self.ahead = -(-row_bytes * self.mr // self.tile_m) if schedule["ahead"] else 0
+        self.register_block = RegisterBlock(self.code, self.dtype, self.width, self.unroll, self.ahead)
         self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
         if self.windows is not None:
             self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
@@ -221,12 +202,12 @@ class _Emitter:
             self._sum_along_table(part, row, columns_at, sums)
         elif self.rows is None:
             a, a_row, a_step = self.copies.rows_from(row)
-            self._sum([(a, i * a_row) for i in range(rows)], a_step, columns_at, part.length, sums)
+            self.register_block.sum([(a, i * a_row) for i in range(rows)], a_step, columns_at, part.length, sums)
         elif self.rows.row is not None:
             a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
             a = code.gep(a, part.start * self.rows.step, self.scalar)
             lines = [(a, i * self.rows.row) for i in range(rows)]
-            self._sum(lines, self.rows.step, columns_at, part.length, sums)
+            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums)
         else:
             self._sum_along_table(part, row, columns_at, sums)
         if partial is None:
@@ -275,56 +256,7 @@ class _Emitter:
             if following is not None:
                 following = code.gep(following, q * (ki * self.ahead), "i8")
             start = code.gep(columns.start, q * (ki * columns.step), storage.memory_scalar(columns.dtype))
-            self._sum(lines, step, replace(columns, start=start, following=following), span, sums)
-
-    def _sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]]) -> None:
-        """``sums += a[row][k] * b[k]`` for ``length`` points of k.
-
-        The columns of one point are not loaded before the point before it is done: they would take registers of sums.
-        """
-        code = self.code
-        vectors, scalar = len(sums[0]), storage.memory_scalar(columns.dtype)
-
-        def step(k: Value, further: int) -> None:
-            b_at = code.gep(columns.start, k * columns.step, scalar)
-            loaded = []
-            for v in range(vectors):
-                at = code.gep(b_at, further * columns.step + v * self.width, scalar)
-                if columns.mask is not None and v == vectors - 1:
-                    raw = code.masked_load(at, Type(scalar, self.width), columns.mask)
-                else:
-                    raw = code.load(at, Type(scalar, self.width), columns.dtype.nbytes)
-                loaded.append(arithmetic.cast(storage.from_memory(raw, columns.dtype), columns.dtype, self.dtype))
-            a_at = k * a_step
-            for (pointer, offset), line in zip(rows, sums, strict=True):
-                place = code.gep(code.gep(pointer, a_at, self.scalar), offset + further * a_step, self.scalar)
-                factor = code.splat(code.load(place, Type(self.scalar)), self.width)
-                for v in range(vectors):
-                    line[v].set(self._multiply_add(factor, loaded[v], line[v].get()))
-
-        if not length.text.startswith("%") and int(length.text) <= SHORT_RUN:
-            for point in range(int(length.text)):
-                if point:
-                    code.fence()
-                step(code.integer(0), point)
-            return
-        whole: Value | int = 0
-        if self.unroll > 1:
-            whole = length - length.integer_op("urem", self.unroll)
-            with code.loop(0, whole, self.unroll) as k:
-                for u in range(self.unroll):
-                    if u:
-                        code.fence()
-                    step(k, u)
-                if columns.following is not None:
-                    at = code.gep(columns.following, k * self.ahead, "i8")
-                    for line in range(0, self.unroll * self.ahead, LINE):
-                        code.prefetch(code.gep(at, line, "i8"))
-        with code.loop(whole, length) as k:
-            step(k, 0)
-
-    def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
-        return a.muladd(b, c) if self.dtype.is_float else c + a * b
+            self.register_block.sum(lines, step, replace(columns, start=start, following=following), span, sums)
 
     def _start_sums(self, part: Part, sums: list[list[Slot]], partial: Value | None) -> None:
         code = self.code

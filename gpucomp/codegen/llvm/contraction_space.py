@@ -201,7 +201,7 @@ def _grid(rows: int, columns: int, mr: int, nv: int, width: int, p: SimpleNamesp
     )
 
 
-def _span(tasks: int, threads: int) -> float:
+def span(tasks: int, threads: int) -> float:
     """Tasks that the busiest thread does, when each claims them in equal chunks, and what it waits for the last one."""
     chunk = -(-tasks // (CLAIMS * threads))
     wait = TAIL * chunk if threads > 1 else 0.0
@@ -234,7 +234,7 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits
         one += touched * p.lines * LINE_ELEMENT
     elif s.pack_a:
         one += tile_m * (p.k / width * 3 + 20)
-    return _span(tasks, threads) * one
+    return span(tasks, threads) * one
 
 
 def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:

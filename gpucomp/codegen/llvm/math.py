@@ -144,9 +144,11 @@ def _exp_parts(x: Value) -> tuple[Value, Value]:
 def exp(x: Value) -> Value:
     if tables.usable(x):
         return tables.exp(x)
-    n, p = _exp_parts(_clamp(x, *_FORMATS[x.type.scalar].exp_range))
+    low, high = _FORMATS[x.type.scalar].exp_range
+    below = x < low  # a result that underflows costs some processors hundreds of cycles: hidden scores are many
+    n, p = _exp_parts(_clamp(x.code.select(below, 0.0, x), None, high))
     half = n.integer_op("ashr", 1)  # in two steps, so that denormal results and infinity come out
-    return (p + 1.0) * _power_of_two(half, x) * _power_of_two(n - half, x)
+    return x.code.select(below, 0.0, (p + 1.0) * _power_of_two(half, x) * _power_of_two(n - half, x))
 
 
 def quotient(a: Value, b: Value) -> Value:

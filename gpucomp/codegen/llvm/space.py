@@ -6,7 +6,16 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm import chain_space, contraction_space, dots_space, tiles_space, windows, winograd_space
+from gpucomp.codegen.llvm import (
+    attention_few_space,
+    attention_space,
+    chain_space,
+    contraction_space,
+    dots_space,
+    tiles_space,
+    windows,
+    winograd_space,
+)
 from gpucomp.codegen.llvm.contraction_space import LANES, geometry, nothing, too_wide
 from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
@@ -142,7 +151,7 @@ ENGINES: dict[type, tuple[Family, ...]] = {
     Scan: (SCAN,),
     Scatter: (SCATTER,),
     Window: (WINDOWS_OF_POOL, WINDOW),
-    Attention: (WINDOW,),
+    Attention: (attention_few_space.FAMILY, attention_space.FAMILY),
     Chain: (chain_space.FAMILY,),
 }
 

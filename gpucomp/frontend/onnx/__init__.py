@@ -1,4 +1,4 @@
-"""The ONNX frontend: ``load``, ``check``, ``deciding_inputs`` and ``declared_shapes``. One file an area of operators."""
+"""The ONNX frontend: ``load`` and its kin. One file an area of operators."""
 
 from gpucomp.frontend.onnx import (  # each registers its translators
     control,
@@ -17,13 +17,14 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     resize,
     sampling,
     scatter,
+    selection,
     sequences,
     signal,
     strings,
     training,
     trees,
 )
-from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load
+from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_apart
 
 __all__ = [
     "check",
@@ -35,6 +36,7 @@ __all__ = [
     "images",
     "legacy",
     "load",
+    "load_apart",
     "ml",
     "movement",
     "nn",
@@ -46,6 +48,7 @@ __all__ = [
     "resize",
     "sampling",
     "scatter",
+    "selection",
     "sequences",
     "signal",
     "strings",

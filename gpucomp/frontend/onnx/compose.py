@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -15,10 +17,33 @@ from gpucomp.ir.types import DType
 
 # --- constants
 
+_known: ContextVar[Callable[[Value], np.ndarray] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def answering(answer: Callable[[Value], np.ndarray]) -> Iterator[None]:
+    """While a model runs its values are known: in this block ``static`` asks ``answer`` for those that are no constants."""
+    token = _known.set(answer)
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def is_running() -> bool:
+    """Whether the values of this translation are known: see ``answering``."""
+    return _known.get() is not None
+
 
 def static(value: Value, what: str) -> np.ndarray:
-    """The array of a constant. Raises ``UnsupportedError`` naming the inputs it depends on when it is none."""
+    """The array of a constant. Raises ``UnsupportedError`` naming the inputs it depends on when it is none.
+
+    With the code GPC4005: who translates may do so again while the model runs, and be answered then.
+    """
     array = constant_value(value)
+    answer = _known.get()
+    if array is None and answer is not None:
+        return answer(value)
     if array is None:
         inputs = tuple(n.attrs["label"] for n in topological([value.node]) if n.op is Input)
         source = ", ".join(map(quote, inputs[:4])) or "the model"

@@ -1,4 +1,6 @@
-"""Control flow: what can be decided at compile time is decided, loops of known length are unrolled. Nothing runs dynamically."""
+"""Control flow: what can be decided is decided, loops of known length are unrolled. What only values decide is left for
+the run, when they are known and this translation goes on (``compose.answering``). Nothing here runs dynamically.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,18 @@ import onnx
 
 from gpucomp import ops
 from gpucomp.errors import ModelError, UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, concat, expand, part, reshape, scalar, squeeze, static, unsqueeze
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    concat,
+    expand,
+    is_running,
+    part,
+    reshape,
+    scalar,
+    squeeze,
+    static,
+    unsqueeze,
+)
 from gpucomp.frontend.onnx.importer import UNKNOWN
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import Site, translates
@@ -26,7 +39,7 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
     """One branch for a constant condition; else both, and a choice between results of equal type."""
     if condition.type.size != 1:
         raise ValueError(f"a condition of one element expected, {condition.type} given")
-    decided = constant_value(condition)
+    decided = static(condition, "condition") if is_running() else constant_value(condition)
     if decided is not None:
         branch = then_branch if decided.reshape(()) else else_branch
         results = yield site.importer.subgraph(branch, [], site)
@@ -39,7 +52,7 @@ def if_then_else(condition: Value, *, then_branch: onnx.GraphProto, else_branch:
         static(condition, "condition")  # which of two sequences it is cannot wait until run time
     if len(yes) != len(no) or any(a.type != b.type for a, b in zip(yes, no, strict=True)):
         raise UnsupportedError(
-            "a condition computed at run time with branches of different result types", code="GPC4007"
+            "a condition computed at run time with branches of different result types", code="GPC4005"
         )
     choose = reshape(condition, ())
     return [a if a is b else ops.Where(choose, a, b) for a, b in zip(yes, no, strict=True)]
@@ -82,10 +95,9 @@ def loop(
         results = yield site.importer.subgraph(body, arguments, site)
         if UNKNOWN in results:
             return [UNKNOWN] * len(site.outputs)
-        decided = constant_value(results[0])
-        if decided is None:
-            raise UnsupportedError("a loop condition computed at run time", code="GPC4007")
-        going = bool(decided.reshape(()))
+        if constant_value(results[0]) is None and not is_running():
+            raise UnsupportedError("a loop condition computed at run time", code="GPC4005")
+        going = bool(scalar(results[0], "condition"))
         state = list(results[1 : 1 + len(state)])
         for collected, row in zip(rows, results[1 + len(state) :], strict=True):
             collected.append(row)

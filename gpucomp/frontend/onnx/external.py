@@ -1,5 +1,8 @@
 """Tensor data in files beside the model, confined to the model's folder. Written against every trick that got past
 onnx's own checks: ``..``, absolute paths, links of both kinds, devices and pipes. No tensor is decoded here.
+
+One kind of link is followed: those of a Hugging Face cache, where ``snapshots/REVISION/model.onnx`` and its data files
+are links to files of the same repository's ``blobs`` (huggingface_hub's documentation, "Understand caching").
 """
 
 from __future__ import annotations
@@ -22,10 +25,14 @@ MAX_DIGITS = 18  # a number of bytes below 10^18; longer texts are not even pars
 
 
 class ExternalFiles:
-    """The tensors of one model: its data files, each opened once and mapped, and what was decoded. ``folder=None``: no files."""
+    """The tensors of one model: its data files, each opened once and mapped, and what was decoded. ``folder=None``: no files.
 
-    def __init__(self, folder: Path | None) -> None:
+    ``blobs`` is the one folder that a link in ``folder`` may lead to; without it no link is followed.
+    """
+
+    def __init__(self, folder: Path | None, blobs: Path | None = None) -> None:
         self.folder = folder
+        self.blobs = blobs
         self.nbytes = 0  # of the model's tensors, wherever they are stored
         self.arrays: dict[int, tuple[Any, np.ndarray]] = {}  # tensors that were decoded: a loop's body asks each time
         self._maps: dict[str, np.ndarray] = {}
@@ -78,7 +85,7 @@ class ExternalFiles:
             or any(part in ("", ".", "..") for part in parts)
         ):
             raise ModelError(f"{what}: a plain relative path inside the model's folder expected", code="GPC3024")
-        descriptor = _open_beneath(self.folder, parts, what)
+        descriptor = _open_beneath(self.folder, parts, self.blobs, what)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -97,18 +104,42 @@ class ExternalFiles:
             os.close(descriptor)
 
 
-def _open_beneath(folder: Path, parts: list[str], what: str) -> int:
-    """Open a file below ``folder`` one path component at a time, following no link and never waiting for a pipe."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+def beside(model: Path) -> ExternalFiles:
+    """The data files that the model at this path may have: those of its folder.
+
+    The folder of a link is that of the file it leads to, but for a model in a Hugging Face cache: where
+    ``REPO/snapshots/REVISION/.../model.onnx`` is a link into ``REPO/blobs``, its data files are named in the folder of
+    the link, and may be links to files of the same ``blobs``.
+    """
+    folder = Path(os.path.realpath(model.parent))
+    try:
+        target = Path(os.path.normpath(folder / os.readlink(folder / model.name)))
+    except (OSError, ValueError):
+        return ExternalFiles(folder)  # no link
+    blobs = target.parent
+    if blobs.name == "blobs" and not target.is_symlink() and blobs.parent / "snapshots" in folder.parents:
+        return ExternalFiles(folder, blobs)
+    return ExternalFiles(Path(os.path.realpath(model)).parent)
+
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = _READ | os.O_DIRECTORY
+
+
+def _open_beneath(folder: Path, parts: list[str], blobs: Path | None, what: str) -> int:
+    """Open a file below ``folder`` one path component at a time, never waiting for a pipe.
+
+    No link is followed but one that is the file itself and leads to a file that lies in ``blobs``.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for position, part in enumerate(parts):
-            last = position == len(parts) - 1
-            try:
-                inner = os.open(part, flags if last else flags | os.O_DIRECTORY, dir_fd=descriptor)
-            finally:
-                os.close(descriptor)
-            descriptor = inner
+        for part in parts[:-1]:
+            descriptor = _step(descriptor, part, _FOLDER)
+        blob = _blob(descriptor, folder.joinpath(*parts), blobs) if blobs is not None else None
+        if blob is None:
+            return _step(descriptor, parts[-1], _READ)
+        os.close(descriptor)
+        return _step(os.open(str(blobs), _FOLDER), blob, _READ)
     except OSError as error:
         reason = (
             "a symbolic link, or a path through one"
@@ -116,7 +147,23 @@ def _open_beneath(folder: Path, parts: list[str], what: str) -> int:
             else os.strerror(error.errno or 0).lower()
         )
         raise ModelError(f"{what}: {reason}", code="GPC3025") from None
-    return descriptor
+
+
+def _step(folder: int, name: str, flags: int) -> int:
+    """Open ``name`` in the open ``folder``, which is closed."""
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _blob(folder: int, path: Path, blobs: Path) -> str | None:
+    """The name in ``blobs`` that the link ``path``, in the open ``folder``, leads to at once; ``None`` for anything else."""
+    try:
+        target = Path(os.path.normpath(path.parent / os.readlink(path.name, dir_fd=folder)))
+    except OSError:
+        return None
+    return target.name if target.parent == blobs else None
 
 
 def _number(text: str, what: str, where: str) -> int:

@@ -15,7 +15,6 @@ from gpucomp.frontend.onnx.compose import (
     iota,
     reshape,
     scalar,
-    static,
 )
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import translates
@@ -89,31 +88,6 @@ def eye_like(x: Value, *, dtype: int | None = None, k: int) -> Value:
     checked_size(x.type.size, result.nbytes)
     k = max(-x.shape[0], min(k, x.shape[1]))
     return constant(np.eye(*x.shape, k=k).astype(result.numpy))
-
-
-@translates("NonZero", since=9)
-def non_zero(x: Value) -> Value:
-    array = static(x, "operand")
-    found = np.nonzero(array) if array.ndim else np.nonzero(array.reshape(1))
-    return constant(
-        np.array(found, np.int64).reshape(array.ndim, -1) if array.ndim else np.zeros((0, len(found[0])), np.int64)
-    )
-
-
-@translates("Unique", since=11)
-def unique(x: Value, *, axis: int | None = None, sorted: int) -> tuple[Value, ...]:
-    array = static(x, "operand")
-    place = None if axis is None else axis_of(axis, array.ndim)
-    values, first, inverse, counts = np.unique(
-        array, return_index=True, return_inverse=True, return_counts=True, axis=place
-    )
-    inverse = inverse.reshape(-1)
-    if not sorted:
-        order = np.argsort(first)
-        rank = np.argsort(order)
-        values = values[order] if place is None else np.take(values, order, axis=place)
-        first, inverse, counts = first[order], rank[inverse], counts[order]
-    return constant(values), *(constant(np.asarray(v, np.int64)) for v in (first, inverse, counts))
 
 
 @translates("OneHot", since=9)

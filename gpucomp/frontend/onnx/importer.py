@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError, quote
-from gpucomp.frontend.onnx import containers, functions, tensors
+from gpucomp.errors import GpucompError, ModelError, UnsupportedError, UsageError, quote
+from gpucomp.frontend.onnx import apart, containers, functions, tensors
 from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.folding import Folding
@@ -27,6 +27,7 @@ from gpucomp.frontend.onnx.translate import (
     find_schema,
     find_translator,
     is_translated_at,
+    located,
     signature_of,
     unchecked_attributes,
 )
@@ -86,7 +87,10 @@ class Scope:
 
 
 class Importer:
-    """Translates one model once; ``run`` gives the graph, ``problems`` what stands in the way."""
+    """Translates one model once; ``run`` gives the graph, ``problems`` what stands in the way.
+
+    ``run_apart`` leaves those nodes out that wait for values, and what needs them.
+    """
 
     def __init__(
         self,
@@ -100,6 +104,8 @@ class Importer:
         self.shapes = shapes
         self.constants = constants
         self.problems: dict[str, tuple[str, ...]] = {}  # text -> the inputs that would have to be fixed
+        self.waiting: list[onnx.NodeProto] = []  # nodes of the main graph with results that are not known
+        self.reasons: list[str] = []  # those of the problems that values would settle
         self.nodes = 0
         self.folding = Folding(files)
         self.functions = functions.table(model)
@@ -110,6 +116,29 @@ class Importer:
     # --- the whole model
 
     def run(self) -> Graph:
+        inputs, scope = self._begun()
+        outputs = self._outputs(scope)
+        if self.problems:
+            raise self._unsupported(self.problems)
+        return self._graph(inputs, outputs)
+
+    def run_apart(self) -> tuple[Graph, onnx.ModelProto | None]:
+        """The graph of what needs no values, and the rest of the model, ``None`` where there is nothing left.
+
+        The outputs of the graph are then what the rest reads, by the model's own names. The rest gives every output of
+        the model. Raises as ``run``, but not for what values would settle.
+        """
+        inputs, scope = self._begun()
+        outputs = self._outputs(scope)
+        if hopeless := {text: names for text, names in self.problems.items() if text not in self.reasons}:
+            raise self._unsupported(hopeless)
+        if not self.problems:
+            return self._graph(inputs, outputs), None
+        rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets)
+        return self._graph(inputs, read), rest
+
+    def _begun(self) -> tuple[tuple[Value, ...], Scope]:
+        """The inputs, and the scope of the main graph with these and the initialisers."""
         graph = self.model.graph
         before_opsets = self.model.ir_version < 3 and not self.model.opset_import  # all operators are the first ones
         scope = Scope({"": 1} if before_opsets else opsets_of(self.model.opset_import, "the model"))
@@ -120,25 +149,32 @@ class Importer:
             raise ModelError("the model has no outputs", code="GPC3010")
         if len(set(names)) != len(names):
             raise ModelError(f"output {quote(repeated(names))} is listed twice", code="GPC3011")
-        outputs = drive(self.body(graph.node, names, scope))
-        if self.problems:
-            raise self._unsupported()
-        for value, declared in zip(outputs, graph.output, strict=True):
-            containers.check_declared(value, declared)  # type: ignore[arg-type]
+        return inputs, scope
+
+    def _outputs(self, scope: Scope) -> dict[str, Known]:
+        names = [output.name for output in self.model.graph.output]
+        return dict(zip(names, drive(self.body(self.model.graph.node, names, scope)), strict=True))
+
+    def _graph(self, inputs: tuple[Value, ...], outputs: Mapping[str, Known]) -> Graph:
+        for declared in self.model.graph.output:
+            if declared.name in outputs:
+                containers.check_declared(outputs[declared.name], declared)  # type: ignore[arg-type]
         named: list[tuple[str, Value]] = []
         made_up: dict[str, tuple[str, ...] | None] = {}
-        for name, output in zip(names, outputs, strict=True):
+        for name, output in outputs.items():
             tensors_of_it, parts = containers.flattened(name, output)  # type: ignore[arg-type]
             named += tensors_of_it
             made_up |= parts
         if len({name for name, _ in named}) != len(named):
             raise ModelError(f"output {quote(repeated([n for n, _ in named]))} is listed twice", code="GPC3011")
         values = tuple(value for _, value in named)
-        return Graph(inputs, values, tuple(n for n, _ in named), graph.name, self.input_containers, made_up)
+        return Graph(
+            inputs, values, tuple(n for n, _ in named), self.model.graph.name, self.input_containers, made_up
+        )
 
-    def _unsupported(self) -> UnsupportedError:
-        problems = tuple(self.problems)
-        wanted = tuple(dict.fromkeys(name for names in self.problems.values() for name in names))
+    def _unsupported(self, found: Mapping[str, tuple[str, ...]]) -> UnsupportedError:
+        problems = tuple(found)
+        wanted = tuple(dict.fromkeys(name for names in found.values() for name in names))
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return UnsupportedError(
             f"the model cannot be compiled: {problems[0]}{more}", problems=problems, inputs=wanted, code="GPC4001"
@@ -239,6 +275,9 @@ class Importer:
                 self._problem(error, site)
                 results = [UNKNOWN] * len(node.output)
             self._bind(node, results, site, scope)  # type: ignore[arg-type]
+            top = scope.parent is None and not scope.from_function
+            if top and any(isinstance(scope.values.get(name), Unknown) for name in node.output):
+                self.waiting.append(node)
         found = [scope.find(name) for name in outputs]
         for name, value in zip(outputs, found, strict=True):
             if value is None:
@@ -294,8 +333,10 @@ class Importer:
     def _problem(self, error: UnsupportedError, site: Site | None = None) -> None:
         text = f"{site}: {error.message}" if site is not None else error.message
         self.problems.setdefault(text, error.inputs)
+        if error.code == "GPC4005":
+            self.reasons.append(text)
         if len(self.problems) > MAX_LISTED:
-            raise self._unsupported()
+            raise self._unsupported(self.problems)
 
     # --- one node
 
@@ -441,25 +482,6 @@ class Importer:
         results = yield self.body(function.node, wanted, scope)
         found = dict(zip(wanted, results, strict=True))
         return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
-
-
-class located:
-    """Context: complaints of translators and type rules become the user's error, naming the node."""
-
-    def __init__(self, site: Site, operands: Sequence[Value | None]) -> None:
-        self.site = site
-        self.operands = operands
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
-        types = ", ".join("none" if v is None else str(v.type) for v in self.operands[:8])
-        if isinstance(error, ModelError) and self.site.op_type not in error.message[:80]:
-            raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
-        if isinstance(error, ShapeError):
-            raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
-        if isinstance(error, (ValueError, OverflowError, IndexError, ZeroDivisionError)):
-            raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error
 
 
 def drive(generator: Body) -> list[Known]:

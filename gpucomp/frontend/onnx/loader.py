@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from onnx.inliner import inline_local_functions
 
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import wire
-from gpucomp.frontend.onnx.external import ExternalFiles
+from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.ir import Graph
 
@@ -37,12 +39,51 @@ def load(
     Raises ``ModelError`` (unreadable or invalid), ``UnsupportedError`` (all cases at once in ``problems``) and
     ``UsageError`` (an open dimension without an answer).
     """
+    with _memory():
+        return _importer(*read(model), shapes, constants).run()
+
+
+def load_apart(
+    model: ModelLike,
+    *,
+    shapes: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> tuple[Graph, bytes]:
+    """The graph of as much of a model as needs no values, and the rest as an ONNX model, empty where nothing is left.
+
+    The rest is the nodes whose results have shapes that values decide, a NonMaxSuppression say, and those behind them.
+    What it reads are the graph's outputs, and its outputs are the model's. Raises as ``load``.
+    """
+    with _memory():
+        proto, files = read(model)
+        importer = _importer(proto, files, shapes, constants)
+        graph, rest = importer.run_apart()
+        if rest is not None and any((n.domain, n.op_type, n.overload) in importer.functions for n in importer.waiting):
+            proto = inline_local_functions(proto)  # so that what is in a function and needs no values is not left
+            graph, rest = _importer(proto, files, shapes, constants).run_apart()
+        if rest is None:
+            return graph, b""
+        if rest.ByteSize() > MAX_FILE:
+            raise UnsupportedError("what waits for values is larger than 2 GiB", code="GPC4006")
+        return graph, rest.SerializeToString(deterministic=True)
+
+
+def _importer(
+    proto: onnx.ModelProto,
+    files: ExternalFiles,
+    shapes: Mapping[str, Any] | None,
+    constants: Mapping[str, Any] | None,
+) -> Importer:
     for what, given in (("shapes", shapes), ("constants", constants)):
         if given is not None and not isinstance(given, Mapping):
             raise UsageError(f"{what}: a mapping of input names expected, {type(given).__name__} given", code="GPC2102")
-    proto, folder = read(model)
+    return Importer(proto, files, dict(shapes or {}), dict(constants or {}))
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
     try:
-        return Importer(proto, ExternalFiles(folder), dict(shapes or {}), dict(constants or {})).run()
+        yield
     except MemoryError:
         raise UnsupportedError("the model needs more memory than there is", code="GPC4009") from None
 
@@ -65,13 +106,15 @@ def deciding_inputs(
             return fixed
 
 
-def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None) -> list[str]:
-    """Everything in ``model`` that gpucomp cannot compile, one line each; empty when it can. Raises as ``load``."""
+def check(model: ModelLike, shapes: Mapping[str, tuple[int, ...]] | None = None) -> tuple[list[str], bytes]:
+    """Everything in ``model`` that gpucomp cannot compile, one line each, and the rest as ``load_apart`` gives it.
+
+    Raises as ``load``, but for what is in the list.
+    """
     try:
-        load(model, shapes=shapes)
+        return [], load_apart(model, shapes=shapes)[1]
     except UnsupportedError as error:
-        return list(error.problems)
-    return []
+        return list(error.problems), b""
 
 
 def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
@@ -86,20 +129,20 @@ def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
     }
 
 
-def read(model: ModelLike) -> tuple[onnx.ModelProto, Path | None]:
-    """The parsed model and the folder its external data may lie in (``None``: nowhere)."""
+def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:
+    """The parsed model and the files its external data may lie in: none but for a model that is a file itself."""
     if isinstance(model, onnx.ModelProto):
         _check_text(model, "the model")
-        return _checked(model, "the model"), None
+        return _checked(model, "the model"), ExternalFiles(None)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _parsed(bytes(model), "the model"), None
+        return _parsed(bytes(model), "the model"), ExternalFiles(None)
     if not isinstance(model, str | os.PathLike):
         raise UsageError(
             f"a model's path, its bytes or a ModelProto expected, {type(model).__name__} given", code="GPC2009"
         )
     path = Path(model)
     what = f"model {quote(path)}"
-    return _parsed(_content(path, what), what), Path(os.path.realpath(path)).parent
+    return _parsed(_content(path, what), what), beside(path)
 
 
 def _content(path: Path, what: str) -> bytes:

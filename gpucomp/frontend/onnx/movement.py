@@ -13,7 +13,6 @@ from gpucomp.frontend.onnx.compose import (
     axis_of,
     concat,
     expand,
-    int64,
     ints,
     iota,
     like,
@@ -22,7 +21,6 @@ from gpucomp.frontend.onnx.compose import (
     reshape,
     scalar,
     squeeze,
-    static,
     strided,
     transpose,
     unsqueeze,
@@ -273,17 +271,6 @@ def trilu(x: Value, k: Value | None = None, *, upper: int) -> Value:
     edge = ops.Add(row, constant(np.int64(max(-rows, min(diagonal, columns)))))
     kept = ops.LessOrEqual(edge, column) if upper else ops.LessOrEqual(column, edge)
     return ops.Where(kept, x, like(x, 0))
-
-
-@translates("Compress", since=9)
-def compress(x: Value, condition: Value, *, axis: int | None = None) -> Value:
-    kept = np.flatnonzero(static(condition, "condition"))
-    if axis is None:
-        x, axis = reshape(x, (x.type.size,)), 0
-    axis = axis_of(axis, len(x.shape))
-    if kept.size and kept[-1] >= x.shape[axis]:
-        raise ValueError(f"the condition is longer than {x.shape[axis]}")
-    return ops.Gather(x, int64(kept.tolist()), axis=axis)
 
 
 @translates("ReverseSequence", since=10)

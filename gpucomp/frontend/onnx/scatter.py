@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
     axis_of,
     cast,
@@ -19,7 +17,6 @@ from gpucomp.frontend.onnx.compose import (
     like,
     reshape,
     scalar_of,
-    static,
 )
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant, constant_value
@@ -159,52 +156,3 @@ def array_feature_extractor(x: Value, indices: Value) -> Value:
 @translates("Binarizer", since=1, domain="ai.onnx.ml")
 def binarizer(x: Value, *, threshold: float) -> Value:
     return cast(ops.Less(like(x, threshold), x), x.type.dtype)
-
-
-@translates("NonMaxSuppression", since=10)
-def non_max_suppression(
-    boxes: Value,
-    scores: Value,
-    max_output_boxes_per_class: Value | None = None,
-    iou_threshold: Value | None = None,
-    score_threshold: Value | None = None,
-    *,
-    center_point_box: int,
-) -> Value:
-    """Only of constants: how many boxes are kept depends on their values."""
-    corners = static(boxes, "boxes").astype(np.float64)
-    points = static(scores, "scores")
-    limit = 0 if max_output_boxes_per_class is None else int(static(max_output_boxes_per_class, "limit").reshape(()))
-    overlap = 0.0 if iou_threshold is None else float(static(iou_threshold, "iou_threshold").reshape(()))
-    least = None if score_threshold is None else static(score_threshold, "score_threshold").reshape(())
-    if corners.ndim != 3 or corners.shape[2] != 4 or points.ndim != 3 or points.shape[::2] != corners.shape[:2]:
-        raise ValueError(f"boxes {corners.shape} and scores {points.shape}")
-    comparisons = points.size * min(max(limit, 0), points.shape[2])
-    if points.size > 1 << 16 or comparisons > 1 << 24:
-        raise UnsupportedError(f"{points.size} scores are too many at compile time", code="GPC4008")
-    if center_point_box:
-        centre, half = corners[..., :2], corners[..., 2:] / 2
-        corners = np.concatenate([centre - half, centre + half], axis=2)
-    low = np.minimum(corners[..., :2], corners[..., 2:])
-    high = np.maximum(corners[..., :2], corners[..., 2:])
-    kept: list[tuple[int, int, int]] = []
-    for batch in range(points.shape[0]):
-        for label in range(points.shape[1]):
-            row = points[batch, label]
-            chosen: list[int] = []
-            for k in np.argsort(-row, kind="stable"):
-                if len(chosen) >= limit or (least is not None and not row[k] > least):
-                    break
-                if not np.any(_overlaps(low[batch], high[batch], int(k), chosen) > overlap):
-                    chosen.append(int(k))
-            kept += [(batch, label, k) for k in chosen]
-    return constant(np.array(kept, np.int64).reshape(-1, 3))
-
-
-def _overlaps(low: np.ndarray, high: np.ndarray, box: int, others: Sequence[int]) -> np.ndarray:
-    """Intersection over union of a box with each of ``others``; 0 where neither has an area."""
-    places = np.asarray(others, np.int64)
-    extents = np.maximum(np.minimum(high[box], high[places]) - np.maximum(low[box], low[places]), 0)
-    common = np.prod(extents, axis=1)
-    union = np.prod(high[box] - low[box]) + np.prod(high[places] - low[places], axis=1) - common
-    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)

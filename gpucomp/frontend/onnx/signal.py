@@ -1,13 +1,29 @@
-"""Translators of Fourier transforms: products with constant matrices of sines and cosines."""
+"""Translators of Fourier transforms: products with constant matrices of sines and cosines, factored where they are long."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.frontend.onnx.compose import axis_of, checked_size, concat, move_axis, part, reshape, scalar, unsqueeze
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    checked_size,
+    concat,
+    iota,
+    move_axis,
+    pad,
+    part,
+    reshape,
+    scalar,
+    unsqueeze,
+)
+from gpucomp.frontend.onnx.fourier import hermitian, transform
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
+
+MATRIX = 1024  # a longer transform is factored: the matrix of this one has 4 MiB in f32
 
 
 def fourier(x: Value, axis: int, length: int | None, *, inverse: bool, onesided: bool) -> Value:
@@ -24,7 +40,8 @@ def fourier(x: Value, axis: int, length: int | None, *, inverse: bool, onesided:
     to_real = inverse and onesided
     taken = min(extent, length // 2 + 1 if to_real else length)
     bins = length // 2 + 1 if onesided and not inverse else length
-    checked_size(taken * bins, 4)
+    if length > MATRIX:
+        return _long(x, axis, length, taken, bins, inverse=inverse, to_real=to_real)
     steps = np.outer(np.arange(taken), np.arange(bins))
     steps %= length
     angle = 2 * np.pi / length * steps
@@ -49,6 +66,25 @@ def fourier(x: Value, axis: int, length: int | None, *, inverse: bool, onesided:
         imaginary = ops.Add(imaginary, _product(components[1], matrices[0]))
     parts = [real] if to_real else [real, imaginary]
     stacked = concat([unsqueeze(p, (rank - 1,)) for p in parts], rank - 1)  # the transformed axis is last but one
+    return move_axis(stacked, rank - 2, axis)
+
+
+def _long(
+    x: Value, axis: int, length: int, taken: int, bins: int, *, inverse: bool, to_real: bool
+) -> Value:
+    """``fourier`` by factors of ``length``."""
+    rank = len(x.shape)
+    rows = move_axis(part(x, axis, 0, taken), axis, rank - 1)  # [..., 1 or 2, taken]
+    count = math.prod(rows.shape[:-2])
+    components = [reshape(part(rows, rank - 2, k, 1), (count, taken)) for k in range(x.shape[-1])]
+    given = components[0], components[1] if len(components) == 2 else None
+    if to_real:
+        given = hermitian(given, length)
+    else:
+        given = pad(given[0], (0, 0, 0, length - taken)), given[1] and pad(given[1], (0, 0, 0, length - taken))
+    found = transform(given, inverse=inverse)
+    parts = [reshape(part(v, 1, 0, bins), (*rows.shape[:-2], bins)) for v in found[: 1 if to_real else 2]]
+    stacked = concat([unsqueeze(p, (rank - 1,)) for p in parts], rank - 1)
     return move_axis(stacked, rank - 2, axis)
 
 
@@ -89,9 +125,10 @@ def stft(
     if not 1 <= size <= signal.shape[1] or (window is not None and window.shape != (size,)):
         raise ValueError(f"frames of {size} in a signal of {signal.shape[1]}")
     frames = (signal.shape[1] - size) // hop + 1
-    checked_size(frames * size, 8)
-    places = np.add.outer(np.arange(frames) * hop, np.arange(size))
-    framed = ops.Gather(signal, constant(places), axis=1)  # [batch, frames, size, 1 or 2]
+    checked_size(frames, 8)
+    starts = constant((np.arange(frames) * hop).reshape(frames, 1))
+    places = ops.Add(starts, iota(size))  # no constant: there may be more of them than of the signal
+    framed = ops.Gather(signal, places, axis=1)  # [batch, frames, size, 1 or 2]
     if window is not None:
         framed = ops.Mul(framed, reshape(window, (size, 1)))
     return fourier(framed, 2, None, inverse=False, onesided=bool(onesided) and signal.shape[2] == 1)

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema, SchemaError
 
-from gpucomp.errors import ModelError, UnsupportedError, quote
+from gpucomp.errors import ModelError, ShapeError, UnsupportedError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import Value
@@ -345,3 +345,22 @@ def check_operand_types(operands: Sequence[Value | None], signature: Signature, 
                 f"{site}: input {position} is {shown}, another one of its kind is {first}",
                 code="GPC3015",
             )
+
+
+class located:
+    """Context: complaints of translators and type rules become the user's error, naming the node."""
+
+    def __init__(self, site: Site, operands: Sequence[Value | None]) -> None:
+        self.site = site
+        self.operands = operands
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
+        types = ", ".join("none" if v is None else str(v.type) for v in self.operands[:8])
+        if isinstance(error, ModelError) and self.site.op_type not in error.message[:80]:
+            raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
+        if isinstance(error, ShapeError):
+            raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
+        if isinstance(error, (ValueError, OverflowError, IndexError, ZeroDivisionError)):
+            raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error

@@ -1,0 +1,90 @@
+"""A model in two: what a graph can be made of now, and the rest, which waits for values. The rest is an ONNX model again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from gpucomp.frontend.onnx import functions, tensors
+from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
+from gpucomp.ir import constant_value
+from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
+
+NUMBERS = {dtype: number for number, dtype in tensors.DTYPES.items()}
+IR_VERSION = 8  # from version 4 on initialisers are no inputs
+
+
+def rest(
+    model: onnx.ModelProto,
+    waiting: Sequence[onnx.NodeProto],
+    values: Mapping[str, Any],
+    opsets: Mapping[str, int],
+) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """The nodes in ``waiting`` as a model with all of its outputs, and what it reads of the others, by name.
+
+    ``values`` are those of the main graph. Constants go into the rest, with the data of external files; everything else
+    that it reads is an input of it, of a known shape. An output that is known already passes through.
+    """
+    made = {name for node in waiting for name in node.output if name}
+    named = [name for node in waiting for name in functions.reads(node)] + [o.name for o in model.graph.output]
+    found = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
+    given = {i.name: i for i in model.graph.initializer if i.data_location != onnx.TensorProto.EXTERNAL}
+    stored, read = [], {}
+    for name, value in found.items():
+        array = None if isinstance(value, (SequenceValue, OptionalValue)) else constant_value(value)
+        if array is None:
+            read[name] = value
+        else:
+            stored.append(given[name] if name in given else _tensor(array, name))
+    graph = helper.make_graph(
+        list(waiting),
+        model.graph.name,
+        [helper.make_value_info(name, type_proto(value.type)) for name, value in read.items()],
+        list(model.graph.output),
+        stored,
+    )
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    made_of = helper.make_model(
+        graph,
+        opset_imports=imports,
+        functions=_called(model.functions, waiting),
+        ir_version=max(model.ir_version, IR_VERSION),
+    )
+    return made_of, read
+
+
+def _tensor(array: np.ndarray, name: str) -> onnx.TensorProto:
+    tensor: onnx.TensorProto = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+    return tensor
+
+
+def _called(known: Sequence[onnx.FunctionProto], nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
+    """Those of the model's functions that ``nodes`` call, and that these call."""
+    table = {(f.domain, f.name, f.overload): f for f in known}
+    found: dict[functions.Key, onnx.FunctionProto] = {}
+    pending = list(nodes)
+    while pending:
+        for node in functions.nested_nodes([pending.pop()]):
+            key = (node.domain, node.op_type, node.overload)
+            if key in table and key not in found:
+                found[key] = table[key]
+                pending += table[key].node
+    return list(found.values())
+
+
+def type_proto(type: TensorType | SequenceType | OptionalType) -> onnx.TypeProto:
+    """The type as ONNX writes it; a sequence's tensors without a shape."""
+    if isinstance(type, TensorType):
+        return helper.make_tensor_type_proto(NUMBERS[type.dtype], type.shape)
+    element = _unshaped(type.dtype)
+    if isinstance(type, SequenceType):
+        return helper.make_sequence_type_proto(element)
+    return helper.make_optional_type_proto(helper.make_sequence_type_proto(element) if type.sequence else element)
+
+
+def _unshaped(dtype: DType) -> onnx.TypeProto:
+    return helper.make_tensor_type_proto(NUMBERS[dtype], None)
