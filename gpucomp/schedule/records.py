@@ -261,22 +261,22 @@ class Picks:
     def nearest(self, problem: Mapping[str, int], engine: str, target: Target) -> Pick | None:
         """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes.
 
-        None where ``target`` is but a kind of device.
+        Where ``target`` is but a kind of device, that of any device with its instruction set; the surest gain where
+        problems are equally near.
         """
-        if not target.identity:
-            return None
         rivals = [
-            (far, pick)
-            for pick in self._by_engine.get((engine, *device_key(device_of(target))), ())
-            if (far := distance(problem, pick.problem)) <= NEAR
+            (far, pick.ratio, pick)
+            for pick in self._by_engine.get((engine, target.kind, target.arch), ())
+            if target.identity in ("", pick.device["name"]) and (far := distance(problem, pick.problem)) <= NEAR
         ]
-        return min(rivals, key=lambda r: r[0], default=(0.0, None))[1]
+        return min(rivals, key=lambda r: r[:2], default=(0.0, 0.0, None))[2]
 
     @cached_property
     def _by_engine(self) -> Mapping[tuple[str, ...], Sequence[Pick]]:
+        """By engine, kind of device and its instruction set."""
         found: dict[tuple[str, ...], list[Pick]] = {}
         for pick in (p for picks in self.by_kernel.values() for p in picks):
-            found.setdefault((pick.engine, *device_key(pick.device)), []).append(pick)
+            found.setdefault((pick.engine, *device_key(pick.device)[:2]), []).append(pick)
         return found
 
 
