@@ -28,7 +28,6 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.compiler import kernels_of
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
-from gpucomp.kernels_templates.contraction.simt import registers_taken as register_formula
 from gpucomp.packing import pack
 from gpucomp.passes import run_pipeline
 from gpucomp.schedule.choose import choose
@@ -38,7 +37,7 @@ from gpucomp.targets.target import Target
 
 @dataclass(frozen=True)
 class Case:
-    """One distinct kernel of a model on an architecture; ``bound`` is its space's register formula, 0 without one."""
+    """One distinct kernel of a model on an architecture; ``bound``: what ptxas takes at most, by its engine; 0: unknown."""
 
     label: str
     source: KernelSource
@@ -68,14 +67,12 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
             continue
         choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
         family, schedule = choice.family, choice.schedule
+        problem = family.problem(kernel)
         if choice.packing:
             kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)
         code = source.text.partition("\n")[2]  # the first line is a label, for people
-        bound = 0
-        if family.title == "contraction/simt":
-            problem = family.problem(kernel)
-            bound = register_formula(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+        bound = family.taken(SimpleNamespace(**schedule), SimpleNamespace(**problem)) if family.taken else 0
         found.setdefault(code, Case(kernel.label or step.name, source, bound))
     return list(found.values())
 

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from bench.kernel_sweep.cases import scan, scatter
 from bench.models import build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
-from gpucomp import integers, precision
+from gpucomp import integers, precision, separable
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
@@ -79,7 +79,10 @@ class Row:
 
 
 def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> list[Kernel]:
-    """The distinct kernels of ``models``, or of their small versions, at every precision that ``target`` has."""
+    """The distinct kernels of ``models``, or of their small versions, at every precision that ``target`` has.
+
+    Depthwise and pointwise convolutions are there as two kernels and as the one that they may become.
+    """
     found: dict[str, Kernel] = {}
     for model in models:
         graph = run_pipeline(frontend.load(build(model, reduced=reduced)), target=target)
@@ -89,7 +92,9 @@ def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> lis
                 precision.require(mode, target.features, target.name)
             except GpucompError:
                 continue
-            for step in integers.narrow(precision.apply(steps, graph, mode, ()), graph):
+            narrow = integers.narrow(precision.apply(steps, graph, mode, ()), graph)
+            fused = [pair.both for pair in separable.pairs(narrow, graph.outputs)]
+            for step in [*narrow, *fused]:
                 if step.kernel is not None:
                     found.setdefault(step.kernel.digest, step.kernel)
     return list(found.values())

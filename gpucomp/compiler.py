@@ -181,7 +181,7 @@ def render(
                 packed = pack(step.kernel, choice.packing) if choice.packing else None
                 kernel = packed.kernel if packed else step.kernel
                 source = render_one(kernel, choice.schedule, target, step.name, choice.family)
-                pick = picks.exact(step.kernel.digest, target) if picks and choice.tier == "record" else None
+                pick = choice.pick if choice.tier == "record" else None
                 if pick is None or pick.source == source_hash(source.text, step.name):
                     break  # else the record is stale: another source was measured
             done[step.kernel.digest] = Rendered(source, choice), packed

@@ -45,7 +45,7 @@ class Spent:
 class Cost:
     """One launch.
 
-    tier    who chose the schedule
+    tier    who chose the schedule; where a record did, on which device it was measured
     others  what the model finds best with each other engine
     """
 
@@ -77,7 +77,7 @@ def cost_of(step: Step, item: Rendered, device: Device, spent: Spent) -> Cost:
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry
     return Cost(step.name, kernel.label, family.title, source.schedule, geometry.groups, geometry.items, spent, found,
-                item.choice.tier)  # fmt: skip
+                item.choice.said)  # fmt: skip
 
 
 def compared(found: Sequence[Cost], lowered: Lowered, target: Target) -> list[Cost]:

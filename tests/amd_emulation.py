@@ -33,6 +33,7 @@ AS_FLOAT = """
 #define vload_half(i, p) ((p)[i])
 #define vstore_half_rte(v, i, p) (p)[i] = (v)
 #define convert_half_rte(a) (a)
+#define __builtin_amdgcn_fence(order, scope) mem_fence(CLK_GLOBAL_MEM_FENCE)
 """
 
 

@@ -7,12 +7,9 @@ A search looks where it is fast, so of its measurements the means are those of w
 from __future__ import annotations
 
 import difflib
-import html
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +18,6 @@ from gpucomp.tuning.space import Candidates
 
 NEAR = 1.1  # times the best: what counts as fast
 FAST = 0.1  # share of the measurements that are the fast ones
-TOP = 20
 
 
 @dataclass(frozen=True)
@@ -132,99 +128,3 @@ def source_difference(
     titles = [", ".join(f"{name}={s[name]}" for name in changed if name in s) or "the same" for s in (before, after)]
     old, new = (render(s).splitlines(keepends=True) for s in (before, after))
     return "".join(difflib.unified_diff(old, new, titles[0], titles[1], n=context))
-
-
-def write_report(
-    path: Path,
-    title: str,
-    candidates: Candidates,
-    seconds: np.ndarray,
-    *,
-    failed: np.ndarray | None = None,
-    differences: Mapping[str, str] | None = None,
-) -> None:
-    """One HTML file that needs nothing else: importance, dependence, the winner's neighbours, the fastest points.
-
-    ``differences`` are texts by title, as ``source_difference`` makes them. Raises ``UsageError`` without plotly
-    (``gpucomp[report]``), for a space without a success, and where the file cannot be written.
-    """
-    try:
-        import plotly.graph_objects as go
-        from plotly.offline import get_plotlyjs
-        from plotly.subplots import make_subplots
-    except ImportError:
-        raise UsageError("a report needs plotly: pip install 'gpucomp[report]'", code="GPC2604") from None
-    if not np.isfinite(seconds).any():
-        raise UsageError(f"{title}: no measurement that succeeded, nothing to report")
-    winner, best = int(np.nanargmin(seconds)), float(np.nanmin(seconds))
-    shares = importance(candidates, seconds)
-    bars = go.Figure(
-        [
-            go.Bar(y=[i.name for i in shares], x=[i.overall for i in shares], name="of all", orientation="h"),
-            go.Bar(
-                y=[i.name for i in shares],
-                x=[i.among_fast for i in shares],
-                name="of the fastest tenth",
-                orientation="h",
-            ),
-        ],
-        layout={
-            "title": "Share of the variance of log time that a parameter explains alone",
-            "yaxis_autorange": "reversed",
-        },
-    )
-    columns = 3
-    panels = make_subplots(
-        rows=max(-(-len(shares) // columns), 1), cols=columns, subplot_titles=[i.name for i in shares] or None
-    )
-    for number, share in enumerate(shares):
-        levels = dependence(candidates, seconds, share.name, failed)
-        values = [str(level.value) for level in levels]
-        for what, colour in (("best", "#1b6ac9"), ("median", "#999999")):
-            line = go.Scatter(
-                x=values, y=[getattr(level, what) for level in levels], name=what, mode="lines+markers",
-                marker_color=colour, showlegend=number == 0,
-            )  # fmt: skip
-            panels.add_trace(line, row=number // columns + 1, col=number % columns + 1)
-    panels.update_yaxes(type="log")
-    panels.update_xaxes(type="category")
-    panels.update_layout(title="Time over the best, by value", height=260 * max(-(-len(shares) // columns), 1) + 100)
-    around = [
-        (n.name, f"{n.instead_of} → {n.value}", "failed" if n.ratio is None else f"{n.ratio:.3f}")
-        for n in neighbours(candidates, seconds, winner, failed)
-    ]
-    order = np.argsort(np.where(np.isfinite(seconds), seconds, np.inf), kind="stable")[:TOP].tolist()
-    fastest = [(f"{seconds[p] / best:.3f}", *map(str, candidates.values[p])) for p in order if np.isfinite(seconds[p])]
-    count = int(np.isfinite(seconds).sum())
-    fails = "" if failed is None else f", {int(failed.sum())} failed"
-    parts = [
-        f"<h1>{html.escape(title)}</h1><p>{len(candidates)} legal points, {count} measured{fails}.</p>",
-        _figure(bars),
-        _figure(panels),
-        "<h2>One parameter away from the winner</h2>",
-        _table(("parameter", "change", "time over the winner's"), around),
-        f"<h2>The fastest {len(fastest)}</h2>",
-        _table(("time over best", *candidates.names), fastest),
-        *(f"<h2>{html.escape(name)}</h2><pre>{html.escape(text)}</pre>" for name, text in (differences or {}).items()),
-    ]
-    style = (
-        "body{font-family:sans-serif;margin:2em}td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}"
-    )
-    page = (
-        f'<!DOCTYPE html><html><head><meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
-        f"<script>{get_plotlyjs()}</script></head><body>{''.join(parts)}</body></html>\n"
-    )
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {quote(path)}: {error.strerror}", code="GPC2005") from None
-
-
-def _figure(figure: Any) -> str:
-    return str(figure.to_html(full_html=False, include_plotlyjs=False))
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [("th", head), *(("td", row) for row in rows)]
-    body = "".join(f"<tr>{''.join(f'<{tag}>{html.escape(c)}</{tag}>' for c in cells)}</tr>" for tag, cells in lines)
-    return f"<table>{body}</table>"

@@ -6,7 +6,7 @@ no model and no Python object of ours. A worker trusts its coordinator, because 
 interface both show certificates that one authority signed, and without them nothing is opened.
 
 A trial is given to one worker and to no other: a candidate that takes a machine down is not sent to the next one. Who
-does not answer in time, or leaves over a job, is asked no more.
+does not answer in time, or leaves over a job, is asked no more; who comes while a search goes on takes part in it.
 """
 
 from __future__ import annotations
@@ -14,118 +14,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import ipaddress
-import logging
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import numpy as np
 
-from gpucomp.errors import DeviceError, UsageError, quote
+from gpucomp.errors import DeviceError
 from gpucomp.tuning import messages
 from gpucomp.tuning.crew import Answer, Runner
 from gpucomp.tuning.messages import Arrays, Message
+from gpucomp.tuning.network import PORT, SILENT_S, Address, Certificates, distributed, security
 
-PORT = 8786
 SLACK_S = 30.0  # beyond what its job may take, for an answer: frames travel, and another program may have the device
-DESCRIBE_S = 120.0
-SILENT_S = 30.0  # without a heartbeat, after which a worker counts as lost
+FIRST_S = 10.0  # that others wait for a worker to say what it is
 LEAVE_S = 5.0  # for a worker to say good-bye
 # facts that decide what a time is worth
 ALIKE = ("kind", "arch", "name", "device", "driver", "compiler", "threads", "memory")
 UNSEEN = "127.0.0.1:0"  # where dask's pages for people go, which nothing protects
 LABEL = "device"  # the resource that a worker has one of, and that every job takes
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Files of one machine: the authority that signed everybody's, and its own."""
-
-    authority: Path
-    certificate: Path
-    key: Path
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where the scheduler listens, or is to be found. ``tls`` is decided by ``Certificates`` being given."""
-
-    host: str
-    port: int
-    tls: bool
-
-    @property
-    def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'tls' if self.tls else 'tcp'}://{host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str, tls: bool) -> Address:
-        """``tls://host:port``, ``tcp://host:port`` or ``host:port``.
-
-        Raises ``UsageError`` for what is none, and without certificates for all but the loopback interface.
-        """
-        parts = urlsplit(text if "://" in text else f"//{text}")
-        try:
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port = None, None
-        if not host or parts.scheme not in ("", "tcp", "tls") or parts.path.strip("/"):
-            raise UsageError(f"{quote(text)}: an address such as tls://10.0.0.1:{PORT} expected", code="GPC2030")
-        if parts.scheme == "tls" and not tls:
-            raise UsageError(
-                f"{quote(text)}: certificates are missing: --tls-ca, --tls-cert and --tls-key", code="GPC2031"
-            )
-        if parts.scheme == "tcp" and tls:
-            raise UsageError(f"{quote(text)}: with certificates the address is tls://{host}", code="GPC2031")
-        if not tls and not is_loopback(host):
-            raise UsageError(
-                f"{quote(text)}: whoever reaches a worker can run code on it, so without certificates only this"
-                " machine's own addresses are served: give --tls-ca, --tls-cert and --tls-key",
-                code="GPC2031",
-            )
-        return cls(host, PORT if port is None else port, tls)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _distributed() -> Any:
-    try:
-        import dask
-        import distributed
-    except ImportError:
-        raise DeviceError("a fleet needs dask.distributed: pip install 'gpucomp[dist]'", code="GPC5003") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters comes as errors, with words of ours
-    dask.config.set(
-        {
-            "distributed.scheduler.http.routes": [],
-            "distributed.worker.http.routes": [],
-            "distributed.scheduler.allowed-failures": 0,
-            "distributed.scheduler.work-stealing": False,
-            "distributed.scheduler.worker-ttl": f"{SILENT_S:g}s",
-            "distributed.worker.memory.target": False,
-            "distributed.worker.memory.spill": False,
-            "distributed.worker.memory.pause": False,
-            "distributed.worker.memory.terminate": False,
-        }
-    )
-    return distributed
 
 
 @cache
@@ -137,20 +51,6 @@ def program() -> str:
         for path in sorted(folder.rglob("*.py")):
             found.update(path.read_bytes())
     return found.hexdigest()[:16]
-
-
-def _security(distributed: Any, certificates: Certificates | None) -> Any:
-    """What both ends ask of each other. Raises ``UsageError`` for files that cannot be read."""
-    if certificates is None:
-        return distributed.Security(require_encryption=False)
-    for path in (certificates.authority, certificates.certificate, certificates.key):
-        try:
-            path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"certificates: cannot read {quote(path)}: {error.strerror}", code="GPC2031") from None
-    own = {f"tls_{role}_{part}": str(path) for role in ("client", "scheduler", "worker")
-           for part, path in (("cert", certificates.certificate), ("key", certificates.key))}  # fmt: skip
-    return distributed.Security(require_encryption=True, tls_ca_file=str(certificates.authority), **own)
 
 
 # the worker
@@ -227,24 +127,25 @@ def work(
     certificates: Certificates | None = None,
     lock: Path | None = None,
     ready: Any = lambda message: None,
+    runner: Runner | None = None,
 ) -> None:
-    """Measure for the coordinator at ``address`` until it ends.
+    """Measure for the coordinator at ``address`` until it ends; ``runner`` stands in for one that has ``target``'s device.
 
     Raises ``UsageError`` for an address or certificates that will not do, ``DeviceError`` where the device cannot be
     opened or nobody answers.
     """
     global _relay
-    distributed = _distributed()
+    dask = distributed()
     place = Address.parse(address, certificates is not None)
-    security = _security(distributed, certificates)
-    _relay = Relay(Runner(target, lock=lock))
+    shown = security(certificates)
+    _relay = Relay(runner or Runner(target, lock=lock))
     try:
         facts = _relay.facts["facts"]
 
         async def serve() -> None:
             options = {} if certificates else {"host": "127.0.0.1"}
-            worker = distributed.Worker(
-                place.url, nthreads=1, resources={LABEL: 1}, security=security, death_timeout=SILENT_S,
+            worker = dask.Worker(
+                place.url, nthreads=1, resources={LABEL: 1}, security=shown, death_timeout=SILENT_S,
                 dashboard=False, dashboard_address=UNSEEN,
                 local_directory=tempfile.gettempdir(), **options,
             )  # fmt: skip
@@ -276,6 +177,7 @@ def _why(error: BaseException) -> str:
 class Future(Protocol):
     """What dask gives for a job."""
 
+    def done(self) -> bool: ...
     def exception(self, timeout: float) -> BaseException | None: ...
     def result(self, timeout: float) -> bytes: ...
     def cancel(self, force: bool = False) -> None: ...
@@ -299,21 +201,20 @@ class Dask:
     """A scheduler in this process, and its client."""
 
     def __init__(self, place: Address, certificates: Certificates | None) -> None:
-        distributed = _distributed()
-        security = _security(distributed, certificates)
+        dask, shown = distributed(), security(certificates)
         protocol = f"{'tls' if place.tls else 'tcp'}://"
-        options = {"host": place.host, "port": place.port, "protocol": protocol, "security": security}
+        options = {"host": place.host, "port": place.port, "protocol": protocol, "security": shown}
         options |= {"dashboard": False, "dashboard_address": UNSEEN}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                self._cluster = distributed.SpecCluster(
-                    scheduler={"cls": distributed.Scheduler, "options": options}, workers={}, security=security,
+                self._cluster = dask.SpecCluster(
+                    scheduler={"cls": dask.Scheduler, "options": options}, workers={}, security=shown,
                     silence_logs=50,
                 )  # fmt: skip
             except (OSError, RuntimeError) as error:
                 raise DeviceError(f"cannot listen at {place.url}: {_why(error)}", code="GPC5301") from error
-            self._client = distributed.Client(self._cluster, security=security)
+            self._client = dask.Client(self._cluster, security=shown)
         self.address = str(self._cluster.scheduler_address)
 
     def submit(self, member: str, frame: bytes) -> Future:
@@ -405,24 +306,9 @@ class Remote(Runner):
         sent[name] = data
         return name
 
-    def facts(self) -> Message:
-        answer, _ = self._process.ask({"do": "describe"}, {}, DESCRIBE_S)
-        if "facts" not in answer:
-            raise DeviceError(answer.get("fault", f"{self.member} does not say what it is"), code=answer.get("code"))
-        return answer
-
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         yield
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """Who measures: ``runners`` have devices that say the same of themselves, ``refused`` says why others do not take part."""
-
-    runners: Sequence[Remote]
-    facts: Message
-    refused: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -431,7 +317,7 @@ class Wanted:
 
     address       where the scheduler listens: ``tls://host:port``; without certificates on this machine alone
     workers       how many have to be there before it begins
-    wait          seconds to wait for them
+    wait          seconds to wait for them, and for another one where all have left
     """
 
     address: str = f"tcp://127.0.0.1:{PORT}"
@@ -454,36 +340,78 @@ def opened(wanted: Wanted, kind: str, arch: str) -> Iterator[Fleet]:
         carrier.close()
 
 
-def gather(carrier: Carrier, wanted: Wanted, kind: str, arch: str) -> Fleet:
-    """The workers that ``carrier`` has, once there are enough of them."""
-    deadline = time.monotonic() + wanted.wait
-    known: dict[str, Remote] = {}
-    facts: Message = {}
-    refused: dict[str, str] = {}
-    while True:
-        for member in carrier.members():
-            if member in known or member in refused:
+class Fleet:
+    """Who measures: workers whose devices say the same of themselves, and those that come while a search goes on.
+
+    runners  all that took part at any time
+    facts    what the first one's device says of itself
+    refused  why others do not take part
+    """
+
+    def __init__(self, carrier: Carrier, kind: str, arch: str) -> None:
+        self._carrier, self._kind, self._arch = carrier, kind, arch
+        self._seen: set[str] = set()
+        self._asked: dict[str, tuple[Future, float]] = {}
+        self.runners: list[Remote] = []
+        self.facts: Message = {}
+        self.refused: list[str] = []
+
+    def newcomers(self) -> list[Remote]:
+        """Runners that take part from now on. Who has just come is asked what it is, and nobody waits for the answer."""
+        for member in self._carrier.members():
+            if member not in self._seen:
+                self._seen.add(member)
+                future = self._carrier.submit(member, messages.framed({"do": "describe"}, {}))
+                self._asked[member] = future, time.monotonic()
+        found: list[Remote] = []
+        for member, (future, since) in list(self._asked.items()):
+            if not future.done():
+                if not self.facts and time.monotonic() < since + FIRST_S:
+                    break  # who came first says what the others have to be like
                 continue
-            runner = Remote(carrier, member)
-            try:
-                found = runner.facts()
-            except DeviceError as error:
-                refused[member] = f"{member}: {error.message}"
-                continue
-            if why := mismatch(found, facts, kind, arch):
-                refused[member] = f"{member}: {why}"
+            del self._asked[member]
+            if why := self._admitted(future):
+                self.refused.append(f"{member}: {why}")
             else:
-                facts, known[member] = facts or found, runner
-        if len(known) >= wanted.workers:
-            return Fleet(list(known.values()), facts, list(refused.values()))
-        if time.monotonic() > deadline:
-            said = "".join(f"\n  {line}" for line in refused.values())
+                found.append(Remote(self._carrier, member))
+        self.runners += found
+        return found
+
+    def _admitted(self, future: Future) -> str:
+        """Why a worker that says of itself what ``future`` has does not take part, or empty."""
+        try:
+            if (error := future.exception(timeout=SLACK_S)) is not None:
+                return f"it was lost: {_why(error)}"
+        except CancelledError as error:
+            return f"it was lost: {_why(error)}"
+        answer, _ = messages.unframed(future.result(timeout=SLACK_S))
+        if "facts" not in answer:
+            return str(answer.get("fault", "it does not say what it is"))
+        why = mismatch(answer, self.facts, self._kind, self._arch)
+        self.facts = self.facts or ({} if why else answer)
+        return why
+
+    def pending(self) -> bool:
+        """Whether somebody who has just come has not said yet what it is."""
+        return any(time.monotonic() < since + FIRST_S for _, since in self._asked.values())
+
+
+def gather(carrier: Carrier, wanted: Wanted, kind: str, arch: str) -> Fleet:
+    """The workers that ``carrier`` has, once there are enough of them. Raises ``DeviceError`` where there are too few."""
+    fleet = Fleet(carrier, kind, arch)
+    deadline = time.monotonic() + wanted.wait
+    while True:
+        fleet.newcomers()
+        if len(fleet.runners) >= wanted.workers and not fleet.pending():
+            return fleet
+        if time.monotonic() > deadline and not fleet.pending():
+            said = "".join(f"\n  {line}" for line in fleet.refused)
             raise DeviceError(
-                f"{len(known)} of {wanted.workers} workers came within {wanted.wait:g} s; each machine runs `gpucomp worker"
-                f" --scheduler {wanted.address}`{said}",
+                f"{len(fleet.runners)} of {wanted.workers} workers came within {wanted.wait:g} s; each machine runs"
+                f" `gpucomp worker --scheduler {wanted.address}`{said}",
                 code="GPC5301",
             )
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 def mismatch(found: Message, facts: Message, kind: str, arch: str) -> str:

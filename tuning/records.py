@@ -33,6 +33,10 @@ from gpucomp.tuning import checks
 LOCK_S = 2.0  # a stopped process may hold the lock for ever
 SYNC_S = 1.0  # between two times that the disk has everything
 NAME = "tuning.jsonl"
+TRIALS = "trials"  # folder of the shipped records' trials: a compilation needs the picks alone
+SHORT = ("schema", "kind", "timestamp", "kernel", "device", "engine", "configuration", "label", "problem", "template",
+         "source", "rendered", "invalidity", "samples", "ratio", "check", "default")  # fmt: skip
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_FAULTS = 10_000  # lines of a file that are no records, by name
 
 Key = tuple[str, str, tuple[tuple[str, int], ...]]  # kernel, engine, schedule
@@ -73,7 +77,7 @@ class Store:
         self.close()
 
     def _failed(self, what: str, error: OSError) -> RecordError:
-        advice = "; make room and go on with --resume" if error.errno == errno.ENOSPC else ""
+        advice = "; make room and go on with --resume" if error.errno in FULL else ""
         return RecordError(f"records {quote(self.path)} {what}: {error.strerror or error}{advice}", code="GPC7101")
 
     def read(self) -> list[Record]:
@@ -223,12 +227,17 @@ def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[st
                 if record["invalidity"] not in ("killed", "timeout"):
                     here.killers.pop(key_of(record), None)
                 checked = record["invalidity"] != "correct" or record.get("check") == checks.VERSION
-                if checked and hashes.get(record["engine"]) == record["template"]:
+                if checked and hashes.get(record["engine"]) == record["template"] and _lasts(record, here.trials):
                     here.trials[key_of(record)] = record
             case "pick" | "drop":
                 here.pick = record if record["kind"] == "pick" else None
                 here.dropped = record["kind"] == "drop"
     return result
+
+
+def _lasts(record: Record, trials: Mapping[Key, Record]) -> bool:
+    """Whether a trial is to be known: what only went wrong that once does not hide what is known already."""
+    return not record.get("transient") or key_of(record) not in trials
 
 
 def note(damage: list[str], fault: str) -> None:
@@ -253,6 +262,30 @@ def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
                 else:
                     found.append(record)
     return found, damage
+
+
+def beside(path: Path) -> list[Record]:
+    """The trials that a search may start from besides its own file's: those of the other files there, and those shipped.
+
+    Lines that are no records are passed over.
+    """
+    places = [p for p in records.files(path.parent) if p != path] + records.files(records.shipped() / TRIALS)
+    read = (record for place in places for _, record in records.read(place))
+    return [record for record in read if not isinstance(record, str) and record["kind"] == "trial"]
+
+
+def portfolio(found: Iterable[Record], most: int) -> list[Record]:
+    """The ``most`` fastest trials of each kernel, device and engine, without what only a resumed search needs.
+
+    Where a kernel is searched on another device, these are what its first batch is chosen from.
+    """
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in found:
+        if record["kind"] == "trial" and record["invalidity"] == "correct":
+            key = record["kernel"], record["engine"], *records.device_key(record["device"])
+            groups.setdefault(key, []).append(record)
+    fastest = [record for group in groups.values() for record in sorted(group, key=lambda r: r["ratio"])[:most]]
+    return [{name: record[name] for name in SHORT if name in record} for record in fastest]
 
 
 def merged(found: Iterable[Record]) -> list[Record]:
@@ -282,8 +315,9 @@ def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> 
             case "trial":
                 if record["invalidity"] not in ("killed", "timeout"):
                     kept.pop((*place, "launch", key_of(record)), None)
-                if current.get(record["engine"]) == record["template"]:
-                    kept[*place, "trial", key_of(record)] = record
+                name = (*place, "trial", key_of(record))
+                if current.get(record["engine"]) == record["template"] and not (record.get("transient") and name in kept):
+                    kept[name] = record
             case "pick" | "drop":
                 last = kept.get((*place, "pick"))
                 if last is None or records.time_of(last) <= records.time_of(record):

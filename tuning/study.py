@@ -29,9 +29,12 @@ from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task
 
 SAMPLE_S = 2e-3  # that a sample takes at least: as many launches as that needs
 MOST_LAUNCHES, MOST_SETS, MOST_BYTES = 64, 8, 256 << 20
+DIED = ("killed", "timeout")  # how a process ends over a candidate
 TRIES = 2  # of the default, without which nothing can be judged; of anything else one
 SEED = 11  # of the data that candidates are checked and timed on
 BUILD_S = 30.0  # between two looks at the builders
+MOST_RUNNERS = 256  # that measure at once
+LOOK_S = 0.2  # between two looks for a runner, where all have left
 RULES = Rules()
 
 
@@ -73,7 +76,9 @@ class Trial:
 class Tools:
     """What all studies of a run share. ``facts`` is what the runner's device says of itself.
 
-    others  runners whose devices say the same: candidates are measured by all at once, everything else by ``runner``
+    others     runners whose devices say the same: candidates are measured by all at once, everything else by ``runner``
+    newcomers  gives further ones that have come since it was last asked
+    wait       seconds that a search waits for one where all have left
     """
 
     builders: Crew
@@ -85,6 +90,8 @@ class Tools:
     rules: Rules = RULES
     current: Study | None = None  # whose arrays the runners have
     others: Sequence[Runner] = ()
+    newcomers: Callable[[], Sequence[Runner]] = lambda: ()
+    wait: float = 0.0
 
     @property
     def device(self) -> dict[str, Any]:
@@ -92,10 +99,19 @@ class Tools:
 
     @property
     def runners(self) -> list[Runner]:
-        """Those that can still be asked. Raises ``DeviceError`` where there is none."""
-        found = [runner for runner in (self.runner, *self.others) if not runner.gone]
-        if not found:
-            raise DeviceError(f"nobody is left to measure: {self.runner.gone}", code="GPC5300")
+        """Those that can be asked now; where all have left, who comes in time. Raises ``DeviceError`` where nobody does."""
+        deadline = time.monotonic() + self.wait
+        while not (found := [runner for runner in (self.runner, *self.others) if not runner.gone]):
+            if not self.recruited():
+                if time.monotonic() > deadline:
+                    raise DeviceError(f"nobody is left to measure: {self.runner.gone}", code="GPC5300")
+                time.sleep(LOOK_S)
+        return found
+
+    def recruited(self) -> Sequence[Runner]:
+        """Those who have come since, who take part from now on."""
+        found = self.newcomers()
+        self.others = [*self.others, *found]
         return found
 
     def settle(self) -> None:
@@ -199,13 +215,16 @@ class Study:
         if name not in self.known.trials and self.known.killers.get(name, 0) >= TRIES:
             self.fault = f"the default was launched {TRIES} times without an end"
             return
-        for built in self._build([self.task.default]):
-            self._anchor = built
+        default = [self.task.default]  # built once more where that fails: it need not have been to blame
+        self._anchor = next(iter([*self._build(default, again=True)] or self._build(default)), None)
         if self._anchor is None:
             self.fault = f"the default cannot be built: {self.trials[-1]['fault']}"
             return
-        past = self.known.trials.get(name)
-        record = past if past is not None else self._measure(self._anchor, default=True)
+        record = self.known.trials.get(name)
+        launches = self.known.killers.get(name, 0)
+        while record is None or (record["invalidity"] in DIED and launches < TRIES):  # it need not have been to blame
+            self.tools.settle()
+            record, launches = self._measure(self._anchor, default=True), launches + 1
         if record["invalidity"] != "correct":
             self.fault = f"the default does not pass the check: {record.get('fault', record['invalidity'])}"
             return
@@ -214,7 +233,7 @@ class Study:
         self._tell(self.task.default, record)
         for key, trial in self.known.trials.items():
             row = self.table.row(key[1:])
-            if trial is not record and row is not None:
+            if key != name and row is not None:
                 self._tell(self.table.candidate(row), trial)
         for key in self.known.killers:
             if key not in self.known.trials and key != name and (row := self.table.row(key[1:])) is not None:
@@ -276,8 +295,9 @@ class Study:
             for built in found:
                 if not measured:
                     held.enter_context(self.tools.runner.exclusive())  # a batch in one go
-                if not in_time() or self.tools.runner.gone:
+                if not in_time():
                     break
+                self.tools.settle()
                 self._tell(built.candidate, self._measure(built))
                 measured += 1
         return measured
@@ -286,15 +306,18 @@ class Study:
         """Measure by all runners at once, each of which has one candidate at a time; how many."""
         idle = self.tools.runners
         under_way: dict[Future[Answer], tuple[Runner, Trial, float]] = {}
-        pool = ThreadPoolExecutor(len(idle), "trial")
+        pool = ThreadPoolExecutor(MOST_RUNNERS, "trial")
         measured = 0
         try:
             for built in found:
                 if not in_time():
                     break
+                idle += self.tools.recruited()
                 while not idle and under_way:
                     measured += self._landed(under_way, idle)
-                runner = idle.pop(0) if idle else self.tools.runners[0]  # which says so where all are gone
+                    idle += self.tools.recruited()
+                idle += [] if idle else self.tools.runners  # where all are gone: who comes in time
+                runner = idle.pop(0)
                 trial = self._trial(built)
                 self.tools.store.append("launch", trial.identity)
                 under_way[pool.submit(runner.ask, trial.job, trial.arrays)] = runner, trial, time.monotonic()
@@ -368,7 +391,9 @@ class Study:
                     continue  # of a batch that was given up
                 candidate, source, packed, name = waiting.pop(number)
                 if "invalidity" in answer:
-                    if not again:
+                    if again:
+                        self._waiting.pop(name, None)
+                    else:
                         killed = answer["invalidity"] == "killed"
                         kind = "compile" if killed else answer["invalidity"]
                         self._failed(
@@ -407,10 +432,7 @@ class Study:
             tools.store.append("launch", trial.identity)
             begin = time.monotonic()
             answer, _ = tools.runner.ask(trial.job, trial.arrays)
-            while default and tools.runner.gone:  # a machine that left says nothing of a kernel that ran on others
-                tools.settle()
-                answer, _ = tools.runner.ask(trial.job, trial.arrays)
-            return self._recorded(trial, answer, time.monotonic() - begin)
+            return self._recorded(trial, answer, time.monotonic() - begin, default=default)
         except BaseException:
             self._release(trial)
             raise
@@ -420,10 +442,10 @@ class Study:
         with contextlib.suppress(RecordError):
             self.tools.store.append("release", trial.identity)
 
-    def _recorded(self, trial: Trial, answer: Message, took: float) -> Record:
+    def _recorded(self, trial: Trial, answer: Message, took: float, *, default: bool = False) -> Record:
         built = trial.built
         fields = self._fields(built.candidate, source_hash(built.source.text, NAME))
-        fields |= _outcome(answer, built.build_s, took) | {"rendered": built.rendered}
+        fields |= _outcome(answer, built.build_s, took) | {"rendered": built.rendered, "default": default}
         return self.tools.store.append("trial", fields)
 
     def _identity(self, candidate: Candidate) -> dict[str, Any]:

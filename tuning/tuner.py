@@ -36,6 +36,7 @@ PROFILES = 7
 MODEL_S = 3.0  # of whole models in turn
 MODEL_ROUNDS = 40
 MODEL_LIMIT_S = 300.0
+BUILDS = 2  # files of a model that stay, beside the untuned one's: they have all weights
 RESERVED = 0.3  # of a budget at most, for finals and whole models
 FINAL_S = 8.0  # that a task's final takes, about
 TEN_MINUTES = 600.0
@@ -125,16 +126,21 @@ class _Model:
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     launches: Sequence[str] = ()
     _paths: dict[frozenset[str], Path] = field(default_factory=dict)
+    _made: int = 0
 
     def path(self, names: frozenset[str], picks: Picks | None) -> Path:
         """The file of the model with ``picks``, which ``names`` names."""
         if names not in self._paths:
-            path = self.folder / f"model{len(self._paths)}.gpuc"
+            self._made += 1
+            path = self.folder / f"model{self._made}.gpuc"
             exe = self.executable(picks)
             exe.save(path)
             self.inputs = self.inputs or random_inputs(exe.inputs)
             self.launches = [launch.name for launch in exe.plan.launches]
             self._paths[names] = path
+        self._paths[names] = self._paths.pop(names)  # the last that was asked for
+        for old in [n for n in self._paths if n][:-BUILDS]:
+            self._paths.pop(old).unlink()
         return self._paths[names]
 
     def executable(self, picks: Picks | None) -> Executable:
@@ -240,10 +246,19 @@ def _crew(target: Target, options: Options, store: Store) -> Iterator[Tools]:
             yield Tools(builders, runner, store, runner.facts(), options.sampler, options.seed, RULES)
             return
         found = opened.enter_context(fleet.opened(options.fleet, target.kind, target.arch))
-        for line in found.refused:
-            warnings.warn(f"not in the fleet: {line}", RuntimeWarning, stacklevel=2)
+        told = 0
+
+        def newcomers() -> Sequence[Runner]:
+            nonlocal told
+            joined = found.newcomers()
+            for line in found.refused[told:]:
+                warnings.warn(f"not in the fleet: {line}", RuntimeWarning, stacklevel=2)
+            told = len(found.refused)
+            return joined
+
         first, *others = found.runners
-        yield Tools(builders, first, store, found.facts, options.sampler, options.seed, RULES, others=others)
+        yield Tools(builders, first, store, found.facts, options.sampler, options.seed, RULES, others=others,
+                    newcomers=newcomers, wait=options.fleet.wait)  # fmt: skip
 
 
 def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
@@ -263,6 +278,7 @@ def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Stud
         hashes |= records.current_hashes(task.engines)
     past = tools.store.read()
     known = records.known(past, tools.device, hashes)
+    past += records.beside(tools.store.path)
     found = []
     for number, task in enumerate(tasks):
         digest = task.kernel.digest
@@ -290,8 +306,10 @@ def _search(state: State, options: Options, watch: Watch) -> None:
         reserve = min(RESERVED * options.budget, FINAL_S * len(state.studies) + 4 * MODEL_S)
     enough = ENOUGH if options.trials is None else 0.0
     studies = {id(study.progress): study for study in state.studies}
+    tools = state.studies[0].tools
     while state.left > reserve:
-        batch = BATCH * len(state.studies[0].tools.runners)
+        tools.recruited()
+        batch = BATCH * len(tools.runners)
         wanted = batch if options.trials is None else min(batch, options.trials - state.trials)
         chosen = following(state.progress, enough=enough) if wanted > 0 else None
         if chosen is None:

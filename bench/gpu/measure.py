@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import math
 import statistics
 import time
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +21,7 @@ from bench.gpu.translated import Translated, UntranslatedError
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import DeviceLostError, GpucompError
 from gpucomp.schedule.model import terms
+from gpucomp.schedule.records import template_hash
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import run_checked
@@ -208,20 +206,6 @@ def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict
         "spill_bytes": found.spill_stores + found.spill_loads + found.stack_bytes,
         "occupancy": t.occupancy,
     }
-
-
-@cache
-def template_hash(template: str) -> str:
-    """Of a template and its space, with what every template imports."""
-    folder = resources.files("gpucomp.kernels_templates")
-    digest = hashlib.sha256()
-    space = template.rpartition("/")[0]
-    parts = [folder.joinpath(space), folder.joinpath("dialect")]
-    for part in parts:
-        for path in sorted(part.iterdir(), key=lambda p: p.name):
-            if path.name.endswith((".j2", ".py", ".h")):
-                digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def torch_times(context: Any, problem: Problem, inputs: Sequence[np.ndarray], sets: int) -> dict[str, Any]:

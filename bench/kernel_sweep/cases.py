@@ -38,6 +38,7 @@ from gpucomp.codegen.families import ENGINES, FAMILIES
 from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Scatter
+from gpucomp.kernels_templates.contraction.simt import row_chunk
 from gpucomp.schedule.space import Family
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
@@ -60,7 +61,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
         "loops/transpose": (*FLOATS, "f64", "u8"),
         "depthwise": FLOATS,
-        "contraction/simt": SIMT,
+        "contraction/simt": (*SIMT, "f32-rows"),
         "contraction/gemv": SIMT,
         "contraction/mma": ("f16", "bf16", "tf32", "3xtf32", "i8", "u8"),
         "contraction/winograd": ("f32",),
@@ -87,6 +88,7 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "contraction/mali": (*FLOATS, "i8", "i32"),
         "contraction/winograd": ("f32",),
         "contraction/stem_simt": FLOATS,
+        "contraction/separable_simt": ("f32",),
         "rowwise": (*FLOATS, "f64", "i32", "u8"),
         "scan": (*FLOATS, "f64", "i32", "i64"),
         "scatter": ("f32", "f16", "i32", "u8"),
@@ -95,10 +97,13 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "attention/simt": FLOATS,
         "blocks": ("f32", "f16"),
     },
-    "gfx90a": {"contraction/amd": ("f32", "f16")},
-    "gfx1100": {"contraction/amd": ("f16",)},
+    "gfx90a": {"contraction/amd": ("f32", "f16", "i8")},
+    "gfx942": {"contraction/amd": ("i8",)},
+    "gfx1100": {"contraction/amd": ("f16", "i8")},
 }
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that is an arithmetic: what ``Contraction.math`` says
+# a dtype with a way of the engine that few schedules take: which do
+WAYS: dict[str, Callable[[SimpleNamespace, SimpleNamespace], int]] = {"f32-rows": row_chunk}
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Cell:
 
     @property
     def type(self) -> DType:
-        return F32 if self.dtype in EXPECTED else DTYPES[self.dtype]
+        return F32 if self.dtype in EXPECTED else DTYPES[self.dtype.partition("-")[0]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +201,8 @@ def drawn(cell: Cell, kernel: Kernel, rng: random.Random) -> dict[str, int] | No
     for _ in range(DRAWS):
         schedule = {p.name: rng.choice(p.choices) for p in cell.family.params}
         if cell.family.reasons(schedule, problem, limits):
+            continue
+        if cell.dtype in WAYS and not WAYS[cell.dtype](SimpleNamespace(**schedule), SimpleNamespace(**problem)):
             continue
         geometry = cell.family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem))
         groups, items = math.prod(geometry.groups), math.prod(geometry.items)

@@ -14,7 +14,7 @@ import click
 
 import gpucomp as package
 from gpucomp import config
-from gpucomp.cli import compare, measure, show, tensors
+from gpucomp.cli import compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.options import ModelOptions, inputs, model, model_options
 from gpucomp.cli.progress import progress
@@ -457,4 +457,4 @@ def doctor() -> None:
 gpucomp.add_command(replay)
 gpucomp.add_command(tuning.tune)
 gpucomp.add_command(tuning.worker)
-gpucomp.add_command(tuning.records)
+gpucomp.add_command(records.records)

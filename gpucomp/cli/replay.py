@@ -73,10 +73,10 @@ def replay(
                 )
                 results.append(found)
     if study is not None:
-        from gpucomp.tuning import analysis
+        from gpucomp.tuning import page
 
         first = spaces[0]
-        analysis.write_report(study, first.name, first.candidates, first.seconds, failed=np.isnan(first.seconds))
+        page.write_report(study, first.name, first.candidates, first.seconds, failed=np.isnan(first.seconds))
     text = json.dumps([found.as_json() for found in results], indent=1)
     if report is not None and str(report) == "-":
         click.echo(text)

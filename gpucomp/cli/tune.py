@@ -1,4 +1,4 @@
-"""``gpucomp tune`` and ``gpucomp records``: options in, one call of the tuner, tables out."""
+"""``gpucomp tune`` and ``gpucomp worker``: options in, one call of the tuner, tables out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from gpucomp.tuning.records import Record
     from gpucomp.tuning.study import Study
     from gpucomp.tuning.tuner import State, Tuned, Watch
 
@@ -76,7 +75,7 @@ def certificates(command: Any) -> Any:
 
 def _certificates(authority: Path | None, certificate: Path | None, key: Path | None) -> Any:
     """Raises ``UsageError`` where some of the three are missing."""
-    from gpucomp.tuning.fleet import Certificates
+    from gpucomp.tuning.network import Certificates
 
     if authority is None and certificate is None and key is None:
         return None
@@ -184,7 +183,7 @@ def tune(
     by `gpucomp compile --records DIR`.
     """
     from gpucomp import targets
-    from gpucomp.tuning import fleet, specs, tuner
+    from gpucomp.tuning import fleet, network, specs, tuner
 
     if (model is None) == (spec is None):
         raise UsageError("give a model, or one kernel with --kernel", code="GPC2023")
@@ -198,7 +197,7 @@ def tune(
         raise UsageError("--tls-ca, --tls-cert and --tls-key are for --fleet", code="GPC2031")
     wanted = None
     if address is not None:
-        fleet.Address.parse(address, signed is not None)
+        network.Address.parse(address, signed is not None)
         wanted = fleet.Wanted(address, workers, signed)
     options = tuner.Options(limit, trials, seed=seed, builders=builders or 0, resume=resume, lock=lock,
                             whole=spec is None, fleet=wanted, **given)  # fmt: skip
@@ -409,148 +408,3 @@ def as_json(tuned: Tuned) -> dict[str, object]:
             for verdict in [state.verdicts.get(study.task.kernel.digest)]
         ],
     }  # fmt: skip
-
-
-# records
-
-
-@click.group()
-def records() -> None:
-    """What tuning measured: merge, diff, prune, show, export."""
-
-
-def _said(damage: Sequence[str]) -> None:
-    for fault in damage[:5]:
-        print(f"no record: {fault}", file=sys.stderr)
-    if len(damage) > 5:
-        print(f"and {len(damage) - 5} more lines that are no records", file=sys.stderr)
-
-
-def _read(places: Sequence[Path]) -> list[Record]:
-    from gpucomp.tuning import records as store
-
-    found, damage = store.everything(places)
-    _said(damage)
-    return found
-
-
-@records.command()
-@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
-def merge(places: tuple[Path, ...], output: Path) -> None:
-    """All records of PLACES (files or folders) in one file, each once, by time."""
-    from gpucomp.tuning import records as store
-
-    found = store.merged(_read(places))
-    store.write(output, found, found)
-    click.echo(f"{len(found)} records -> {output}")
-
-
-@records.command()
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
-def diff(before: Path, after: Path) -> None:
-    """Which kernels' picks differ between two places, and how many trials each has."""
-    click.echo("\n".join(difference(_read([before]), _read([after]))))
-
-
-@records.command()
-@click.argument("place", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Another file than PLACE.")
-def prune(place: Path, output: Path | None) -> None:
-    """Leave out what is superseded: releases, replaced picks, trials of templates that have changed, broken lines."""
-    from gpucomp.tuning import records as store
-    from gpucomp.tuning.engines import hashes
-
-    path = output or store.in_folder(place)
-    before = _read([place])
-    after = store.pruned(before, hashes())
-    store.write(path, after, before)
-    click.echo(f"{len(after)} of {len(before)} records -> {path}")
-
-
-@records.command("show")
-@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
-def show_records(places: tuple[Path, ...]) -> None:
-    """One row a kernel and device: trials, what was invalid and why, the pick."""
-    click.echo("\n".join(overview(_read(places))))
-
-
-@records.command()
-@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--to", "form", required=True, type=click.Choice(["t4", "kernel-tuner", "optuna", "autotvm"]))
-@click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="File or, for many kernels, folder."
-)
-def export(places: tuple[Path, ...], form: str, output: Path) -> None:
-    """Trials in another tool's format; one file a kernel, device and engine, but for autotvm's log."""
-    from gpucomp.tuning import exports
-
-    for path, count in exports.export(_read(places), form, output):
-        click.echo(f"{count} trials -> {path}")
-
-
-Group = tuple[str, str, str, str]  # kernel, and kind, architecture and name of a device
-
-
-def _grouped(found: Sequence[Record]) -> dict[Group, list[Record]]:
-    groups: dict[Group, list[Record]] = {}
-    for record in found:
-        device = record["device"]
-        groups.setdefault((record["kernel"], device["kind"], device["arch"], device["name"]), []).append(record)
-    return groups
-
-
-def _device(group: Group) -> str:
-    """A device of records, for a table: one name may be of several, such as a processor by itself and by OpenCL."""
-    _, kind, arch, name = group
-    return show_text(f"{kind}:{arch} {name}")
-
-
-def _pick(found: Sequence[Record]) -> Record | None:
-    from gpucomp.schedule.records import time_of
-
-    decided = [record for record in found if record["kind"] in ("pick", "drop")]
-    last = max(reversed(decided), key=time_of, default=None)
-    return last if last is not None and last["kind"] == "pick" else None
-
-
-def _told(pick: Record | None) -> str:
-    if pick is None:
-        return "-"
-    return f"{pick['engine']} " + " ".join(f"{k}={v}" for k, v in pick["configuration"].items())
-
-
-def overview(found: Sequence[Record]) -> list[str]:
-    """One row a kernel and device."""
-    rows = []
-    for key, group in sorted(_grouped(found).items()):
-        trials = [r for r in group if r["kind"] == "trial"]
-        wrong: dict[str, int] = {}
-        for r in trials:
-            if r["invalidity"] != "correct":
-                wrong[r["invalidity"]] = wrong.get(r["invalidity"], 0) + 1
-        label = next((r["label"] for r in group if r.get("label")), "-")
-        pick = _pick(group)
-        gain = f"{1 / pick['ratio']:.3f}" if pick is not None else "-"
-        invalid = " ".join(f"{count} {kind}" for kind, count in sorted(wrong.items())) or "-"
-        rows.append((key[0][:12], show_text(label), _device(key), len(trials), invalid, gain, _told(pick)))
-    return show.table(("kernel", "label", "device", "trials", "invalid", "x default", "pick"), rows)
-
-
-def show_text(text: str) -> str:
-    """``text`` from a file, fit for a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)[:60]
-
-
-def difference(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
-    """One row a kernel and device whose pick or number of trials is not the same."""
-    a, b = _grouped(before), _grouped(after)
-    rows = []
-    for key in sorted(a.keys() | b.keys()):
-        sides = [a.get(key, []), b.get(key, [])]
-        counts = [sum(r["kind"] == "trial" for r in side) for side in sides]
-        told = [_told(_pick(side)) for side in sides]
-        if counts[0] != counts[1] or told[0] != told[1]:
-            rows.append((key[0][:12], _device(key), *counts, *told))
-    return show.table(("kernel", "device", "trials", "after", "pick", "after"), rows) if rows else ["no difference"]

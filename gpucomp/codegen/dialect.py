@@ -73,10 +73,11 @@ class Dialect:
         Where there is a ``guard`` and it is false, zeros are stored and the source is not read.
         """
         if self.name == "opencl":
-            loaded = f"vload{width}(0, {source})"
+            vector = str(width) if width > 1 else ""
+            loaded = f"vload{vector}(0, {source})" if vector else f"*({source})"
             if guard:
-                loaded = f"{guard} ? {loaded} : ({self.storage_type(dtype)}{width})(0)"
-            return [f"vstore{width}({loaded}, 0, {target});"]
+                loaded = f"{guard} ? {loaded} : ({self.storage_type(dtype)}{vector})(0)"
+            return [f"vstore{vector}({loaded}, 0, {target});" if vector else f"*({target}) = {loaded};"]
         words = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
         size = min(16, width * dtype.nbytes)
         zeros = {8: "make_uint2(0u, 0u)", 16: "make_uint4(0u, 0u, 0u, 0u)"}.get(size, "0")

@@ -18,6 +18,7 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.winograd import ALGORITHMS, Algorithm, floats
 
 COLUMN_ACCESS = 4  # output channels that one access takes
+CHANNEL_ACCESS = 4  # input channels, of stages that have so many
 
 
 def transform_of(outputs: int) -> str:

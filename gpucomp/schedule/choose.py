@@ -3,11 +3,12 @@
     1 record      the exact problem on this device          (tuning records)
     2 sibling     the same problem on a sibling device      (tuning records)
     3 nearest     the nearest problem on this device        (tuning records)
+                  where only a kind of device is named, on any device of its kind
     4 portfolio   the short list of the family              (tuning records)
     5 analytic    ranked by a model of the device
     6 default     the family's rule of thumb, legal everywhere
 
-A tier is a function ``(kernel, family, problem, limits) -> schedule or None``. ``TIERS`` lists those that need no
+A tier is a function ``(kernel, family, problem, limits) -> schedule, pick or None``. ``TIERS`` lists those that need no
 records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. Within a tier
 the engines are asked in the order of preference, and the first with a legal answer wins. The analytic tier compares all
 engines: a GPU's by the model of ``gpucomp.schedule.model``, every schedule of each where a ``Device`` describes the
@@ -21,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from gpucomp.errors import ScheduleError
+from gpucomp.errors import ScheduleError, quote
 from gpucomp.kernel import Kernel
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
@@ -30,17 +31,30 @@ from gpucomp.schedule.records import Pick, Picks, template_hash
 from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
 from gpucomp.targets.target import Target
 
-Tier = Callable[[Kernel, Family, Problem, Limits], Schedule | None]
+Tier = Callable[[Kernel, Family, Problem, Limits], Schedule | Pick | None]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A schedule, the tier that gave it, the engine it is for, and how that wants a constant operand packed."""
+    """A schedule, the tier that gave it, the engine it is for, and how that wants a constant operand packed.
+
+    ``pick`` is the record that it is from; none of the tiers that need none.
+    """
 
     schedule: Mapping[str, int]
     tier: str
     family: Family
     packing: Packing | None = None
+    pick: Pick | None = None
+
+    @property
+    def said(self) -> str:
+        """The tier and, where a record answered, whose: its device, and its problem where that is another one."""
+        if self.pick is None:
+            return self.tier
+        sizes = " ".join(f"{name}={size}" for name, size in self.pick.problem.items())
+        problem = f", {sizes}" if self.tier == "nearest" else ""
+        return f"{self.tier}: {quote(self.pick.device['name'])}{problem}"
 
 
 def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Schedule:
@@ -54,11 +68,11 @@ def recorded(picks: Picks, target: Target) -> tuple[tuple[str, Tier], ...]:
     """
 
     def tier(find: Callable[[Kernel, Family, Problem], Pick | None], *, exact: bool) -> Tier:
-        def answer(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Schedule | None:
+        def answer(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Pick | None:
             pick = find(kernel, family, problem)
             if pick is None or pick.engine != family.title:
                 return None
-            return pick.schedule if exact or pick.template == template_hash(family.template) else None
+            return pick if exact or pick.template == template_hash(family.template) else None
 
         return answer
 
@@ -150,9 +164,10 @@ def choose(
         if name == "default" and (found := _compared(kernel, problems, limits, device)) is not None:
             return _choice(kernel, "analytic", *found)
         for family, problem in problems:
-            schedule = tier(kernel, family, problem, limits)
+            answer = tier(kernel, family, problem, limits)
+            schedule, pick = (answer.schedule, answer) if isinstance(answer, Pick) else (answer, None)
             if schedule is not None and not family.reasons(schedule, problem, limits):
-                return _choice(kernel, name, family, problem, schedule)
+                return _choice(kernel, name, family, problem, schedule, pick)
     family, problem = problems[-1]
     family.require(_default(kernel, family, problem, limits), problem, limits)
     raise AssertionError("the last tier always answers")
@@ -181,6 +196,8 @@ def one_is_faster(together: float | None, apart: Sequence[float | None]) -> bool
     return sum(us for us in apart if us is not None) >= CLEAR_GAIN * together
 
 
-def _choice(kernel: Kernel, tier: str, family: Family, problem: Problem, schedule: Schedule) -> Choice:
+def _choice(
+    kernel: Kernel, tier: str, family: Family, problem: Problem, schedule: Schedule, pick: Pick | None = None
+) -> Choice:
     packing = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**problem))
-    return Choice(dict(schedule), tier, family, packing)
+    return Choice(dict(schedule), tier, family, packing, pick)

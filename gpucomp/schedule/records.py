@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import warnings
 import zlib
@@ -167,20 +168,39 @@ def files(place: Path) -> list[Path]:
 
 @cache
 def template_hash(template: str) -> str:
-    """Of a family's template with its space and what every template of the language imports."""
+    """Of the folders of a family's template and of all that it imports, spaces included, and of the dialects."""
     digest = hashlib.sha256()
-    for part in _parts(template):
-        for path in sorted(part.iterdir(), key=lambda p: p.name):
+    for name, folder in _folders(template).items():
+        digest.update(f"{name}/".encode())
+        for path in sorted(folder.iterdir(), key=lambda p: p.name):
             if path.name.endswith((".j2", ".py", ".h")):
                 digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _parts(template: str) -> list[Any]:
+def _folders(template: str) -> dict[str, Any]:
+    """The folders by name, in order."""
     if template.startswith("codegen/"):
-        return [resources.files("gpucomp").joinpath(template.rpartition("/")[0])]
-    folder = resources.files("gpucomp.kernels_templates")
-    return [folder.joinpath(template.rpartition("/")[0]), folder.joinpath("dialect")]
+        name = template.rpartition("/")[0]
+        return {name: resources.files("gpucomp").joinpath(name)}
+    root = resources.files("gpucomp.kernels_templates")
+    names = {found.rpartition("/")[0] for found in imported(template)} | {"dialect"}
+    return {name: root.joinpath(name) for name in sorted(names)}
+
+
+IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")
+
+
+def imported(template: str) -> frozenset[str]:
+    """``template`` and those that it takes text from, directly or through others. A dialect's, named by a variable, is not
+    among them."""
+    root, found, waiting = resources.files("gpucomp.kernels_templates"), set[str](), [template]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += IMPORT.findall(root.joinpath(name).read_text(encoding="utf-8"))
+    return frozenset(found)
 
 
 def source_hash(text: str, name: str) -> str:
@@ -241,22 +261,22 @@ class Picks:
     def nearest(self, problem: Mapping[str, int], engine: str, target: Target) -> Pick | None:
         """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes.
 
-        None where ``target`` is but a kind of device.
+        Where ``target`` is but a kind of device, that of any device with its instruction set; the surest gain where
+        problems are equally near.
         """
-        if not target.identity:
-            return None
         rivals = [
-            (far, pick)
-            for pick in self._by_engine.get((engine, *device_key(device_of(target))), ())
-            if (far := distance(problem, pick.problem)) <= NEAR
+            (far, pick.ratio, pick)
+            for pick in self._by_engine.get((engine, target.kind, target.arch), ())
+            if target.identity in ("", pick.device["name"]) and (far := distance(problem, pick.problem)) <= NEAR
         ]
-        return min(rivals, key=lambda r: r[0], default=(0.0, None))[1]
+        return min(rivals, key=lambda r: r[:2], default=(0.0, 0.0, None))[2]
 
     @cached_property
     def _by_engine(self) -> Mapping[tuple[str, ...], Sequence[Pick]]:
+        """By engine, kind of device and its instruction set."""
         found: dict[tuple[str, ...], list[Pick]] = {}
         for pick in (p for picks in self.by_kernel.values() for p in picks):
-            found.setdefault((pick.engine, *device_key(pick.device)), []).append(pick)
+            found.setdefault((pick.engine, *device_key(pick.device)[:2]), []).append(pick)
         return found
 
 

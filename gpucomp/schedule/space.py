@@ -102,6 +102,8 @@ class Work:
 
 
 REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architecture
+PARTS = 4  # of a multiprocessor, each with its own schedule of warps and its own part of the registers
+WARP = 32
 MOST_REGISTERS = 255  # that a work-item may have
 
 
@@ -112,7 +114,16 @@ def groups_for_registers(registers: int, threads: int) -> int:
     for more work-groups than there will be, and spills. Every architecture can hold 1024 work-items.
     """
     allotted = -(-registers // 8) * 8  # registers come by eights
-    return max(1, min(REGISTER_FILE // allotted, 1024) // threads)
+    warps = PARTS * (REGISTER_FILE // (PARTS * WARP) // allotted)  # a warp has all of its registers in one part
+    return max(1, min(warps, 1024 // WARP) // -(-threads // WARP))
+
+
+def groups_for_less_than_a_warp(threads: int) -> int:
+    """The second number of ``__launch_bounds__`` for small work-groups, that lets ptxas take all registers; 0 for others.
+
+    Left to itself it saves registers for as many as a multiprocessor may hold, of which few are ever there: it spills.
+    """
+    return int(threads < WARP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,7 @@ class Family:
     settle(s, p)                 -> a ranked schedule with the parameters that the model cannot tell apart
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
     registers(s, p)              -> what a work-item keeps in registers at once, by the engine's formula
+    taken(s, p)                  -> at most what ptxas takes while registers are plenty; None: nobody has measured it
     """
 
     name: str
@@ -189,6 +201,7 @@ class Family:
     registers: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
     focus: Callable[[SimpleNamespace, Limits], Mapping[str, Sequence[int]]] | None = None
     settle: Callable[[SimpleNamespace, SimpleNamespace], Schedule] | None = None
+    taken: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
 
     @property
     def title(self) -> str:

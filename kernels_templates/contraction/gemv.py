@@ -14,7 +14,16 @@ from gpucomp.codegen.copies import stored
 from gpucomp.codegen.operand import fast_axis
 from gpucomp.ir.types import F32, F64, I32, I64, U32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered
+from gpucomp.schedule.space import (
+    Family,
+    Geometry,
+    Limits,
+    Param,
+    Schedule,
+    Work,
+    groups_for_less_than_a_warp,
+    remembered,
+)
 
 PARAMS = (
     Param("many_items", (1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns"),
@@ -188,7 +197,12 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides."""
+    return {**derive(s, p), "groups_per_unit": groups_for_less_than_a_warp(s.many_items * s.depth_items)}
+
+
 FAMILY = Family(
-    "contraction", "contraction/gemv.j2", PARAMS, problem, objections, derive, geometry, default, "gemv", accepts,
+    "contraction", "contraction/gemv.j2", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
     work=work, registers=registers
 )  # fmt: skip

@@ -11,7 +11,8 @@ from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.separable import separable_of
 from gpucomp.kernel import Kernel, Separable
 from gpucomp.kernels_templates.depthwise import space as depthwise
-from gpucomp.schedule.space import Geometry, Limits, Param
+from gpucomp.schedule.lockstep import least, most
+from gpucomp.schedule.space import MOST_REGISTERS, Geometry, Limits, Param
 
 TILE_Y = Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group")
 TILE_X = Param("tile_x", (4, 8, 16, 32), "outputs of a row per work-group")
@@ -25,6 +26,9 @@ ROW_PAD = 16  # bytes behind a row of the depthwise result: eight rows that are 
 MAX_BYTES = (1 << 31) - 1
 MOST_TAPS = 7  # of a side of the window: a row of a larger one is too much of a register file
 COPY_INSTRUCTIONS = 4  # of 16 bytes of the filters on their way
+PLACES = 20  # registers for where a part of the depth comes from, and where the tile's pixels go
+PLENTY = 60  # more of them that ptxas takes while there are some: of 3 x 3 windows on five architectures, 54 at most
+TOGETHER = 4  # splits whose sums ptxas reads together
 
 
 def accepts(kernel: Kernel) -> str:
@@ -130,7 +134,14 @@ def geometry(s: SimpleNamespace, d: SimpleNamespace, dynamic_shared_bytes: int) 
 
 
 def window_registers(s: SimpleNamespace, p: SimpleNamespace) -> Any:
-    return depthwise.registers_ahead(windows(s), p)
+    return depthwise.registers_ahead(windows(s), p) + PLACES
+
+
+def taken(s: SimpleNamespace, p: SimpleNamespace, keeps: Any) -> Any:
+    """At most what ptxas takes, while there are some, of a work-item that ``keeps`` so many registers: it reads all of a
+    window ahead."""
+    ahead = depthwise.registers_taken(windows(s), p) - depthwise.registers_ahead(windows(s), p)
+    return least(MOST_REGISTERS, keeps + most(PLENTY, ahead))
 
 
 def window_instructions(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace) -> Any:

@@ -109,6 +109,13 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return most(first, sums + fragments + apart + RESERVED)
 
 
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while there are some: it reads the sums of several splits together."""
+    d = SimpleNamespace(**derive(s, p))
+    others = (s.splits > 1) * separable.TOGETHER * 4 * d.blocks_m * d.blocks_n
+    return separable.taken(s, p, registers(s, p) + others)
+
+
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
     if limits.warp != WARP:
         yield f"fragments are dealt to warps of {WARP}, the device's have {limits.warp}"
@@ -223,4 +230,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    taken=registers_taken,
 )

@@ -95,6 +95,11 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     return most(first, sums + s.reg_m * d.a_deep + s.reg_n + RESERVED)
 
 
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while there are some."""
+    return separable.taken(s, p, registers(s, p))
+
+
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
     if limits.warp == 1:
         yield "outputs are dealt to work-items side by side, the device runs one at a time"
@@ -210,4 +215,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    taken=registers_taken,
 )

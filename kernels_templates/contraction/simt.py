@@ -15,7 +15,17 @@ from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.lockstep import gcd, least, most
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered, worthwhile_splits
+from gpucomp.schedule.space import (
+    Family,
+    Geometry,
+    Limits,
+    Param,
+    Schedule,
+    Work,
+    groups_for_less_than_a_warp,
+    remembered,
+    worthwhile_splits,
+)
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
 PARAMS = (
@@ -221,10 +231,11 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
 
-    It decides well, but for many inputs: it saves registers for more work-groups, and their addresses go to a stack.
-    Told how many registers ``registers_taken`` allows, it reads so far ahead that it spills.
+    It decides well, but for many inputs, or few work-items: it saves registers for more work-groups, and addresses go to a
+    stack. Told how many registers ``registers_taken`` allows, it reads so far ahead that it spills.
     """
-    return {**derive(s, p), "groups_per_unit": int(p.inputs > USUAL_INPUTS)}
+    groups = 1 if p.inputs > USUAL_INPUTS else groups_for_less_than_a_warp(threads_of(s))
+    return {**derive(s, p), "groups_per_unit": groups}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -443,4 +454,5 @@ FAMILY = Family(
     work=work,
     registers=registers,
     focus=focus,
+    taken=registers_taken,
 )

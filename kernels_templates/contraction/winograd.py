@@ -3,9 +3,9 @@
 Four outputs take 16 products instead of 36, sixteen take 36 instead of 144: worth it where multipliers are scarce and
 channels are many. Matrix units beat it where a kernel lets them round; so do devices whose local memory is plain memory.
 
-F(4, 3) has more of everything to keep: 36 positions a block, and a 6 x 6 block of pixels a channel, which no work-item
-has registers for beside its sums. So its pixels are transformed a line at a time, meeting in shared memory between
-columns and rows; and a work-item adds up a whole line of positions, of which it makes the line's four outputs itself.
+No work-item has registers for the pixels of a block beside its sums, or not for several channels of them, as memory gives
+them at once. So pixels are transformed a line at a time, meeting in shared memory between columns and rows. F(4, 3) has 36
+positions a block; a work-item adds up a whole line of them, of which it makes the line's four outputs itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.tma import loadable_pixels
-from gpucomp.codegen.winograd import COLUMN_ACCESS, transform_of
+from gpucomp.codegen.winograd import CHANNEL_ACCESS, COLUMN_ACCESS, transform_of
 from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.contraction.simt import (
     BARRIER_CYCLES,
@@ -29,8 +29,8 @@ from gpucomp.kernels_templates.contraction.simt import (
     TRIP_INSTRUCTIONS,
     passes,
 )
+from gpucomp.schedule.lockstep import most
 from gpucomp.schedule.space import (
-    REGISTER_FILE,
     Digit,
     Family,
     Geometry,
@@ -39,6 +39,7 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    groups_for_registers,
     remembered,
     too_large,
     worthwhile_splits,
@@ -61,7 +62,7 @@ ROLLED = 160
 HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
 FLAG_BYTES = 16
 RESERVED = 44  # registers for addresses, predicates and loop counters
-PLENTY = 48  # more of them that ptxas takes while there are some, to read operands early
+PLENTY = 60  # more of them that ptxas takes while there are some, to read operands early
 MAX_GROUPS = (1 << 31) - 1
 
 
@@ -91,16 +92,18 @@ def threads_of(s: SimpleNamespace) -> int:
     return (products_of(s) // s.positions) * (s.columns // s.reg_n) * (s.blocks // s.reg_b)
 
 
-def lines_at_once(s: SimpleNamespace) -> int:
-    """Lines of each of a stage's blocks that all work-items transform at once; 0 where they are too few.
+def wide_of(s: SimpleNamespace) -> int:
+    """Channels of a pixel that a work-item reads at once, and then transforms one after the other.
 
-    F(2, 3) has a block in the registers of one work-item, F(4, 3) one to three of its six lines.
+    A stage of two channels is for work-items with hardly a register left, and is read by twice as many of them.
     """
-    side, patches = s.outputs + 2, s.blocks * s.channels
-    most = threads_of(s) // patches
-    if s.outputs == 2:
-        return side if most else 0
-    return next((n for n in (6, 3, 2) if n <= most), 0)
+    return CHANNEL_ACCESS if s.channels >= CHANNEL_ACCESS else 1
+
+
+def rows_at_once(s: SimpleNamespace) -> int:
+    """Rows of each of a stage's blocks that all work-items transform at once; 0 where they are too few."""
+    side, most_rows = s.outputs + 2, threads_of(s) // (s.blocks * s.channels)
+    return next((n for n in range(side, 0, -1) if side % n == 0 and n <= most_rows), 0)
 
 
 @remembered
@@ -108,14 +111,17 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """``rows``, ``row_columns``: work-items of one position along blocks and columns.
 
     ``u_rows``: of a position in the filters' shared memory: channels, and in the end rows of products.
-    ``side``: pixels of a block along each axis, ``products`` in all; ``by_lines``: they are transformed line by line.
-    ``tasks``: work-items that transform, each ``line_steps`` lines (or whole blocks), ``line_step`` apart.
+    ``side``: pixels of a block along each axis, ``products`` in all; ``patches``: blocks, each channel on its own.
+    ``column_tasks``: work-items that read a column of pixels, ``v_wide`` channels at once; ``row_tasks``: those that transform
+    ``row_steps`` rows each, ``row_step`` apart.
+    ``v_pad``: behind a position in shared memory, so that columns side by side lie in banks side by side.
     ``in_lines``: a work-item has a whole line of positions, and makes the outputs of the line itself.
     ``filter_step``: positions of the filters that all work-items move at once, in ``filter_steps``.
     """
     threads, products, side = threads_of(s), products_of(s), s.outputs + 2
-    by_lines, in_lines = int(s.outputs > 2), int(s.positions == side)
-    line_step = max(1, lines_at_once(s))
+    wide, patches = wide_of(s), s.blocks * s.channels
+    row_step = most(1, rows_at_once(s))
+    in_lines = int(s.positions == side)
     blocks_y, blocks_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
     blocks = p.images * blocks_y * blocks_x
     tiles_b, tiles_n, tiles_k = -(-blocks // s.blocks), -(-p.n // s.columns), -(-p.depth // s.channels)
@@ -126,15 +132,16 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "rows": s.blocks // s.reg_b,
         "row_columns": s.columns // s.reg_n,
         "u_rows": max(s.channels, s.blocks // s.reg_b),
-        "pad": BANKS // s.channels,  # work-items of a warp store channel by channel: rows lie in banks of their own
+        "v_pad": (s.blocks - patches) % BANKS,
         "side": side,
         "products": products,
-        "by_lines": by_lines,
         "in_lines": in_lines,
-        "patches": s.blocks * s.channels,
-        "tasks": s.blocks * s.channels * (line_step if by_lines else 1),
-        "line_step": line_step,
-        "line_steps": side // line_step,
+        "patches": patches,
+        "v_wide": wide,
+        "column_tasks": patches // wide * side,
+        "row_tasks": patches * row_step,
+        "row_step": row_step,
+        "row_steps": side // row_step,
         "filter_step": filter_step,
         "filter_steps": -(-products // filter_step),
         "blocks_y": blocks_y,
@@ -155,24 +162,25 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Transformed pixels and filters of one stage each; the products of the output transform lie on the filters."""
     d = SimpleNamespace(**derive(s, p))
-    tiles = s.stages * d.products * (s.channels * (s.blocks + d.pad) + d.u_rows * s.columns) * 4
+    tiles = s.stages * d.products * (d.patches + d.v_pad + d.u_rows * s.columns) * 4
     return tiles + (FLAG_BYTES if s.splits > 1 else 0)
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Sums, the operands of a step, the pixels and the filters on their way, and the rest.
-
-    ptxas takes up to ``PLENTY`` more of them, and does without.
-    """
+    """Sums, the operands of a step, the pixels and the filters on their way, and the rest."""
     d = SimpleNamespace(**derive(s, p))
     sums = s.positions * s.reg_n * s.reg_b
-    pixels = d.side * (d.line_steps if d.by_lines else d.side)
-    return sums + s.reg_n + s.reg_b + pixels + COLUMN_ACCESS * d.filter_steps + RESERVED
+    return sums + s.reg_n + s.reg_b + d.side * d.v_wide + COLUMN_ACCESS * d.filter_steps + RESERVED
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while there are some: told how many work-groups a unit is to hold, it does without."""
+    return registers(s, p) + PLENTY
 
 
 def groups_of_a_unit(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Work-groups whose registers, by the formula, a unit has at once."""
-    return max(1, REGISTER_FILE // (threads_of(s) * -(-registers(s, p) // 8) * 8))
+    return groups_for_registers(registers(s, p), threads_of(s))
 
 
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
@@ -181,9 +189,12 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     Written out, ptxas reads the operands of all of them ahead. One work-group transforms while another multiplies,
     where a unit has registers for two: those operands would cost the second, or be spilled. Of F(2, 3) ptxas
     spills some from ``ROLLED`` registers on, whatever a unit has left.
+
+    ``groups_per_unit``: how many a unit is to hold. Left to itself ptxas saves registers for one more, and spills.
     """
-    rolled = groups_of_a_unit(s, p) > 1 if s.outputs > 2 else registers(s, p) >= ROLLED
-    return {**derive(s, p), "rolled": int(rolled)}
+    groups = groups_of_a_unit(s, p)
+    rolled = groups > 1 if s.outputs > 2 else registers(s, p) >= ROLLED
+    return {**derive(s, p), "rolled": int(rolled), "groups_per_unit": groups}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -196,13 +207,13 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"positions={s.positions} is no part of a line of F({s.outputs}, 3)'s positions"
         return
     d = SimpleNamespace(**derive(s, p))
-    if d.by_lines and not d.in_lines:
+    if s.outputs > 2 and not d.in_lines:
         yield f"the outputs of F({s.outputs}, 3) are made of whole lines, positions={d.side}"
     if d.threads > limits.threads:
         yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
-    if not lines_at_once(s):
-        share = "two lines of one" if d.by_lines else "one"
-        yield f"{d.patches} blocks of a channel to transform, {d.threads} work-items take {share} each"
+    if not rows_at_once(s) or d.column_tasks > d.threads:
+        lines = f"{d.column_tasks} columns to read, {d.patches} rows to transform at a time"
+        yield f"{lines}, {d.threads} work-items take one each"
     if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or d.products % d.filter_step:
         yield f"{d.threads} work-items cannot share filters of {s.channels} x {s.columns} evenly"
     shared = shared_bytes(s, p)
@@ -246,11 +257,12 @@ TILES = (  # from large to small
     (4, 32, 16, 4, 6, 4, 4, 1),
     (4, 64, 8, 4, 6, 4, 2, 1),
     (4, 32, 8, 4, 6, 4, 2, 1),
+    (4, 32, 8, 2, 6, 4, 2, 1),
 )
 
-# a block of a channel, as multiply-adds: 16 guarded loads, 32 additions, 16 stores; 36 loads, 144 multiply-adds, 36 values
-# that go to shared memory, come back and go there again
-TRANSFORM_MACS = {2: 120, 4: 324}
+# a block of a channel, as multiply-adds: a quarter of 16 guarded loads, 32 additions, 16 values that go to shared memory, come
+# back and go there again; 36 loads, 144 multiply-adds, 36 values
+TRANSFORM_MACS = {2: 100, 4: 288}
 # a vector of one output: nine reads of shared memory, what is added up, the epilogue; of four: six reads and four epilogues
 OUT_MACS = {2: 40, 4: 120}
 LINE_MACS = 80  # a work-item's line of sums of a run of four columns: its outputs, and four stores
@@ -283,7 +295,7 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     # pixels of a block that no other block of the work-group reads: two columns of four, four of six
     loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
     arithmetic, memory = (sums + d.patches * TRANSFORM_MACS[s.outputs]) / rate, loaded / MEMORY_BYTES_PER_CYCLE
-    stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (3 - s.stages + d.by_lines) * BARRIER_CYCLES
+    stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (4 - s.stages) * BARRIER_CYCLES
     vectors = s.reg_b * d.out_tasks
     lines = s.reg_b * d.threads * s.reg_n // 4 * LINE_MACS * d.in_lines
     stored = vectors * d.task_outputs * d.out_vector * 4 / MEMORY_BYTES_PER_CYCLE
@@ -318,9 +330,8 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         shared_bytes=shared_bytes(s, p),
         instructions=d.tiles_per_split * trip + (vectors * OUT_MACS[s.outputs] + lines * LINE_MACS) / 32,
         chains=sums,
-        registers=registers(s, p) + PLENTY // 2,
         # a work-item's own way through a transform, two cycles an instruction, is for other work-groups to fill
-        step_cycles=(3 - s.stages + d.by_lines) * BARRIER_CYCLES + 2 * TRANSFORM_MACS[s.outputs],
+        step_cycles=(4 - s.stages) * BARRIER_CYCLES + 2 * TRANSFORM_MACS[s.outputs],
         # and at its end each of its blocks' outputs in turn
         start_cycles=400 + s.reg_b * (2 * BARRIER_CYCLES + OUT_MACS[s.outputs]),
         least_share=36 / 144,  # F(4, 3)'s
@@ -356,4 +367,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    taken=registers_taken,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from bench.kernel_sweep.play import by_harness, compiled, prepared
 from bench.kernel_sweep.points import sampled
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.ir.types import F16, I32
+from gpucomp.kernels_templates.contraction.simt import row_chunk
 
 SIMT = Cell("sm_80", "contraction/simt", "f32")
 
@@ -51,6 +53,16 @@ def test_other_numbers_and_seeds_are_other_cases_and_the_same_ones_are_the_same(
     assert len(set(keys[0])) == len(first)
 
 
+def test_a_cell_of_a_way_has_schedules_that_take_it_and_others_have_both():
+    def takes(case):
+        return row_chunk(SimpleNamespace(**case.schedule), SimpleNamespace(**case.cell.family.problem(case.kernel))) > 0
+
+    rows = replace(SIMT, dtype="f32-rows")
+
+    assert all(takes(draw(rows, number)) for number in range(5))
+    assert not all(takes(draw(SIMT, number)) for number in range(5))
+
+
 def test_every_engine_has_cells():
     assert {engine for engines in CELLS.values() for engine in engines} == set(FAMILIES)
 
@@ -62,7 +74,7 @@ SAMPLE = (
     "sm_80 contraction/stem_mma f16", "pocl contraction/stem_simt f32", "sm_80 scan i64", "sm_80 scatter f32",
     "sm_80 pool u8", "sm_80 pool/window f16", "sm_80 attention/simt f32", "sm_80 attention/mma bf16",
     "sm_75 contraction/mma f16", "sm_90a contraction/wgmma tf32", "pocl contraction/mali f16", "pocl rowwise bf16",
-    "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16",
+    "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16", "sm_80 contraction/simt f32-rows",
 )  # fmt: skip
 
 

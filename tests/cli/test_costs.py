@@ -15,7 +15,10 @@ from gpucomp.cli import costs
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.compiler import lower
 from gpucomp.errors import DeviceError, UsageError
+from gpucomp.schedule.records import template_hash
 from gpucomp.targets import amdgcn, cuda, resolve, sass
+from gpucomp.tuning.records import Store
+from gpucomp.tuning.tasks import tasks_of
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (2, 1, 8, 8)}
@@ -161,6 +164,26 @@ def test_why_names_every_term(capfd):
     terms = ("launch", "start", "loop", "math", "issue", "shared", "cache", "latency", "end", "join", "memory")
     for word in ("floor", "waves", "occupancy", *terms, "bound by", "besides"):
         assert word in out
+
+
+def test_why_says_on_which_device_a_record_was_measured(capfd, tmp_path):
+    """One of another GPU of the same architecture: the target names no GPU."""
+    target = cuda.manifest("sm_80")
+    (task, *_) = tasks_of(lower(DIGITS, target, SHAPES), target)
+    device = {"kind": "cuda", "arch": "sm_80", "name": "NVIDIA A30 | 12040"}
+    with Store(tmp_path / "r.jsonl") as store:
+        store.append("pick", {
+            "kernel": task.kernel.digest, "device": device, "engine": task.default.family.title,
+            "configuration": dict(task.default.schedule), "problem": dict(task.problem(task.default.family)),
+            "template": template_hash(task.default.family.template), "source": "", "ratio": 0.9,
+        })  # fmt: skip
+
+    code, out, _ = command(
+        capfd, "inspect", DIGITS, *OPEN, "--why", "--target", "cuda:sm_80", "--records", tmp_path / "r.jsonl"
+    )
+
+    assert code == 0
+    assert "(sibling: 'NVIDIA A30 | 12040')" in out
 
 
 def test_spaces_count_each_distinct_problem_once(capfd):

@@ -173,6 +173,19 @@ def test_defaults_of_classifiers_spill_nothing_and_read_16_bytes_at_once(arch):
         )
 
 
+@pytest.mark.parametrize(("depth_items", "most"), [(4, 1), (32, None)])
+def test_work_groups_of_less_than_a_warp_may_take_all_registers(depth_items, most):
+    """ptxas else saves registers for as many of them as a unit may hold, and spills: 80 and 32 bytes."""
+    target = cuda.manifest("sm_89")
+    schedule = {"many_items": 1, "depth_items": depth_items, "accesses": 4, "unroll": 8, "shuffle": 0}
+    source = render(matmul(1, 1000, 512), schedule, target, "k0", GEMV)
+
+    used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
+
+    assert f"__launch_bounds__({depth_items}{f', {most}' if most else ''})" in source.text
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+
+
 MANIFESTS = [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)]
 
 

@@ -271,3 +271,8 @@ def test_addresses_of_many_columns_of_pixels_are_counted():
 
     assert [r for r in found if "registers per work-item" in r]
     assert SIMT.reasons(schedule | {"tile_n": 16}, SIMT.problem(deep), limits) == []
+
+
+@pytest.mark.parametrize(("change", "bounds"), [({"tile_m": 8, "tile_n": 16}, "(8, 1)"), ({}, "(32)")])
+def test_ptxas_saves_no_registers_for_more_work_groups_of_less_than_a_warp(change, bounds):
+    assert f"__launch_bounds__{bounds}" in render(matmul(19, 37, 45), TILE | change, TARGET, "k0", SIMT).text

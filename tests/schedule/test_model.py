@@ -12,10 +12,25 @@ from gpucomp.errors import UsageError
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.device import CUDA, OPENCL, measured
 from gpucomp.schedule.model import Launch, predict, resident_groups, terms
-from gpucomp.schedule.space import Geometry, Work
+from gpucomp.schedule.space import Geometry, Work, groups_for_registers
 
 H200 = CUDA["sm_90a"]
 NOTHING = Demand(1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "groups"),
+    [
+        (168, 192, 2),
+        (169, 192, 1),  # 176 of them: two warps in each part
+        (200, 64, 4),  # 65536 registers are five times as many, but a part holds two warps
+        (220, 48, 4),  # a warp and a half take two
+        (32, 96, 10),  # as many work-items as every architecture holds
+        (255, 1024, 1),
+    ],
+)
+def test_a_warp_s_registers_are_in_one_part_of_a_multiprocessor(registers, threads, groups):
+    assert groups_for_registers(registers, threads) == groups
 
 
 def us(groups, work, *, threads=128, registers=64, device=H200):

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import shutil
+from importlib import resources
 from types import SimpleNamespace
 
 import pytest
+from jinja2 import meta, nodes
 from kernels import matmul
 
 import gpucomp
 from gpucomp import compiler, config
+from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.llvm.space import engines_of
-from gpucomp.errors import RecordError
+from gpucomp.codegen.render import environment
+from gpucomp.errors import RecordError, quote
 from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
 from gpucomp.schedule.records import Pick, Picks, device_of, template_hash
-from gpucomp.targets import cpu
+from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
 from gpucomp.tuning.tasks import Candidate, tasks_of
@@ -23,6 +29,7 @@ from gpucomp.tuning.tasks import Candidate, tasks_of
 HERE = dataclasses.replace(cpu.named("cpu:skylake"), name="cpu", identity="a processor, 3 cores")
 KERNEL = matmul(29, 53, 31)
 FAMILY = engines_of(KERNEL)[0]
+IMPORTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends)
 
 
 def default(kernel=KERNEL):
@@ -59,13 +66,79 @@ def test_the_exact_record_answers_first():
     assert chosen(pick(device=other(name="z"), schedule=default()), pick()) == ("record", another())
 
 
-def test_a_target_without_a_device_has_siblings_only():
+def test_a_target_without_a_device_goes_by_any_device_of_its_instruction_set():
     unnamed = dataclasses.replace(HERE, identity="")
-    picks = Picks.of([pick(device=device_of(unnamed)), pick(matmul(29, 54, 31), device=device_of(unnamed))])
+    same, near = pick(device=other(name="y")), pick(matmul(29, 54, 31), device=other(name="z"))
+    picks = Picks.of([same, near, pick(matmul(29, 54, 31), device=other(name="z", arch="znver5"), ratio=0.1)])
 
     assert picks.exact(KERNEL.digest, unnamed) is None
-    assert picks.nearest(dict(FAMILY.problem(KERNEL)), FAMILY.title, unnamed) is None
-    assert picks.sibling(KERNEL.digest, unnamed) is not None
+    assert picks.sibling(KERNEL.digest, unnamed) == same
+    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31))), FAMILY.title, unnamed) == near
+    assert picks.nearest(dict(FAMILY.problem(matmul(29, 55, 31))), FAMILY.title, HERE) is None
+
+
+def test_of_equally_near_problems_the_surest_gain_answers():
+    unnamed = dataclasses.replace(HERE, identity="")
+    sure = pick(matmul(29, 54, 31), device=other(name="z"), ratio=0.2)
+    picks = Picks.of([pick(matmul(29, 54, 31), device=other(name="y")), sure])
+
+    assert picks.nearest(dict(FAMILY.problem(KERNEL)), FAMILY.title, unnamed) == sure
+
+
+# leave one device out: what a device that nothing is known of gets from the records of the others
+
+GPUS = [("sm_89", "NVIDIA L4 | 13010"), ("sm_89", "NVIDIA GeForce RTX 4090 | 13010"), ("sm_80", "NVIDIA A100 | 13010")]
+LAYERS = [matmul(m, n, k) for m, n, k in ((197, 768, 768), (49, 512, 2304), (1, 1000, 2048))]
+NEAR_LAYERS = [matmul(m, n, k) for m, n, k in ((211, 768, 768), (49, 512, 2560), (1, 1012, 2048))]
+SIMT = FAMILIES["contraction/simt"]
+
+
+def gpu_pick(number, kernel):
+    """A pick of its own for each device and kernel: another legal schedule for each."""
+    arch, name = GPUS[number]
+    problem, limits = dict(SIMT.problem(kernel)), cuda.manifest(arch).limits
+    legal = itertools.islice(SIMT.legal(problem, limits), 40)
+    schedule = list(legal)[7 * number + LAYERS.index(kernel)]
+    device = {"kind": "cuda", "arch": arch, "name": name}
+    return Pick(kernel.digest, problem, device, SIMT.title, schedule, template_hash(SIMT.template), "source",
+                0.5 + 0.1 * number)  # fmt: skip
+
+
+@pytest.mark.parametrize("held", range(len(GPUS)))
+@pytest.mark.parametrize("named", [True, False])
+def test_a_device_that_is_left_out_is_answered_for_by_those_of_its_architecture(held, named):
+    arch, name = GPUS[held]
+    target = dataclasses.replace(cuda.manifest(arch), identity=name if named else "")
+    rest = [gpu_pick(n, kernel) for n in range(len(GPUS)) if n != held for kernel in LAYERS]
+    siblings = [p for p in rest if p.device["arch"] == arch]
+    tiers = (*recorded(Picks.of(rest), target), *TIERS)
+
+    for layer, near in zip(LAYERS, NEAR_LAYERS, strict=True):
+        same = choose(layer, [SIMT], target.limits, tiers=tiers)
+        close = choose(near, [SIMT], target.limits, tiers=tiers)
+        if not siblings:
+            assert same.pick is close.pick is None
+            continue
+        (expected,) = [p for p in siblings if p.kernel == layer.digest]
+        assert (same.tier, same.schedule, same.pick) == ("sibling", expected.schedule, expected)
+        assert same.said == f"sibling: {quote(expected.device['name'])}"
+        if named:  # another device's pick for another problem is two steps away
+            assert close.pick is None
+        else:
+            assert (close.tier, close.pick) == ("nearest", expected)
+            assert close.said.startswith(f"nearest: {quote(expected.device['name'])}, batch=1 m=")
+
+
+def test_with_its_own_records_a_device_needs_no_other():
+    arch, name = GPUS[0]
+    target = dataclasses.replace(cuda.manifest(arch), identity=name)
+    everything = [gpu_pick(n, kernel) for n in range(len(GPUS)) for kernel in LAYERS]
+    tiers = (*recorded(Picks.of(everything), target), *TIERS)
+
+    for layer, near in zip(LAYERS, NEAR_LAYERS, strict=True):
+        for kernel, tier in ((layer, "record"), (near, "nearest")):
+            choice = choose(kernel, [SIMT], target.limits, tiers=tiers)
+            assert (choice.tier, choice.pick) == (tier, gpu_pick(0, layer))
 
 
 def test_a_sibling_answers_where_this_device_has_no_record():
@@ -242,3 +315,42 @@ def test_records_are_asked_before_the_shipped_ones(tuned, tmp_path, monkeypatch)
     with config.using(records=config.SHIPPED):
         assert info(records=path) == ("record", fields["configuration"])
         assert info()[0] != "record"
+
+
+@pytest.fixture
+def templates(tmp_path, monkeypatch):
+    """A copy of the package's folder of templates, which hashes are taken of while the test runs."""
+    copied = shutil.copytree(resources.files("gpucomp.kernels_templates"), tmp_path / "kernels_templates")
+    monkeypatch.setattr(records.resources, "files", lambda package: copied)
+    template_hash.cache_clear()
+    yield copied
+    template_hash.cache_clear()
+
+
+@pytest.mark.parametrize("changed", ["depthwise/window.j2", "depthwise/space.py", "contraction/pixels.j2",
+                                     "shared/signature.j2", "dialect/cuda.j2"])  # fmt: skip
+def test_a_templates_hash_follows_what_it_imports_and_what_that_imports(templates, changed):
+    names = ("contraction/separable_simt.j2", "contraction/simt.j2", "loops/kernel.j2")
+    before = [template_hash(name) for name in names]
+    template_hash.cache_clear()
+    with (templates / changed).open("a", encoding="utf-8") as file:
+        file.write("\n")
+
+    stale = [template_hash(name) != hash for name, hash in zip(names, before, strict=True)]
+
+    folder = changed.partition("/")[0]
+    assert stale == [True, folder != "depthwise", folder in ("shared", "dialect")]
+
+
+def test_what_a_hash_follows_is_what_jinja_finds_and_nothing_is_named_by_a_variable_but_the_dialect():
+    loader, found = environment().loader, {}
+    for name in (n for n in loader.list_templates() if n.endswith(".j2")):
+        tree = environment().parse(loader.get_source(environment(), name)[0])
+        found[name] = {n for n in meta.find_referenced_templates(tree) if n is not None}
+        others = [n.template for n in tree.find_all(IMPORTS) if not isinstance(n.template, nodes.Const)]
+        assert {getattr(other, "name", None) for other in others} <= {"dialect"}
+        assert records.imported(name) >= {name} | found[name]
+
+    assert len(found) > 25
+    for name in found:
+        assert records.imported(name) == {name}.union(*(records.imported(n) for n in found[name]))

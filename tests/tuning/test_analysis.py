@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gpucomp.errors import UsageError
-from gpucomp.tuning.analysis import dependence, importance, neighbours, source_difference, write_report
+from gpucomp.tuning.analysis import dependence, importance, neighbours, source_difference
+from gpucomp.tuning.page import write_report
 from tests.tuning.spaces import table
 
 SPACE = table(*itertools.product((1, 2, 4, 8), (0, 1), (3, 5, 7), (6,)), names=("tile", "fast", "noise", "constant"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import os
 import subprocess
@@ -15,9 +14,11 @@ import numpy as np
 import pytest
 from kernels import matmul
 
+from bench.fleet import certificates
 from gpucomp.errors import DeviceError, UsageError
-from gpucomp.tuning import fleet, messages, worker
-from gpucomp.tuning.fleet import Address, Certificates, Relay, Remote, Wanted
+from gpucomp.tuning import fleet, messages, network, worker
+from gpucomp.tuning.fleet import Relay, Remote, Wanted
+from gpucomp.tuning.network import Address, Certificates
 from tests.tuning.fakes import TARGET, Device
 from tests.tuning.fakes import Runner as Fake
 from tests.tuning.test_study import K, M, N, right, speeds, study, texts
@@ -28,11 +29,11 @@ from tests.tuning.test_study import K, M, N, right, speeds, study, texts
 @pytest.mark.parametrize(
     ("text", "tls", "found"),
     [
-        ("127.0.0.1", False, ("127.0.0.1", fleet.PORT)),
+        ("127.0.0.1", False, ("127.0.0.1", network.PORT)),
         ("localhost:17", False, ("localhost", 17)),
         ("tcp://[::1]:9", False, ("::1", 9)),
         ("tls://10.0.0.3:77", True, ("10.0.0.3", 77)),
-        ("board.example", True, ("board.example", fleet.PORT)),
+        ("board.example", True, ("board.example", network.PORT)),
     ],
 )
 def test_addresses(text, tls, found):
@@ -75,7 +76,7 @@ class Here:
     """A carrier in this process: each member is a relay, ``lost`` says which frames a member does not survive."""
 
     def __init__(self, relays):
-        self.relays, self.lost, self.frames = dict(relays), {}, []
+        self.relays, self.lost, self.frames, self.jobs = dict(relays), {}, [], []
         self.pool = ThreadPoolExecutor(len(self.relays) or 1)
 
     def members(self):
@@ -83,6 +84,7 @@ class Here:
 
     def submit(self, member, frame):
         self.frames.append((member, len(frame)))
+        self.jobs.append((member, messages.unframed(frame)[0]))
         if self.lost.get(member, lambda frame: False)(frame):
             del self.relays[member]
         if member not in self.relays:
@@ -157,6 +159,7 @@ def side_by_side(tmp_path, devices, count=12):
     found = fleet.gather(carrier, Wanted(workers=len(devices), wait=5), "cpu", TARGET.arch)
     made = study(tmp_path, devices[0], count=count)
     made.tools.runner, *made.tools.others = found.runners
+    made.tools.newcomers = found.newcomers
     return made, carrier
 
 
@@ -251,11 +254,102 @@ def test_when_the_only_board_leaves_nothing_more_is_blamed(tmp_path):
     made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
     made.batch(3)
     carrier.lost = {"board 0": lambda frame: b'"trial"' in frame}
-    made.batch(8)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="nobody is left"):
+            made.batch(8)
+        assert made.progress.invalid == {"killed": 1}
+
+
+def arriving(carrier, name, device, **facts):
+    carrier.relays[name] = Relay(Local(device, **facts))
+    carrier.pool = ThreadPoolExecutor(len(carrier.relays))
+
+
+def by_member(carrier, name):
+    """Trials that a worker was given."""
+    return sum(job["do"] == "trial" for member, job in carrier.jobs if member == name)
+
+
+@pytest.mark.parametrize("boards", [1, 2])
+def test_who_comes_late_takes_part(tmp_path, boards):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K))) for _ in range(boards)], count=24)
+    made.batch(2)
+    assert made.tools.runners == [made.tools.runner, *made.tools.others]
+    late = Device(right(matmul(M, N, K)))
+    arriving(carrier, "late", late)
+    while len(made.tools.runners) == boards:
+        made.tools.recruited()
+    while not made.progress.exhausted:
+        made.batch(16)
+
+    trials = [r for r in made.tools.store.read() if r["kind"] == "trial"]
+    assert len(trials) == len(set(texts(made)))
+    assert by_member(carrier, "late") > 0
+
+
+def test_who_comes_in_the_middle_of_a_batch_is_given_its_share_of_it(tmp_path):
+    class Arrives(Device):
+        """When it has been given so many candidates, another one is there, and it waits until that has one too."""
+
+        def open(self, *args):
+            opened[0] += 1
+            if opened[0] == 4:
+                arriving(carrier, "late", Waited(right(matmul(M, N, K))))
+                assert met.wait(timeout=30)
+            return super().open(*args)
+
+    class Waited(Device):
+        def open(self, *args):
+            met.set()
+            return super().open(*args)
+
+    opened, met = [0], threading.Event()
+    devices = [Arrives(right(matmul(M, N, K))), Device(right(matmul(M, N, K)))]
+    made, carrier = side_by_side(tmp_path, devices, count=24)
+    made.batch(24)
+    assert met.is_set()
+    assert made.progress.invalid == {}
+    assert len([r for r in made.tools.store.read() if r["kind"] == "trial"]) == len(set(texts(made)))
+
+
+def test_who_comes_late_and_is_not_alike_does_not_take_part(tmp_path):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    arriving(carrier, "late", Device(right(matmul(M, N, K))), driver="2")
+    while not made.progress.exhausted:
+        made.batch(4)
+    assert by_member(carrier, "late") == 0
+    assert len(made.tools.runners) == 1
+
+
+def test_the_only_board_may_come_back_and_its_candidate_is_not_tried_again(tmp_path):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    bad = texts(made)[5]
+    back = threading.Timer(0.3, arriving, (carrier, "board again", Device(right(matmul(M, N, K)))))
+
+    def goes_down(frame):
+        if source_in(frame) == bad:
+            back.start()
+        return source_in(frame) == bad
+
+    carrier.lost = {"board 0": goes_down}
+    made.tools.wait = 60.0
+    while not made.progress.exhausted:
+        made.batch(4)
     assert made.progress.invalid == {"killed": 1}
-    with pytest.raises(DeviceError, match="nobody is left"):
-        made.batch(8)
-    assert made.progress.invalid == {"killed": 1}
+    assert by_member(carrier, "board again") > 0
+    assert set(made.sampler.told) == set(range(len(made.table)))
+
+
+def test_a_silent_newcomer_is_not_waited_for(monkeypatch):
+    class Dumb(Here):
+        def submit(self, member, frame):
+            return Future() if member == "dumb" else super().submit(member, frame)
+
+    carrier = Dumb({"dumb": None, "good": Relay(Local(Device(lambda *a: None)))})
+    monkeypatch.setattr(fleet, "FIRST_S", 0.2)
+    found = fleet.gather(carrier, Wanted(workers=1, wait=30), "cpu", TARGET.arch)
+    assert [runner.member for runner in found.runners] == ["good"]
+    assert found.newcomers() == []
 
 
 def test_silence_is_a_timeout_and_the_end_of_it(monkeypatch):
@@ -310,41 +404,6 @@ def test_another_version_does_not_take_part():
 # over TLS
 
 
-def certificates(folder, *names):
-    """An authority, and for each name a certificate that it signed."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    folder.mkdir()
-    today = datetime.datetime.now(datetime.UTC)
-    authority_key, authority = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=authority")
-
-    def signed(name, key, is_authority):
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(name).issuer_name(authority).public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(today - datetime.timedelta(days=1)).not_valid_after(today + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
-            .sign(authority_key, hashes.SHA256())
-        )  # fmt: skip
-        return made.public_bytes(serialization.Encoding.PEM)
-
-    (folder / "ca.pem").write_bytes(signed(authority, authority_key, True))
-    found = []
-    for name in names:
-        key = ec.generate_private_key(ec.SECP256R1())
-        (folder / f"{name}.pem").write_bytes(signed(x509.Name.from_rfc4514_string(f"CN={name}"), key, False))
-        (folder / f"{name}.key").write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        found.append(Certificates(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key"))
-    return found
-
-
 WORKER = """
 import sys
 for name in ("optuna", "onnx", "onnxruntime"):
@@ -382,7 +441,7 @@ def test_two_workers_over_tls_tune_a_kernel_and_strangers_are_refused(tmp_path, 
         workers.extend(started(url, board, tmp_path / f"lock{k}") for k in range(2))
         for name, security in (
             ("no certificate", distributed.Security(require_encryption=True, tls_ca_file=str(coordinator.authority))),
-            ("another authority", fleet._security(distributed, stranger)),
+            ("another authority", network.security(stranger)),
         ):
             with pytest.raises(Exception) as refused:  # noqa: PT011 - dask has many kinds
                 distributed.Client(url, security=security, timeout=3)

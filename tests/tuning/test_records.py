@@ -397,6 +397,44 @@ def test_what_another_check_found_correct_is_not_known():
     assert [key[2][0][1] for key in known["k" * 8].trials] == [0, 3]
 
 
+def test_what_went_wrong_only_once_does_not_hide_what_is_known():
+    once = {"invalidity": "compile", "samples": [], "transient": True}
+    found = [{"kind": "trial", "timestamp": NOW, **t} for t in (trial(0), trial(0, **once), trial(1, **once))]
+
+    known = records.known(found, DEVICE, {"contraction": "t"})
+    kept = records.pruned(found, {DEVICE["kind"]: {"contraction": "t"}})
+
+    for trials in (list(known["k" * 8].trials.values()), kept):
+        assert [t["invalidity"] for t in trials] == ["correct", "compile"]
+
+
+def test_trials_of_other_files_and_shipped_ones_are_there_to_start_from(path, tmp_path, monkeypatch):
+    shipped = tmp_path / "shipped"
+    monkeypatch.setattr(reading, "shipped", lambda: shipped)
+    for number, place in enumerate([path, path.with_name("of another device.jsonl"), shipped / "trials" / "s.jsonl"]):
+        with records.Store(place) as store:
+            store.append("trial", trial(number))
+            store.append("pick", pick(number))
+    with path.with_name("of another device.jsonl").open("ab") as file:
+        file.write(b"nonsense")
+
+    assert numbers(records.beside(path)) == [1, 2]
+    assert numbers(records.beside(tmp_path / "elsewhere" / "r.jsonl")) == [2]
+
+
+def test_a_portfolio_is_the_fastest_of_each_kernel_engine_and_device():
+    other = DEVICE | {"name": "another"}
+    times = {0: 0.7, 1: 0.5, 2: 0.9, 3: 0.6}
+    found = [{"kind": "trial", "timestamp": NOW, **trial(n, ratio=ratio)} for n, ratio in times.items()]
+    found += [{"kind": "trial", "timestamp": NOW, **trial(4, ratio=2.0, device=other)}]
+    found += [{"kind": "trial", "timestamp": NOW, **trial(5, invalidity="compile", samples=[])}, {"kind": "pick", **pick(6)}]
+
+    kept = records.portfolio(found, 2)
+
+    assert numbers(kept) == [1, 3, 4]
+    assert [reading.fault(record) for record in kept] == ["", "", ""]
+
+
 def test_of_a_device_without_a_name_nothing_is_known():
     device = DEVICE | {"kind": "cuda", "arch": "sm_89", "name": ""}
 

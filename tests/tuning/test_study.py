@@ -204,13 +204,13 @@ def test_one_that_was_under_way_when_everything_died_is_not_tried_again(tmp_path
     assert second.sampler.told[5] is None
 
 
-def test_a_default_that_was_under_way_is_tried_once_more_and_then_no_more(tmp_path):
+def test_a_default_that_ends_its_process_is_tried_once_more_and_then_no_more(tmp_path):
     device = Device(right(KERNEL))
     for tries in range(3):
         made = study(tmp_path, device, die=lambda text: "killed")
         made.batch(3)
         assert made.progress.exhausted
-        assert len(made.tools.runner.trials) == (1 if tries < 1 else 0)
+        assert len(made.tools.runner.trials) == (2 if tries < 1 else 0)
 
     with records.Store(tmp_path / "other" / "records.jsonl") as store:
         fields = made._identity(made.task.default)
@@ -222,6 +222,25 @@ def test_a_default_that_was_under_way_is_tried_once_more_and_then_no_more(tmp_pa
     made = study(tmp_path / "more", device)
     assert made.batch(3) == 0
     assert "launched 2 times without an end" in made.fault
+
+
+def test_a_default_whose_builder_dies_is_built_once_more(tmp_path):
+    deaths = [1]
+
+    class Dying(Builders):
+        def gather(self, seconds):
+            if deaths[0]:
+                deaths[0], self.done = 0, []
+                return [(0, ({"invalidity": "killed", "fault": "the process ended with -9"}, {}))]
+            return super().gather(seconds)
+
+    made = study(tmp_path, Device(right(matmul(M, N, K))), builders=Dying())
+    while not made.progress.exhausted:
+        made.batch(5)
+
+    assert not made.fault
+    assert made.progress.invalid == {}
+    assert set(made.sampler.told) == set(range(len(made.table)))
 
 
 def test_what_a_compiler_refuses_is_a_record_and_no_time(tmp_path):

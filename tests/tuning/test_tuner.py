@@ -73,6 +73,21 @@ def searched(folder):
     return made, State([made])
 
 
+def test_a_search_starts_from_the_trials_of_the_files_beside_its_own(tmp_path, monkeypatch):
+    made = study(tmp_path, Device(right(test_study.KERNEL)))
+    theirs = {**made._fields(made.table.candidate(2), "s"), "device": made.tools.device | {"name": "another"}}
+    with records.Store(tmp_path / "theirs.jsonl") as store:
+        store.append("trial", theirs | {"invalidity": "correct", "samples": [1.0], "ratio": 0.5, "rendered": "r"})
+    seen = []
+    sampler = tuner.engines.sampler
+    monkeypatch.setattr(tuner.engines, "sampler", lambda *a: seen.append(a[-1]) or sampler(*a))
+
+    tuner._studies([made.task], made.tools, Options(sampler="random"))
+
+    (past,) = seen
+    assert past[made.task.default.family.title] == [[(dict(made.table.candidate(2).schedule), 0.5)]]
+
+
 def picks_in(made):
     return [r for r in made.tools.store.read() if r["kind"] == "pick"]
 
@@ -192,6 +207,33 @@ def test_the_command_tunes_goes_on_and_says_what_it_found(tmp_path, quick, comma
     assert command("records", "diff", "p.jsonl", "m.jsonl")[1] == "no difference\n"
     assert exports.groups(records.everything([tmp_path / "m.jsonl"])[0])
 
+    (tmp_path / "m.onnx").write_bytes(specs.model(KERNEL).SerializeToString())
+    some = "--kernel", trials[0]["kernel"][:9], "--model", "m.onnx", "--target", "cpu"
+    assert command("records", "study", "r", "-o", "s.html", *some)[:2] == (0, "1 kernels -> s.html\n")
+    assert "source beside the winner" in (tmp_path / "s.html").read_text(encoding="utf-8")
+    code, _, err = command("records", "study", "r", "-o", "s.html", "--kernel", "fft")
+    assert (code, "no such kernel" in err) == (2, True)
+
+
+def test_only_a_few_files_of_a_model_are_on_the_disk_at_a_time(tmp_path):
+    class Exe:
+        inputs, plan = (), SimpleNamespace(launches=())
+
+        def save(self, path):
+            path.touch()
+
+    made = []
+    model = tuner._Model(None, None, "fp32", tmp_path)
+    model.executable = lambda picks: made.append(picks) or Exe()
+    names = [frozenset(text) for text in ("", "abc", "ab", "abc", "a", "abc", "")]
+    for which in names:
+        path = model.path(which, which)
+        assert path.exists()
+        assert model.path(which, which) == path
+        assert len(list(tmp_path.iterdir())) <= 1 + tuner.BUILDS
+
+    assert made == [frozenset(text) for text in ("", "abc", "ab", "a")]  # what was asked for again was still there
+
 
 def test_a_dry_run_measures_nothing(tmp_path, command):
     code, out, _ = command("tune", "--kernel", KERNEL, "--target", "cpu", "--dry-run")
@@ -258,7 +300,7 @@ def test_a_termination_is_an_interruption(tmp_path, command, monkeypatch):
 
 
 def test_devices_of_one_name_are_rows_of_their_own():
-    from gpucomp.cli.tune import difference, overview
+    from gpucomp.cli.records import difference, overview
 
     def trial(kind, arch):
         device = {"kind": kind, "arch": arch, "name": "Xeon"}

@@ -1,0 +1,195 @@
+"""Trials a minute by one, two and more workers over TLS, all on this machine: what a fleet gains and what it costs.
+
+    python -m bench.fleet --workers 1 --workers 2 --workers 4 --trials 60
+    python -m bench.fleet --device cpu --workers 1 --workers 2
+
+The device that sleeps checks every candidate on the processor and then takes a fixed time for each sample, as a board
+would that this machine only talks to: on few cores that is the honest way to see whether workers measure at the same
+time. ``--device cpu`` are workers with one thread each that really share this machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpucomp.schedule import records as reading
+from gpucomp.targets import resolve
+from gpucomp.tuning import devices, fleet, specs, tuner, worker
+from gpucomp.tuning.crew import Runner
+from gpucomp.tuning.network import Certificates
+
+SAMPLE_S = 0.05
+KERNEL = "matmul m=197 n=211 k=193 relu=1"
+
+
+def certificates(folder: Path, *names: str) -> list[Certificates]:
+    """An authority in ``folder``, and for each name a certificate that it signed, good for a day."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    folder.mkdir()
+    today = datetime.datetime.now(datetime.UTC)
+    authority_key, authority = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=authority")
+
+    def signed(name: x509.Name, key: ec.EllipticCurvePrivateKey, is_authority: bool) -> bytes:
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(name).issuer_name(authority).public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(today - datetime.timedelta(days=1)).not_valid_after(today + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            .sign(authority_key, hashes.SHA256())
+        )  # fmt: skip
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    (folder / "ca.pem").write_bytes(signed(authority, authority_key, True))
+    found = []
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        (folder / f"{name}.pem").write_bytes(signed(x509.Name.from_rfc4514_string(f"CN={name}"), key, False))
+        (folder / f"{name}.key").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        found.append(Certificates(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key"))
+    return found
+
+
+class Sleeping:
+    """This machine's processor for what a kernel computes; a sample takes ``sample_s``, by its source 1 to 1.5 times."""
+
+    noisy = False  # nothing that is timed runs on the cores that build
+
+    def __init__(self, inner: devices.Device, sample_s: float = SAMPLE_S) -> None:
+        self._inner, self._sample_s = inner, sample_s
+        self.target, self.cache_bytes = inner.target, inner.cache_bytes
+
+    def facts(self) -> dict[str, Any]:
+        return self._inner.facts() | {"device": "one that sleeps"}
+
+    def clocks(self) -> dict[str, Any]:
+        return {}
+
+    def open(self, plan: Any, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Any) -> Any:
+        text = "".join(sources.values())
+        seconds = self._sample_s * (1 + sum(text.encode()) % 64 / 128)
+        return _Asleep(self._inner.open(plan, sources, binaries, weights), seconds)
+
+
+class _Asleep:
+    def __init__(self, program: devices.Program, seconds: float) -> None:
+        self.run, self._seconds = program.run, seconds
+
+    def time_launches(self, inputs: Any, count: int) -> list[float]:
+        time.sleep(count * self._seconds)
+        return count * [self._seconds]
+
+
+def serve_asleep(sample_s: str, parent: str) -> None:
+    """What ``gpucomp.tuning.worker`` is to a processor, to the device that sleeps."""
+    worker.ROLES = {"run": lambda target: worker.Runner(target, Sleeping(devices.open_device(target), float(sample_s)))}
+    worker.main("run", "cpu", parent)
+
+
+def serve(sample_s: str, address: str, folder: str, number: str) -> None:
+    """One worker of the fleet, until its coordinator ends; without ``sample_s`` it has this processor."""
+    own = Certificates(*(Path(folder) / name for name in ("ca.pem", "board.pem", "board.key")))
+    lock = Path(folder) / f"lock{number}"
+    command = [sys.executable, "-m", "bench.fleet", "asleep", sample_s, str(os.getpid())]
+    runner = Runner("cpu", lock=lock, command=command if sample_s else None)
+    fleet.work(address, target="cpu", certificates=own, runner=runner)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def started(sample_s: str, address: str, folder: Path, number: int) -> subprocess.Popen[bytes]:
+    command = ["env", "GPUCOMP_THREADS=1", sys.executable, "-m", "bench.fleet", "worker", sample_s, address, str(folder)]
+    return subprocess.Popen([*command, str(number)], stderr=subprocess.DEVNULL)
+
+
+def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> dict[str, Any]:
+    """A search by ``count`` workers: its trials a minute, from the first trial's end to the last one's."""
+    asleep = f"{sample_s:g}" if device == "sleeps" else ""
+    with tempfile.TemporaryDirectory(prefix="gpucomp-fleet-") as place:
+        coordinator, _ = certificates(Path(place) / "tls", "coordinator", "board")
+        address = f"tls://127.0.0.1:{free_port()}"
+        workers = [started(asleep, address, Path(place) / "tls", number) for number in range(count)]
+        try:
+            options = tuner.Options(
+                trials=trials, sampler="random", builders=1, whole=False, fleet=fleet.Wanted(address, count, coordinator)
+            )
+            tuned = tuner.tune(specs.model(spec), target="cpu", records=Path(place) / "records", options=options)
+        finally:
+            for process in workers:
+                process.terminate()
+                process.wait()
+        measured = [
+            record
+            for _, record in reading.read(tuned.records)
+            if not isinstance(record, str) and record["kind"] == "trial" and record["invalidity"] == "correct"
+        ][1:]  # the first is the default's, before the others may begin
+    ends = [reading.time_of(record) for record in measured]
+    seconds = max(ends) - min(ends)
+    under_way = sum(record["times"][part] for record in measured[1:] for part in ("validation", "benchmark")) / 1e3
+    return {
+        "device": device,
+        "workers": count,
+        "trials": len(measured),
+        "seconds": seconds,
+        "trials_a_minute": 60 * (len(measured) - 1) / seconds,
+        "at_a_time": under_way / seconds,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description="Trials a minute by number of workers.")
+    parser.add_argument("--workers", type=int, action="append", help="may repeat; 1 and 2 where not given")
+    parser.add_argument("--device", choices=["sleeps", "cpu"], default="sleeps")
+    parser.add_argument("--sample", type=float, default=SAMPLE_S, help="seconds that the device sleeps for one")
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--kernel", default=KERNEL)
+    parser.add_argument("--json", type=Path, help="append a line for each to this file")
+    given = parser.parse_args(arguments)
+    resolve("cpu")  # a processor that cannot be used is told of here
+    first = 0.0
+    for count in given.workers or (1, 2):
+        found = rate(given.device, given.sample, count, given.trials, given.kernel)
+        first = first or found["trials_a_minute"]
+        print(
+            f"{found['device']}: {count} workers, {found['trials']} trials in {found['seconds']:.1f} s, "
+            f"{found['trials_a_minute']:.0f} a minute, {found['trials_a_minute'] / first:.2f} times the first; "
+            f"{found['at_a_time']:.2f} under way at a time"
+        )
+        if given.json is not None:
+            with given.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    match sys.argv[1:]:
+        case ["asleep", *rest]:
+            serve_asleep(*rest)
+        case ["worker", *rest]:
+            serve(*rest)
+        case _:
+            sys.exit(main())

@@ -1,0 +1,428 @@
+"""Tuning that is killed again and again: workers, builders and the coordinator itself, at random moments.
+
+    python -m bench.kills --kills 100
+    python -m bench.kills --kills 30 --fleet
+
+``gpucomp tune`` runs on a small kernel; one of its processes is sent SIGKILL, and where that was the coordinator it goes
+on with --resume, sometimes with the records' last line cut off or overwritten by zeros, as a loss of power leaves it.
+After each kill the records have to hold every trial that the tuner had told of, as it was; nothing that was launched
+without an end may be launched again; what was cut off may cost one line. With --fleet the measuring is done by
+``gpucomp worker``: another one is started for each that is killed, and takes part in the search that goes on.
+
+Between the rounds a search runs into a full disk: it has to say so, to keep what it has, and to go on later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.fleet import free_port
+from gpucomp.cli.tune import NOTHING_VALID
+from gpucomp.schedule import records as reading
+from gpucomp.schedule.records import Record
+from gpucomp.tuning.records import NAME, Key, Store, key_of
+
+KERNEL = "matmul m=17 n=37 k=23 relu=1"
+PROGRAM = ("env", "GPUCOMP_CACHE=", "GPUCOMP_THREADS=1", sys.executable, "-m", "gpucomp")
+EACH = 20  # kills of a round
+TRIES = 2  # launches of the default, without which nothing can be judged; of anything else one
+LINES = (0, 0, 1, 1, 2, 3, 5, 8)  # that the records grow by between two kills, whatever time that takes
+SOON = 0.3  # seconds after that, at most
+PATIENCE = 60.0  # seconds without a new line, after which a process is killed all the same
+ROLES = {"coordinator": 1, "runner": 2, "builder": 1, "worker": 1}  # how often each is the victim, where it is there
+ENDING = 10.0  # that what a killed process had started may take to end
+FILLED, ROOM = 1 << 20, 4_000  # bytes of records on a small disk, and how many more it takes
+PROGRESS = re.compile(r"Progress: \((\d+)/\d+\)")
+TORN = ("cut", "zeros")
+
+
+class Broken(AssertionError):
+    """A promise of the records that was not kept."""
+
+
+@dataclass
+class Tally:
+    """What has been done: processes killed by role, torn lines, trials that are in the records in the end."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    torn: int = 0
+    rounds: int = 0
+    given_up: int = 0  # rounds in which the default was killed as often as it may be tried
+    trials: int = 0
+    runs: int = 0
+    full_disks: int = 0
+
+    def __str__(self) -> str:
+        kills = ", ".join(f"{count} {role}" for role, count in sorted(self.kills.items()))
+        return (
+            f"{self.kills.total()} kills ({kills}) and {self.torn} torn tails in {self.runs} runs of {self.rounds} rounds,"
+            f" in {self.given_up} of which the default was killed twice; {self.trials} trials, none lost, no killer launched"
+            f" again; {self.full_disks} full disks survived"
+        )
+
+
+# what has to hold
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """The lines of a file that are whole."""
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1].splitlines()
+
+
+def faults(found: Sequence[Record], default: Key | None) -> Iterator[str]:
+    """What is wrong with the order of the records: a candidate that was measured twice, or a killer met again.
+
+    ``default`` is the key of what everything is measured by, which may be tried ``TRIES`` times.
+    """
+    under_way: set[Key] = set()
+    killers: Counter[Key] = Counter()
+    done: set[Key] = set()
+    for record in found:
+        if record["kind"] not in ("launch", "release", "trial"):
+            continue
+        key = key_of(record)
+        most = TRIES if key == default else 1
+        if record["kind"] == "launch":
+            if key in under_way:  # it ended without a word, and so did its coordinator
+                killers[key] += 1
+            if key in done:
+                yield f"measured before, and launched again: {key}"
+            if killers[key] >= most:
+                yield f"launched again, though it had not come to an end: {key}"
+            under_way.add(key)
+            continue
+        ended = record["kind"] == "trial" and record["invalidity"] in ("killed", "timeout")
+        if ended and key in under_way:
+            killers[key] += 1
+        under_way.discard(key)
+        if record["kind"] == "trial" and record["invalidity"] == "correct":
+            done.add(key)
+
+
+@dataclass
+class History:
+    """A file of records as it was when last seen, and how many of its lines were torn since the beginning."""
+
+    path: Path
+    lines: list[bytes] = field(default_factory=list)
+    told: int = 0  # trials that the tuner said it had
+    torn: int = 0
+
+    def look(self) -> None:
+        """Compare the file with what it was. Raises ``Broken``."""
+        now = lines_of(self.path)
+        if now[: len(self.lines)] != self.lines:
+            raise Broken("a line that was there is gone, or is another one")
+        self.lines = now
+        found, damaged = self.records()
+        if damaged > self.torn:
+            raise Broken(f"{damaged} lines that are no records, where {self.torn} were torn")
+        trials = sum(record["kind"] == "trial" for record in found)
+        if trials < self.told:
+            raise Broken(f"{trials} trials in the records, and the tuner had told of {self.told}")
+        default = next((key_of(r) for r in found if r["kind"] == "launch"), None)
+        for fault in faults(found, default):
+            raise Broken(fault)
+
+    def records(self) -> tuple[list[Record], int]:
+        """The records, and how many lines are none."""
+        if not self.path.exists():
+            return [], 0
+        read = [record for _, record in reading.read(self.path)]
+        return [r for r in read if not isinstance(r, str)], sum(isinstance(r, str) for r in read)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the default was launched as often as it may be without coming to an end."""
+        found, _ = self.records()
+        launches = [key_of(r) for r in found if r["kind"] == "launch"]
+        ended = {key_of(r) for r in found if r["kind"] == "trial" and r["invalidity"] not in ("killed", "timeout")}
+        return bool(launches) and launches[0] not in ended and launches.count(launches[0]) >= TRIES
+
+    def tear(self, draw: random.Random) -> bool:
+        """Do to the last line what a loss of power may: cut it off, or leave zeros. False where there is none."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        start = data.rstrip(b"\n").rfind(b"\n") + 1
+        if len(data) - start < 3 or not data.endswith(b"\n"):
+            return False
+        keep = draw.randrange(start + 1, len(data) - 1)
+        end = b"" if draw.choice(TORN) == "cut" else bytes(len(data) - keep)
+        self.path.write_bytes(data[:keep] + end)
+        lost = reading.unsealed(data[start:].decode().strip())
+        self.lines = lines_of(self.path)
+        self.told -= not isinstance(lost, str) and lost["kind"] == "trial"  # it is the disk that has lost it
+        self.torn += 1
+        return True
+
+
+# processes
+
+
+def children(pid: int) -> dict[int, str]:
+    """The processes that ``pid`` has started, with what they were started as: Linux's own lists."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except (OSError, ValueError, IndexError):
+            continue  # it has ended meanwhile
+        if parent == pid:
+            found[int(entry.name)] = " ".join(words)
+    return found
+
+
+def roles(pid: int) -> dict[str, list[int]]:
+    """The processes of a tuner by what they do: ``builder`` and ``runner``."""
+    found: dict[str, list[int]] = {}
+    for child, words in children(pid).items():
+        for role, word in (("builder", "worker build"), ("runner", "worker run")):
+            if f"gpucomp.tuning.{word}" in words:
+                found.setdefault(role, []).append(child)
+    return found
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # it came to its end first
+
+
+def gone(pids: Sequence[int]) -> None:
+    """Wait until these have ended. Raises ``Broken`` where one does not."""
+    deadline = time.monotonic() + ENDING
+    while left := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and _lives(pid)]:
+        if time.monotonic() > deadline:
+            for pid in left:
+                kill(pid)
+            raise Broken(f"processes of a coordinator that was killed go on: {left}")
+        time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Tuning:
+    """Runs of ``gpucomp tune`` over one folder of records; with ``fleet``, and with a worker beside each."""
+
+    def __init__(self, folder: Path, spec: str, *, seed: int, trials: int, fleet: bool = False) -> None:
+        self.folder, self.spec, self.seed, self.trials, self.fleet = folder, spec, seed, trials, fleet
+        self.history = History(folder / "records" / NAME)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._log = folder / "log"
+        self._address = ""
+
+    def command(self, trials: int) -> list[str]:
+        made = [*PROGRAM, "tune", "--kernel", self.spec, "--target", "cpu"]
+        made += ["--records", str(self.folder / "records"), "--sampler", "random", "--seed", str(self.seed)]
+        made += ["--trials", str(trials), "--builders", "1", "--lock", str(self.folder / "lock")]
+        if self.history.path.exists():
+            made.append("--resume")
+        if self.fleet:
+            self._address = f"tcp://127.0.0.1:{free_port()}"
+            made += ["--fleet", self._address]
+        return made
+
+    def start(self, trials: int, limit: int | None = None) -> None:
+        """Begin a run; ``limit`` is the size that its files may have."""
+        bound = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                self.command(trials), stdout=subprocess.DEVNULL, stderr=log, preexec_fn=bound
+            )
+        if self.fleet:
+            self.add_worker()
+
+    def add_worker(self) -> None:
+        command = [*PROGRAM, "worker", "--scheduler", self._address, "--target", "cpu"]
+        command += ["--lock", str(self.folder / f"lock{len(self.workers)}")]
+        self.workers.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def look(self) -> None:
+        """Compare the records with what they were and with what the tuner has said. Raises ``Broken``."""
+        told = [int(count) for count in PROGRESS.findall(self.said)]
+        self.history.told = max([self.history.told, *told])
+        self.history.look()
+
+    def victims(self) -> dict[str, list[int]]:
+        """Whom there is to kill, by role."""
+        assert self.process is not None
+        found = roles(self.process.pid) | {"coordinator": [self.process.pid]}
+        for worker in self.workers:
+            if worker.poll() is None:
+                found.setdefault("worker", []).append(worker.pid)
+                found.setdefault("runner", []).extend(roles(worker.pid).get("runner", []))
+        return {role: pids for role, pids in found.items() if pids}
+
+    def end(self) -> None:
+        """End everything that was started."""
+        everything = [self.process, *self.workers] if self.process is not None else self.workers
+        inner = [pid for p in everything if p is not None for pid in children(p.pid)]
+        for process in everything:
+            if process is not None:
+                process.kill()
+                process.wait()
+        self.process, self.workers = None, []
+        gone(inner)
+
+
+def struck(tuning: Tuning, draw: random.Random, tally: Tally) -> None:
+    """Kill one process of a run, and look at the records; a coordinator that has gone is started again."""
+    victims = tuning.victims()
+    among = sorted(victims)
+    (role,) = draw.choices(among, [ROLES[name] for name in among])
+    pid = draw.choice(victims[role])
+    kill(pid)
+    tally.kills[role] += 1
+    if role == "worker":
+        next(w for w in tuning.workers if w.pid == pid).wait()
+        tuning.add_worker()
+    if role == "coordinator":
+        tuning.end()
+    tuning.look()
+    if role == "coordinator":
+        if draw.random() < 0.4 and tuning.history.tear(draw):
+            tally.torn += 1
+        tally.runs += 1
+        tuning.start(tuning.trials)
+
+
+def waited(tuning: Tuning, draw: random.Random) -> bool:
+    """Wait for a random moment: until the records have grown by some lines, and a little. False where the run ends first."""
+    assert tuning.process is not None
+    wanted, deadline = len(lines_of(tuning.history.path)) + draw.choice(LINES), time.monotonic() + PATIENCE
+    while len(lines_of(tuning.history.path)) < wanted and time.monotonic() < deadline:
+        if tuning.process.poll() is not None:
+            return False
+        time.sleep(0.02)
+    time.sleep(draw.uniform(0, SOON))
+    return tuning.process.poll() is None
+
+
+def killed_round(
+    folder: Path, draw: random.Random, tally: Tally, kills: int, *, spec: str = KERNEL, trials: int = 12, fleet: bool = False
+) -> None:
+    """A search that ``kills`` processes are killed of, and that comes to its end all the same. Raises ``Broken``."""
+    tuning = Tuning(folder, spec, seed=draw.randrange(1000), trials=trials, fleet=fleet)
+    before = tally.kills.total()
+    try:
+        tally.runs += 1
+        tuning.start(trials)
+        while tally.kills.total() < before + kills:
+            if waited(tuning, draw):
+                struck(tuning, draw, tally)
+                continue
+            _ended(tuning)  # it has come to its end before it was killed
+            if tuning.history.hopeless:
+                break
+            tally.runs += 1
+            tuning.start(trials)
+        tuning.end()
+        tuning.look()
+        tally.runs += 1
+        tuning.start(trials)
+        assert tuning.process is not None
+        tuning.process.wait(300)
+        tuning.look()
+        hopeless = tuning.history.hopeless
+        if tuning.process.returncode != (NOTHING_VALID if hopeless else 0):
+            raise Broken(f"a search that nobody kills ends with {tuning.process.returncode}: {tuning.said[-500:]}")
+        tally.given_up += hopeless
+        tally.trials += sum(record["kind"] == "trial" for record in tuning.history.records()[0])
+        tally.rounds += 1
+    finally:
+        tuning.end()
+
+
+def _ended(tuning: Tuning) -> None:
+    """A run that ended by itself did so with a result, or with one line that says whom it has lost. Raises ``Broken``."""
+    assert tuning.process is not None
+    code, said = tuning.process.returncode, tuning.said
+    tuning.end()
+    tuning.look()
+    if code == NOTHING_VALID and tuning.history.hopeless:
+        return
+    if code != 0 and ("Traceback" in said or "error GPC" not in said):
+        raise Broken(f"a run ended with {code}: {said[-500:]}")
+
+
+def full_disk(folder: Path, tally: Tally, *, spec: str = KERNEL, trials: int = 12) -> None:
+    """A search whose records may not grow any further says so and loses nothing; later it goes on. Raises ``Broken``."""
+    tuning = Tuning(folder, spec, seed=1, trials=trials)
+    path = tuning.history.path
+    device = {"kind": "cpu", "arch": "another", "name": "another"}
+    with Store(path) as store:
+        while path.stat().st_size < FILLED:
+            store.append("task", {"kernel": "another", "device": device, "problem": {"m": 1}, "label": 999 * "x"})
+    try:
+        tuning.start(trials, path.stat().st_size + ROOM)
+        assert tuning.process is not None
+        code, said = tuning.process.wait(300), tuning.said
+        tuning.look()
+        if code != 3 or "GPC7101" not in said or "File too large; make room" not in said or "Traceback" in said:
+            raise Broken(f"a full disk ends a search with {code}: {said[-500:]}")
+        tuning.end()
+        before = len(tuning.history.lines)
+        tuning.start(trials)
+        deadline = time.monotonic() + 300
+        while len(lines_of(path)) <= before and tuning.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        tuning.look()
+        if len(tuning.history.lines) <= before:
+            raise Broken(f"with room again nothing is added to the records: {tuning.said[-500:]}")
+        tally.runs += 2
+        tally.full_disks += 1
+    finally:
+        tuning.end()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.kills", description="Kill a tuner's processes at random.")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fleet", action="store_true", help="measure by workers, and kill these too")
+    given = parser.parse_args(arguments)
+    draw, tally = random.Random(given.seed), Tally()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpucomp-kills-") as place:
+        while tally.kills.total() < given.kills:
+            folder = Path(place) / str(tally.rounds)
+            folder.mkdir()
+            killed_round(folder, draw, tally, min(EACH, given.kills - tally.kills.total()), fleet=given.fleet)
+            print(f"{time.monotonic() - begin:6.0f} s: {tally}", flush=True)
+        if not given.fleet:
+            folder = Path(place) / "full"
+            folder.mkdir()
+            full_disk(folder, tally)
+    print(tally)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""What tuning gains on this processor: benchmark models tuned within a budget, then built again and again and compared.
+
+    python -m bench.tune_cpu --budget 10m --builds 20 resnet18 mobilenet_v2 bert_base
+    python -m bench.tune_cpu --budget 2m --builds 3 resnet18 --work build/try --report build/try/tune_cpu.md
+
+Every model is tuned once by ``gpucomp tune``. Then a process of its own compiles it ``--builds`` times with and without
+the records, without a cache, and runs both in turn: untuned, tuned, untuned. A build's ratio is the median of each tuned
+sample over the untuned ones around it, so that a neighbour on the same cores slows both; beside the wall time stands the
+processor's. Whatever has been done is in ``--work``; a call that was stopped goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gpucomp
+from bench.models import MODELS, build, inputs
+from gpucomp import config
+from gpucomp.cli.compare import relative_error
+from gpucomp.cli.tune import seconds
+from gpucomp.targets import resolve
+from gpucomp.tuning import records
+from gpucomp.tuning.engines import hashes
+from gpucomp.tuning.measure import interval
+
+DEFAULT = ("resnet18", "mobilenet_v2", "bert_base")
+ROOT = Path(__file__).parent
+CLOSE = 1.2  # times the tuned latency that untuned is to be within
+LIMIT = 1e-4  # relative L2 error of the tuned model against the untuned one
+ROUNDS, SECONDS = 200, 8.0
+PORTFOLIO = 8  # trials of each kernel and engine that are shipped
+
+
+def tuned(name: str, work: Path, budget: float, reduced: bool) -> Path:
+    """The records of a model, tuned for what is left of ``budget`` seconds; nothing where that was done before."""
+    folder = work / name
+    folder.mkdir(parents=True, exist_ok=True)
+    model, report, spent = folder / "model.onnx", folder / "tuned.json", folder / "spent"
+    if report.exists():
+        return folder / "records"
+    if not model.exists():
+        model.write_bytes(build(name, reduced=reduced).SerializeToString(deterministic=True))
+    before = sum(map(float, spent.read_text().split())) if spent.exists() else 0.0
+    left = max(budget - before, 30.0)
+    command = [sys.executable, "-m", "gpucomp", "tune", str(model), "--target", "cpu", "--budget", f"{left:.0f}s"]
+    command += ["--records", str(folder / "records"), "--json", str(report)]
+    command += ["--resume"] if (folder / "records").exists() else []
+    begin = time.monotonic()
+    try:
+        with (folder / "log").open("ab") as log:
+            subprocess.run(command, check=True, stdout=log, stderr=log)
+    finally:
+        with spent.open("a") as file:
+            file.write(f"{time.monotonic() - begin:.1f}\n")
+    return folder / "records"
+
+
+def compared(name: str, place: Path, rounds: int, limit_s: float) -> dict[str, Any]:
+    """One build of a model with and without the records in ``place``, run in turn: times and ratios, of the wall's clock and
+    of the processor's.
+    """
+    model = place.parent / "model.onnx"
+    with config.using(records=None, cache=None):
+        begin = time.perf_counter()
+        untuned = gpucomp.compile(model, target="cpu")
+        untuned_s = time.perf_counter() - begin
+    with config.using(cache=None):
+        begin = time.perf_counter()
+        chosen = gpucomp.compile(model, target="cpu", records=place)
+        chosen_s = time.perf_counter() - begin
+    feeds = inputs(name) if not (place.parent / "reduced").exists() else inputs(build(name, reduced=True))
+    expected, actual = untuned.run(feeds), chosen.run(feeds)
+    error = max(relative_error(actual[output], expected[output]) for output in expected)
+
+    def sample(exe: gpucomp.Executable) -> tuple[float, float]:
+        wall, processor = time.perf_counter(), time.process_time()
+        exe.run(feeds)
+        return time.perf_counter() - wall, time.process_time() - processor
+
+    rows: list[list[tuple[float, float]]] = []
+    before, begin = sample(untuned), time.perf_counter()
+    while len(rows) < 5 or (len(rows) < rounds and time.perf_counter() - begin < limit_s):
+        middle, after = sample(chosen), sample(untuned)
+        rows.append([before, middle, after])
+        before = after
+    ratios = [[2 * m[k] / (a[k] + b[k]) for a, m, b in rows] for k in range(2)]
+    low, high = interval(ratios[0])
+    tiers = [kernel.tier for kernel in chosen.kernels]
+    return {
+        "model": name,
+        "untuned_ms": 1e3 * statistics.median(a[0] for a, _, _ in rows),
+        "tuned_ms": 1e3 * statistics.median(m[0] for _, m, _ in rows),
+        "least_untuned_ms": 1e3 * min(a[0] for a, _, _ in rows),
+        "least_tuned_ms": 1e3 * min(m[0] for _, m, _ in rows),
+        "ratio": statistics.median(ratios[0]),
+        "low": low,
+        "high": high,
+        "processor_ratio": statistics.median(ratios[1]),
+        "rounds": len(rows),
+        "error": error,
+        "compile_s": [untuned_s, chosen_s],
+        "tiers": {tier: tiers.count(tier) for tier in sorted(set(tiers))},
+    }
+
+
+def builds(name: str, place: Path, count: int, rounds: int, limit_s: float) -> list[dict[str, Any]]:
+    """``count`` builds, each in a process of its own; those that were measured before are read."""
+    path = place.parent / "builds.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    while len(found) < count:
+        command = [sys.executable, "-m", "bench.tune_cpu", "--one", name, str(place), str(rounds), str(limit_s)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found[-1]) + "\n")
+        one = found[-1]
+        print(f"{name} build {len(found)}: {one['untuned_ms']:.3f} ms untuned, {one['tuned_ms']:.3f} ms tuned, "
+              f"{one['ratio']:.4f} ({one['low']:.4f} to {one['high']:.4f})", file=sys.stderr)  # fmt: skip
+    return found[:count]
+
+
+def row(name: str, place: Path, found: Sequence[dict[str, Any]]) -> str:
+    """A model's line of the table."""
+    report = json.loads((place.parent / "tuned.json").read_text(encoding="utf-8"))
+    ratios = sorted(one["ratio"] for one in found)
+    ratio = statistics.median(ratios)
+    slower = sum(one["low"] > 1 for one in found)
+    worst = max(one["error"] for one in found)
+    trials = sum(task["trials"] for task in report["tasks"])
+    changed = sum(task["pick"] is not None and task["pick"]["kept"] for task in report["tasks"])
+    untuned, chosen = (statistics.median(one[f"{k}_ms"] for one in found) for k in ("untuned", "tuned"))
+    cells = [
+        name, f"{untuned:.3f}", f"{chosen:.3f}", f"{1 / ratio:.3f}", f"{1 / ratios[-1]:.3f} to {1 / ratios[0]:.3f}",
+        f"{1 / statistics.median(one['processor_ratio'] for one in found):.3f}", f"{slower} of {len(found)}",
+        "yes" if 1 / ratio <= CLOSE else "no", f"{changed} of {len(report['tasks'])}", str(trials), f"{worst:.1e}",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+HEADER = (
+    "| model | untuned ms | tuned ms | gain | least and most of the builds | gain in processor time | builds that are slower |"
+    f" untuned within {CLOSE} of tuned | schedules changed | trials | rel. L2 error |"
+)
+
+
+def ship(folder: Path, work: Path, builds_of: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Write the records that may come with the package; the models whose picks they have.
+
+    Only of models of which no build was slower, or wrong: their picks, and of the trials those that another device may
+    begin with.
+    """
+    good = [name for name, found in builds_of.items() if not any(one["low"] > 1 or one["error"] > LIMIT for one in found)]
+    found, _ = records.everything([work / name / "records" for name in good]) if good else ([], [])
+    device = resolve("cpu").arch
+    (folder / records.TRIALS).mkdir(parents=True, exist_ok=True)
+    picks = [r for r in records.pruned(found, hashes()) if r["kind"] == "pick"]
+    records.write(folder / f"cpu_{device}.jsonl", records.merged(picks))
+    records.write(folder / records.TRIALS / f"cpu_{device}.jsonl", records.merged(records.portfolio(found, PORTFOLIO)))
+    return good
+
+
+def page(rows: Sequence[str], budget: float, count: int) -> str:
+    device = resolve("cpu")
+    return "\n".join(
+        [
+            "# Tuned on this processor",
+            "",
+            f"Each model was tuned for {budget / 60:.3g} minutes and then built {count} times with and without its records;",
+            "each build ran both in turn in a process of its own. A gain is the untuned time over the tuned one's, by the",
+            "median of all builds; a build is slower where the whole 95 % interval of its ratio is. `python -m bench.tune_cpu`",
+            f"makes this page. {device.identity}, {device.arch}; Linux {platform.release()}.",
+            "",
+            HEADER,
+            "|---" * 11 + "|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.tune_cpu", description="What tuning gains on this processor.")
+    parser.add_argument("models", nargs="*", default=list(DEFAULT), metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("--budget", default="10m", help="of each model's tuning: 90s, 10m")
+    parser.add_argument("--builds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a build at most")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a build's rounds may take")
+    parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    parser.add_argument("--work", type=Path, default=Path("build/tune_cpu"))
+    parser.add_argument("--report", type=Path, default=ROOT / "results" / "tune_cpu.md")
+    parser.add_argument("--ship", type=Path, metavar="DIR", help="write there the records that may come with the package")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.models if name not in MODELS]:
+        parser.error(f"{unknown[0]}: one of {', '.join(MODELS)} expected")
+    budget, rows, wrong = seconds(given.budget), [], 0
+    builds_of: dict[str, list[dict[str, Any]]] = {}
+    for name in given.models:
+        (given.work / name).mkdir(parents=True, exist_ok=True)
+        if given.reduced:
+            (given.work / name / "reduced").touch()
+        place = tuned(name, given.work, budget, given.reduced)
+        found = builds_of[name] = builds(name, place, given.builds, given.rounds, given.seconds)
+        wrong += any(one["error"] > LIMIT for one in found)
+        rows.append(row(name, place, found))
+        print(rows[-1], flush=True)
+        given.report.parent.mkdir(parents=True, exist_ok=True)
+        given.report.write_text(page(rows, budget, given.builds), encoding="utf-8")
+    if given.ship is not None:
+        print(f"records of {', '.join(ship(given.ship, given.work, builds_of)) or 'no model'} -> {given.ship}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        model, place, most, limit = sys.argv[2:]
+        print(json.dumps(compared(model, Path(place), int(most), float(limit))))
+    else:
+        sys.exit(main())

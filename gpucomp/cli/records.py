@@ -1,0 +1,199 @@
+"""``gpucomp records``: what tuning measured, merged, compared, pruned, shown and exported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpucomp import config
+from gpucomp.cli import show, tensors
+from gpucomp.errors import UsageError, quote
+from gpucomp.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from gpucomp.tuning.records import Record
+
+
+@click.group()
+def records() -> None:
+    """What tuning measured: merge, diff, prune, show, study, export."""
+
+
+def _said(damage: Sequence[str]) -> None:
+    for fault in damage[:5]:
+        print(f"no record: {fault}", file=sys.stderr)
+    if len(damage) > 5:
+        print(f"and {len(damage) - 5} more lines that are no records", file=sys.stderr)
+
+
+def _read(places: Sequence[Path]) -> list[Record]:
+    from gpucomp.tuning import records as store
+
+    found, damage = store.everything(places)
+    _said(damage)
+    return found
+
+
+@records.command()
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .jsonl file to write.")
+def merge(places: tuple[Path, ...], output: Path) -> None:
+    """All records of PLACES (files or folders) in one file, each once, by time."""
+    from gpucomp.tuning import records as store
+
+    found = store.merged(_read(places))
+    store.write(output, found, found)
+    click.echo(f"{len(found)} records -> {output}")
+
+
+@records.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+def diff(before: Path, after: Path) -> None:
+    """Which kernels' picks differ between two places, and how many trials each has."""
+    click.echo("\n".join(difference(_read([before]), _read([after]))))
+
+
+@records.command()
+@click.argument("place", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Another file than PLACE.")
+def prune(place: Path, output: Path | None) -> None:
+    """Leave out what is superseded: releases, replaced picks, trials of templates that have changed, broken lines."""
+    from gpucomp.tuning import records as store
+    from gpucomp.tuning.engines import hashes
+
+    path = output or store.in_folder(place)
+    before = _read([place])
+    after = store.pruned(before, hashes())
+    store.write(path, after, before)
+    click.echo(f"{len(after)} of {len(before)} records -> {path}")
+
+
+@records.command("show")
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+def show_records(places: tuple[Path, ...]) -> None:
+    """One row a kernel and device: trials, what was invalid and why, the pick."""
+    click.echo("\n".join(overview(_read(places))))
+
+
+@records.command()
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--to", "form", required=True, type=click.Choice(["t4", "kernel-tuner", "optuna", "autotvm"]))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="File or, for many kernels, folder."
+)
+def export(places: tuple[Path, ...], form: str, output: Path) -> None:
+    """Trials in another tool's format; one file a kernel, device and engine, but for autotvm's log."""
+    from gpucomp.tuning import exports
+
+    for path, count in exports.export(_read(places), form, output):
+        click.echo(f"{count} trials -> {path}")
+
+
+@records.command("study")
+@click.argument("places", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The HTML page to write.")
+@click.option("--kernel", metavar="TEXT", help="Only kernels whose digest begins so, or whose label has it.")
+@click.option("--model", type=click.Path(path_type=Path), help="The model that was tuned, for the sources' difference.")
+@click.option("--target", metavar="TARGET", help="What it was tuned for.")
+@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="Its inputs' shapes.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
+def study_records(
+    places: tuple[Path, ...],
+    output: Path,
+    kernel: str | None,
+    model: Path | None,
+    target: str | None,
+    shapes: tuple[str, ...],
+    precision: str,
+) -> None:
+    """One page: which parameters matter, how the search went, what is around the winner, what its source has instead.
+
+    Of each kernel and device in PLACES. Figures are of the trials that a search chose to make. Without --model there are
+    no sources: records have none.
+    """
+    from gpucomp import targets
+    from gpucomp.tuning import study_page, tuner
+
+    found = _read(places)
+    labels = {r["kernel"]: r["label"] for r in found if r.get("label")}
+    if kernel is not None:
+        found = [r for r in found if r["kernel"].startswith(kernel) or kernel in labels.get(r["kernel"], "")]
+        if not found:
+            raise UsageError(f"--kernel {quote(kernel)}: no such kernel in these records")
+    tasks = []
+    if model is not None:
+        device = targets.resolve(target or config.current().target)
+        tasks = tuner.tasks_in(model, device, shapes=tensors.parse_shapes(shapes), precision=precision)[1]
+    study_page.write(output, found, {task.kernel.digest: task for task in tasks})
+    click.echo(f"{len({r['kernel'] for r in found})} kernels -> {output}")
+
+
+Group = tuple[str, str, str, str]  # kernel, and kind, architecture and name of a device
+
+
+def _grouped(found: Sequence[Record]) -> dict[Group, list[Record]]:
+    groups: dict[Group, list[Record]] = {}
+    for record in found:
+        device = record["device"]
+        groups.setdefault((record["kernel"], device["kind"], device["arch"], device["name"]), []).append(record)
+    return groups
+
+
+def _device(group: Group) -> str:
+    """A device of records, for a table: one name may be of several, such as a processor by itself and by OpenCL."""
+    _, kind, arch, name = group
+    return show_text(f"{kind}:{arch} {name}")
+
+
+def _pick(found: Sequence[Record]) -> Record | None:
+    from gpucomp.schedule.records import time_of
+
+    decided = [record for record in found if record["kind"] in ("pick", "drop")]
+    last = max(reversed(decided), key=time_of, default=None)
+    return last if last is not None and last["kind"] == "pick" else None
+
+
+def _told(pick: Record | None) -> str:
+    if pick is None:
+        return "-"
+    return f"{pick['engine']} " + " ".join(f"{k}={v}" for k, v in pick["configuration"].items())
+
+
+def overview(found: Sequence[Record]) -> list[str]:
+    """One row a kernel and device."""
+    rows = []
+    for key, group in sorted(_grouped(found).items()):
+        trials = [r for r in group if r["kind"] == "trial"]
+        wrong: dict[str, int] = {}
+        for r in trials:
+            if r["invalidity"] != "correct":
+                wrong[r["invalidity"]] = wrong.get(r["invalidity"], 0) + 1
+        label = next((r["label"] for r in group if r.get("label")), "-")
+        pick = _pick(group)
+        gain = f"{1 / pick['ratio']:.3f}" if pick is not None else "-"
+        invalid = " ".join(f"{count} {kind}" for kind, count in sorted(wrong.items())) or "-"
+        rows.append((key[0][:12], show_text(label), _device(key), len(trials), invalid, gain, _told(pick)))
+    return show.table(("kernel", "label", "device", "trials", "invalid", "x default", "pick"), rows)
+
+
+def show_text(text: str) -> str:
+    """``text`` from a file, fit for a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:60]
+
+
+def difference(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
+    """One row a kernel and device whose pick or number of trials is not the same."""
+    a, b = _grouped(before), _grouped(after)
+    rows = []
+    for key in sorted(a.keys() | b.keys()):
+        sides = [a.get(key, []), b.get(key, [])]
+        counts = [sum(r["kind"] == "trial" for r in side) for side in sides]
+        told = [_told(_pick(side)) for side in sides]
+        if counts[0] != counts[1] or told[0] != told[1]:
+            rows.append((key[0][:12], _device(key), *counts, *told))
+    return show.table(("kernel", "device", "trials", "after", "pick", "after"), rows) if rows else ["no difference"]

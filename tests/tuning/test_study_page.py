@@ -1,0 +1,122 @@
+"""The page of our own records: every kernel that was tuned, by its own figures, with its source where a model has it."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+
+import pytest
+from kernels import matmul
+
+from gpucomp.errors import UsageError
+from gpucomp.tuning import choice, study_page
+from tests.tuning.fakes import Builders, Device
+from tests.tuning.test_study import KERNEL, M, N, right, speeds, study, texts
+
+pytest.importorskip("plotly")
+
+
+def searched(folder, **changes):
+    """A search whose times are made up, with a pick, one candidate that is not built and one that is killed."""
+    device = Device(right(matmul(M, N, 11)))
+    made = study(folder, device)
+    bad, killer = texts(made)[3], texts(made)[5]
+    made = study(folder, device, builders=Builders(lambda text: "no <register> left" if text == bad else ""),
+                 die=lambda text: "killed" if text == killer else "")  # fmt: skip
+    device.seconds = speeds(made).__getitem__
+    made.batch(20)
+    winner = made.leaders(1)[0]
+    verdict = choice.Verdict(winner, 0.625, (0.5, 0.8), 36, 4, False)
+    made.tools.store.append("pick", made.pick(winner, verdict.fields))
+    return made
+
+
+def written(tmp_path, made, tasks=()):
+    path = tmp_path / "page.html"
+    study_page.write(path, made.tools.store.read(), {task.kernel.digest: task for task in tasks})
+    page = path.read_text(encoding="utf-8")
+    return page[page.index("</script></head>") :]
+
+
+def rows(page):
+    """The cells of all tables."""
+    found = re.findall(r"<tr>(.*?)</tr>", page)
+    return [[html.unescape(cell) for cell in re.findall(r"<t[dh]>(.*?)</t[dh]>", row)] for row in found]
+
+
+def test_the_page_says_how_the_search_went_and_what_is_around_the_winner(tmp_path):
+    made = searched(tmp_path)
+    page = written(tmp_path, made)
+
+    cells = rows(page)
+    (first,) = [row for row in cells if row[0] == KERNEL.digest[:12]]
+    trials = [r for r in made.tools.store.read() if r["kind"] == "trial"]
+    assert first[3:5] == [str(len(trials)), "2"]
+    assert first[6:8] == ["1.600", "1.250 to 2.000"]
+    assert ["1", "compile", "no <register> left"] in cells
+    assert any(row[:2] == ["1", "killed"] for row in cells)
+    default, fastest = (next(row for row in cells if row[0] == name) for name in ("default", "fastest"))
+    assert default[1] == f"{made.task.default.family.title} " + " ".join(
+        f"{k}={v}" for k, v in made.task.default.schedule.items()
+    )
+    assert fastest[1] == first[8]  # the pick
+    best = made.leaders(1)[0].schedule
+    around = [row for row in cells if len(row) == 3 and "→" in row[1]]
+    assert around
+    assert all(row[1].startswith(f"{best[row[0]]} → ") for row in around)
+    ratios = [float(row[2]) for row in around if row[2] != "failed"]
+    assert ratios == sorted(ratios)
+    assert min(ratios) >= 1
+
+
+def test_without_a_model_there_is_no_source_and_with_it_there_is_what_differs(tmp_path):
+    made = searched(tmp_path)
+    assert "source beside" not in written(tmp_path, made)
+
+    page = html.unescape(written(tmp_path, made, [made.task]))
+    winner = made.leaders(1)[0]
+    old, new = (made.render(c)[0].text.splitlines() for c in (made.task.default, winner))
+    gone = next(line for line in old if line not in new)
+    assert "The default's source beside the winner's" in page
+    assert f"-{gone}" in page
+
+
+def test_a_long_difference_is_cut_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_page, "MOST_LINES", 5)
+    made = searched(tmp_path)
+    lines = study_page.difference(made.task, made.trials[-1] | {"configuration": made.leaders(1)[0].schedule}).splitlines()
+
+    assert len(lines) == 6
+    assert re.fullmatch(r"\.\.\. and \d+ more lines", lines[-1])
+
+
+def test_what_cannot_be_rendered_any_more_is_said(tmp_path):
+    made = searched(tmp_path)
+    best = dict(made.leaders(1)[0].schedule)
+
+    assert study_page.difference(made.task, {"engine": "abacus", "configuration": best}) == "the engine abacus is gone"
+
+
+def test_texts_of_records_are_escaped(tmp_path):
+    made = searched(tmp_path)
+    found = [r | ({"label": "<b>conv</b>"} if "label" in r else {}) for r in made.tools.store.read()]
+    study_page.write(tmp_path / "p.html", found, {})
+
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;conv&lt;/b&gt;" in page
+    assert "<b>conv</b>" not in page
+
+
+def test_records_without_a_success_are_refused(tmp_path):
+    made = searched(tmp_path)
+    found = [r for r in made.tools.store.read() if r.get("invalidity") != "correct"]
+    with pytest.raises(UsageError, match="no trial in these records succeeded"):
+        study_page.write(tmp_path / "p.html", found, {})
+
+
+def test_without_plotly_the_command_says_what_to_install(tmp_path, monkeypatch):
+    made = searched(tmp_path)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(UsageError, match=r"pip install 'gpucomp\[report\]'"):
+        written(tmp_path, made)

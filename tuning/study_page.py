@@ -1,0 +1,163 @@
+"""What our own records teach, kernel by kernel, as one page: how the search went, what mattered, how sure the pick is.
+
+A search looks where it is fast: shares and medians are those of what it chose to see. Sources are not in the records; a
+model that has the kernels renders the default's and the winner's again, for their difference.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from gpucomp.errors import ScheduleError, UsageError
+from gpucomp.schedule import records
+from gpucomp.schedule.records import Record
+from gpucomp.tuning import page
+from gpucomp.tuning.analysis import source_difference
+from gpucomp.tuning.recorded import Row, space_of
+from gpucomp.tuning.tasks import Candidate, Task
+
+MOST_LINES = 400  # of a difference of two sources
+
+
+def write(path: Path, found: Sequence[Record], tasks: Mapping[str, Task], title: str = "What tuning found") -> None:
+    """A page about the trials of ``found``; ``tasks`` are those of a model, by kernel, for the sources.
+
+    Raises ``UsageError`` where no trial succeeded, without plotly, and where the file cannot be written.
+    """
+    groups: dict[tuple[str, tuple[str, str, str]], list[Record]] = {}
+    for record in found:
+        groups.setdefault((record["kernel"], records.device_key(record["device"])), []).append(record)
+    told = {key: _Told(group) for key, group in groups.items()}
+    told = {key: one for key, one in told.items() if one.right}
+    if not told:
+        raise UsageError("no trial in these records succeeded, nothing to report")
+    order = sorted(told, key=lambda key: (told[key].ratio, key))
+    parts = [page.table(HEAD, [told[key].row for key in order])]
+    for key in order:
+        parts += _kernel(told[key], tasks.get(key[0]))
+    page.write(path, title, parts)
+
+
+HEAD = ("kernel", "label", "device", "trials", "failed", "best of the search", "default over pick", "95 %", "pick")
+
+
+class _Told:
+    """The records of one kernel on one device."""
+
+    def __init__(self, group: Sequence[Record]) -> None:
+        self.trials = [r for r in group if r["kind"] == "trial"]
+        self.right = [r for r in self.trials if r["invalidity"] == "correct"]
+        decided = [r for r in group if r["kind"] in ("pick", "drop")]
+        last = max(reversed(decided), key=records.time_of, default=None)
+        self.pick = last if last is not None and last["kind"] == "pick" else None
+        self.label = next((r["label"] for r in group if r.get("label")), "-")
+        self.problem: Mapping[str, int] = next((r["problem"] for r in group if r["kind"] == "task"), {})
+        self.kernel, self.device = group[0]["kernel"], group[0]["device"]
+        self.default = next((r for r in self.trials if r.get("default")), None)
+        self.winner: Record | None = min(self.right, key=lambda r: r["ratio"], default=None)
+
+    @property
+    def ratio(self) -> float:
+        """The pick's time over the default's, or that of the search's best."""
+        if self.pick is not None:
+            return float(self.pick["ratio"])
+        return float(self.winner["ratio"]) if self.winner is not None else math.inf
+
+    @property
+    def row(self) -> list[str]:
+        best = f"{1 / self.winner['ratio']:.3f}" if self.winner is not None else "-"
+        gain, sure, chosen = "-", "-", "-"
+        if self.pick is not None:
+            low, high = _interval(self.pick)
+            gain, sure = f"{1 / self.pick['ratio']:.3f}", f"{1 / high:.3f} to {1 / low:.3f}"
+            chosen = _words(self.pick)
+        where = f"{self.device['kind']}:{self.device['arch']} {self.device['name']}"
+        counts = str(len(self.trials)), str(len(self.trials) - len(self.right))
+        return [self.kernel[:12], self.label, where, *counts, best, gain, sure, chosen]
+
+
+def _interval(pick: Record) -> tuple[float, float]:
+    found = pick.get("interval")
+    if isinstance(found, list) and len(found) == 2 and all(type(v) in (int, float) and v > 0 for v in found):
+        return float(found[0]), float(found[1])
+    return pick["ratio"], pick["ratio"]
+
+
+def _words(record: Record) -> str:
+    return " ".join([record["engine"], *(f"{name}={value}" for name, value in record["configuration"].items())])
+
+
+def _kernel(told: _Told, task: Task | None) -> list[str]:
+    sizes = " ".join(f"{name}={size}" for name, size in told.problem.items())
+    parts = [page.heading(f"{told.label} ({told.kernel[:12]})"), page.paragraph(sizes), _progress(told.trials)]
+    if (start := told.default) is not None and told.winner is not None:
+        parts.append(page.table(("", "schedule"), [("default", _words(start)), ("fastest", _words(told.winner))]))
+    failures: dict[tuple[str, str], int] = {}
+    for trial in told.trials:
+        if trial["invalidity"] != "correct":
+            cause = trial["invalidity"], str(trial.get("fault", ""))[:120]
+            failures[cause] = failures.get(cause, 0) + 1
+    if failures:
+        rows = [(str(count), *cause) for cause, count in sorted(failures.items(), key=lambda f: -f[1])]
+        parts.append(page.table(("trials", "failed in", "first words"), rows))
+    engines = sorted({t["engine"] for t in told.right}, key=lambda e: _best(told.right, e))
+    if len(engines) > 1:
+        rows = [(e, str(sum(t["engine"] == e for t in told.trials)), f"{1 / _best(told.right, e):.3f}") for e in engines]
+        parts.append(page.table(("engine", "trials", "default over its best"), rows))
+    for engine in engines:
+        own = [t for t in told.trials if t["engine"] == engine]
+        space = space_of(engine, told.device["name"], map(_row, own), tuple(told.problem.values()))
+        parts += [page.heading(engine, 3), *page.space(space.candidates, space.seconds, np.isnan(space.seconds))]
+    if task is not None and told.winner is not None:
+        parts.append(page.text("The default's source beside the winner's", difference(task, told.pick or told.winner)))
+    return parts
+
+
+def _best(right: Sequence[Record], engine: str) -> float:
+    return min(float(t["ratio"]) for t in right if t["engine"] == engine)
+
+
+def _row(trial: Record) -> Row:
+    good = trial["invalidity"] == "correct"
+    return Row(trial["configuration"], trial["ratio"] if good else None, cause=trial["invalidity"][:80])
+
+
+def _progress(trials: Sequence[Record]) -> str:
+    """How fast the best became what it is: each trial's time over the default's, and the least until then."""
+    go = page.plotly()
+    ratios = [float(t["ratio"]) if t["invalidity"] == "correct" else math.inf for t in trials]
+    best = list(accumulate(ratios, min))
+    numbers = list(range(1, len(trials) + 1))
+    marks = go.Scatter(x=numbers, y=ratios, mode="markers", name="trial", marker_color=page.GREY, text=list(map(_words, trials)))
+    line = go.Scatter(x=numbers, y=best, mode="lines", name="best so far", line_shape="hv", line_color=page.BLUE)
+    made = go.Figure([marks, line], layout={"title": "Time over the default's, trial by trial", "height": 320})
+    made.update_yaxes(type="log")
+    return page.figure(made)
+
+
+def difference(task: Task, winner: Record) -> str:
+    """What changes in a kernel's source from the default to ``winner``, cut where that is long."""
+    family = next((f for f in task.engines if f.title == winner["engine"]), None)
+    default = task.default
+    if family is None:
+        return f"the engine {winner['engine']} is gone"
+    try:
+        if family is default.family:
+            text = source_difference(
+                lambda s: task.rendered(Candidate(family, s))[0].text, default.schedule, winner["configuration"]
+            )
+        else:
+            old, new = (task.rendered(c)[0].text for c in (default, Candidate(family, winner["configuration"])))
+            titles = default.family.title, family.title
+            text = "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), *titles, lineterm="", n=1))
+    except ScheduleError as error:
+        return f"the winner cannot be rendered any more: {error.message}"
+    lines = text.splitlines()
+    more = [f"... and {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
+    return "\n".join([*lines[:MOST_LINES], *more]) or "no difference"
