@@ -53,8 +53,7 @@ def page(rows: Iterable[Row]) -> str:
         "# Exported and trained models, beside onnxruntime", "",
         "`python -m bench.exports --target cpu --target opencl --write` made this page; do not edit it. `dynamo` and `script`",
         "are torch's exporters, with random weights; `file` is a trained model in a file. Right: each output within 1e-4 of",
-        "onnxruntime's (relative L2), or no further than its own answer moves without its optimisations. Seconds: compiling for",
-        "the target, one run, and onnxruntime's session.", "",
+        "onnxruntime's (relative L2). Seconds: compiling for the target, one run, and onnxruntime's session.", "",
         f"{'; '.join(counts)}.", "",
         f"| model | from | opset | nodes | {' | '.join(heads)} |", f"|{'---|' * (4 + len(heads))}",
     ]  # fmt: skip
