@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ def compile(
 def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> Executable:
     """The second half of ``compile``: planned, built, ready to run."""
     graph, steps, rendered = lowered.graph, lowered.steps, lowered.rendered
-    plan, weights = make_plan(graph, steps, rendered, device, precision)
+    plan, weights = make_plan(graph, steps, rendered, device, precision, lowered.keep_fp32)
     sources = {item.source.name: item.source for item in rendered.values()}
     binaries = targets.build(plan, list(sources.values()), device, tell)
     report(plan, steps, rendered, device)
@@ -77,11 +77,13 @@ def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> 
     return Executable(plan, texts, binaries, weights, lowered.rest)
 
 
-def compile_graph(graph: Graph, target: str, precision: str = "fp32") -> Executable:
-    """Compile what the frontend gave, or somebody built. Raises as ``compile``."""
+def compile_graph(
+    graph: Graph, target: str, precision: str = "fp32", keep_fp32: Sequence[str] = ()
+) -> Executable:
+    """Compile what the frontend gave, or somebody built; patterns in ``keep_fp32`` may match nothing. Raises as ``compile``."""
     device = targets.resolve(target)
     graph = run_pipeline(graph, target=device)
-    steps = kernels_of(graph, device, precision)
+    steps = kernels_of(graph, device, precision, keep_fp32, None)
     return finish(Lowered(graph, *render(steps, device, _silent), steps), device, precision, _silent)
 
 
@@ -89,7 +91,7 @@ def compile_graph(graph: Graph, target: str, precision: str = "fp32") -> Executa
 class Lowered:
     """A model as far as its sources: nothing is planned or built yet. ``unpacked`` are the steps before any packing.
 
-    ``rest`` is what of the model waits for values, as ``frontend.load_apart`` gives it.
+    ``rest`` is what of the model waits for values, as ``frontend.load_apart`` gives it; ``keep_fp32`` holds for it too.
     """
 
     graph: Graph
@@ -97,6 +99,7 @@ class Lowered:
     rendered: dict[Step, Rendered]
     unpacked: Sequence[Step] = ()
     rest: bytes = b""
+    keep_fp32: Sequence[str] = ()
 
 
 def lower(
@@ -121,14 +124,24 @@ def lower(
     tell("rewrite", 0, 1)
     graph = run_pipeline(graph, pipeline, target=device, observer=observer)
     tell("partition", 0, 1)
-    steps = kernels_of(graph, device, precision, keep_fp32)
-    return Lowered(graph, *render(steps, device, tell, picks), steps, rest)
+    elsewhere = frontend.names_in(rest) if rest and keep_fp32 else ()
+    steps = kernels_of(graph, device, precision, keep_fp32, elsewhere)
+    return Lowered(graph, *render(steps, device, tell, picks), steps, rest, keep_fp32)
 
 
-def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> list[Step]:
-    """A rewritten graph as kernels: partitioned, at a precision, and what two of them do as one where that is faster."""
+def kernels_of(
+    graph: Graph,
+    device: Target,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    elsewhere: Collection[str] | None = (),
+) -> list[Step]:
+    """A rewritten graph as kernels: partitioned, at a precision, and what two of them do as one where that is faster.
+
+    ``elsewhere``: see ``precision.apply``.
+    """
     steps = partition(graph, Policy(prologues=device.prologues))
-    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32), graph, device.features)
+    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32, elsewhere), graph, device.features)
     if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
         steps = groups.merge(steps, device.features)
     if device.language == "llvm":
@@ -150,7 +163,8 @@ def kernels_of(graph: Graph, device: Target, precision: str = "fp32", keep_fp32:
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:
     """``lowered`` with its schedules chosen once more, by other records."""
-    return Lowered(lowered.graph, *render(lowered.unpacked, target, _silent, picks), lowered.unpacked, lowered.rest)
+    laid_out, rendered = render(lowered.unpacked, target, _silent, picks)
+    return replace(lowered, steps=laid_out, rendered=rendered)
 
 
 def _silent(stage: str, done: int, total: int) -> None:

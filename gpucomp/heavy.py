@@ -22,6 +22,7 @@ from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, input_value
 from gpucomp.ir.types import TensorType
 
 PART_WORK = 1 << 22  # elements (``interpreter.work``): steps of more together are worth a compilation
+REPEATED_WORK = 16 * PART_WORK  # of less, what is for one number of rows alone is compiled when it is there again
 SHARE = 32  # a step of less than the whole's part in so many is left to numpy: whatever the number of rows, the same are
 LEAST_ROWS = 16
 
@@ -40,6 +41,7 @@ class Part:
     rows: int = 0
     count: int = 0
     axes: tuple[int | None, ...] = ()
+    work: int = 0
 
     def padded(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """The inputs of the graph: ``arrays`` with zeros for the rows that are not there."""
@@ -130,34 +132,37 @@ def part_of(
         graph, read = graph_of(nodes, outputs, constants)  # a row of theirs belongs to each row: zeros for a batch's number
         found = by_rows(graph, counts)
     reads, gives = (tuple(position[v] for v in values) for values in (read, outputs))
+    whole = sum(_work(node) for node in nodes)
     if found is None:
-        return Part(numbers, graph, reads, gives)
+        return Part(numbers, graph, reads, gives, work=whole)
     count, axes = found
     rows = max(LEAST_ROWS, 1 << (count - 1).bit_length())
     widened = _widened(graph, axes, rows)
     if widened is None:
-        return Part(numbers, graph, reads, gives)
-    return Part(
-        numbers, widened, reads, gives, rows, count, tuple(axes.get(v) for v in (*graph.inputs, *graph.outputs))
-    )
+        return Part(numbers, graph, reads, gives, work=whole)
+    places = tuple(axes.get(v) for v in (*graph.inputs, *graph.outputs))
+    return Part(numbers, widened, reads, gives, rows, count, places, whole)
 
 
 def by_rows(graph: Graph, counts: Collection[int]) -> tuple[int, dict[Value, int]] | None:
-    """How many rows independent of each other all outputs have in common, and their axis in every value that has them.
+    """How many rows independent of each other the outputs have in common, and their axis in every value that has them.
 
+    An output that others are computed from need not have them: what all rows read, and is given besides, is as it is.
     They come from an input at least: the columns of a weight are none.
     """
-    common = set(counts).intersection(*(value.shape for value in graph.outputs)) - {0, 1}
+    read = {v for node in graph.nodes() for v in node.inputs}
+    last = [value for value in graph.outputs if value not in read]
+    common = set(counts).intersection(*(value.shape for value in last)) - {0, 1}
     for count in sorted(common, reverse=True):
-        axes = _row_axes(graph, count)
+        axes = _row_axes(graph, last, count)
         if axes is not None and any(v in axes for v in graph.inputs):
             return count, axes
     return None
 
 
-def _row_axes(graph: Graph, count: int) -> dict[Value, int] | None:
-    """The axis of the rows in every value that has them, from the outputs back to the inputs; ``None`` for no such rows."""
-    axes = {value: value.shape.index(count) for value in graph.outputs}
+def _row_axes(graph: Graph, last: Sequence[Value], count: int) -> dict[Value, int] | None:
+    """The axis of the rows in every value that has them, from the ``last`` back to the inputs; ``None`` for no such rows."""
+    axes = {value: value.shape.index(count) for value in last}
     for node in reversed(graph.nodes()):
         if node.op in (Input, Constant):
             continue

@@ -89,6 +89,7 @@ def make_plan(
     rendered: Mapping[Step, Rendered],
     target: Target,
     precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
 ) -> tuple[Plan, dict[str, np.ndarray]]:
     """The plan of ``steps``, and the weights it reads by the names of its ``weight`` buffers."""
     builder = _Builder(graph)
@@ -149,6 +150,7 @@ def make_plan(
         model=graph.name,
         features=tuple(sorted(target.features)),
         precision=precision,
+        keep_fp32=tuple(keep_fp32),
         input_containers=dict(graph.input_containers),
         output_containers=dict(graph.output_containers),
     )

@@ -18,7 +18,7 @@ reads one of them multiplies in f32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -48,12 +48,19 @@ def require(precision: str, features: frozenset[str], target: str) -> None:
         )
 
 
-def apply(steps: Sequence[Step], graph: Graph, precision: str, keep_fp32: Sequence[str] = ()) -> list[Step]:
+def apply(
+    steps: Sequence[Step],
+    graph: Graph,
+    precision: str,
+    keep_fp32: Sequence[str] = (),
+    elsewhere: Collection[str] | None = (),
+) -> list[Step]:
     """``steps`` at ``precision``; those with a node whose name or operator matches ``keep_fp32`` stay f32 throughout.
 
-    Raises ``UsageError`` for a pattern that matches nothing.
+    Raises ``UsageError`` for a pattern that matches nothing, neither here nor in the names and operators ``elsewhere``
+    (``None``: there may be any).
     """
-    kept = _kept(steps, keep_fp32)
+    kept = _kept(steps, keep_fp32, elsewhere)
     if precision in MATH:
         return [step if step in kept else _with_math(step, precision) for step in steps]
     if precision not in NARROW:
@@ -68,7 +75,7 @@ def apply(steps: Sequence[Step], graph: Graph, precision: str, keep_fp32: Sequen
     ]
 
 
-def _kept(steps: Sequence[Step], patterns: Sequence[str]) -> set[Step]:
+def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[str] | None) -> set[Step]:
     kept: set[Step] = {step for step in steps if step.kernel is None}
     for pattern in patterns:
         found = {
@@ -77,7 +84,7 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str]) -> set[Step]:
             for node in (*step.prologue, *step.nodes)
             if fnmatchcase(node.name, pattern) or fnmatchcase(node.op.name, pattern)
         }
-        if not found:
+        if not found and elsewhere is not None and not any(fnmatchcase(name, pattern) for name in elsewhere):
             raise UsageError(
                 f"--keep-fp32 {quote(pattern)}: no node and no operator of the model is called so", code="GPC2011"
             )

@@ -21,20 +21,25 @@ from typing import Any, Protocol
 import numpy as np
 import onnx
 
-from gpucomp.errors import ArtifactError, DeviceError, quote
+from gpucomp import config
+from gpucomp.errors import ArtifactError, DeviceError, GpucompError, UnsupportedError, quote
 from gpucomp.frontend.onnx import functions, loader, tensors
 from gpucomp.frontend.onnx.compose import answering
+from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.importer import Importer
-from gpucomp.heavy import Part, heavy, part_of
+from gpucomp.heavy import REPEATED_WORK, Part, heavy, part_of
 from gpucomp.ir.graph import MAX_RANK, Constant, Graph, Input, Node, Value, topological
 from gpucomp.ir.printer import format_graph
 from gpucomp.ir.types import Dim, TensorType
 from gpucomp.runtime.inputs import TensorSpec, gathered
 
 PROGRAMS = 64  # of one model, the least recently used goes
+STEPS = 200_000  # of all programs: each takes memory
 MADE_BYTES = 64 << 20  # of the constants that all programs made, besides those of the model
 LARGE = 1 << 12  # bytes of an answer that is kept by its digest
 COMPILED = 8  # graphs kept, the least recently used goes
+MET = 64  # graphs of one number of rows that are remembered
+LIVE = 2 << 30  # bytes of a run's arrays at one time, besides eight times the model's and its inputs'
 MODELS_OWN = 1 << 20  # bytes of a constant that is told by where it is: translations do not make such
 Key = tuple[object, ...]
 
@@ -77,8 +82,7 @@ class Program:
     inputs: dict[int, tuple[str, TensorType]] = field(default_factory=dict)
     constants: dict[int, np.ndarray] = field(default_factory=dict)
     maker: dict[int, int] = field(default_factory=dict)  # position -> number of the step that makes it
-    last: dict[int, int] = field(default_factory=dict)  # position -> number of the last step that reads it
-    parts: dict[tuple[int, ...], Part | None] = field(default_factory=dict)
+    parts: dict[tuple[int, int, bool], Part | None] = field(default_factory=dict)
     counts: set[int] = field(default_factory=set)  # numbers among the answers: extents that other answers change
     done: set[Node] = field(default_factory=set)
     graph: Graph | None = None
@@ -96,25 +100,29 @@ class Program:
                 results = tuple(range(first, first + len(node.values)))
                 operands = tuple(self.position[v] for v in node.inputs)
                 self.maker.update((p, len(self.steps)) for p in results)
-                self.last.update((p, len(self.steps)) for p in operands)
                 self.steps.append(Step(node, operands, results))
 
-    def part(self, numbers: Sequence[int], wanted: Sequence[int]) -> Part | None:
-        """What of the steps ``numbers`` is to be compiled; ``wanted`` are positions that are read later in any case."""
-        key = (numbers[0], numbers[-1], len(numbers), len(self.steps)) if numbers else ()
+    def part(self, numbers: range, outputs: Sequence[int] | None) -> Part | None:
+        """What of the steps ``numbers`` is to be compiled; it gives what ``outputs`` and later steps read.
+
+        Without ``outputs`` it gives every result: a program that is translated later may read any, and computed again by
+        another kernel an array might not agree with the answers that were found from it.
+        """
+        key = (numbers.start, numbers.stop, outputs is None)
         if key not in self.parts:
-            self.parts[key] = self._cut(numbers, wanted)
+            self.parts[key] = self._cut(numbers, outputs)
         return self.parts[key]
 
-    def _cut(self, numbers: Sequence[int], wanted: Sequence[int]) -> Part | None:
+    def _cut(self, numbers: range, outputs: Sequence[int] | None) -> Part | None:
         steps = {k: self.steps[k] for k in numbers}
         reads = {k: {self.maker[p] for p in step.operands if p in self.maker} for k, step in steps.items()}
         chosen = heavy({k: step.node for k, step in steps.items()}, reads)
         if not chosen:
             return None
-        own = [p for k in sorted(chosen) for p in steps[k].results]
-        outside = {p for k, step in steps.items() if k not in chosen for p in step.operands}
-        gives = [p for p in own if p in wanted or p in outside or self.last.get(p, -1) > numbers[-1]]
+        gives = [p for k in sorted(chosen) for p in steps[k].results]
+        if outputs is not None:
+            outside = {p for k, step in steps.items() if k not in chosen for p in step.operands}
+            gives = [p for p in gives if p in outputs or p in outside]
         values = [steps[self.maker[p]].node[p - steps[self.maker[p]].results[0]] for p in gives]
         return part_of(chosen, [steps[k].node for k in sorted(chosen)], values, self.position, self.counts)
 
@@ -125,14 +133,21 @@ class Program:
 
 
 class Run:
-    """One run: its inputs, the arrays computed so far, and the answers given."""
+    """One run: its inputs, the arrays computed so far, and the answers given.
 
-    def __init__(self, inputs: Mapping[str, np.ndarray], compiled: Callable[[Graph], Compiled] | None) -> None:
+    ``compiled`` gives a part as what runs it, or ``None`` where numpy is to. ``most`` are the bytes that may be live.
+    """
+
+    def __init__(
+        self, inputs: Mapping[str, np.ndarray], compiled: Callable[[Part], Compiled | None] | None, most: int
+    ) -> None:
         self.inputs = inputs
         self.compiled = compiled
         self.arrays: list[np.ndarray | None] = []
         self.step = 0
-        self.left_out = False  # whether a compiled part kept arrays to itself
+        self.most = most
+        self.live = 0  # bytes
+        self.owners: Counter[int] = Counter()  # id of the array that owns the memory -> positions that hold it
         self.answers: list[np.ndarray] = []
         self.path = [b""]  # a digest of the answers up to each
 
@@ -140,7 +155,7 @@ class Run:
         """The answer to question ``number`` of ``program``, computed where this run has not come so far yet."""
         if number == len(self.answers):
             question = program.questions[number]
-            self._go_on(program, question.steps, question.arrays, [question.position])
+            self._go_on(program, question.steps, question.arrays)
             array = self.arrays[question.position]
             assert array is not None
             self.answers.append(array)
@@ -151,24 +166,28 @@ class Run:
         """The outputs of the program; arrays are freed after their last use."""
         assert program.graph is not None
         outputs = [program.position[v] for v in program.graph.outputs]
-        self._go_on(program, len(program.steps), len(program.position), outputs, free=True)
+        self._go_on(program, len(program.steps), len(program.position), outputs)
         found = [self.arrays[p] for p in outputs]
         assert all(array is not None for array in found)
         return found  # type: ignore[return-value]
 
     def _go_on(
-        self, program: Program, until: int, arrays: int, wanted: Sequence[int], *, free: bool = False
+        self, program: Program, until: int, arrays: int, outputs: Sequence[int] | None = None
     ) -> None:
-        """Take the steps up to number ``until`` that are not taken; those that ``wanted`` need, where some were left out."""
+        """Take the steps up to number ``until`` that are not taken. Without ``outputs`` every result is kept: others go on."""
         for position in range(len(self.arrays), arrays):  # those behind may be another program's
-            self.arrays.append(self._given(program, position))
-        numbers = self._missing(program, until, wanted) if self.left_out else list(range(self.step, until))
-        uses = Counter([*wanted, *(p for k in numbers for p in program.steps[k].operands)]) if free else None
-        if free:
-            assert uses is not None
-            self.arrays = [array if uses[k] else None for k, array in enumerate(self.arrays)]
-        part = program.part(numbers, wanted) if self.compiled else None
-        if part is None or self.compiled is None:
+            self.arrays.append(None)
+            self._put(position, self._given(program, position))
+        numbers = range(self.step, until)
+        uses = None
+        if outputs is not None:
+            uses = Counter([*outputs, *(p for k in numbers for p in program.steps[k].operands)])
+            for position in range(len(self.arrays)):
+                if not uses[position]:
+                    self._put(position, None)
+        part = program.part(numbers, outputs) if self.compiled else None
+        compiled = self.compiled(part) if part is not None and self.compiled is not None else None
+        if part is None or compiled is None:
             for k in numbers:
                 self._take(program.steps[k], uses)
         else:
@@ -180,11 +199,11 @@ class Run:
                 elif k not in part.numbers:
                     self._take(program.steps[k], None)
             read = [self.arrays[p] for p in part.reads]
-            given = self.compiled(part.graph).run(part.padded(read))  # type: ignore[arg-type]
+            given = compiled.run(part.padded(read))  # type: ignore[arg-type]
             results = part.cut([given[name] for name in part.graph.output_names])
             for position, array in zip(part.gives, results, strict=True):
-                self.arrays[position] = array
-            self.left_out = True
+                self._put(position, array)
+            self._check_bytes(program.steps[max(part.numbers)].node.name)
             for k in sorted(waiting):
                 self._take(program.steps[k], None)
         self.step = max(self.step, until)
@@ -199,24 +218,34 @@ class Run:
             raise ArtifactError(f"the rest of the model reads {quote(label)}: {type_}, which is not there", code="GPC7004")
         return array
 
-    def _missing(self, program: Program, until: int, wanted: Sequence[int]) -> list[int]:
-        """The steps before number ``until`` that make what ``wanted`` need and is not there."""
-        needed, found = set(wanted), []
-        for k in range(until - 1, -1, -1):
-            step = program.steps[k]
-            if any(p in needed and self.arrays[p] is None for p in step.results):
-                needed.update(step.operands)
-                found.append(k)
-        return found[::-1]
-
     def _take(self, step: Step, uses: Counter[int] | None) -> None:
         for position, array in zip(step.results, self._results(step), strict=True):
-            self.arrays[position] = array
+            self._put(position, array)
+        self._check_bytes(step.node.name)
         if uses is not None:
             uses.subtract(step.operands)
             for position in (*step.operands, *step.results):
                 if not uses[position]:
-                    self.arrays[position] = None
+                    self._put(position, None)
+
+    def _put(self, position: int, array: np.ndarray | None) -> None:
+        """Set the array at ``position``, and count the bytes of memory that this holds or frees."""
+        for other, more in ((array, 1), (self.arrays[position], -1)):
+            if other is not None:
+                owner = _owner(other)
+                before = self.owners[id(owner)]
+                self.owners[id(owner)] += more
+                if not before or not self.owners[id(owner)]:
+                    self.live += more * owner.nbytes
+                if not self.owners[id(owner)]:
+                    del self.owners[id(owner)]
+        self.arrays[position] = array
+
+    def _check_bytes(self, name: str) -> None:
+        if self.live > self.most:
+            raise UnsupportedError(
+                f"what waits for values takes more than {self.most} bytes, at node {quote(name)}", code="GPC4006"
+            )
 
     def _results(self, step: Step) -> list[np.ndarray]:
         node = step.node
@@ -238,6 +267,13 @@ class Run:
         return results
 
 
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory ``array`` is a view of, or itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 def _key(array: np.ndarray) -> Key:
     """What tells two answers apart."""
     if array.dtype == object:
@@ -255,7 +291,10 @@ class Rest:
     def __init__(self, model: bytes, compile: Callable[[Graph], Compiled] | None = None) -> None:
         self.proto, self.files = loader.read(model)
         self._compile = compile
-        self._compiled: OrderedDict[str, tuple[Compiled, list[np.ndarray]]] = OrderedDict()
+        self._model_bytes = len(model)
+        self._fold_limit = config.current().fold_limit
+        self._compiled: OrderedDict[str, tuple[Compiled | None, list[np.ndarray]]] = OrderedDict()
+        self._met: OrderedDict[bytes, None] = OrderedDict()  # digests of graphs that numpy computed once
         self._programs: OrderedDict[bytes, tuple[Program, list[bytes], int]] = OrderedDict()  # by the end of its path
         self._begun: dict[bytes, Program] = {}  # by every step of the paths
         self._lock = threading.Lock()
@@ -289,7 +328,9 @@ class Rest:
         ``DeviceError`` for an operator that fails.
         """
         with self._lock:
-            run = Run(_flat(inputs), self._graph if self._compile else None)
+            arrays_in = _flat(inputs)
+            most = LIVE + 8 * (self._model_bytes + sum(array.nbytes for array in arrays_in.values()))
+            run = Run(arrays_in, self._part if self._compile else None, most)
             program = self._known(run)
             if program is None:
                 program = self._translated(run, inputs)
@@ -302,17 +343,38 @@ class Rest:
             whole = gathered(arrays, program.graph.output_containers)
             return {info.name: whole[info.name] for info in self.proto.graph.output}
 
-    def _graph(self, graph: Graph) -> Compiled:
-        """``graph`` compiled, or one that was and is the same: it reads the same constants."""
+    def _part(self, part: Part) -> Compiled | None:
+        """The graph of ``part`` compiled, or one that was and is the same: it reads the same constants.
+
+        ``None`` where numpy is to compute it: it cannot be built, or it is for one number of rows alone and neither was
+        there before nor so much work that it pays at once.
+        """
+        graph = part.graph
         constants = [v for node in graph.nodes() for v in node.attrs.values() if isinstance(v, np.ndarray)]
         key = f"{format_graph(graph, constants=False)}\n{list(map(_identity, constants))}"
         if key not in self._compiled:
+            if not part.rows and part.work < REPEATED_WORK and not self._was_met(key):
+                return None
             assert self._compile is not None
-            self._compiled[key] = self._compile(graph), constants  # these are held so that their ids stay their own
+            made: Compiled | None
+            try:
+                made = self._compile(graph)
+            except GpucompError:  # numpy needs no compiler
+                made = None
+            self._compiled[key] = made, constants  # these are held so that their ids stay their own
         self._compiled.move_to_end(key)
         if len(self._compiled) > COMPILED:
             self._compiled.popitem(last=False)
         return self._compiled[key][0]
+
+    def _was_met(self, key: str) -> bool:
+        digest = hashlib.sha256(key.encode()).digest()
+        if digest in self._met:
+            return True
+        self._met[digest] = None
+        if len(self._met) > MET:
+            self._met.popitem(last=False)
+        return False
 
     def _known(self, run: Run) -> Program | None:
         """The program that fits the answers of this run, all of which are then given; ``None`` where none does yet."""
@@ -336,23 +398,34 @@ class Rest:
                     program.counts.update(map(int, found.reshape(-1)))
             return asked[value]
 
-        shapes = {
-            info.name: _shapes(inputs[info.name])
-            for info in self.proto.graph.input
-            if not info.type.HasField("tensor_type")
-        }
+        folding = Folding(self.files, self._model_bytes, self._fold_limit)  # the first steps are those of other translations
         with answering(answer):
-            program.graph = Importer(self.proto, self.files, shapes, {}).run()
+            program.graph = Importer(self.proto, self.files, self._container_shapes(inputs), {}, folding).run()
         program.extend(program.graph.outputs)
         self.translations += 1
         self._keep(run.path, program)
         return program
 
+    def _container_shapes(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Of what the model reads that is no tensor. Raises ``ArtifactError`` where the compiled part gives no such thing."""
+        found = {}
+        for info in self.proto.graph.input:
+            if not info.type.HasField("tensor_type"):
+                if info.name not in inputs or isinstance(inputs[info.name], np.ndarray):
+                    raise ArtifactError(
+                        f"the rest of the model reads {quote(info.name)}: a sequence or optional, which is not there",
+                        code="GPC7004",
+                    )
+                found[info.name] = _shapes(inputs[info.name])
+        return found
+
     def _keep(self, path: list[bytes], program: Program) -> None:
         own = [array for _, array in self.files.arrays.values()]
         self._programs[path[-1]] = program, path, program.made_bytes(own)
         while len(self._programs) > 1 and (
-            len(self._programs) > PROGRAMS or sum(made for *_, made in self._programs.values()) > MADE_BYTES
+            len(self._programs) > PROGRAMS
+            or sum(made for *_, made in self._programs.values()) > MADE_BYTES
+            or sum(len(program.steps) for program, *_ in self._programs.values()) > STEPS
         ):
             self._programs.popitem(last=False)
         self._begun = {step: known for known, steps, _ in self._programs.values() for step in steps}
@@ -369,7 +442,7 @@ def _named(node: onnx.NodeProto) -> tuple[str, str]:
 def _declared(type: onnx.TypeProto.Tensor) -> tuple[Any, ...]:
     if not type.HasField("shape"):
         return (Dim("..."),)
-    return tuple(d.dim_value if d.HasField("dim_value") else Dim(d.dim_param or "?") for d in type.shape.dim)
+    return tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else Dim(d.dim_param or "?") for d in type.shape.dim)
 
 
 def _flat(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ from gpucomp.ir.types import F32, I64, TensorType
 from gpucomp.ops.registry import expect_axis, op
 
 BLOCK = 64  # candidates of a suppression that are compared at once
+AGAINST = 512  # boxes that were kept, with which they are: what is computed of them stays in the cache
 
 
 @op("NonZero")
@@ -50,6 +51,12 @@ def Unique(x: TensorType, *, axis: int | None, sorted: bool) -> tuple[TensorType
 @Unique.define("reference")
 def _unique_reference(x: np.ndarray, *, axis: int | None, sorted: bool) -> tuple[np.ndarray, ...]:
     extent = x.size if axis is None else x.shape[axis]
+    if x.dtype == object and axis is not None:  # numpy sorts slices of numbers alone: those of the texts' places
+        texts, places = np.unique(x, return_inverse=True)
+        slices, *others = _unique_reference(places.reshape(x.shape), axis=axis, sorted=sorted)
+        values = np.take(texts, slices, axis=0) if texts.size else x.copy()
+        values[(slice(None),) * axis + (slice(int(others[-1]), None),)] = ""
+        return (values, *others)
     values, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
@@ -128,18 +135,22 @@ def _kept(boxes: np.ndarray, scores: np.ndarray, limit: int, overlap: float, lea
     left = np.arange(len(scores)) if least is None else np.flatnonzero(scores > least)
     left = left[np.argsort(-scores[left], kind="stable")]
     kept: list[int] = []
+    columns = np.empty((4, max(min(limit, len(left)), 0)))  # of those in ``kept``
     for start in range(0, len(left), BLOCK):
         block = left[start : start + BLOCK]
-        if len(kept) >= limit:
+        before = len(kept)
+        if before >= limit:
             break
-        if kept:
-            block = block[~(_overlaps(boxes[:, kept], boxes[:, block]) > overlap).any(axis=0)]
+        for first in range(0, before, AGAINST):
+            some = columns[:, first : min(first + AGAINST, before)]
+            block = block[~(_overlaps(some, boxes[:, block]) > overlap).any(axis=0)]
         covers = _overlaps(boxes[:, block], boxes[:, block]) > overlap
         free = np.ones(len(block), bool)
         for k, place in enumerate(block.tolist()):
             if free[k] and len(kept) < limit:
                 kept.append(place)
                 free &= ~covers[k]
+        columns[:, before : len(kept)] = boxes[:, kept[before:]]
     return kept
 
 

@@ -29,7 +29,7 @@ from gpucomp.runtime.container import Bytes
 from gpucomp.runtime.plan import WEIGHT, Plan
 
 FORMAT = "gpucomp"
-SCHEMA = 3
+SCHEMA = 4
 MANIFEST, WEIGHTS, STRINGS, REST = "manifest.json", "weights.safetensors", "strings.json", "rest.onnx"
 SOURCES, BINARIES = "sources/", "binaries/"
 

@@ -229,6 +229,7 @@ _PLAN = _record(
         "model": _text,
         "features": _TEXTS,
         "precision": _text,
+        "keep_fp32": _TEXTS,
         "input_containers": _table(_text, _names),
         "output_containers": _table(_text, _names),
     },

@@ -84,7 +84,7 @@ class Plan:
     """``inputs`` and ``outputs`` are positions in ``buffers``; an output may be an input or a weight itself.
 
     ``features`` are the target's: what a device must have to run the machine code. ``precision`` is what its kernels
-    were allowed to round to.
+    were allowed to round to, but those of nodes that match ``keep_fp32``; both hold for what is compiled while it runs.
 
     ``input_containers`` and ``output_containers``: the names of the inputs or outputs that make up a sequence of the
     model, ``None`` for an optional that holds nothing.
@@ -104,5 +104,6 @@ class Plan:
     model: str = ""
     features: tuple[str, ...] = ()
     precision: str = "fp32"
+    keep_fp32: tuple[str, ...] = ()
     input_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     output_containers: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)

@@ -411,10 +411,10 @@ def test_sources_binaries_and_weights_that_the_plan_does_not_fit_are_refused(sav
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "does not describe a compiled model"),
         (b'{"format": "other"}', "does not describe a compiled model"),
-        (b'{"format": "gpucomp"}', "has schema 'None', this gpucomp reads 3: compile again"),
-        (b'{"format": "gpucomp", "schema": 2}', "has schema '2', this gpucomp reads 3"),
+        (b'{"format": "gpucomp"}', "has schema 'None', this gpucomp reads 4: compile again"),
+        (b'{"format": "gpucomp", "schema": 2}', "has schema '2', this gpucomp reads 4"),
         (b'{"format": "gpucomp", "schema": true}', "has schema 'True'"),
-        (b'{"format": "gpucomp", "schema": 3}', "has other fields"),
+        (b'{"format": "gpucomp", "schema": 4}', "has other fields"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(saved, text, message):

@@ -25,7 +25,7 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     training,
     trees,
 )
-from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_apart
+from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_apart, names_in
 
 __all__ = [
     "check",
@@ -41,6 +41,7 @@ __all__ = [
     "load_apart",
     "ml",
     "movement",
+    "names_in",
     "nn",
     "pooling",
     "quantize",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from gpucomp.errors import UnsupportedError, quote
 from gpucomp.frontend.onnx import functions, tensors
 from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
+from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.ir import constant_value
 from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
 
 NUMBERS = {dtype: number for number, dtype in tensors.DTYPES.items()}
+MAX_BYTES = (1 << 31) - 1  # protobuf's own limit
 IR_VERSION = 8  # from version 4 on initialisers are no inputs
 
 
@@ -23,16 +27,21 @@ def rest(
     waiting: Sequence[onnx.NodeProto],
     values: Mapping[str, Any],
     opsets: Mapping[str, int],
+    files: ExternalFiles,
+    fixed: Collection[str] = (),
 ) -> tuple[onnx.ModelProto, dict[str, Any]]:
     """The nodes in ``waiting`` as a model with all of its outputs, and what it reads of the others, by name.
 
     ``values`` are those of the main graph. Constants go into the rest, with the data of external files; everything else
-    that it reads is an input of it, of a known shape. An output that is known already passes through.
+    that it reads is an input of it, of a known shape. An output that is known already passes through. What the names in
+    ``fixed`` stand for is in ``values`` alone: the model's own initialisers of these names do not count.
+
+    Raises ``ModelError`` for external data that cannot be read, ``UnsupportedError`` for more of it than a model can hold.
     """
     made = {name for node in waiting for name in node.output if name}
     named = [name for node in waiting for name in functions.reads(node)] + [o.name for o in model.graph.output]
     found = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
-    given = {i.name: i for i in model.graph.initializer if i.data_location != onnx.TensorProto.EXTERNAL}
+    given = {i.name: i for i in model.graph.initializer if i.name not in fixed and not _is_external(i)}
     stored, read = [], {}
     for name, value in found.items():
         array = None if isinstance(value, (SequenceValue, OptionalValue)) else constant_value(value)
@@ -54,7 +63,42 @@ def rest(
         functions=_called(model.functions, waiting),
         ir_version=max(model.ir_version, IR_VERSION),
     )
+    _bring_in(made_of, files)
     return made_of, read
+
+
+def _bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
+    """Put the data of external files into the tensors of attributes and bodies: the rest has no folder to find files in."""
+    total = 0
+    for tensor in _tensors_of([*model.graph.node, *(node for f in model.functions for node in f.node)]):
+        if not _is_external(tensor):
+            continue
+        where = f"tensor {quote(tensor.name)}"
+        count = math.prod(tensors.checked_shape(tensor.dims, where))
+        nbytes = -(-count * tensors.element_type(tensor.data_type, where).bits // 8)
+        total += nbytes
+        if total > MAX_BYTES:
+            raise UnsupportedError("what waits for values is larger than 2 GiB", code="GPC4006")
+        tensor.raw_data = files.read(tensor, nbytes, where).tobytes()
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+
+
+def _tensors_of(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """The tensors in the attributes of ``nodes``, and in the bodies that they have."""
+    for node in functions.nested_nodes(nodes):
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            sparse = [attribute.sparse_tensor, *attribute.sparse_tensors]
+            for graph in (attribute.g, *attribute.graphs):
+                yield from graph.initializer
+                sparse += graph.sparse_initializer
+            for tensor in sparse:
+                yield from (tensor.values, tensor.indices)
+
+
+def _is_external(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL and tensor.data_type != onnx.TensorProto.STRING)
 
 
 def _tensor(array: np.ndarray, name: str) -> onnx.TensorProto:

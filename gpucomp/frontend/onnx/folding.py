@@ -27,10 +27,15 @@ NOT_FOLDED = (*RANDOM, ops.RegexFullMatch)  # drawn anew in every run; or longer
 
 
 class Folding:
-    """The constants of one model and what was computed of them. ``files`` knows how many bytes the model brought."""
+    """The constants of one model and what was computed of them. ``files`` knows how many bytes the model brought.
 
-    def __init__(self, files: ExternalFiles) -> None:
+    ``own`` bytes of the model and a ``limit`` of one value hold instead where several translations must fold the same.
+    """
+
+    def __init__(self, files: ExternalFiles, own: int | None = None, limit: int | None = None) -> None:
         self.files = files
+        self.own = own
+        self.limit = limit
         self.bytes = 0
         self.work = 0
         self.kept: set[Node] = set()  # nodes that depend on an input or are too large: what reads them is kept too
@@ -51,12 +56,12 @@ class Folding:
         largest = max(sum(type.nbytes for type in n.types) for n in order)
         total = sum(v.type.nbytes for v in values)
         effort = sum(work(n) for n in order)
-        limit = min(self._allowed(ONE), config.current().fold_limit)
+        limit = min(self._allowed(ONE), config.current().fold_limit if self.limit is None else self.limit)
         small = largest <= min(ALWAYS, limit) and effort <= ALWAYS
         within = (
             largest <= limit
             and self.bytes + total <= self._allowed(ALL)
-            and self.work + effort <= WORK + 4 * self.files.nbytes
+            and self.work + effort <= WORK + 4 * self._brought
         )
         if not small and not within:
             self.kept.update(order)
@@ -68,7 +73,11 @@ class Folding:
         return [computed.get(v, v) for v in results]
 
     def _allowed(self, base: int) -> int:
-        return base + 2 * self.files.nbytes
+        return base + 2 * self._brought
+
+    @property
+    def _brought(self) -> int:
+        return self.files.nbytes if self.own is None else self.own
 
     def _stays(self, node: Node) -> bool:
         """Whether ``node`` reads an input, chance or what is kept. What was asked before is remembered: the walks stay short."""

@@ -98,6 +98,7 @@ class Importer:
         files: ExternalFiles,
         shapes: Mapping[str, Any],
         constants: Mapping[str, Any],
+        folding: Folding | None = None,
     ) -> None:
         self.model = model
         self.files = files
@@ -107,7 +108,7 @@ class Importer:
         self.waiting: list[onnx.NodeProto] = []  # nodes of the main graph with results that are not known
         self.reasons: list[str] = []  # those of the problems that values would settle
         self.nodes = 0
-        self.folding = Folding(files)
+        self.folding = folding or Folding(files)
         self.functions = functions.table(model)
         self.input_containers: dict[str, tuple[str, ...] | None] = {}
         self.most_nodes = functions.most_nodes(self.functions, model.graph)
@@ -134,7 +135,7 @@ class Importer:
             raise self._unsupported(hopeless)
         if not self.problems:
             return self._graph(inputs, outputs), None
-        rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets)
+        rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants)
         return self._graph(inputs, read), rest
 
     def _begun(self) -> tuple[tuple[Value, ...], Scope]:

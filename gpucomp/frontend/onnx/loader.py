@@ -15,10 +15,11 @@ from google.protobuf.message import DecodeError, Message
 from onnx.inliner import inline_local_functions
 
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
-from gpucomp.frontend.onnx import wire
+from gpucomp.frontend.onnx import functions, wire
 from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.ir import Graph
+from gpucomp.ops.registry import OPS
 
 ModelLike = str | Path | bytes | onnx.ModelProto
 MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weights in external files
@@ -59,13 +60,38 @@ def load_apart(
         importer = _importer(proto, files, shapes, constants)
         graph, rest = importer.run_apart()
         if rest is not None and any((n.domain, n.op_type, n.overload) in importer.functions for n in importer.waiting):
-            proto = inline_local_functions(proto)  # so that what is in a function and needs no values is not left
-            graph, rest = _importer(proto, files, shapes, constants).run_apart()
+            try:  # so that what is in a function and needs no values is not left
+                proto = inline_local_functions(proto)
+                graph, rest = _importer(proto, files, shapes, constants).run_apart()
+            except ModelError:  # onnx's inliner takes names and orders amiss that are right: the first result holds
+                pass
         if rest is None:
             return graph, b""
         if rest.ByteSize() > MAX_FILE:
             raise UnsupportedError("what waits for values is larger than 2 GiB", code="GPC4006")
         return graph, rest.SerializeToString(deterministic=True)
+
+
+def names_in(rest: bytes) -> set[str]:
+    """The names that the nodes of the model ``rest`` have in the graphs that are made of it, and its operators.
+
+    Those alone of the operators that graphs have too: of a Gemm a MatMul is made.
+    """
+    proto, _ = read(rest)
+    bodies = functions.table(proto)
+    found: set[str] = set()
+    pending = [("", proto.graph.node)]
+    while pending:
+        path, nodes = pending.pop()
+        for node in nodes:
+            name = path + (node.name or next((o for o in node.output if o), ""))
+            found.add(name)
+            if node.op_type in OPS:
+                found.add(node.op_type)
+            body = bodies.get((node.domain, node.op_type, node.overload))
+            graphs = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
+            pending += [(f"{name}/", one.node) for one in (*graphs, *([] if body is None else [body]))]
+    return found
 
 
 def _importer(
