@@ -6,7 +6,8 @@ of this run: the translation becomes a program of numpy references in which ever
 answers that they were made with, so that a count that was there before costs no translation.
 
 Steps that are too much work for numpy (``heavy``) are compiled for the device in the run that meets them first, for a
-power of two of rows where the rows are independent of each other, so that few counts are compiled for.
+power of two of rows where the rows are independent of each other, so that few counts are compiled for; else, if they are
+not very much, in the run that meets them again.
 """
 
 from __future__ import annotations
