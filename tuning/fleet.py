@@ -87,6 +87,7 @@ class Relay:
             case "forget":
                 self._arrays.clear()
                 self._runner.forget()
+                self._clean()
                 return {}, {}
         self._arrays |= arrays
         limit = job.pop("limit")
@@ -107,10 +108,14 @@ class Relay:
         del wanted[names]
         return str(path)
 
-    def close(self) -> None:
-        self._runner.close()
+    def _clean(self) -> None:
         if self._folder is not None:
             self._folder.cleanup()
+            self._folder = None
+
+    def close(self) -> None:
+        self._runner.close()
+        self._clean()
 
 
 _relay: Relay | None = None  # of this process: a worker has one device

@@ -119,6 +119,26 @@ class Tools:
         if self.runner.gone:
             self.runner, *self.others = self.runners
 
+    def compared(self, job: Message, arrays: Mapping[str, np.ndarray], limit: float) -> Message:
+        """The answer of a new process, which has nothing of what was there before, to a comparison.
+
+        A machine that is lost over it need not have been lost because of it: another one is asked, ``TRIES`` in all.
+        Where nobody is left the answer says so.
+        """
+        lost = 0
+        while True:
+            try:
+                self.settle()
+            except DeviceError as error:  # what was found before is recorded all the same
+                return {"invalidity": "killed", "fault": error.message}
+            self.runner.forget()
+            self.runner.fresh()
+            self.current = None
+            answer, _ = self.runner.ask(job, arrays, limit=limit)
+            lost += not answer.get("unsent")
+            if not self.runner.gone or lost == TRIES:
+                return answer
+
 
 @dataclass(eq=False)
 class Study:

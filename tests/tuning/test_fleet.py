@@ -17,7 +17,7 @@ from kernels import matmul
 
 from bench.fleet import certificates
 from gpucomp.errors import DeviceError, UsageError
-from gpucomp.tuning import fleet, messages, network, worker
+from gpucomp.tuning import choice, fleet, messages, network, worker
 from gpucomp.tuning.fleet import Relay, Remote, Wanted
 from gpucomp.tuning.network import Address, Certificates
 from tests.tuning.fakes import TARGET, Device
@@ -499,6 +499,60 @@ def test_an_interruption_as_a_candidate_is_launched_blames_none(tmp_path, monkey
     while not again.progress.exhausted:
         again.batch(16)
     assert None not in again.sampler.told.values()
+
+
+@pytest.mark.parametrize(("killed", "left"), [(0, True), (1, True), (2, False)])
+def test_a_final_goes_on_with_another_board_when_one_is_lost(tmp_path, killed, left):
+    """Twice over one comparison is no accident: a final does not take all boards down one by one."""
+    devices = [Device(right(matmul(M, N, K))) for _ in range(4)]
+    made, carrier = side_by_side(tmp_path, devices)
+    times = speeds(made)
+    for device in devices:
+        device.seconds = times.__getitem__
+    while not made.progress.exhausted:
+        made.batch(16)
+    del carrier.relays["board 0"]  # unnoticed so far
+    lost = itertools.count()
+    carrier.lost = dict.fromkeys(carrier.relays, lambda frame: b'"compare"' in frame and next(lost) < killed)
+
+    verdict = choice.final(made, processes=2, rounds=5)
+
+    assert verdict.decided == left
+    assert verdict.rounds == (10 if left else 0)
+    assert verdict.is_default != left
+    assert verdict.ratio == pytest.approx(made.best if left else 1.0)
+    assert len(carrier.relays) == 3 - killed
+
+
+def test_where_nobody_is_left_a_comparison_says_so(tmp_path):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    made.batch(2)
+    carrier.relays.clear()
+    answer = made.tools.compared({"do": "compare"}, {}, 1.0)
+    assert answer["invalidity"] == "killed"
+    assert "nobody is left to measure: board 0 has left" in answer["fault"]
+
+
+def test_models_that_were_compared_do_not_pile_up_on_a_board(tmp_path):
+    class Reads(Local):
+        def ask(self, job, arrays, *, limit=None):
+            return {"rows": [[1.0, float(Path(path).read_text())] for path in job.get("paths", ())]}, {}
+
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    relay = carrier.relays["board 0"] = Relay(Reads(Device(lambda *a: None)))
+    folders = []
+    for k in (3, 5, 7):
+        path = tmp_path / "model"
+        path.write_text(f"{k}")
+        answer = made.tools.compared({"do": "models", "paths": [str(path)]}, {"x": np.zeros(k)}, 9.0)
+        assert answer["rows"] == [[1.0, k]]
+        assert sorted(array.size for array in relay._arrays.values()) == [1, k]
+        folders.append(Path(relay._folder.name))
+    assert [folder.exists() for folder in folders] == [False, False, True]
+    made.tools.runner.forget()
+    assert relay._arrays == {}
+    assert not folders[-1].exists()
+    relay.close()
 
 
 # who belongs to it
