@@ -151,12 +151,12 @@ def work(
 
         async def serve() -> None:
             options = {} if certificates else {"host": "127.0.0.1"}
-            worker = dask.Worker(
-                place.url, nthreads=1, resources={LABEL: 1}, security=shown, death_timeout=SILENT_S,
-                dashboard=False, dashboard_address=UNSEEN,
-                local_directory=tempfile.gettempdir(), **options,
-            )  # fmt: skip
             try:
+                worker = dask.Worker(
+                    place.url, nthreads=1, resources={LABEL: 1}, security=shown, death_timeout=SILENT_S,
+                    dashboard=False, dashboard_address=UNSEEN,
+                    local_directory=tempfile.gettempdir(), **options,
+                )  # fmt: skip
                 await worker
             except (OSError, RuntimeError) as error:  # dask's own are of these two kinds
                 raise DeviceError(f"no coordinator at {place.url}: {_why(error)}", code="GPC5301") from error

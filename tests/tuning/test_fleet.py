@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -56,6 +57,8 @@ def test_addresses(text, tls, found):
         ("127.0.0.1:port", False, "GPC2030"),
         ("127.0.0.1:99999", False, "GPC2030"),
         ("tls://a/b", True, "GPC2030"),
+        ("tcp://[::1", False, "GPC2030"),
+        ("[zz]:3", True, "GPC2030"),
     ],
 )
 def test_addresses_that_will_not_do(text, tls, code):
@@ -68,6 +71,29 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path):
     missing = Certificates(tmp_path / "ca.pem", tmp_path / "a.pem", tmp_path / "a.key")
     with pytest.raises(UsageError, match=r"ca\.pem"), fleet.opened(Wanted("tls://127.0.0.1:0", 1, missing), "cpu", ""):
         pass
+
+
+@pytest.mark.parametrize("broken", ["authority", "certificate", "key", "another's key"])
+def test_certificates_that_are_none_are_named_by_both_ends(tmp_path, broken):
+    own, other = certificates(tmp_path / "ours", "board", "another")
+    name = broken.removeprefix("another's ")
+    path = getattr(own, name)
+    path.write_bytes(other.key.read_bytes() if name != broken else b"no \xff certificate")
+    with pytest.raises(UsageError, match=re.escape(f"{path.name}'")) as found:
+        fleet.work("tls://127.0.0.1:1", target="cpu", certificates=own, runner=Local(Device(lambda *a: None)))
+    assert found.value.code == "GPC2031"
+    with pytest.raises(UsageError, match="will not do"), fleet.opened(Wanted("tls://127.0.0.1:0", 1, own), "cpu", ""):
+        pass
+
+
+def test_a_worker_that_cannot_be_made_says_why(monkeypatch):
+    class Fails:
+        def __init__(self, *args, **options):
+            raise OSError("no port is left")
+
+    monkeypatch.setattr(network.distributed(), "Worker", Fails)
+    with pytest.raises(DeviceError, match=r"no coordinator at tcp://127\.0\.0\.1:1: no port is left"):
+        fleet.work("127.0.0.1:1", target="cpu", runner=Local(Device(lambda *a: None)))
 
 
 # frames, without a network
