@@ -162,7 +162,8 @@ def ship(folder: Path, work: Path, builds_of: dict[str, list[dict[str, Any]]]) -
     found, _ = records.everything([work / name / "records" for name in good]) if good else ([], [])
     device = resolve("cpu").arch
     (folder / records.TRIALS).mkdir(parents=True, exist_ok=True)
-    picks = [r for r in records.pruned(found, hashes()) if r["kind"] == "pick"]
+    found = records.pruned(found, hashes())  # each trial once, and none of templates that are no more
+    picks = [r for r in found if r["kind"] == "pick"]
     records.write(folder / f"cpu_{device}.jsonl", records.merged(picks))
     records.write(folder / records.TRIALS / f"cpu_{device}.jsonl", records.merged(records.portfolio(found, PORTFOLIO)))
     return good

@@ -108,7 +108,6 @@ def default_of(study: Study, finalists: int = 0, came: str = "final") -> Verdict
 
 def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, seconds: float = PROCESS_S) -> Verdict:
     """The final of a study's leaders: each process new, each on other data, the default between every two samples."""
-    tools = study.tools
     leaders = [c for c in study.leaders(FINALISTS) if study.best < 1 - TIE / 2]
     if study.fault:
         return default_of(study, came="failed")
@@ -120,8 +119,6 @@ def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, sec
     rows: list[list[float]] = []
     out: set[int] = set()
     for process in range(processes):
-        tools.runner.fresh()
-        tools.current = None
         here = [k for k in range(len(built)) if k not in out]
         answer = _compared(study, [built[k] for k in here], SEED + process, rounds, seconds)
         wrong = [here[k] for k, fault in enumerate(answer.get("faults", [])) if fault]
@@ -153,7 +150,7 @@ def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, sec
 
 
 def _compared(study: Study, built: Sequence[Any], seed: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """One process's answer: candidates on the data of ``seed``, the first of which is the anchor."""
+    """A new process's answer: candidates on the data of ``seed``, the first of which is the anchor."""
     common, arrays = study.job(seed)
     candidates = []
     for item in built:
@@ -162,8 +159,7 @@ def _compared(study: Study, built: Sequence[Any], seed: int, rounds: int, second
         candidates.append(message)
         arrays |= found
     job = {**common, "do": "compare", "candidates": candidates, "rounds": rounds, "seconds": seconds}
-    answer, _ = study.tools.runner.ask(job, arrays, limit=LIMIT_S)
-    return answer
+    return study.tools.compared(job, arrays, LIMIT_S)
 
 
 # the whole model

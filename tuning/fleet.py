@@ -6,7 +6,8 @@ no model and no Python object of ours. A worker trusts its coordinator, because 
 interface both show certificates that one authority signed, and without them nothing is opened.
 
 A trial is given to one worker and to no other: a candidate that takes a machine down is not sent to the next one. Who
-does not answer in time, or leaves over a job, is asked no more; who comes while a search goes on takes part in it.
+does not answer in time, or leaves over a job, is asked no more; who comes while a search goes on takes part in it. What
+a worker that had left before is given it never had, and another one may have it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from gpucomp.tuning.network import PORT, SILENT_S, Address, Certificates, distri
 
 SLACK_S = 30.0  # beyond what its job may take, for an answer: frames travel, and another program may have the device
 FIRST_S = 10.0  # that others wait for a worker to say what it is
+LOOK_S = 1.0  # between two looks whether a worker is still there; twice not there is gone
 LEAVE_S = 5.0  # for a worker to say good-bye
 # facts that decide what a time is worth
 ALIKE = ("kind", "arch", "name", "device", "driver", "compiler", "threads", "memory")
@@ -85,6 +87,7 @@ class Relay:
             case "forget":
                 self._arrays.clear()
                 self._runner.forget()
+                self._clean()
                 return {}, {}
         self._arrays |= arrays
         limit = job.pop("limit")
@@ -105,10 +108,14 @@ class Relay:
         del wanted[names]
         return str(path)
 
-    def close(self) -> None:
-        self._runner.close()
+    def _clean(self) -> None:
         if self._folder is not None:
             self._folder.cleanup()
+            self._folder = None
+
+    def close(self) -> None:
+        self._runner.close()
+        self._clean()
 
 
 _relay: Relay | None = None  # of this process: a worker has one device
@@ -144,12 +151,12 @@ def work(
 
         async def serve() -> None:
             options = {} if certificates else {"host": "127.0.0.1"}
-            worker = dask.Worker(
-                place.url, nthreads=1, resources={LABEL: 1}, security=shown, death_timeout=SILENT_S,
-                dashboard=False, dashboard_address=UNSEEN,
-                local_directory=tempfile.gettempdir(), **options,
-            )  # fmt: skip
             try:
+                worker = dask.Worker(
+                    place.url, nthreads=1, resources={LABEL: 1}, security=shown, death_timeout=SILENT_S,
+                    dashboard=False, dashboard_address=UNSEEN,
+                    local_directory=tempfile.gettempdir(), **options,
+                )  # fmt: skip
                 await worker
             except (OSError, RuntimeError) as error:  # dask's own are of these two kinds
                 raise DeviceError(f"no coordinator at {place.url}: {_why(error)}", code="GPC5301") from error
@@ -250,22 +257,53 @@ class _Process:
         return not self.gone
 
     def ask(self, job: Message, arrays: Arrays, limit: float) -> Answer:
+        """As ``crew.Process.ask``; ``unsent`` in the answer where the worker was not there to be given the job."""
         begin = time.monotonic()
+        if not self.gone and not self._there():
+            self.gone = f"{self._member} has left"
         if self.gone:
-            return {"invalidity": "killed", "fault": self.gone}, {}
+            return {"invalidity": "killed", "fault": self.gone, "unsent": True}, {}
         future = self._carrier.submit(self._member, messages.framed(job, arrays))
+        answer: Message = {"invalidity": "killed"}
         try:
-            error = future.exception(timeout=limit + SLACK_S)
-        except TimeoutError:
+            match self._end_of(future, begin + limit + SLACK_S):
+                case "left":
+                    self.gone = f"{self._member} has left"
+                    answer["unsent"] = True
+                case "timeout":
+                    self.gone = f"{self._member} did not answer in {limit + SLACK_S:.0f} s"
+                    answer["invalidity"] = "timeout"
+                case _:
+                    if (error := future.exception(timeout=SLACK_S)) is None:
+                        return messages.unframed(future.result(timeout=SLACK_S))
+                    self.gone = f"{self._member} was lost: {_why(error)}"
+        except (TimeoutError, CancelledError, OSError) as error:  # it may go before what it answers has come
+            self.gone = f"{self._member} was lost: {_why(error)}"
+        if not future.done():
             future.cancel(force=True)
-            kind, self.gone = "timeout", f"{self._member} did not answer in {limit + SLACK_S:.0f} s"
-        except CancelledError as error:
-            kind, self.gone = "killed", f"{self._member} was lost: {_why(error)}"
-        else:
-            if error is None:
-                return messages.unframed(future.result(timeout=SLACK_S))
-            kind, self.gone = "killed", f"{self._member} was lost: {_why(error)}"
-        return {"invalidity": kind, "fault": self.gone, "seconds": time.monotonic() - begin}, {}
+        return {**answer, "fault": self.gone, "seconds": time.monotonic() - begin}, {}
+
+    def _there(self) -> bool:
+        return self._member in self._carrier.members()
+
+    def _end_of(self, future: Future, deadline: float) -> str:
+        """``done``, ``timeout``, or ``left`` for a worker that is not there any more.
+
+        dask says so of a job that its worker did not survive, but keeps one for a worker that comes back: what was on
+        its way when the worker left, or was handed over as it took its leave.
+        """
+        absent = 0
+        while absent < 2:  # what dask says of the job comes no later than that the worker is gone
+            left = deadline - time.monotonic()
+            try:
+                future.exception(timeout=max(0.0, min(LOOK_S, left)))
+            except TimeoutError:
+                if left <= LOOK_S:
+                    return "timeout"
+                absent = 0 if self._there() else absent + 1
+            else:
+                return "done"
+        return "left"
 
     def end(self) -> None:
         if not self.gone:
@@ -382,9 +420,9 @@ class Fleet:
         try:
             if (error := future.exception(timeout=SLACK_S)) is not None:
                 return f"it was lost: {_why(error)}"
-        except CancelledError as error:
+            answer, _ = messages.unframed(future.result(timeout=SLACK_S))
+        except (TimeoutError, CancelledError, OSError) as error:
             return f"it was lost: {_why(error)}"
-        answer, _ = messages.unframed(future.result(timeout=SLACK_S))
         if "facts" not in answer:
             return str(answer.get("fault", "it does not say what it is"))
         why = mismatch(answer, self.facts, self._kind, self._arch)

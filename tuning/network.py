@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,11 @@ class Address:
 
         Raises ``UsageError`` for what is none, and without certificates for all but the loopback interface.
         """
-        parts = urlsplit(text if "://" in text else f"//{text}")
         try:
+            parts = urlsplit(text if "://" in text else f"//{text}")
             host, port = parts.hostname, parts.port
         except ValueError:
-            host, port = None, None
+            parts, host, port = urlsplit(""), None, None
         if not host or parts.scheme not in ("", "tcp", "tls") or parts.path.strip("/"):
             raise UsageError(f"{quote(text)}: an address such as tls://10.0.0.1:{PORT} expected", code="GPC2030")
         if parts.scheme == "tls" and not tls:
@@ -99,7 +100,7 @@ def distributed() -> Any:
 
 
 def security(certificates: Certificates | None) -> Any:
-    """What both ends ask of each other. Raises ``UsageError`` for files that cannot be read."""
+    """What both ends ask of each other. Raises ``UsageError`` for files that cannot be read, or are no certificates."""
     kind = distributed().Security
     if certificates is None:
         return kind(require_encryption=False)
@@ -108,6 +109,13 @@ def security(certificates: Certificates | None) -> Any:
             path.read_bytes()
         except OSError as error:
             raise UsageError(f"certificates: cannot read {quote(path)}: {error.strerror}", code="GPC2031") from None
+    named = quote(certificates.authority)
+    try:
+        context = ssl.create_default_context(cafile=certificates.authority)
+        named = f"{quote(certificates.certificate)} with {quote(certificates.key)}"
+        context.load_cert_chain(certificates.certificate, certificates.key)
+    except ssl.SSLError as error:
+        raise UsageError(f"certificates: {named} will not do: {error.reason or error}", code="GPC2031") from None
     own = {f"tls_{role}_{part}": str(path) for role in ("client", "scheduler", "worker")
            for part, path in (("cert", certificates.certificate), ("key", certificates.key))}  # fmt: skip
     return kind(require_encryption=True, tls_ca_file=str(certificates.authority), **own)

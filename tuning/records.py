@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -222,7 +223,8 @@ def known(found: Iterable[Record], device: Mapping[str, str], hashes: Mapping[st
             case "launch":
                 here.killers[key_of(record)] = here.killers.get(key_of(record), 0) + 1
             case "release":
-                here.killers.pop(key_of(record), None)
+                if (before := here.killers.pop(key_of(record), 0) - 1) > 0:  # a default is launched again
+                    here.killers[key_of(record)] = before
             case "trial":
                 if record["invalidity"] not in ("killed", "timeout"):
                     here.killers.pop(key_of(record), None)
@@ -267,11 +269,19 @@ def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
 def beside(path: Path) -> list[Record]:
     """The trials that a search may start from besides its own file's: those of the other files there, and those shipped.
 
-    Lines that are no records are passed over.
+    Lines that are no records are passed over, and with a warning files that cannot be read: nobody asked for them.
     """
-    places = [p for p in records.files(path.parent) if p != path] + records.files(records.shipped() / TRIALS)
-    read = (record for place in places for _, record in records.read(place))
-    return [record for record in read if not isinstance(record, str) and record["kind"] == "trial"]
+    found: list[Record] = []
+    for place in records.files(path.parent) + records.files(records.shipped() / TRIALS):
+        if place == path:
+            continue
+        try:
+            read = [record for _, record in records.read(place) if not isinstance(record, str)]
+        except RecordError as error:
+            warnings.warn(f"nothing is learned from {error.message}", RuntimeWarning, stacklevel=2)
+            continue
+        found += [record for record in read if record["kind"] == "trial"]
+    return found
 
 
 def portfolio(found: Iterable[Record], most: int) -> list[Record]:
@@ -297,33 +307,35 @@ def merged(found: Iterable[Record]) -> list[Record]:
 def pruned(found: Iterable[Record], hashes: Mapping[str, Mapping[str, str]]) -> list[Record]:
     """Without what is superseded: releases and what they release, trials of other templates, all but the last pick or drop.
 
-    That one stays whatever its template: a compilation goes by the source that it renders to.
+    That one stays whatever its template: a compilation goes by the source that it renders to. So does each launch without
+    an end, as often as there was one.
 
     ``hashes`` are those of the engines' templates as they are, by kind of device; an engine that is not there is gone.
     """
-    kept: dict[tuple[Any, ...], Record] = {}
+    kept: dict[tuple[Any, ...], list[Record]] = {}
     for record in found:
         place: tuple[Any, ...] = (records.device_key(record["device"]), record["kernel"])
         current = hashes.get(record["device"]["kind"], {})
         match record["kind"]:
             case "task":
-                kept[*place, "task"] = record
+                kept[*place, "task"] = [record]
             case "launch":
-                kept[*place, "launch", key_of(record)] = record
+                kept.setdefault((*place, "launch", key_of(record)), []).append(record)
             case "release":
-                kept.pop((*place, "launch", key_of(record)), None)
+                if before := kept.pop((*place, "launch", key_of(record)), [])[:-1]:
+                    kept[*place, "launch", key_of(record)] = before
             case "trial":
                 if record["invalidity"] not in ("killed", "timeout"):
                     kept.pop((*place, "launch", key_of(record)), None)
                 name = (*place, "trial", key_of(record))
                 if current.get(record["engine"]) == record["template"] and not (record.get("transient") and name in kept):
-                    kept[name] = record
+                    kept[name] = [record]
             case "pick" | "drop":
                 last = kept.get((*place, "pick"))
-                if last is None or records.time_of(last) <= records.time_of(record):
+                if last is None or records.time_of(last[0]) <= records.time_of(record):
                     kept.pop((*place, "pick"), None)
-                    kept[*place, "pick"] = record
-    return list(kept.values())
+                    kept[*place, "pick"] = [record]
+    return [record for group in kept.values() for record in group]
 
 
 def write(path: Path, found: Iterable[Record], seen: Iterable[Record] = ()) -> None:

@@ -62,7 +62,7 @@ class Built:
     build_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
     """A candidate on its way to a device: ``identity`` is what the records know it by, ``job`` what the runner is asked."""
 
@@ -118,6 +118,26 @@ class Tools:
         """Where the runner is gone, let another one be the first."""
         if self.runner.gone:
             self.runner, *self.others = self.runners
+
+    def compared(self, job: Message, arrays: Mapping[str, np.ndarray], limit: float) -> Message:
+        """The answer of a new process, which has nothing of what was there before, to a comparison.
+
+        A machine that is lost over it need not have been lost because of it: another one is asked, ``TRIES`` in all.
+        Where nobody is left the answer says so.
+        """
+        lost = 0
+        while True:
+            try:
+                self.settle()
+            except DeviceError as error:  # what was found before is recorded all the same
+                return {"invalidity": "killed", "fault": error.message}
+            self.runner.forget()
+            self.runner.fresh()
+            self.current = None
+            answer, _ = self.runner.ask(job, arrays, limit=limit)
+            lost += not answer.get("unsent")
+            if not self.runner.gone or lost == TRIES:
+                return answer
 
 
 @dataclass(eq=False)
@@ -223,7 +243,6 @@ class Study:
         record = self.known.trials.get(name)
         launches = self.known.killers.get(name, 0)
         while record is None or (record["invalidity"] in DIED and launches < TRIES):  # it need not have been to blame
-            self.tools.settle()
             record, launches = self._measure(self._anchor, default=True), launches + 1
         if record["invalidity"] != "correct":
             self.fault = f"the default does not pass the check: {record.get('fault', record['invalidity'])}"
@@ -297,7 +316,6 @@ class Study:
                     held.enter_context(self.tools.runner.exclusive())  # a batch in one go
                 if not in_time():
                     break
-                self.tools.settle()
                 self._tell(built.candidate, self._measure(built))
                 measured += 1
         return measured
@@ -305,43 +323,61 @@ class Study:
     def _by_all(self, found: Iterator[Built], in_time: Callable[[], bool]) -> int:
         """Measure by all runners at once, each of which has one candidate at a time; how many."""
         idle = self.tools.runners
+        launched: list[Trial] = []  # of which there is no record yet
+        unsent: list[Built] = []  # that a runner never had, because it was gone
         under_way: dict[Future[Answer], tuple[Runner, Trial, float]] = {}
         pool = ThreadPoolExecutor(MOST_RUNNERS, "trial")
         measured = 0
         try:
-            for built in found:
-                if not in_time():
+            while True:
+                built = (unsent.pop() if unsent else next(found, None)) if in_time() else None
+                if built is None and not under_way:
                     break
+                if built is None:
+                    measured += self._landed(under_way, idle, launched, unsent)
+                    continue
                 idle += self.tools.recruited()
                 while not idle and under_way:
-                    measured += self._landed(under_way, idle)
+                    measured += self._landed(under_way, idle, launched, unsent)
                     idle += self.tools.recruited()
                 idle += [] if idle else self.tools.runners  # where all are gone: who comes in time
                 runner = idle.pop(0)
                 trial = self._trial(built)
+                launched.append(trial)  # before it is: whatever comes between the two, it is released
                 self.tools.store.append("launch", trial.identity)
                 under_way[pool.submit(runner.ask, trial.job, trial.arrays)] = runner, trial, time.monotonic()
-            while under_way:
-                measured += self._landed(under_way, idle)
         except BaseException:
-            for _, trial, _ in under_way.values():
+            for trial in launched:
                 self._release(trial)
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         return measured
 
-    def _landed(self, under_way: dict[Future[Answer], tuple[Runner, Trial, float]], idle: list[Runner]) -> int:
+    def _landed(
+        self,
+        under_way: dict[Future[Answer], tuple[Runner, Trial, float]],
+        idle: list[Runner],
+        launched: list[Trial],
+        unsent: list[Built],
+    ) -> int:
         """Record what has been answered, waiting for at least one; how many. Who can be asked again becomes idle."""
-        done = wait(under_way, return_when=FIRST_COMPLETED).done
-        for future in done:
-            runner, trial, begin = under_way[future]
-            record = self._recorded(trial, future.result()[0], time.monotonic() - begin)
-            del under_way[future]  # only now: what ends without a record is released
+        measured = 0
+        for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+            runner, trial, begin = under_way.pop(future)
+            answer, _ = future.result()
+            if answer.get("unsent"):
+                launched.remove(trial)
+                self._release(trial)
+                unsent.append(trial.built)
+                continue
+            record = self._recorded(trial, answer, time.monotonic() - begin)
+            launched.remove(trial)  # only now: what ends without a record is released
             self._tell(trial.built.candidate, record)
+            measured += 1
             if not runner.gone:
                 idle.append(runner)
-        return len(done)
+        return measured
 
     @property
     def best(self) -> float:
@@ -428,14 +464,18 @@ class Study:
         """One candidate on the device. It is in the records before it runs: should it end everything, it is known."""
         tools = self.tools
         trial = self._trial(built, default=default)
-        try:
-            tools.store.append("launch", trial.identity)
-            begin = time.monotonic()
-            answer, _ = tools.runner.ask(trial.job, trial.arrays)
-            return self._recorded(trial, answer, time.monotonic() - begin, default=default)
-        except BaseException:
+        while True:
+            tools.settle()
+            try:
+                tools.store.append("launch", trial.identity)
+                begin = time.monotonic()
+                answer, _ = tools.runner.ask(trial.job, trial.arrays)
+                if not answer.get("unsent"):
+                    return self._recorded(trial, answer, time.monotonic() - begin, default=default)
+            except BaseException:
+                self._release(trial)
+                raise
             self._release(trial)
-            raise
 
     def _release(self, trial: Trial) -> None:
         """Say in the records that a candidate was not to blame: it was Ctrl-C, or a disk that is full."""

@@ -112,6 +112,9 @@ def _kernel(told: _Told, task: Task | None) -> list[str]:
         parts.append(page.table(("engine", "trials", "default over its best"), rows))
     for engine in engines:
         own = [t for t in told.trials if t["engine"] == engine]
+        if not any(t["configuration"] for t in own):
+            parts += [page.heading(engine, 3), page.paragraph("It has no parameters.")]
+            continue
         space = space_of(engine, told.device["name"], map(_row, own), tuple(told.problem.values()))
         parts += [page.heading(engine, 3), *page.space(space.candidates, space.seconds, np.isnan(space.seconds))]
     if task is not None and told.winner is not None:

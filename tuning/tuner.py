@@ -16,7 +16,7 @@ import numpy as np
 
 from gpucomp import compiler, targets
 from gpucomp.compiler import Lowered
-from gpucomp.errors import DeviceError, RecordError, UsageError, quote
+from gpucomp.errors import RecordError, UsageError, quote
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
@@ -389,14 +389,10 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
 
     def compare(anchor: frozenset[str], others: frozenset[str]) -> Comparison:
         nonlocal cost
-        with contextlib.suppress(DeviceError):  # where nobody is left, what was found is recorded all the same
-            tools.settle()
         begin = time.monotonic()
         paths = [str(model.path(names, _picks(state, names) if names else None)) for names in (anchor, others)]
-        tools.runner.fresh()
-        tools.current = None
         job = {"do": "models", "paths": paths, "rounds": MODEL_ROUNDS, "seconds": MODEL_S}
-        answer, _ = tools.runner.ask(job, model.inputs, limit=MODEL_LIMIT_S)
+        answer = tools.compared(job, model.inputs, MODEL_LIMIT_S)
         if not anchor:
             anchors.extend(answer.get("anchors", []))
         if not answer.get("rows"):

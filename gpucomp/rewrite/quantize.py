@@ -18,7 +18,7 @@ from gpucomp.ir.graph import Node, Value, constant, constant_value
 from gpucomp.ir.types import F32, I8, I32, U8
 from gpucomp.rewrite.rule import Uses, rule
 
-DEEPEST = 1 << 15  # products of two bytes, less their zero points, that i32 holds the sum of
+DEEPEST = 1 << 14  # products of two bytes, less their zero points: i32 holds the sum, and the largest bias beside it
 EXACT = 1 << 24  # what f32 counts to
 LARGEST = 1 << 30  # of a bias, in steps
 ON_GRID = 1e-3  # of a step, that a bias may be off by and be meant as a multiple of it

@@ -116,7 +116,7 @@ ATTENTION = {"tile_m": 4, "tile_n": 4, "reg_m": 2, "row_items": 4, "splits": 1, 
 WINOGRAD = {
     "outputs": 2, "columns": 16, "blocks": 8, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
 }  # fmt: skip
-FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "columns": 32, "reg_b": 2}
+FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "reg_b": 2, "channels": 2}
 ENGINES = [
     ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4}),
     ("tiny-depthwise", "depthwise", WINDOW | {"tile_y": 1, "unroll": 0}),

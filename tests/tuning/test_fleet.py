@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from kernels import matmul
 
 from bench.fleet import certificates
 from gpucomp.errors import DeviceError, UsageError
-from gpucomp.tuning import fleet, messages, network, worker
+from gpucomp.tuning import choice, fleet, messages, network, worker
 from gpucomp.tuning.fleet import Relay, Remote, Wanted
 from gpucomp.tuning.network import Address, Certificates
 from tests.tuning.fakes import TARGET, Device
@@ -55,6 +57,8 @@ def test_addresses(text, tls, found):
         ("127.0.0.1:port", False, "GPC2030"),
         ("127.0.0.1:99999", False, "GPC2030"),
         ("tls://a/b", True, "GPC2030"),
+        ("tcp://[::1", False, "GPC2030"),
+        ("[zz]:3", True, "GPC2030"),
     ],
 )
 def test_addresses_that_will_not_do(text, tls, code):
@@ -67,6 +71,29 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path):
     missing = Certificates(tmp_path / "ca.pem", tmp_path / "a.pem", tmp_path / "a.key")
     with pytest.raises(UsageError, match=r"ca\.pem"), fleet.opened(Wanted("tls://127.0.0.1:0", 1, missing), "cpu", ""):
         pass
+
+
+@pytest.mark.parametrize("broken", ["authority", "certificate", "key", "another's key"])
+def test_certificates_that_are_none_are_named_by_both_ends(tmp_path, broken):
+    own, other = certificates(tmp_path / "ours", "board", "another")
+    name = broken.removeprefix("another's ")
+    path = getattr(own, name)
+    path.write_bytes(other.key.read_bytes() if name != broken else b"no \xff certificate")
+    with pytest.raises(UsageError, match=re.escape(f"{path.name}'")) as found:
+        fleet.work("tls://127.0.0.1:1", target="cpu", certificates=own, runner=Local(Device(lambda *a: None)))
+    assert found.value.code == "GPC2031"
+    with pytest.raises(UsageError, match="will not do"), fleet.opened(Wanted("tls://127.0.0.1:0", 1, own), "cpu", ""):
+        pass
+
+
+def test_a_worker_that_cannot_be_made_says_why(monkeypatch):
+    class Fails:
+        def __init__(self, *args, **options):
+            raise OSError("no port is left")
+
+    monkeypatch.setattr(network.distributed(), "Worker", Fails)
+    with pytest.raises(DeviceError, match=r"no coordinator at tcp://127\.0\.0\.1:1: no port is left"):
+        fleet.work("127.0.0.1:1", target="cpu", runner=Local(Device(lambda *a: None)))
 
 
 # frames, without a network
@@ -112,8 +139,8 @@ class Local(Fake):
         self.ended = True
 
 
-def carried(devices, **facts):
-    return Here({f"board {k}": Relay(Local(device, **facts)) for k, device in enumerate(devices)})
+def carried(devices, kind=Here):
+    return kind({f"board {k}": Relay(Local(device)) for k, device in enumerate(devices)})
 
 
 def test_what_was_sent_once_is_not_sent_again_and_a_new_process_gets_it_all_the_same():
@@ -153,9 +180,9 @@ def test_a_models_file_travels(tmp_path):
     relay.close()
 
 
-def side_by_side(tmp_path, devices, count=12):
+def side_by_side(tmp_path, devices, count=12, kind=Here):
     """A study whose candidates are measured on ``devices`` at once, and the carrier between."""
-    carrier = carried(devices)
+    carrier = carried(devices, kind)
     found = fleet.gather(carrier, Wanted(workers=len(devices), wait=5), "cpu", TARGET.arch)
     made = study(tmp_path, devices[0], count=count)
     made.tools.runner, *made.tools.others = found.runners
@@ -361,13 +388,197 @@ def test_silence_is_a_timeout_and_the_end_of_it(monkeypatch):
             found.cancel = lambda force=False: self.frames.append("cancelled")
             return found
 
-    carrier = Silent({})
+    carrier = Silent({"board": None})
     remote = Remote(carrier, "board")
     answer, _ = remote.ask({"do": "trial"}, {}, limit=0.05)
     assert answer["invalidity"] == "timeout"
     assert carrier.frames == ["cancelled"]
     assert "board did not answer" in remote.gone
     assert remote.ask({"do": "trial"}, {}, limit=0.05)[0]["invalidity"] == "killed"
+
+
+class Parks(Here):
+    """As dask: a job for a worker that is not there waits for it to come back."""
+
+    def submit(self, member, frame):
+        if member in self.relays:
+            return super().submit(member, frame)
+        self.jobs.append((member, messages.unframed(frame)[0]))
+        found = Future()
+        found.cancel = lambda force=False: None
+        return found
+
+
+def counted(made, kind):
+    """Records of a kind by the values of their configurations."""
+    return Counter(tuple(r["configuration"].values()) for r in made.tools.store.read() if r["kind"] == kind)
+
+
+@pytest.mark.parametrize(("boards", "who"), [(2, "board 1"), (3, "board 0")])
+def test_a_board_that_leaves_while_it_is_idle_is_given_nothing_more(tmp_path, boards, who):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K))) for _ in range(boards)], kind=Parks)
+    made.batch(2)
+    before = len(carrier.jobs)
+    del carrier.relays[who]
+    while not made.progress.exhausted:
+        made.batch(4)
+    assert who not in {member for member, _ in carrier.jobs[before:]}
+    assert made.progress.invalid == {}
+    assert None not in made.sampler.told.values()
+    assert set(counted(made, "launch").values()) == {1, 2}  # twice what was taken from the one that had left
+    assert made.tools.runner.member != who
+    again, _ = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    while not again.progress.exhausted:
+        again.batch(16)
+    assert None not in again.sampler.told.values()
+
+
+def test_a_board_that_leaves_before_its_job_has_come_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(fleet, "LOOK_S", 0.01)
+
+    class Leaves(Parks):
+        def submit(self, member, frame):
+            del self.relays[member]
+            return super().submit(member, frame)
+
+    remote = Remote(Leaves({"board": None}), "board")
+    answer, _ = remote.ask({"do": "trial"}, {}, limit=1e6)
+    assert answer["unsent"]
+    assert remote.gone == "board has left"
+
+
+def test_a_board_that_is_missing_for_a_moment_is_not_given_up(monkeypatch):
+    monkeypatch.setattr(fleet, "LOOK_S", 0.01)
+    looks = itertools.count()
+
+    class Flickers(Here):
+        def members(self):
+            if (look := next(looks)) == 6:
+                answered.set_result(messages.framed({"found": 7}, {}))
+            return [] if look % 2 else ["board"]
+
+        def submit(self, member, frame):
+            return answered
+
+    answered = Future()
+    remote = Remote(Flickers({"board": None}), "board")
+    assert remote.ask({"do": "trial"}, {}, limit=1e6)[0] == {"found": 7}
+    assert not remote.gone
+
+
+@pytest.mark.parametrize("error", [TimeoutError("timed out"), CancelledError(), ConnectionError("reset")])
+def test_a_board_that_goes_before_its_answer_has_come_is_lost(tmp_path, error):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K))) for _ in range(2)])
+    bad, submit = texts(made)[5], carrier.submit
+
+    def result(timeout):
+        raise error
+
+    def submitted(member, frame):
+        future = submit(member, frame)
+        if source_in(frame) == bad:
+            future.exception()
+            future.result = result
+        return future
+
+    carrier.submit = submitted
+    while not made.progress.exhausted:
+        made.batch(16)
+    assert made.progress.invalid == {"killed": 1}
+    assert len(made.tools.runners) == 1
+    assert {row for row, seconds in made.sampler.told.items() if seconds is None} == {5}
+    assert set(counted(made, "launch").values()) == {1}
+    assert not counted(made, "release")
+
+
+def test_who_is_lost_before_it_has_said_what_it_is_does_not_take_part():
+    class Lost(Here):
+        def submit(self, member, frame):
+            found = super().submit(member, frame)
+            if member == "lost":
+                found.result = lambda timeout: found.exception(timeout) or self.fail()
+            return found
+
+        def fail(self):
+            raise TimeoutError
+
+    boards = {name: Relay(Local(Device(lambda *a: None))) for name in ("lost", "good")}
+    found = fleet.gather(Lost(boards), Wanted(workers=1, wait=5), "cpu", TARGET.arch)
+    assert [runner.member for runner in found.runners] == ["good"]
+    assert found.refused == ["lost: it was lost: nobody answers"]
+
+
+def test_an_interruption_as_a_candidate_is_launched_blames_none(tmp_path, monkeypatch):
+    devices = [Device(right(matmul(M, N, K))) for _ in range(2)]
+    made, _ = side_by_side(tmp_path, devices)
+    made.batch(2)
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changed:
+        changed.setattr(ThreadPoolExecutor, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.batch(4)
+    assert sum(counted(made, "release").values()) == 1
+    again, _ = side_by_side(tmp_path, devices)
+    while not again.progress.exhausted:
+        again.batch(16)
+    assert None not in again.sampler.told.values()
+
+
+@pytest.mark.parametrize(("killed", "left"), [(0, True), (1, True), (2, False)])
+def test_a_final_goes_on_with_another_board_when_one_is_lost(tmp_path, killed, left):
+    """Twice over one comparison is no accident: a final does not take all boards down one by one."""
+    devices = [Device(right(matmul(M, N, K))) for _ in range(4)]
+    made, carrier = side_by_side(tmp_path, devices)
+    times = speeds(made)
+    for device in devices:
+        device.seconds = times.__getitem__
+    while not made.progress.exhausted:
+        made.batch(16)
+    del carrier.relays["board 0"]  # unnoticed so far
+    lost = itertools.count()
+    carrier.lost = dict.fromkeys(carrier.relays, lambda frame: b'"compare"' in frame and next(lost) < killed)
+
+    verdict = choice.final(made, processes=2, rounds=5)
+
+    assert verdict.decided == left
+    assert verdict.rounds == (10 if left else 0)
+    assert verdict.is_default != left
+    assert verdict.ratio == pytest.approx(made.best if left else 1.0)
+    assert len(carrier.relays) == 3 - killed
+
+
+def test_where_nobody_is_left_a_comparison_says_so(tmp_path):
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    made.batch(2)
+    carrier.relays.clear()
+    answer = made.tools.compared({"do": "compare"}, {}, 1.0)
+    assert answer["invalidity"] == "killed"
+    assert "nobody is left to measure: board 0 has left" in answer["fault"]
+
+
+def test_models_that_were_compared_do_not_pile_up_on_a_board(tmp_path):
+    class Reads(Local):
+        def ask(self, job, arrays, *, limit=None):
+            return {"rows": [[1.0, float(Path(path).read_text())] for path in job.get("paths", ())]}, {}
+
+    made, carrier = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
+    relay = carrier.relays["board 0"] = Relay(Reads(Device(lambda *a: None)))
+    folders = []
+    for k in (3, 5, 7):
+        path = tmp_path / "model"
+        path.write_text(f"{k}")
+        answer = made.tools.compared({"do": "models", "paths": [str(path)]}, {"x": np.zeros(k)}, 9.0)
+        assert answer["rows"] == [[1.0, k]]
+        assert sorted(array.size for array in relay._arrays.values()) == [1, k]
+        folders.append(Path(relay._folder.name))
+    assert [folder.exists() for folder in folders] == [False, False, True]
+    made.tools.runner.forget()
+    assert relay._arrays == {}
+    assert not folders[-1].exists()
+    relay.close()
 
 
 # who belongs to it

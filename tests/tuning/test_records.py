@@ -422,6 +422,21 @@ def test_trials_of_other_files_and_shipped_ones_are_there_to_start_from(path, tm
     assert numbers(records.beside(tmp_path / "elsewhere" / "r.jsonl")) == [2]
 
 
+def test_files_beside_that_cannot_be_read_are_passed_over_and_named(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "shipped", lambda: tmp_path / "shipped")
+    for number, place in enumerate([path, path.with_name("a.jsonl"), path.with_name("c.jsonl")]):
+        with records.Store(place) as store:
+            store.append("trial", trial(number))
+    path.with_name("b.jsonl").mkdir()
+    path.with_name("d.jsonl").symlink_to(path.with_name("nowhere"))
+
+    with pytest.warns(RuntimeWarning, match="nothing is learned from records") as said:
+        found = records.beside(path)
+
+    assert numbers(found) == [1, 2]
+    assert [name in str(warning.message) for warning, name in zip(said, ("b.jsonl", "d.jsonl"), strict=True)] == [True] * 2
+
+
 def test_a_portfolio_is_the_fastest_of_each_kernel_engine_and_device():
     other = DEVICE | {"name": "another"}
     times = {0: 0.7, 1: 0.5, 2: 0.9, 3: 0.6}
@@ -456,6 +471,31 @@ def test_what_was_launched_and_never_ended_is_a_killer():
 
     assert sorted(key[2][0][1] for key in known["k" * 8].killers) == [1, 3]
     assert sorted(key[2][0][1] for key in known["k" * 8].trials) == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("ends", "left"),
+    [
+        ([], 2),
+        (["killed", "killed"], 2),
+        (["timeout"], 2),
+        (["release"], 1),
+        (["killed", "release"], 1),
+        (["release", "release"], None),
+        (["correct"], None),
+    ],
+)
+def test_how_often_a_default_was_launched_without_an_end_outlasts_pruning(ends, left):
+    found = [{"kind": "launch", "timestamp": NOW, **identity(3)} for _ in range(2)]
+    for end in ends:
+        if end == "release":
+            found.append({"kind": end, "timestamp": NOW, **identity(3)})
+        else:
+            found.append({"kind": "trial", "timestamp": NOW, **trial(3, invalidity=end)})
+
+    for seen in (found, records.pruned(found, {"cpu": {"contraction": "t"}})):
+        killers = records.known(seen, DEVICE, {"contraction": "t"})
+        assert [count for known in killers.values() for count in known.killers.values()] == ([left] if left else [])
 
 
 def test_a_merge_has_each_record_once_by_time(path, tmp_path):

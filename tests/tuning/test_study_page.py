@@ -98,6 +98,20 @@ def test_what_cannot_be_rendered_any_more_is_said(tmp_path):
     assert study_page.difference(made.task, {"engine": "abacus", "configuration": best}) == "the engine abacus is gone"
 
 
+@pytest.mark.parametrize("every", [True, False])
+def test_an_engine_without_parameters_has_no_space(tmp_path, every):
+    found = searched(tmp_path).tools.store.read()
+    bare = [r for r in found if r["kind"] == "trial" and r["invalidity"] == "correct"]
+    changed = [r | {"configuration": {}} if r in bare[: None if every else 3] else r for r in found]
+    changed = [r for r in changed if not (every and r.get("invalidity") in ("compile", "killed"))]
+    study_page.write(tmp_path / "p.html", changed, {})
+
+    page = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert ("It has no parameters." in page) == every
+    assert ("One parameter away from the winner" in page) != every
+    assert KERNEL.digest[:12] in page
+
+
 def test_texts_of_records_are_escaped(tmp_path):
     made = searched(tmp_path)
     found = [r | ({"label": "<b>conv</b>"} if "label" in r else {}) for r in made.tools.store.read()]

@@ -379,18 +379,35 @@ class Code:
         return self.let(f"call {type} @llvm.masked.load.{type.suffix}.p0({inner})", type)
 
     def masked_store(self, value: Value, address: Value, mask: Value) -> None:
-        """The lanes of ``mask``. A constant with one lane is a store of that lane: LLVM 22 stores four bytes of a
-        32-bit integer that was truncated to one, where AVX-512 has a mask of one lane and four lanes.
+        """The lanes of ``mask``.
+
+        LLVM 22 turns a masked store of integers that were truncated into a store of one whole 32-bit integer where it
+        knows, for AVX-512, that the mask has one lane: four bytes for one or two. A constant with one lane is
+        therefore a store of that lane, and any other mask of narrow values is kept from what LLVM can work out.
         """
         if mask.text.startswith("<") and mask.text.count("true") == 1:
             lane = mask.text.split(",").index(next(part for part in mask.text.split(",") if "true" in part))
             self.store(self.extract(value, lane), self.gep(address, lane, value.type.scalar), max(value.type.bits // 8, 1))
             return
+        if self.native_scale and value.type.bits < 32 and not mask.text.startswith("<"):
+            mask = self._hidden(mask)
         inner = (
             f"{value.type} {value.text}, ptr {address.text}, i32 {max(value.type.bits // 8, 1)}, "
             f"{mask.type} {mask.text}"
         )
         self.emit(f"call void @llvm.masked.store.{value.type.suffix}.p0({inner})")
+
+    def _hidden(self, mask: Value) -> Value:
+        """``mask``, of which LLVM knows nothing."""
+        lanes = mask.type.lanes
+        bits, register = Type(f"i{lanes}"), Type(f"i{max(lanes, 8)}")
+        number = self.let(f"bitcast {mask.type} {mask.text} to {bits}", bits)
+        if bits != register:
+            number = self.convert("zext", number, register.scalar)
+        hidden = self.let(f'call {register} asm "", "=r,0"({register} {number.text})', register)
+        if bits != register:
+            hidden = self.let(f"trunc {register} {hidden.text} to {bits}", bits)
+        return self.let(f"bitcast {bits} {hidden.text} to {mask.type}", mask.type)
 
     def prefetch(self, address: Value, *, far: bool = False) -> None:
         """Asks for the cache line at ``address``, which need not be the program's to read; ``far``: into the second cache."""

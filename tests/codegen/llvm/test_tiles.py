@@ -446,6 +446,19 @@ def small_net() -> onnx.ModelProto:
     return model(nodes, [value("x", (1, 5, 131, 127))], [value("y", (1, 41, 131, 127))], {"w0": w0, "w1": w1})
 
 
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(33, 97, 64), (100, 257, 192), (7, 33, 64)])
+def test_a_last_column_alone_leaves_what_follows(rows: int, columns: int, depth: int) -> None:
+    """LLVM knows at last that the mask of the last vector has one lane, and stored four bytes there."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-1, 2, shape).astype(np.int8) for shape in ((rows, depth), (depth, columns)))
+    nodes = [node("MatMulInteger", ["x", "w"], ["t"]), node("Cast", ["t"], ["y"], to=onnx.TensorProto.INT8)]
+    made = model(nodes, [value("x", x.shape, onnx.TensorProto.INT8)], ["y"], {"w": w})
+
+    found = gpucomp.compile(made, target="cpu").run({"x": x})["y"]
+
+    np.testing.assert_array_equal(found, (x.astype(np.int32) @ w).astype(np.int8))
+
+
 def test_threads_and_forked_processes_give_the_same_bits() -> None:
     x = {"x": np.random.default_rng(5).standard_normal((1, 5, 131, 127)).astype(np.float32)}
     with config.using(threads=1):
