@@ -177,7 +177,7 @@ add("artifacts/sparse_terabyte", "GPC7005", not_a_file(lambda p: (p.touch(), os.
 
 
 def deep(depth: int) -> bytes:
-    return b'{"format":"gpucomp","schema":3,"members":{},"plan":' + b"[" * depth + b"]" * depth + b"}"
+    return b'{"format":"gpucomp","schema":4,"members":{},"plan":' + b"[" * depth + b"]" * depth + b"}"
 
 
 sealed("manifest_empty", "GPC7004", lambda m: b"", MANIFEST)
