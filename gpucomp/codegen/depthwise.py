@@ -64,6 +64,14 @@ class Slide:
         """Places that ``outputs`` neighbouring outputs span."""
         return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
+    def uses(self, outputs: int) -> dict[int, list[tuple[int, int]]]:
+        """For each place that ``outputs`` neighbouring outputs read, counted from the first: outputs and their taps."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for i in range(outputs):
+            for tap in range(self.taps):
+                found.setdefault(i * self.stride + tap * self.dilation, []).append((i, tap))
+        return found
+
 
 @dataclass(frozen=True)
 class Sliding:

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from gpucomp.codegen.causal import NOT_CAUSAL
 from gpucomp.codegen.llvm import arithmetic
 from gpucomp.codegen.llvm import math as vector_math
-from gpucomp.codegen.llvm.attention_parts import Parts, parts_of
+from gpucomp.codegen.llvm.attention_parts import Parts, Scratch, parts_of
 from gpucomp.codegen.llvm.attention_space import derive, problem
 from gpucomp.codegen.llvm.builder import Slot, Type, Value
 from gpucomp.codegen.llvm.nest import Entry, lower
@@ -40,18 +40,17 @@ from gpucomp.targets.target import Target
 UNROLL = 4  # points of depth, and keys, that the innermost loops write out
 
 
-class _Tile:
+class _Tile(Scratch):
     """The function of a tile: ``void NAME.V(ptr ..., i64 batch, i64 row)`` computes ``V`` vectors of rows from ``row`` on."""
 
     def __init__(self, kernel: Kernel, s: SimpleNamespace, vectors: int, name: str, target: Target) -> None:
         self.entry = Entry(kernel, f"{name}.{vectors}", target)
-        self.code = self.entry.code
+        super().__init__(self.entry.code, Type("float", s.lanes))
         self.batch, self.row = self.entry.first, self.entry.last
         self.parts, self.vectors, self.lanes = parts_of(kernel), vectors, s.lanes
         self.rows = vectors * s.lanes  # of the tile, and elements from one point of the head, or key, to the next
         self.m, self.n = self.parts.rows.extent, self.parts.cols.extent
         self.d = derive(s, SimpleNamespace(**problem(kernel)))
-        self.vector = Type("float", s.lanes)
         self.block = RegisterBlock(self.code, F32, s.lanes, UNROLL)
         self.bound: dict[Expr, LaneValue] = {self.parts.batch: self.batch}
         d, parts = self.d, self.parts
@@ -65,18 +64,6 @@ class _Tile:
         self.score = lower([parts.score], [*axes, parts.dot, *(name for name, _ in parts.turned)])
         self.top = [self.code.slot(self.vector) for _ in range(vectors)]
         self.total = [self.code.slot(self.vector) for _ in range(vectors)]
-
-    def _room(self, floats: int) -> Value:
-        return self.code.stack(f"[{floats} x float]", 64)
-
-    def _at(self, room: Value, offset: Value | int) -> Value:
-        return self.code.gep(room, offset, "float")
-
-    def _load(self, room: Value, offset: Value | int) -> Value:
-        return self.code.load(self._at(room, offset), self.vector, 4)
-
-    def _store(self, value: Value, room: Value, offset: Value | int) -> None:
-        self.code.store(value, self._at(room, offset), 4)
 
     def emit(self) -> str:
         code = self.code

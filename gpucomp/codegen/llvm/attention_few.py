@@ -22,7 +22,7 @@ from gpucomp.codegen.llvm import arithmetic
 from gpucomp.codegen.llvm import math as vector_math
 from gpucomp.codegen.llvm.attention import store_means
 from gpucomp.codegen.llvm.attention_few_space import derive, problem
-from gpucomp.codegen.llvm.attention_parts import parts_of
+from gpucomp.codegen.llvm.attention_parts import Scratch, parts_of
 from gpucomp.codegen.llvm.builder import Type, Value
 from gpucomp.codegen.llvm.nest import Entry, Program, lower
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
@@ -34,16 +34,16 @@ from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
 
-class _Few:
+class _Few(Scratch):
     def __init__(self, kernel: Kernel, schedule: Schedule, name: str, target: Target) -> None:
         self.entry = Entry(kernel, name, target)
-        self.code, self.parts, self.lanes = self.entry.code, parts_of(kernel), schedule["lanes"]
+        self.parts, self.lanes = parts_of(kernel), schedule["lanes"]
+        super().__init__(self.entry.code, Type("float", self.lanes))
         self.d = derive(SimpleNamespace(**schedule), SimpleNamespace(**problem(kernel)))
         parts, d = self.parts, self.d
         self.m, self.n = parts.rows.extent, parts.cols.extent
         if parts.causal != NOT_CAUSAL:
             self.n = min(self.n, min(self.m, parts.last_rows) + parts.causal)
-        self.vector = Type("float", self.lanes)
         self.bound: dict[Expr, LaneValue] = {}
         self.queries, self.sums = self._room(self.m * d.head), self._room(self.m * d.means)
         self.weights = self._room(self.m * d.pitch)
@@ -52,18 +52,6 @@ class _Few:
         self.score = lower([score], [parts.batch, parts.rows, parts.cols, parts.dot])
         self.key = lower([parts.k], [parts.batch, parts.cols, parts.depth])
         self.mean = lower([parts.v], [parts.batch, parts.cols, parts.values])
-
-    def _room(self, floats: int) -> Value:
-        return self.code.stack(f"[{floats} x float]", 64)
-
-    def _at(self, room: Value, offset: Value | int) -> Value:
-        return self.code.gep(room, offset, "float")
-
-    def _load(self, room: Value, offset: Value | int) -> Value:
-        return self.code.load(self._at(room, offset), self.vector, 4)
-
-    def _store(self, value: Value, room: Value, offset: Value | int) -> None:
-        self.code.store(value, self._at(room, offset), 4)
 
     def _element(self, program: Program, dtype: DType, at: dict[Expr, LaneValue], mask: Value | None) -> Value:
         """An operand's vector, zero where ``mask`` does not hold."""

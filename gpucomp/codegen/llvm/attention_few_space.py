@@ -36,11 +36,7 @@ def problem(kernel: Kernel) -> Problem:
         for e, inner in ((parts.k, parts.depth), (parts.v, parts.values))
     )
     return {
-        "batch": parts.batch.extent,
-        "m": parts.rows.extent,
-        "n": parts.cols.extent,
-        "depth": parts.depth.extent,
-        "values": parts.values.extent,
+        **parts.sizes,
         "key_bytes": width,
     }
 

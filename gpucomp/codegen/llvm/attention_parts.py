@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gpucomp.codegen.causal import causal_offset
+from gpucomp.codegen.llvm.builder import Code, Type, Value
 from gpucomp.codegen.llvm.nest import FlatStore, Flattener, collapse
 from gpucomp.codegen.llvm.operands import Operands, Rows, rows_in_place
 from gpucomp.expr.core import Expr, Hole, Load, Var, hole, substitute, walk
@@ -42,6 +43,36 @@ class Parts:
     stores: tuple[FlatStore, ...]
     causal: int
     last_rows: int
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The extents by the names that problems have for them."""
+        return {
+            "batch": self.batch.extent,
+            "m": self.rows.extent,
+            "n": self.cols.extent,
+            "depth": self.depth.extent,
+            "values": self.values.extent,
+        }
+
+
+class Scratch:
+    """Rooms of f32 on the stack of ``code``, read and written by vectors of ``vector``."""
+
+    def __init__(self, code: Code, vector: Type) -> None:
+        self.code, self.vector = code, vector
+
+    def _room(self, floats: int) -> Value:
+        return self.code.stack(f"[{floats} x float]", 64)
+
+    def _at(self, room: Value, offset: Value | int) -> Value:
+        return self.code.gep(room, offset, "float")
+
+    def _load(self, room: Value, offset: Value | int) -> Value:
+        return self.code.load(self._at(room, offset), self.vector, 4)
+
+    def _store(self, value: Value, room: Value, offset: Value | int) -> None:
+        self.code.store(value, self._at(room, offset), 4)
 
 
 @lru_cache(maxsize=32)

@@ -38,11 +38,7 @@ def problem(kernel: Kernel) -> Problem:
     """Sizes; ``causal``: see ``codegen.causal``; how many of keys and values are ``copied``; ``turned`` loads of scores."""
     parts = parts_of(kernel)
     return {
-        "batch": parts.batch.extent,
-        "m": parts.rows.extent,
-        "n": parts.cols.extent,
-        "depth": parts.depth.extent,
-        "values": parts.values.extent,
+        **parts.sizes,
         "causal": parts.causal,
         "last_rows": parts.last_rows,
         "copied_k": int(parts.key_rows is None),

@@ -305,10 +305,7 @@ class _Emitter:
 
     def _tile(self, at: _Tile, lines: Sequence[Value], vector: Value, channel: Value, mask: Value | None) -> None:
         code, s = self.code, self.s
-        uses: dict[int, list[tuple[int, int]]] = {}  # place from the tile's first -> outputs and taps
-        for i in range(at.width):
-            for tap in range(s.x.taps):
-                uses.setdefault(i * s.x.stride + tap * s.x.dilation, []).append((i, tap))
+        uses = s.x.uses(at.width)
         low, high = self.windows.columns
         start = code.load(code.gep(self.starts, vector * self.lanes, "i32"), self.type, 4)
         totals = [start] * at.width

@@ -318,10 +318,7 @@ class _Emitter:
     def _row(self, at: _Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
         """One row of the window: each column of the image that the tile reads, to the outputs it belongs to."""
         code, s = self.code, self.s
-        uses: dict[int, list[tuple[int, int]]] = {}  # place from the tile's first -> outputs and taps
-        for i in range(at.width):
-            for tap in range(s.x.taps):
-                uses.setdefault(i * s.x.stride + tap * s.x.dilation, []).append((i, tap))
+        uses = s.x.uses(at.width)
         low, high = self.found.columns
         if at.fixed is not None:
             first = at.fixed * s.x.stride
