@@ -354,7 +354,7 @@ class Importer:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
         found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and (found is None or site.domain in functions.standard_domains()):
+        if signature is None and (found is None or functions.must_have_schema(site)):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated and not is_translated_at(site.domain, node.op_type, signature.since):

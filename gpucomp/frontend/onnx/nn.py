@@ -338,7 +338,7 @@ def rms_normalization(x: Value, scale: Value, *, axis: int, epsilon: float, stas
     return cast(ops.Mul(cast(y, scale.type.dtype), scale), scale.type.dtype)
 
 
-def _normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
+def normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
     """Every one of ``groups`` groups of channels to mean 0 and variance 1, an image on its own."""
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
         raise ValueError(f"{groups} groups of channels in {x.type}")
@@ -350,14 +350,14 @@ def _normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
 @translates("InstanceNormalization")
 def instance_normalization(x: Value, scale: Value, bias: Value, *, epsilon: float) -> Value:
     rank = len(x.shape)
-    y = _normalized_groups(x, x.shape[1] if rank > 1 else 0, epsilon)
+    y = normalized_groups(x, x.shape[1] if rank > 1 else 0, epsilon)
     return ops.Add(ops.Mul(y, channels(scale, rank)), channels(bias, rank))
 
 
 @translates("GroupNormalization", since=18)
 def group_normalization_18(x: Value, scale: Value, bias: Value, *, epsilon: float, num_groups: int) -> Value:
     """Scale and bias a group."""
-    y = _normalized_groups(x, num_groups, epsilon)
+    y = normalized_groups(x, num_groups, epsilon)
     grouped = reshape(y, (x.shape[0], num_groups, x.type.size // max(1, x.shape[0] * num_groups)))
     return reshape(_affine(grouped, reshape(scale, (num_groups, 1)), reshape(bias, (num_groups, 1))), x.shape)
 
@@ -366,7 +366,7 @@ def group_normalization_18(x: Value, scale: Value, bias: Value, *, epsilon: floa
 def group_normalization(
     x: Value, scale: Value, bias: Value, *, epsilon: float, num_groups: int, stash_type: int
 ) -> Value:
-    y = _normalized_groups(x, num_groups, epsilon)
+    y = normalized_groups(x, num_groups, epsilon)
     return _affine(y, channels(scale, len(x.shape)), channels(bias, len(x.shape)))
 
 
