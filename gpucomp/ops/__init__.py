@@ -107,7 +107,7 @@ from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
-from gpucomp.ops.selection import NonMaxSuppression, NonZero, Unique
+from gpucomp.ops.selection import NonZero, Unique
 from gpucomp.ops.strings import (
     LabelEncoder,
     NumberToString,
@@ -117,6 +117,7 @@ from gpucomp.ops.strings import (
     StringToNumber,
     TfIdfVectorizer,
 )
+from gpucomp.ops.suppression import NonMaxSuppression
 
 __all__ = [
     "OPS",
