@@ -21,6 +21,7 @@ from gpucomp.ops.activation import (
 )
 from gpucomp.ops.attention import Attention
 from gpucomp.ops.contraction import Conv, ConvTranspose, Einsum, MatMul
+from gpucomp.ops.coupling import PairwiseCoupling
 from gpucomp.ops.elementwise import (
     Abs,
     Acos,
@@ -193,6 +194,7 @@ __all__ = [
     "Or",
     "PRelu",
     "Pad",
+    "PairwiseCoupling",
     "Pow",
     "RMSNorm",
     "RandomNormal",

@@ -25,6 +25,7 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     sequences,
     signal,
     strings,
+    svm,
     training,
     trees,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "sequences",
     "signal",
     "strings",
+    "svm",
     "training",
     "trees",
 ]
