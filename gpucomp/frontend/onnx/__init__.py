@@ -2,6 +2,7 @@
 
 from gpucomp.frontend.onnx import (  # each registers its translators
     control,
+    determinant,
     elementwise,
     forests,
     generate,
@@ -36,6 +37,7 @@ __all__ = [
     "control",
     "deciding_inputs",
     "declared_shapes",
+    "determinant",
     "elementwise",
     "forests",
     "generate",

@@ -9,6 +9,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import (
     accumulation,
+    axes_of,
     axis_of,
     cast,
     channels,
@@ -24,6 +25,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.frontend.onnx.windows import AUTO_PAD, windows
 from gpucomp.ir import Value, constant, constant_value
+from gpucomp.ir import types as t
 
 
 @translates("MatMul")
@@ -48,12 +50,15 @@ def gemm(a: Value, b: Value, c: Value | None = None, *, alpha: float, beta: floa
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError("matrices expected")
     product = ops.MatMul(transpose(a, (1, 0)) if transA else a, transpose(b, (1, 0)) if transB else b)
+    dtype = product.type.dtype
+    if dtype.is_integer and not (float(alpha).is_integer() and float(beta).is_integer()):
+        product, c = cast(product, t.F64), c if c is None else cast(c, t.F64)  # only the result is cut off
     y = scaled(product, alpha)
     if c is None or beta == 0:
-        return y
+        return cast(y, dtype)
     if np.broadcast_shapes(c.shape, y.shape) != y.shape:
         raise ValueError(f"{c.type} does not broadcast to {y.type}")
-    return ops.Add(y, scaled(c, beta))
+    return cast(ops.Add(y, scaled(c, beta)), dtype)
 
 
 def scaled(x: Value, factor: float) -> Value:
@@ -368,6 +373,15 @@ def group_normalization(
 ) -> Value:
     y = normalized_groups(x, num_groups, epsilon)
     return _affine(y, channels(scale, len(x.shape)), channels(bias, len(x.shape)))
+
+
+@translates("MeanVarianceNormalization", since=9)
+def mean_variance_normalization(x: Value, *, axes: tuple[int, ...]) -> Value:
+    """(x - mean) / (standard deviation + 1e-9) over ``axes``."""
+    places, wide = axes_of(axes, len(x.shape)), cast(x, accumulation(x.type.dtype))
+    spread = ops.Sub(wide, mean(wide, places))
+    deviation = ops.Sqrt(mean(ops.Mul(spread, spread), places))
+    return cast(ops.Div(spread, ops.Add(deviation, like(deviation, 1e-9))), x.type.dtype)
 
 
 @translates("LRN")

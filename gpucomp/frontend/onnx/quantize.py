@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from onnx import TensorProto
+
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import axis_of, cast, channels, expand, reshape, scalar_of
 from gpucomp.frontend.onnx.nn import conv, matmul
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import translates
-from gpucomp.ir import Value
+from gpucomp.ir import Value, constant_value
 from gpucomp.ir import types as t
 from gpucomp.ir.types import DType
 
@@ -50,8 +53,10 @@ def quantized(x: Value, scale: Value, zero_point: Value | None, to: DType, *, sa
 
 
 def code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
-    """saturate(round(ratio) + zero_point), halves to even. Floats are not rounded, and have no zero point."""
+    """saturate(round(ratio) + zero_point), halves to even. Floats are not rounded; their zero point is rarely other than 0."""
     if to.is_float:
+        if zero_point is not None and not _is_zero(zero_point):
+            ratio = ops.Add(ratio, cast(zero_point, ratio.type.dtype))
         return ops.Cast(ratio, to=to, saturate=saturate)
     wide = t.F64 if to.bits > 16 else t.F32
     rounded = ops.Round(cast(ratio, wide))
@@ -59,6 +64,12 @@ def code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool = 
         rounded = ops.Add(rounded, cast(zero_point, wide))
     low, high = integer_range(to)
     return cast(ops.Clip(rounded, low=float(low), high=float(high)), to)
+
+
+def _is_zero(x: Value) -> bool:
+    """Whether ``x`` is known to be 0, whose sum with -0 would lose its sign."""
+    array = constant_value(x)
+    return array is not None and not np.any(array.astype(np.float32))
 
 
 def requantized(total: Value, factor: Value, divisor: Value, zero_point: Value | None, to: DType) -> Value:
@@ -92,8 +103,31 @@ def quantize_linear(
     saturate: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
-    precision: int = 0,
 ) -> Value:
+    """Below opset 23 the standard does not say in what the division is made: in f32, as onnxruntime makes it."""
+    return quantize_linear_23(
+        *(x, scale, zero_point),
+        axis=axis,
+        saturate=saturate,
+        block_size=block_size,
+        output_dtype=output_dtype,
+        precision=TensorProto.FLOAT,
+    )
+
+
+@translates("QuantizeLinear", since=23)
+def quantize_linear_23(
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    *,
+    axis: int,
+    saturate: int,
+    block_size: int,
+    output_dtype: int,
+    precision: int,
+) -> Value:
+    """The division is made in the type of the scale, as the standard says, unless ``precision`` is given."""
     to = zero_point.type.dtype if zero_point is not None else t.U8
     if output_dtype:
         chosen = element_type(output_dtype, "output_dtype")
@@ -101,7 +135,7 @@ def quantize_linear(
             raise ValueError(f"output_dtype is {chosen}, the zero point is {to}")
         to = chosen
     width = element_type(precision, "precision") if precision else scale.type.dtype
-    if not width.is_float:
+    if not width.is_float or width.storage_only:
         width = t.F32
     factor = cast(spread(scale, x, axis, block_size), width)
     zero = None if zero_point is None else spread(zero_point, x, axis, block_size)
