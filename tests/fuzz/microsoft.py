@@ -113,6 +113,27 @@ def weights_of_few_bits(d: Draft) -> None:
     d.add("MatMulNBits", [x, b, scales, *points], domain=DOMAIN, K=k, N=n, block_size=block, bits=bits)
 
 
+@draws(0.3)
+def rows_of_few_bits(d: Draft) -> None:
+    rows, bits, block = d.number(1, 9), d.one((4, 8)), 16
+    columns = d.one((16, 24, 40))
+    blocks = -(-columns // block)
+    table = d.constant(d.rng.integers(0, 256, (rows, columns * bits // 8)).astype(U8))
+    scales = d.constant(d.rng.uniform(0.005, 0.02, (rows, blocks)).astype(np.float32))
+    places = d.data(d.rng.integers(0, rows, d.one(((3,), (2, 3)))))
+    d.add("GatherBlockQuantized", [table, places, scales], domain=DOMAIN, bits=bits, block_size=block)
+
+
+@draws(0.2)
+def recurrence_of_codes(d: Draft) -> None:
+    time, batch, width, hidden = d.number(1, 5), d.number(1, 4), d.number(1, 7), d.number(1, 6)
+    w, r = (d.constant(d.rng.integers(-60, 60, (1, n, 4 * hidden)).astype(I8)) for n in (width, hidden))
+    scale, zero = scale_of(d, 1), d.constant(np.zeros(1, I8))
+    bias = d.constant(d.rng.uniform(-0.2, 0.2, (1, 8 * hidden)).astype(np.float32))
+    operands = [d.floats(time, batch, width), w, r, bias, None, None, None, None, scale, zero, scale, zero]
+    d.add("DynamicQuantizeLSTM", operands, domain=DOMAIN, outputs=3, hidden_size=hidden)
+
+
 @draws(0.8)
 def fused_by_an_optimiser(d: Draft) -> None:
     x = filled(d, 2, 3)
