@@ -153,5 +153,7 @@ def test_attributes_that_do_not_fit_are_refused(proto, message):
 def test_what_is_not_supported_says_so():
     with pytest.raises(UnsupportedError, match="post_transform OTHER"):
         load(of("LinearRegressor", X, targets=3, post_transform="OTHER", **THREE))
+    with pytest.raises(UnsupportedError, match=r"maps are not supported; .*zipmap=False"):
+        load(of("ZipMap", X, classlabels_int64s=[1, 2, 3, 4, 5]))
     with pytest.raises(UnsupportedError, match="zeros=0"):
         load(of("OneHotEncoder", X.astype(np.int64), cats_int64s=[1], zeros=0))

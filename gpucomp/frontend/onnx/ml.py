@@ -150,7 +150,9 @@ def transformed(scores: Value, how: str) -> Value:
             axes = (axis_of(-1, len(scores.shape)),)
             highest = ops.ReduceMax(scores, axes=axes, keepdims=True)
             power = ops.Exp(ops.Sub(scores, highest))
-            kept = ops.Where(ops.Less(like(scores, 1e-7), ops.Abs(scores)), power, ops.Mul(scores, ops.Exp(ops.Neg(highest))))
+            kept = ops.Where(
+                ops.Less(like(scores, 1e-7), ops.Abs(scores)), power, ops.Mul(scores, ops.Exp(ops.Neg(highest)))
+            )
             total = ops.ReduceSum(kept, axes=axes, keepdims=True)
             nothing = ops.Equal(total, like(total, 0))
             return ops.Where(nothing, like(scores, 0.5), ops.Div(kept, total))
@@ -199,6 +201,15 @@ def category_mapper(
     if x.type.dtype is STRING:
         return ops.LabelEncoder(x, keys=cats_strings, values=cats_int64s, default=default_int64, to=I64)
     return ops.LabelEncoder(x, keys=cats_int64s, values=cats_strings, default=default_string, to=STRING)
+
+
+@translates("ZipMap", since=1, domain=ML)
+def zip_map(x: Value, *, classlabels_int64s: tuple[int, ...] = (), classlabels_strings: tuple[str, ...] = ()) -> Value:
+    raise UnsupportedError(
+        "maps are not supported; what goes into it has the same numbers, a column for each label in their order: export with "
+        "zipmap=False, or make its input an output of the model",
+        code="GPC4003",
+    )
 
 
 @translates("MaxRoiPool")
