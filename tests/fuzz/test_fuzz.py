@@ -196,6 +196,28 @@ def test_a_jump_that_rounding_decides_is_not_drawn():
     assert d.add("Floor", [third])
 
 
+def test_what_a_sum_leaves_of_its_addends_may_be_off_by_their_rounding():
+    d = Draft(np.random.default_rng(0))
+    numbers = np.random.default_rng(1).standard_normal(10007).astype(np.float32)
+    numbers -= numbers.mean()
+    (mean,) = d.add("ReduceMean", [d.input(numbers)], keepdims=0)
+    (even,) = d.add("Add", [d.input(np.float32([1e-8])), d.input(np.float32([2e-8]))])
+
+    assert abs(float(numbers.astype(np.float64).mean()) - float(mean.array)) <= mean.tolerance
+    assert 1e-9 < mean.tolerance < 1e-6  # a sum in f32 is off by 6e-8 of its largest partial sum, about 100, over 10007
+    assert even.tolerance < 1e-9
+
+
+def test_ties_and_what_may_be_nothing_are_not_drawn():
+    d = Draft(np.random.default_rng(1))
+    signal = d.input(np.random.default_rng(1).uniform(-1, 1, (1, 7, 1)))
+    (spectrum,) = d.add("DFT", [signal, None, d.ints(1)], onesided=0)  # its halves mirror each other
+
+    assert d.add("ArgMin", [spectrum], axis=1) is None
+    assert d.add("Cast", [spectrum], to=onnx.TensorProto.BOOL) is None  # the sum of all has no imaginary part
+    assert d.add("ArgMin", [signal], axis=1)
+
+
 def run(tmp_path, script, seeds=3, patience=20.0):
     journal = tmp_path / "journal.jsonl"
     fleet.Fleet(iter(range(seeds)), ["cpu"], [sys.executable, "-c", script], journal, patience, minutes=1).run(1)
