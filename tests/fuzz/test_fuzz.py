@@ -20,6 +20,7 @@ from tests.fuzz.__main__ import journalled, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome
 from tests.fuzz.draft import Draft, names_read
 from tests.fuzz.generate import draw
+from tests.fuzz.neural import window
 
 BY_NUMPY = range(24)
 ON_CPU = range(100, 116)
@@ -206,6 +207,16 @@ def test_what_a_sum_leaves_of_its_addends_may_be_off_by_their_rounding():
     assert abs(float(numbers.astype(np.float64).mean()) - float(mean.array)) <= mean.tolerance
     assert 1e-9 < mean.tolerance < 1e-6  # a sum in f32 is off by 6e-8 of its largest partial sum, about 100, over 10007
     assert even.tolerance < 1e-9
+
+
+def test_no_window_wants_pads_below_zero():
+    drawn = [window(Draft(np.random.default_rng(seed)), (2, 2)) for seed in range(600)]
+    same = [w for w in drawn if w and w.get("auto_pad", "VALID") != "VALID"]
+
+    wide = [w for w in same if "strides" in w and max(w["strides"]) == 3]
+    assert len(same) > 20
+    assert wide
+    assert all(k >= 2 for w in wide for k, s in zip(w["kernel_shape"], w["strides"], strict=True) if s == 3)
 
 
 def test_ties_and_what_may_be_nothing_are_not_drawn():
