@@ -49,6 +49,7 @@ def differs(name, case):
         or (name == "Resize" and x.dtype == np.bool_)  # fails
         or (name == "GridSample" and case.operands[1].size == 0)  # fails
         or (name == "GridSample" and 1 in x.shape[2:] and case.attrs["padding_mode"] == "reflection")  # divides by 0
+        or (name == "GridSample" and case.attrs.items() >= {"mode": "cubic", "padding_mode": "border"}.items())
     )
 
 
