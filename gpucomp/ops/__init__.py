@@ -109,6 +109,7 @@ from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
 from gpucomp.ops.selection import NonMaxSuppression, NonZero, Unique
 from gpucomp.ops.strings import (
+    CategoryIndex,
     LabelEncoder,
     NumberToString,
     RegexFullMatch,
@@ -139,6 +140,7 @@ __all__ = [
     "BitwiseOr",
     "BitwiseXor",
     "Cast",
+    "CategoryIndex",
     "Ceil",
     "Celu",
     "Clip",

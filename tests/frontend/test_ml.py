@@ -8,7 +8,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
-from gpucomp.errors import ShapeError, UnsupportedError
+import gpucomp
+from gpucomp.errors import DeviceError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 
 ML = "ai.onnx.ml"
@@ -27,6 +28,11 @@ def of(operator, array, outputs=("y",), **attributes):
     )
     proto.opset_import.append(helper.make_opsetid(ML, 3))
     return proto
+
+
+def by_onnxruntime(proto, feeds):
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
 
 
 CASES = [
@@ -110,7 +116,7 @@ def test_regions_are_pooled_as_onnxruntime_does(pooled, scale):
     proto = model([node("MaxRoiPool", ["x", "r"], ["y"], **attributes)], [value("x", x.shape), value("r", rois.shape)],
                   [value("y", (5, 3, *pooled))])  # fmt: skip
 
-    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x, "r": rois})
+    (expected,) = by_onnxruntime(proto, {"x": x, "r": rois})
 
     np.testing.assert_array_equal(InterpreterBackend.prepare(proto).run([x, rois])[0], expected)
 
@@ -133,5 +139,26 @@ def test_attributes_that_do_not_fit_are_refused(proto, message):
 def test_what_is_not_supported_says_so():
     with pytest.raises(UnsupportedError, match="post_transform PROBIT"):
         load(of("LinearRegressor", X, targets=3, post_transform="PROBIT", **THREE))
-    with pytest.raises(UnsupportedError, match="zeros=0"):
-        load(of("OneHotEncoder", X.astype(np.int64), cats_int64s=[1], zeros=0))
+
+
+@pytest.mark.parametrize(
+    ("array", "stranger", "attributes"),
+    [
+        (np.array([[3, 0], [-1, 3]]), 7, {"cats_int64s": [3, -1, 0]}),
+        (np.float32([3.5, 0, -1]), 1, {"cats_int64s": [3, -1, 0]}),
+        (WORDS, "A", {"cats_strings": ["a", "", "b", "z", "c"]}),
+    ],
+)
+def test_without_zeros_an_element_of_no_category_ends_the_run(array, stranger, attributes):
+    proto = of("OneHotEncoder", array, zeros=0, **attributes)
+    (expected,) = by_onnxruntime(proto, {"x": array})
+    compiled = gpucomp.compile(proto, target="cpu")
+
+    np.testing.assert_array_equal(compiled.run({"x": array})["y"], expected)
+
+    strange = array.copy()
+    strange.reshape(-1)[-1] = stranger
+    with pytest.raises(DeviceError, match=f"{stranger}.* is none of the {expected.shape[-1]} categories") as raised:
+        compiled.run({"x": strange})
+    assert raised.value.code == "GPC5012"
+    np.testing.assert_array_equal(compiled.run({"x": array})["y"], expected)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, concat, like, reshape, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.compose import axis_of, cast, concat, iota, like, reshape, scalar_of, unsqueeze
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64, I64, STRING
@@ -161,11 +161,12 @@ def transformed(scores: Value, how: str) -> Value:
 def one_hot_encoder(
     x: Value, *, cats_int64s: tuple[int, ...] = (), cats_strings: tuple[str, ...] = (), zeros: int = 1
 ) -> Value:
-    """A 1 at the place of each element's category; zeros alone for an element of none, if ``zeros`` allows it."""
-    if not zeros:
-        raise UnsupportedError("zeros=0, where an element of no category is an error at run time")
+    """A 1 at the place of each element's category. An element of none gives zeros alone; without ``zeros`` a run fails."""
     if bool(cats_int64s) == bool(cats_strings) or bool(cats_strings) != (x.type.dtype is STRING):
         raise ValueError(f"categories of {x.type.dtype} expected, of one kind")
+    if not zeros:
+        places = ops.CategoryIndex(x if cats_strings else cast(x, I64), categories=cats_strings or cats_int64s)
+        return cast(ops.Equal(unsqueeze(places, (len(x.shape),)), iota(len(cats_strings or cats_int64s))), F32)
     last = unsqueeze(x, (len(x.shape),))
     if cats_strings:
         table = np.empty(len(cats_strings), object)
