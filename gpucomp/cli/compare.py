@@ -14,6 +14,8 @@ import numpy as np
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
 
 REFERENCES = ("onnxruntime", "reference")
+TOLERANCE = 1e-4  # of the relative L2 error
+ROUNDINGS = 8  # to 16 bits, that two right answers may be apart where each rounds between other operators
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -122,6 +124,27 @@ def distances(actual: Arrays, expected: Arrays) -> dict[str, Distance]:
             code="GPC2006",
         )
     return {name: distance(actual[name], expected[name]) for name in actual}
+
+
+def tolerance_for(model: Path) -> float:
+    """``TOLERANCE``, or ``ROUNDINGS`` to f16 or bf16 where the model computes in these: its tensors, casts and weights tell.
+
+    Raises as ``frontend.load``.
+    """
+    from onnx import TensorProto
+
+    from gpucomp.frontend.onnx.functions import nested_nodes
+    from gpucomp.frontend.onnx.loader import read
+
+    proto, _ = read(model)
+    graph = proto.graph
+    types = {i.type.tensor_type.elem_type for i in (*graph.input, *graph.output, *graph.value_info)}
+    types |= {weight.data_type for weight in graph.initializer}
+    for node in nested_nodes([*graph.node, *(n for f in proto.functions for n in f.node)]):
+        types |= {a.t.data_type for a in node.attribute if a.HasField("t")}
+        types |= {a.i for a in node.attribute if (node.op_type, a.name) == ("Cast", "to")}
+    units = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
+    return max([TOLERANCE, *(ROUNDINGS * unit for kind, unit in units.items() if kind in types)])
 
 
 def wrong(errors: Mapping[str, float], tolerance: float) -> Sequence[str]:

@@ -3,7 +3,6 @@
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper
 from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
