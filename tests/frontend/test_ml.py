@@ -58,6 +58,16 @@ def test_it_computes_what_onnxs_evaluator_does(operator, array, attributes):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_scores_between_0_and_1_become_quantiles():
+    x = np.linspace(0.01, 0.99, 35, dtype=np.float32).reshape(7, 5)
+    proto = of("LinearRegressor", x, targets=2, post_transform="OTHER", coefficients=[1.0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0])
+
+    (y,) = InterpreterBackend.prepare(proto).run([x])
+
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("labels", [{"classlabels_ints": [7, -2, 0]}, {"classlabels_strings": ["x", "y", "z"]}])
 def test_a_classifier_gives_labels_and_scores(labels, transform):
@@ -93,6 +103,16 @@ def test_categories_are_mapped_both_ways():
         "b",
         "_Unused",
     ]
+
+
+def test_the_first_label_encoder_counts_the_places_of_a_list():
+    def found(array):
+        proto = of("LabelEncoder", array, classes_strings=["a", "", "b"], default_int64=-7, default_string="none")
+        proto.opset_import[-1].version = 1
+        return InterpreterBackend.prepare(proto).run([array])[0].tolist()
+
+    assert found(WORDS) == [[0, 2], [-7, 0], [1, -7]]
+    assert found(np.array([2, 0, 3, -1])) == ["b", "a", "none", "none"]
 
 
 def test_features_are_put_one_behind_the_other():
@@ -137,8 +157,8 @@ def test_attributes_that_do_not_fit_are_refused(proto, message):
 
 
 def test_what_is_not_supported_says_so():
-    with pytest.raises(UnsupportedError, match="post_transform PROBIT"):
-        load(of("LinearRegressor", X, targets=3, post_transform="PROBIT", **THREE))
+    with pytest.raises(UnsupportedError, match="post_transform OTHER"):
+        load(of("LinearRegressor", X, targets=3, post_transform="OTHER", **THREE))
 
 
 @pytest.mark.parametrize(

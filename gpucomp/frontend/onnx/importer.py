@@ -57,6 +57,7 @@ class Scope:
     attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
+    of_standard: bool = False  # the body that ONNX gives for an operator, written for more types than those in it took then
     absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
 
     @property
@@ -354,7 +355,7 @@ class Importer:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
         found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and (found is None or site.domain in functions.standard_domains()):
+        if signature is None and (found is None or functions.must_have_schema(site)):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated and not is_translated_at(site.domain, node.op_type, signature.since):
@@ -370,13 +371,14 @@ class Importer:
             assert found is not None
             attributes = unchecked_attributes(given, found[0], len(operands), self.files, site)
         else:
-            check_operand_types(known_operands, signature, site)
+            if not scope.of_standard:
+                check_operand_types(known_operands, signature, site)
             attributes = checked_attributes(given, signature, self.files, site)
         if found is None:
             body = functions.schema_body(node, site, known_operands, given)
             if body is None:
                 raise self._untranslated(operands)
-            return self._call(body, operands, node, site, scope)
+            return self._call(body, operands, node, site, scope, of_standard=True)
         translator, takes_site = found
         with origin(site.name), located(site, known_operands):
             result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
@@ -446,6 +448,8 @@ class Importer:
         node: onnx.NodeProto,
         site: Site,
         scope: Scope,
+        *,
+        of_standard: bool = False,
     ) -> Body:
         """Inline ``function``."""
         if len(operands) > len(function.input) or len(node.output) > len(function.output):
@@ -469,7 +473,7 @@ class Importer:
                 if attribute.default_value is not None and attribute.default_value.name:
                     attributes.setdefault(name, attribute.default_value)
         opsets = opsets_of(function.opset_import, f"function {quote(function.name)}")
-        inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True)
+        inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True, of_standard=of_standard)
         padded = [*operands, *[None] * (len(function.input) - len(operands))]
         for name, value in zip(function.input, padded, strict=True):
             if value is None:

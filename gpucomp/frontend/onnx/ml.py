@@ -154,7 +154,19 @@ def transformed(scores: Value, how: str) -> Value:
             total = ops.ReduceSum(kept, axes=axes, keepdims=True)
             nothing = ops.Equal(total, like(total, 0))
             return ops.Where(nothing, like(scores, 0.5), ops.Div(kept, total))
+        case "PROBIT":
+            return _probit(scores)
     raise UnsupportedError(f"post_transform {how} is not supported")
+
+
+def _probit(p: Value) -> Value:
+    """sqrt(2) erfinv(2 p - 1), for p between 0 and 1, with S. Winitzki's approximation of erfinv (2008), a = 0.147."""
+    z = ops.Sub(ops.Add(p, p), like(p, 1))
+    log = ops.Log(ops.Mul(ops.Sub(like(p, 1), z), ops.Add(like(p, 1), z)))
+    inner = ops.Add(like(p, 2 / (np.pi * 0.147)), ops.Mul(log, like(p, 0.5)))
+    root = ops.Sqrt(ops.Sub(ops.Mul(inner, inner), ops.Mul(log, like(p, 1 / 0.147))))
+    size = ops.Mul(ops.Sqrt(ops.Sub(root, inner)), like(p, np.sqrt(2)))
+    return ops.Where(ops.Less(z, like(p, 0)), ops.Neg(size), size)
 
 
 @translates("OneHotEncoder", since=1, domain=ML)

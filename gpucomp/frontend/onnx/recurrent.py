@@ -83,6 +83,7 @@ def _activations(
 
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+DIRECTIONS["foward"] = DIRECTIONS["forward"]  # the default of the GRU of opset 1, as its schema spells it
 
 
 class Recurrence:

@@ -256,10 +256,11 @@ def unchecked_attributes(
         result[attribute.name] = attribute_value(attribute, files, str(site))
     known = inspect.signature(translator)
     names = {name for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    if unknown := sorted(set(result) - names):
+    own = {"site": site} if "site" in names else {}
+    if unknown := sorted(set(result) - (names - set(own))):
         raise ModelError(f"{site}: unknown attribute {quote(unknown[0])}", code="GPC3014")
     try:
-        known.bind(*[None] * operands, **result)
+        known.bind(*[None] * operands, **result, **own)
     except TypeError:
         raise ModelError(f"{site}: {operands} inputs and these attributes do not go with it", code="GPC3013") from None
     return result
