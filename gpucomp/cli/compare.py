@@ -39,10 +39,13 @@ SAME = Distance(0.0, 0.0, 1.0)
 
 
 def distance(actual: Any, expected: Any) -> Distance:
-    """Of arrays; of sequences that of their tensors that are farthest apart; texts are the same or infinitely far."""
+    """Of arrays; of sequences that of their tensors or maps that are farthest apart; texts are the same or infinitely far."""
     if isinstance(actual, list) and isinstance(expected, list):
         found = [distance(a, b) for a, b in zip(actual, expected, strict=False)] + [SAME]
         return max(found, key=lambda d: d.l2) if len(actual) == len(expected) else FAR
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        same = actual.keys() == expected.keys()
+        return distance(np.array(list(actual.values())), np.array([expected[k] for k in actual])) if same else FAR
     if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
         return SAME if actual is expected is None else FAR
     if actual.shape != expected.shape:

@@ -270,3 +270,11 @@ def test_a_shape_is_known_though_its_tensor_is_not():
 )
 def test_distances(a, b, wanted):
     assert dataclasses.astuple(distance(np.array(a), np.array(b))) == pytest.approx(dataclasses.astuple(wanted))
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [({"b": 4.0, "a": 3.0}, 0.0), ({"a": 3.0, "b": 0.0}, 4 / 3), ({"a": 3.0}, np.inf), ({"a": 3.0, 4: 4.0}, np.inf)],
+)
+def test_maps_are_as_far_as_their_numbers_by_key(other, wanted):
+    assert distance([{"a": 1.0}, {"a": 3.0, "b": 4.0}], [{"a": 1.0}, other]).l2 == pytest.approx(wanted)

@@ -9,7 +9,7 @@ from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
 import gpucomp
-from gpucomp.errors import DeviceError, ShapeError, UnsupportedError
+from gpucomp.errors import DeviceError, ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 
 ML = "ai.onnx.ml"
@@ -60,7 +60,7 @@ def test_it_computes_what_onnxs_evaluator_does(operator, array, attributes):
 
 def test_scores_between_0_and_1_become_quantiles():
     x = np.linspace(0.01, 0.99, 35, dtype=np.float32).reshape(7, 5)
-    proto = of("LinearRegressor", x, targets=2, post_transform="OTHER", coefficients=[1.0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0])
+    proto = of("LinearRegressor", x, targets=2, post_transform="PROBIT", coefficients=[1.0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0])
 
     (y,) = InterpreterBackend.prepare(proto).run([x])
 
@@ -182,3 +182,60 @@ def test_without_zeros_an_element_of_no_category_ends_the_run(array, stranger, a
         compiled.run({"x": strange})
     assert raised.value.code == "GPC5012"
     np.testing.assert_array_equal(compiled.run({"x": array})["y"], expected)
+
+
+def zip_map(rows, labels, nodes=(), outputs=("y",)):
+    kind = "classlabels_strings" if isinstance(labels[0], str) else "classlabels_int64s"
+    made = node("ZipMap", ["x"], ["y"], domain=ML, **{kind: labels})
+    proto = model([*nodes, made], [value("x", rows.shape)], outputs)
+    proto.graph.output[0].type.CopyFrom(
+        helper.make_sequence_type_proto(
+            helper.make_map_type_proto(
+                TensorProto.STRING if isinstance(labels[0], str) else TensorProto.INT64,
+                helper.make_tensor_type_proto(TensorProto.FLOAT, []),
+            )
+        )
+    )
+    proto.opset_import.append(helper.make_opsetid(ML, 3))
+    return proto
+
+
+@pytest.mark.parametrize("labels", [[7, -2, 5], ["β", "", "z"]])
+@pytest.mark.parametrize("shape", [(4, 3), (1, 3), (3,)])
+def test_a_zip_map_gives_a_map_for_each_row(labels, shape, tmp_path):
+    rows = RNG.standard_normal(shape).astype(np.float32)
+    proto = zip_map(rows, labels)
+    (expected,) = by_onnxruntime(proto, {"x": rows})
+    compiled = gpucomp.compile(proto, target="cpu")
+
+    assert compiled.run({"x": rows}) == {"y": expected}
+
+    compiled.save(tmp_path / "m.gpuc")
+    assert gpucomp.load(tmp_path / "m.gpuc").run({"x": rows}) == {"y": expected}
+
+
+def test_a_zip_map_of_no_rows_is_empty():
+    rows = np.zeros((0, 2), np.float32)
+
+    assert gpucomp.compile(zip_map(rows, [1, 2]), target="cpu").run({"x": rows}) == {"y": []}
+
+
+def test_a_zip_map_behind_what_waits_for_values():
+    rows = np.float32([[0, 3, 0], [2, 0, 0]])
+    proto = zip_map(rows, ["row", "column"], [node("NonZero", ["x"], ["n"]), node("Transpose", ["n"], ["t"])])
+    proto.graph.node.insert(2, node("Cast", ["t"], ["places"], to=TensorProto.FLOAT))
+    proto.graph.node[3].input[0] = "places"
+
+    assert gpucomp.compile(proto, target="cpu").run({"x": rows}) == {
+        "y": [{"row": 0.0, "column": 1.0}, {"row": 1.0, "column": 0.0}]
+    }
+
+
+def test_a_zip_map_that_is_not_one_is_refused():
+    rows = np.zeros((2, 3), np.float32)
+    with pytest.raises(ShapeError, match=r"one label of one kind for each of \(3,\) columns"):
+        load(zip_map(rows, [1, 2]))
+    with pytest.raises(ModelError, match="input 0 must not be of type seq"):
+        load(zip_map(rows, [1, 2, 3], outputs=("y", "z"), nodes=[node("SequenceLength", ["y"], ["z"])]))
+    with pytest.raises(UnsupportedError, match="beside results whose shapes depend on values"):
+        gpucomp.compile(zip_map(rows, [1, 2, 3], outputs=("y", "n"), nodes=[node("NonZero", ["x"], ["n"])]), target="cpu")
