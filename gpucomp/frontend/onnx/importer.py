@@ -14,7 +14,7 @@ import onnx
 
 from gpucomp.errors import GpucompError, ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import apart, containers, functions, tensors
-from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
+from gpucomp.frontend.onnx.containers import MapsValue, OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
@@ -43,7 +43,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Known = Value | SequenceValue | OptionalValue | Unknown
+Known = Value | SequenceValue | OptionalValue | MapsValue | Unknown
 Body = Generator[Any, list[Known], list[Known]]
 
 
@@ -136,6 +136,8 @@ class Importer:
             raise self._unsupported(hopeless)
         if not self.problems:
             return self._graph(inputs, outputs), None
+        if any(isinstance(value, MapsValue) for value in outputs.values()):  # which the rest would have to read
+            raise UnsupportedError("a ZipMap beside results whose shapes depend on values", code="GPC4003")
         rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants)
         return self._graph(inputs, read), rest
 

@@ -296,9 +296,11 @@ ONNX_NAMES = {
 }
 
 
-def type_name(type: t.TensorType | t.SequenceType | t.OptionalType) -> str:
+def type_name(type: t.TensorType | t.SequenceType | t.OptionalType | t.MapsType) -> str:
     """The type as schemas write it, such as ``seq(tensor(float))``."""
     tensor = f"tensor({ONNX_NAMES[type.dtype]})"
+    if isinstance(type, t.MapsType):
+        return f"seq(map({ONNX_NAMES[type.keys]},{tensor}))"
     if isinstance(type, t.TensorType):
         return tensor
     inner = f"seq({tensor})" if isinstance(type, t.SequenceType) or type.sequence else tensor
