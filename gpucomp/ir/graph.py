@@ -20,9 +20,11 @@ import numpy as np
 from gpucomp.errors import ShapeError, quote
 from gpucomp.ir.types import TensorType, type_of
 
-MAX_RANK = 64  # numpy's
+MAX_RANK = 32  # what all of numpy's functions take
 
+NODE_EFFORT, OPERAND_EFFORT = 8, 2  # of building a node and giving it an operand; a result is 1
 _origin: ContextVar[str] = ContextVar("origin", default="")
+_spend: ContextVar[Callable[[int], None] | None] = ContextVar("spend", default=None)
 
 
 @contextmanager
@@ -33,6 +35,16 @@ def origin(name: str) -> Iterator[None]:
         yield
     finally:
         _origin.reset(token)
+
+
+@contextmanager
+def counted(spend: Callable[[int], None]) -> Iterator[None]:
+    """``spend`` is told what every node built in this block takes, by ``NODE_EFFORT`` and ``OPERAND_EFFORT``."""
+    token = _spend.set(spend)
+    try:
+        yield
+    finally:
+        _spend.reset(token)
 
 
 TypeRule = Callable[..., TensorType | tuple[TensorType, ...]]
@@ -66,6 +78,8 @@ class Op:
         """Build a node, inferring its types. Raises ``ShapeError`` naming the operator, its operands and node."""
         name = name or _origin.get()
         types = infer(self, [v.type for v in inputs], attrs, name)
+        if (spend := _spend.get()) is not None:
+            spend(NODE_EFFORT + OPERAND_EFFORT * len(inputs) + len(types))
         return Node(self, tuple(inputs), MappingProxyType(dict(attrs)), types, name)
 
     @property

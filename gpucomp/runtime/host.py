@@ -45,7 +45,7 @@ def run_host(plan: Plan, launch: Launch, operands: Sequence[np.ndarray]) -> list
     try:
         with np.errstate(all="ignore"):
             found = operator.reference(*operands, **launch.attributes)
-    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError, RuntimeError) as error:
         # a plan from a file may hold any operands and attributes
         raise DeviceError(
             f"{launch.name}: {launch.host} failed: {type(error).__name__}: {quote(error)}", code="GPC5012"

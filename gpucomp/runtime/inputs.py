@@ -87,7 +87,10 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
 
 def _texts(value: object, name: str) -> np.ndarray:
     """An array of ``str``: numpy's strings and Python's, each element checked."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except _EXPORT_ERRORS:  # lists of several lengths, or what is no list and cannot be made one
+        raise InputError(f"input {quote(name)}: an array of strings expected", code="GPC2105") from None
     array = array.astype(object) if array.dtype.kind in "UT" else array
     if array.dtype != object or not all(isinstance(text, str) for text in array.reshape(-1)):
         raise InputError(f"input {quote(name)}: strings expected, found {quote(array.dtype)}", code="GPC2104")

@@ -24,6 +24,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.frontend.onnx.windows import AUTO_PAD, windows
 from gpucomp.ir import Value, constant, constant_value
+from gpucomp.ops.registry import broadcast
 
 
 @translates("MatMul")
@@ -51,7 +52,7 @@ def gemm(a: Value, b: Value, c: Value | None = None, *, alpha: float, beta: floa
     y = scaled(product, alpha)
     if c is None or beta == 0:
         return y
-    if np.broadcast_shapes(c.shape, y.shape) != y.shape:
+    if broadcast(c.shape, y.shape) != y.shape:
         raise ValueError(f"{c.type} does not broadcast to {y.type}")
     return ops.Add(y, scaled(c, beta))
 
@@ -320,7 +321,7 @@ def layer_normalization(
 ) -> tuple[Value, ...]:
     place = axis_of(axis, len(x.shape))
     y = _affine(ops.LayerNorm(x, axis=place, epsilon=epsilon), scale, bias)
-    if np.broadcast_shapes(y.shape, x.shape) != x.shape:
+    if broadcast(y.shape, x.shape) != x.shape:
         raise ValueError("scale and bias do not broadcast to the operand")
     if not site.wants(1) and not site.wants(2):
         return (y,)
