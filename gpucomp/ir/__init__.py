@@ -12,6 +12,7 @@ from gpucomp.ir.graph import (
     counted,
     input_value,
     origin,
+    spend,
     topological,
 )
 from gpucomp.ir.printer import Namer, format_graph
@@ -39,6 +40,7 @@ __all__ = [
     "format_graph",
     "input_value",
     "origin",
+    "spend",
     "topological",
     "type_of",
     "verify",

@@ -40,11 +40,13 @@ MOST_SOURCES = 64  # inputs that a message and an error name
 
 
 class _Traced:
-    """The inputs that nodes depend on, of those that were asked for."""
+    """What is known of values, of those that were asked for: the inputs that nodes depend on, the extremes of constants."""
 
     def __init__(self) -> None:
         self.done: set[Node] = set()
         self.inputs: dict[Node, tuple[str, ...]] = {}
+        # arrays are held so that their ids stay theirs
+        self.extremes: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
 
 _traced: ContextVar[_Traced | None] = ContextVar("traced", default=None)
@@ -52,7 +54,7 @@ _traced: ContextVar[_Traced | None] = ContextVar("traced", default=None)
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """In this block what values depend on is remembered: a model may ask for it at the end of a long chain, often."""
+    """In this block what ``sources`` and ``extremes`` found is remembered: a model may ask often for what takes long."""
     token = _traced.set(_Traced())
     try:
         yield
@@ -72,6 +74,16 @@ def sources(value: Value) -> tuple[str, ...]:
         else:
             known.inputs[node] = tuple(dict.fromkeys(chain.from_iterable(found)))[:MOST_SOURCES]
     return known.inputs[value.node]
+
+
+def extremes(array: np.ndarray, columns: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest number in each of so many columns of a constant that has elements."""
+    known = _traced.get() or _Traced()
+    key = id(array), columns
+    if key not in known.extremes:
+        rows = array.reshape(-1, columns)
+        known.extremes[key] = array, rows.min(axis=0), rows.max(axis=0)
+    return known.extremes[key][1:]
 
 
 def static(value: Value, what: str) -> np.ndarray:

@@ -41,9 +41,9 @@ class Folding:
         self.work = 0
         self.kept: set[Node] = set()  # nodes that depend on an input or are too large: what reads them is kept too
 
-    def made(self, results: Sequence[Any]) -> None:
+    def made(self, arrays: Sequence[np.ndarray]) -> None:
         """Count constants that a translator made of nothing. Raises ``UnsupportedError`` when they are too many."""
-        new = {id(v.attrs["value"]): _nbytes(v.attrs["value"]) for v in results if isinstance(v, Value) and v.op is Constant}
+        new = {id(array): _nbytes(array) for array in arrays}
         self.bytes += sum(nbytes for nbytes in new.values() if nbytes > ALWAYS)
         if self.bytes > 2 * self._allowed(ALL):
             raise UnsupportedError(f"the model's constants would take {self.bytes} bytes", code="GPC4006")

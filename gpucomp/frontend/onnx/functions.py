@@ -20,6 +20,7 @@ MAX_NODES = 250_000  # of a file
 MAX_ADDED = 20_000  # by inlining and unrolling, besides four times what the file has
 MAX_LISTED = 6_000_000  # entries of all lists in attributes: each becomes an object
 EFFORT = 400_000  # about a microsecond each: operands and results of what is built, names bound, entries of lists read
+BUILT_EFFORT, OPERAND_EFFORT = 8, 2  # of building a node and giving it an operand; a result is 1
 EFFORT_OF_THE_FILE = 256  # more for each node of the file
 EFFORT_A_NODE = 96  # more for each node that is translated: those come again and again of few in the file
 BYTES_A_UNIT = 64  # of a message that is written and read again, for one of effort

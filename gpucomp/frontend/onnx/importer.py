@@ -32,7 +32,7 @@ from gpucomp.frontend.onnx.translate import (
     signature_of,
     unchecked_attributes,
 )
-from gpucomp.ir import Graph, TensorType, Value, constant, counted, input_value, origin
+from gpucomp.ir import Constant, Graph, Node, TensorType, Value, constant, counted, input_value, origin
 
 MAX_NODE_BYTES = 16 << 30  # of one value
 MAX_LISTED = 1000  # problems collected before giving up
@@ -47,6 +47,23 @@ class Unknown:
 UNKNOWN = Unknown()
 Known = Value | SequenceValue | OptionalValue | Unknown
 Body = Generator[Any, list[Known], list[Known]]
+
+
+@dataclass
+class _Tally:
+    """Counts what the translator of one node builds."""
+
+    importer: Importer
+    site: Site
+    constants: list[np.ndarray] = field(default_factory=list)
+
+    def built(self, node: Node) -> None:
+        self.spend(functions.BUILT_EFFORT + functions.OPERAND_EFFORT * len(node.inputs) + len(node.types))
+        if node.op is Constant:
+            self.constants.append(node.attrs["value"])
+
+    def spend(self, effort: int) -> None:
+        self.importer.spend(effort, self.site)
 
 
 @dataclass
@@ -404,14 +421,15 @@ class Importer:
                 raise self._untranslated(operands)
             return self._call(body, operands, node, site, scope)
         translator, takes_site = found
-        with origin(site.name), counted(lambda effort: self.spend(effort, site)), located(site, known_operands):
+        tally = _Tally(self, site)
+        with origin(site.name), counted(tally), located(site, known_operands):
             result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
             if isinstance(result, Generator):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
             self.spend(sum(len(v.elements) for v in results if isinstance(v, SequenceValue)) // 2, site)
             if attributes.get("value", attributes.get("sparse_value")) is None:  # else it is the model's own
-                self.folding.made([v for v in results if v not in known_operands])
+                self.folding.made(tally.constants)
             return self.folding.results(results)
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
@@ -419,7 +437,7 @@ class Importer:
         answer: Any = None
         while True:
             try:
-                with origin(site.name), counted(lambda effort: self.spend(effort, site)), located(site, operands):
+                with origin(site.name), counted(_Tally(self, site)), located(site, operands):
                     request = generator.send(answer)
             except StopIteration as stop:
                 return self.folding.results(stop.value)

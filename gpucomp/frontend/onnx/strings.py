@@ -12,8 +12,8 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import checked_size, static
-from gpucomp.frontend.onnx.translate import Site, translates
-from gpucomp.ir import DType, Value, constant, dtype_of
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.ir import DType, Value, constant, dtype_of, spend
 from gpucomp.ir.types import F32, I64, STRING
 from gpucomp.ops.regex import Pattern, without_accents
 
@@ -37,21 +37,19 @@ def string_concat(a: Value, b: Value) -> Value:
 
 
 @translates("RegexFullMatch", since=20)
-def regex_full_match(x: Value, *, pattern: str | None = None, site: Site) -> Value:
+def regex_full_match(x: Value, *, pattern: str | None = None) -> Value:
     if pattern is None:
         raise ValueError("a pattern expected")
-    site.importer.spend(STATE_EFFORT * len(Pattern(pattern).tests), site)
+    spend(STATE_EFFORT * len(Pattern(pattern).tests))
     return ops.RegexFullMatch(x, pattern=pattern)
 
 
 @translates("StringSplit", since=20)
-def string_split(
-    x: Value, *, delimiter: str | None = None, maxsplit: int | None = None, site: Site
-) -> tuple[Value, Value]:
+def string_split(x: Value, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[Value, Value]:
     """Every text's parts, padded with empty ones to a common number, and how many there are. White space by default."""
     array = static(x, "operand")
     limit = -1 if maxsplit is None else maxsplit
-    site.importer.spend(sum(map(len, array.reshape(-1))) // LETTERS_A_UNIT, site)
+    spend(sum(map(len, array.reshape(-1))) // LETTERS_A_UNIT)
     checked_size(sum(_most_parts(text, delimiter or None, limit) for text in array.reshape(-1)), PART_BYTES)
     parts = [text.split(delimiter or None, limit) for text in array.reshape(-1)]
     most = max(map(len, parts), default=0)
@@ -75,7 +73,6 @@ def string_normalizer(
     is_case_sensitive: int = 0,
     locale: str | None = None,
     stopwords: tuple[str, ...] = (),
-    site: Site,
 ) -> Value:
     """Stop words left out, the rest in another case; one empty text where nothing is left.
 
@@ -89,7 +86,7 @@ def string_normalizer(
     if change is None:
         raise ValueError(f"case_change_action NONE, LOWER or UPPER expected, got {case_change_action!r}")
     letters = [len(text) if text.isascii() else EXPANSION * len(text) for text in array.reshape(-1)]
-    site.importer.spend(sum(letters) // LETTERS_A_UNIT, site)
+    spend(sum(letters) // LETTERS_A_UNIT)
     checked_size(sum(letters), 8)
     same: Callable[[str], str] = str if is_case_sensitive else str.lower
     unwanted = {same(word) for word in stopwords}

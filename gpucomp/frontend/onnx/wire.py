@@ -18,7 +18,7 @@ from gpucomp.errors import ModelError, UnsupportedError
 
 MAX_MESSAGES = 1_000_000
 MAX_TEXTS = 2_000_000
-MAX_NUMBERS = 16_000_000  # whole numbers of lists, besides one for every eight bytes: one of a byte takes eight in memory
+MAX_NUMBERS = 8_000_000  # whole numbers of lists, besides one for every eight bytes: one of a byte takes eight in memory
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 TEXT, BYTES, NUMBERS = "text", "bytes", "numbers"
 
