@@ -23,6 +23,7 @@ _EXPORT_ERRORS = (
     LookupError,
     AttributeError,
     OSError,
+    MemoryError,
 )
 _CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
 _NUMBERS = {d.numpy for d in DTYPES.values()}
@@ -143,9 +144,9 @@ def as_array(value: object, name: str, on_gpu: bool) -> Any:
         if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in _NUMBERS:
             raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
         return array
-    if hasattr(value, "__cuda_array_interface__"):
+    if _has(value, "__cuda_array_interface__", name):
         return _from_gpu(value, name, "asarray", on_gpu)
-    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+    if _has(value, "__dlpack__", name) and _has(value, "__dlpack_device__", name):
         try:
             device = value.__dlpack_device__()[0]
             if device in _CPU_MEMORY:
@@ -158,6 +159,13 @@ def as_array(value: object, name: str, on_gpu: bool) -> Any:
         f"found {type(value).__name__}",
         code="GPC2105",
     )
+
+
+def _has(value: object, protocol: str, name: str) -> bool:
+    try:
+        return hasattr(value, protocol)
+    except _EXPORT_ERRORS as error:
+        raise InputError(f"input {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
 
 
 def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:
