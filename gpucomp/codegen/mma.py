@@ -21,6 +21,7 @@ from gpucomp.codegen.operand import along_memory
 from gpucomp.expr.core import Expr, Var, call, var
 from gpucomp.ir.types import BF16, F16, F32, I8, DType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.packing import packable
 
 CHUNK = 16
 WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
@@ -84,6 +85,7 @@ def mma_hooks(
         "scratch": split_scratch(printer, acc_type, s.splits),
         "a": a,
         "b": b,
+        "b_known": packable(kernel, "b"),
         "is_async": "copy" in (a.mode, b.mode),
         "row_lines": found.row_lines,
         "store": found.store,

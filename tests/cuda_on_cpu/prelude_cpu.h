@@ -556,7 +556,7 @@ __device__ __forceinline__ uint4 gc_cluster_load16(const void* shared_address, u
   return *static_cast<const uint4*>(gc_runtime_cluster_address(shared_address, rank));
 }
 
-__device__ __forceinline__ void gc_grid_wait() {}
+__device__ __forceinline__ void gc_grid_wait() { gc_runtime_grid_wait(); }
 
 __device__ __forceinline__ void gc_grid_launch_dependents() {}
 
