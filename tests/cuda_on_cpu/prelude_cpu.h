@@ -247,6 +247,9 @@ __device__ __forceinline__ T gc_warp_sum(T value) {
   return value;
 }
 
+__device__ __forceinline__ float gc_max_nan(float a, float b) { return a > b || a != a ? a : b; }
+__device__ __forceinline__ float gc_min_nan(float a, float b) { return a < b || a != a ? a : b; }
+
 template <class T>
 __device__ __forceinline__ T gc_warp_max(T value) {
   for (int lane_mask = 16; lane_mask > 0; lane_mask >>= 1) {
