@@ -1,5 +1,7 @@
 """Every sampler: nothing twice, nothing illegal, an end, the same again by seed; and the default finds more."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.replay import Faults, search
 from gpucomp.tuning.samplers import model
 from gpucomp.tuning.samplers.ledger import Ledger
+from gpucomp.tuning.samplers.view import Sameness
+from gpucomp.tuning.space import Candidates
 from tests.tuning.spaces import empty, table, tiled
 
 NAMES = sorted(samplers.SAMPLERS)
@@ -132,6 +136,28 @@ def test_the_default_search_finds_clearly_more_than_random():
     assert reached["model"] > reached["random"] + 0.15
     assert reached["model"] > reached["genetic"] + 0.03
     assert reached["model"] > 0.97
+
+
+def test_values_without_an_order_are_searched_too():
+    """Of a space whose values are exchanged among each other, which of them are the same is all that is known."""
+    space = tiled(1)
+    rng = np.random.default_rng(5)
+    columns = [rng.permutation(v)[o] for v, o in zip(space.candidates.levels, space.candidates.ordinals.T, strict=True)]
+    mixed = dataclasses.replace(space, candidates=Candidates(space.candidates.names, np.stack(columns, 1)))
+
+    found = [search(mixed, trials=60, seed=seed).fractions[-1] for seed in range(2)]
+
+    assert np.mean(found) > 0.9
+
+
+def test_points_are_as_far_apart_as_there_are_values_in_which_they_differ():
+    features = Sameness(table([7, 2, 9], [7, 4, 1], [8, 4, 9], [7, 2, 1]))
+
+    x = features([0, 1, 3])
+
+    assert ((x[0] - x[1]) ** 2).sum() == pytest.approx(2)
+    assert ((x[0] - x[2]) ** 2).sum() == pytest.approx(1)
+    assert features.groups.tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_the_default_search_stands_noise_failures_and_batches():
