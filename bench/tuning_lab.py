@@ -5,6 +5,7 @@
 Every search has the same budget of different configurations, and a failing one costs as much as another. Kernel Tuner
 runs in its simulation mode in an environment of its own, which is made where it is missing. Written are tuning_lab.md,
 .json and .svg; --kernel-tuner FILE takes the curves of an earlier run of bench/tuning_lab_kernel_tuner.py instead.
+What no sampler was made for is searched too: the files altered, and --own FILE ..., spaces that were measured here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import tuning_lab_held_out
+from bench.tuning_lab_held_out import ALTERATIONS, altered
 from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded, read
@@ -122,6 +125,37 @@ def transfer(spaces: Sequence[Recorded], seeds: int, cache: Cache) -> list[dict[
     return rows
 
 
+def held_out(
+    spaces: Sequence[Recorded], own: Sequence[Recorded], engines: Sequence[str], seeds: int, cache: Cache
+) -> list[dict[str, object]]:
+    """Searches of altered and of other spaces: a row for each alteration, in the mean of the spaces, and for each other."""
+    mark = fingerprint([Path(tuning_lab_held_out.__file__)])
+    rows: list[dict[str, object]] = []
+    groups = [(name, name, spaces) for name in ALTERATIONS if seeds] + [(s.device, "as recorded", [s]) for s in own]
+    for title, alteration, group in groups:
+        for engine in engines:
+            found = []
+            for space in group:
+                if not differs(space, alteration):
+                    continue
+                run = functools.partial(one_altered, space, alteration, engine)
+                key = f"{engine}-{alteration}-{space.name}-{mark}".replace(" ", "_")
+                found.append(cache.curves(key, run, seeds, (space.name,))[0])
+            reached = {str(b): round(float(np.mean([c[:, b - 1].mean() for c in found])), 5) for b in BUDGETS}
+            least = round(min(float(c[:, 99].mean()) for c in found), 5)
+            rows.append({"spaces": title, "sampler": engine, **reached, "least at 100": least})
+    return rows
+
+
+def differs(space: Recorded, alteration: str) -> bool:
+    """Whether there is anything to alter; as it was recorded, a space is a row to compare with."""
+    return alteration != "failures dropped" or bool(np.isnan(space.seconds).any())
+
+
+def one_altered(space: Recorded, alteration: str, sampler: str, seed: int) -> Search:
+    return search(altered(space, alteration, seed), sampler, trials=BUDGETS[-1], seed=seed)
+
+
 def one(space: Recorded, sampler: str, trials: int, prior: Prior | None, seed: int) -> Search:
     return search(space, sampler, trials=trials, seed=seed, prior=prior)
 
@@ -139,6 +173,27 @@ def table(curves: Curves, files: Sequence[str]) -> list[str]:
             low, high = interval(own[file][:, 99])
             cells.append(f"{own[file][:, 99].mean():.3f} ({low:.2f}-{high:.2f})")
         lines.append(f"| {engine} | {' | '.join(cells)} |")
+    return lines
+
+
+HELD_OUT = (
+    "The files above altered, and at the end spaces of kernels that were measured here, a random part of each by",
+    "`gpucomp tune --sampler random`. An alteration is another one for each seed (bench/tuning_lab_held_out.py): random and",
+    "genetic do not look at what values mean, so that new names change nothing for them but chance. `scrambled` leaves no",
+    "value near to any other; `more failures` are a tenth of the points anywhere and a tenth where two parameters are large.",
+)
+
+
+def held_out_table(rows: Sequence[Mapping[str, object]], seeds: int) -> list[str]:
+    """Rows of a Markdown table: for each kind of space, what each sampler reached, and in the file where that is least."""
+    head = [str(b) for b in BUDGETS]
+    lines = [
+        f"| spaces ({seeds} seeds) | search | {' | '.join(head)} | least of a file @100 |",
+        "|---" * (len(head) + 3) + "|",
+    ]
+    for row in rows:
+        cells = " | ".join(f"{row[key]:.3f}" for key in (*head, "least at 100"))
+        lines.append(f"| {row['spaces']} | {row['sampler']} | {cells} |")
     return lines
 
 
@@ -192,6 +247,8 @@ def main() -> None:
     parser.add_argument("--kernel-tuner", type=Path, help="its curves of an earlier run")
     parser.add_argument("--cache", type=Path, help="keep curves there, and take those that are there")
     parser.add_argument("--only-searches", action="store_true", help="fill the cache, write nothing")
+    parser.add_argument("--own", nargs="*", type=Path, default=[], help="spaces that were measured here")
+    parser.add_argument("--altered-seeds", type=int, default=5, help="of each altered space and each of --own; 0: none")
     parser.add_argument("--samplers", default="model,tpe,genetic,random")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
@@ -200,11 +257,12 @@ def main() -> None:
         parser.error(f"--samplers {sorted(unknown)}: {sorted(SAMPLERS)} expected")
     trials = BUDGETS[-1]
     spaces = {file.name: read(file)[0] for file in options.files}
+    own = {file.name: read(file)[0] for file in options.own if options.altered_seeds}
     curves: Curves = {engine: {} for engine in names}
     cost: dict[str, list[float]] = {}
     cache = Cache(
         options.cache,
-        {spaces[path.name].name: fingerprint([path]) for path in options.files},
+        {(spaces | own)[path.name].name: fingerprint([path]) for path in (*options.files, *options.own)},
     )
     for engine in names:
         for file, space in spaces.items():
@@ -212,13 +270,14 @@ def main() -> None:
             curves[engine][file], ms = cache.curves(f"{engine}-{file}", run, options.seeds, (space.name,))
             cost.setdefault(engine, []).append(ms)
     pairs = [] if DEFAULT not in names else transfer(list(spaces.values()), options.seeds, cache)
+    rows = held_out(list(spaces.values()), list(own.values()), names, options.altered_seeds, cache)
     if options.only_searches:
         return
     answers = options.kernel_tuner or options.output / "tuning_lab_kernel_tuner.json"
     if options.kernel_tuner is None:
         kernel_tuner(options.files, options.seeds, trials, options.environment, answers)
     curves |= read_kernel_tuner(answers, spaces, trials)
-    write(options.output, curves, list(spaces), pairs, cost, options.seeds)
+    write(options.output, curves, list(spaces), pairs, rows, cost, (options.seeds, options.altered_seeds))
 
 
 def write(
@@ -226,9 +285,11 @@ def write(
     curves: Curves,
     files: Sequence[str],
     pairs: Sequence[Mapping[str, object]],
+    others: Sequence[Mapping[str, object]],
     cost: Mapping[str, Sequence[float]],
-    seeds: int,
+    all_seeds: tuple[int, int],
 ) -> None:
+    seeds, altered_seeds = all_seeds
     text = [
         "# Searches of recorded spaces under equal budgets",
         "",
@@ -253,6 +314,18 @@ def write(
     for row in pairs:
         cells = " | ".join(f"{row[str(b)]:.3f}" for b in TRANSFER)
         text.append(f"| {name(str(row['file']))} | {name(str(row['prior']))} | {cells} |")
+    if pairs:
+        means = " | ".join(f"{np.mean([float(str(row[str(b)])) for row in pairs]):.3f}" for b in TRANSFER)
+        text.append(f"| mean | | {means} |")
+    if others:
+        text += [
+            "",
+            "## Spaces that no sampler was made for",
+            "",
+            *HELD_OUT,
+            "",
+            *held_out_table(others, altered_seeds),
+        ]
     (output / "tuning_lab.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     summary = {
         engine: {
@@ -262,7 +335,7 @@ def write(
         }
         for engine, own in curves.items()
     }
-    document = {"seeds": seeds, "fraction_of_optimum": summary, "transfer": list(pairs)}
+    document = {"seeds": seeds, "fraction_of_optimum": summary, "transfer": list(pairs), "held_out": list(others)}
     (output / "tuning_lab.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     (output / "tuning_lab.svg").write_text(plot(curves, files), encoding="utf-8")
 
