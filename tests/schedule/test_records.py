@@ -360,6 +360,22 @@ def test_records_are_asked_before_the_shipped_ones(tuned, tmp_path, monkeypatch)
         assert info()[0] != "record"
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_what_is_shipped_is_used_on_the_same_class_of_processor_and_nowhere_else(tuned, tmp_path, monkeypatch, same):
+    _, fields = tuned
+    device = {"name": "one of the same make, 2 cores"} | ({} if same else {"arch": "znver9"})
+    shipped = tmp_path / "shipped"
+    with Store(shipped / "cpu_here.jsonl") as store:
+        store.append("pick", fields | {"device": fields["device"] | device})
+    with Store(shipped / "trials" / "cpu_here.jsonl") as store:  # what a search begins with is no pick
+        store.append("pick", fields)
+    monkeypatch.setattr(records, "shipped", lambda: shipped)
+    untuned = info()
+
+    with config.using(records=config.SHIPPED):
+        assert info() == (("sibling", fields["configuration"]) if same else untuned)
+
+
 WIDE = "matmul m=512 n=384 k=40"
 
 
