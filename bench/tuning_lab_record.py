@@ -76,7 +76,7 @@ def main() -> None:
     target = resolve(given.target)
     (task,) = tasks_of(compiler.lower(specs.model(given.kernel), target), target)
     family = task.default.family
-    whole = Candidates.from_family(family, task.problem(family), target.limits)
+    whole = Candidates.from_family(family, task.problem(family), target.limits, most=given.points, seed=given.seed)
     data, entries = task.data(given.seed), {}
     end = time.monotonic() + given.seconds
     for point in np.random.default_rng(given.seed).permutation(len(whole))[: given.points].tolist():
