@@ -1,18 +1,16 @@
 """Every sampler: nothing twice, nothing illegal, an end, the same again by seed; and the default finds more."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning import samplers
+from gpucomp.tuning.gaussian import TARGETS
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.replay import Faults, search
 from gpucomp.tuning.samplers import model
 from gpucomp.tuning.samplers.ledger import Ledger
-from gpucomp.tuning.samplers.view import Sameness
-from gpucomp.tuning.space import Candidates
+from gpucomp.tuning.samplers.view import Sameness, View
 from tests.tuning.spaces import empty, table, tiled
 
 NAMES = sorted(samplers.SAMPLERS)
@@ -138,16 +136,18 @@ def test_the_default_search_finds_clearly_more_than_random():
     assert reached["model"] > 0.97
 
 
-def test_values_without_an_order_are_searched_too():
-    """Of a space whose values are exchanged among each other, which of them are the same is all that is known."""
-    space = tiled(1)
-    rng = np.random.default_rng(5)
-    columns = [rng.permutation(v)[o] for v, o in zip(space.candidates.levels, space.candidates.ordinals.T, strict=True)]
-    mixed = dataclasses.replace(space, candidates=Candidates(space.candidates.names, np.stack(columns, 1)))
+@pytest.mark.parametrize("scale", TARGETS)
+def test_a_fit_sees_values_in_their_order_only_where_that_explains_the_times(scale):
+    space = table(*[[a, b] for a in range(20, 32) for b in range(40, 50)])
+    rng = np.random.default_rng(3)
+    points = rng.permutation(len(space))[:60].tolist()
+    orders = ((np.arange(12), np.arange(10)), 0), ((rng.permutation(12), rng.permutation(10)), 1)
 
-    found = [search(mixed, trials=60, seed=seed).fractions[-1] for seed in range(2)]
-
-    assert np.mean(found) > 0.9
+    for (first, second), number in orders:
+        times = 1.0 + first[space.ordinals[:, 0]] + 0.3 * second[space.ordinals[:, 1]]
+        view = View(scale, space)
+        view.fit(points, np.log(times[points]))
+        assert view.lens is view.lenses[number]
 
 
 def test_points_are_as_far_apart_as_there_are_values_in_which_they_differ():
