@@ -90,8 +90,9 @@ def failing(space: Recorded, rng: np.random.Generator) -> Recorded:
     return replace(space, seconds=np.where(fails, math.nan, space.seconds))
 
 
+RECORDED = "as recorded"
 ALTERATIONS: Mapping[str, Alteration] = {
-    "as recorded": lambda space, rng: space,
+    RECORDED: lambda space, rng: space,
     f"{KEPT:.0%} of the configurations": subset,
     "renamed": renamed,
     "values scrambled": scrambled,
