@@ -4,7 +4,7 @@
 
 A random part of the legal schedules of the default's engine, each built, checked against the reference and timed for some
 milliseconds; the fastest sample counts, so that neighbours on the same cores matter little. Records of ``gpucomp tune``
-are surer, and take a hundred times longer.
+are surer, and take longer. A file that is there already is added to.
 """
 
 from __future__ import annotations
@@ -78,10 +78,14 @@ def main() -> None:
     family = task.default.family
     whole = Candidates.from_family(family, task.problem(family), target.limits, most=given.points, seed=given.seed)
     data, entries = task.data(given.seed), {}
+    if given.output.exists():
+        entries = json.loads(gzip.decompress(given.output.read_bytes()))["cache"]
     end = time.monotonic() + given.seconds
     for point in np.random.default_rng(given.seed).permutation(len(whole))[: given.points].tolist():
         schedule = whole.schedule(point)
-        entries[",".join(map(str, schedule.values()))] = entry(task, schedule, data)
+        name = ",".join(map(str, schedule.values()))
+        if name not in entries:
+            entries[name] = entry(task, schedule, data)
         if time.monotonic() > end:
             break
     document = {

@@ -97,8 +97,12 @@ def test_a_kernel_is_recorded_as_a_space_that_is_read_again(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "argv", ["record", "matmul m=5 n=7 k=11", "--points", "3", "-o", str(path)])
 
     tuning_lab_record.main()
+    before = read(path)[0].seconds
+    monkeypatch.setattr(tuning_lab_record, "entry", lambda *arguments: pytest.fail("recorded again"))
+    tuning_lab_record.main()
 
     (space,) = read(path)
+    assert np.array_equal(space.seconds, before)
     assert capsys.readouterr().out.startswith("3 of ")
     assert len(space.candidates) == 3
     assert np.isfinite(space.seconds).all()
