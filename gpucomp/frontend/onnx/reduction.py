@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
     axes_of,
     axis_of,
