@@ -681,6 +681,10 @@ HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the ho
         Case((WORDS,), LABELS),
         Case((special(F32),), {"keys": (np.nan, 1.0), "values": ("nan", "one"), "default": "", "to": STRING}),
     ],
+    "CategoryIndex": [
+        Case((WORDS[:1],), {"categories": ("β", "a", "β")}),
+        Case((np.zeros((3, 0), np.int64),), {"categories": (5,)}),
+    ],
     "TfIdfVectorizer": [
         *(Case((sample(I32, *shape),), {"mode": mode, **GRAMS})
           for shape in ((7,), (2, 5), (0, 3)) for mode in ("TF", "IDF", "TFIDF")),

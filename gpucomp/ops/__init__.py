@@ -110,6 +110,7 @@ from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
 from gpucomp.ops.selection import NonZero, Unique
 from gpucomp.ops.strings import (
+    CategoryIndex,
     LabelEncoder,
     NumberToString,
     RegexFullMatch,
@@ -141,6 +142,7 @@ __all__ = [
     "BitwiseOr",
     "BitwiseXor",
     "Cast",
+    "CategoryIndex",
     "Ceil",
     "Celu",
     "Clip",

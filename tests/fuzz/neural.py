@@ -95,7 +95,10 @@ def window(d: Draft, spatial: tuple[int, ...], *, dilated: bool = True) -> dict[
     if d.chance(0.15) and "dilations" not in found:
         found["auto_pad"] = d.one(("SAME_UPPER", "SAME_LOWER", "VALID"))
         if found["auto_pad"] != "VALID":
-            return found
+            strides = found.get("strides", [1] * len(spatial))
+            last = [-(-n // s) * s - s + r for n, s, r in zip(spatial, strides, reach, strict=True)]
+            # a window that ends before the image does would have a pad below zero, of which the standard says nothing
+            return found if all(at >= n for at, n in zip(last, spatial, strict=True)) else None
         return found if all(n >= r for n, r in zip(spatial, reach, strict=True)) else None
     pads = [0] * 2 * len(spatial)
     if d.chance(0.7):

@@ -1,4 +1,4 @@
-"""Translators of the ai.onnx.ml operators that are arithmetic on tensors. Those on maps are refused."""
+"""Translators of the ai.onnx.ml operators that are arithmetic on tensors, and ZipMap. Those that read maps are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, concat, like, reshape, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.compose import axis_of, cast, concat, iota, like, reshape, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.containers import MapsValue
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64, I64, STRING
@@ -175,17 +176,31 @@ def _probit(p: Value) -> Value:
 def one_hot_encoder(
     x: Value, *, cats_int64s: tuple[int, ...] = (), cats_strings: tuple[str, ...] = (), zeros: int = 1
 ) -> Value:
-    """A 1 at the place of each element's category; zeros alone for an element of none, if ``zeros`` allows it."""
-    if not zeros:
-        raise UnsupportedError("zeros=0, where an element of no category is an error at run time")
+    """A 1 at the place of each element's category. An element of none gives zeros alone; without ``zeros`` a run fails."""
     if bool(cats_int64s) == bool(cats_strings) or bool(cats_strings) != (x.type.dtype is STRING):
         raise ValueError(f"categories of {x.type.dtype} expected, of one kind")
+    if not zeros:
+        places = ops.CategoryIndex(x if cats_strings else cast(x, I64), categories=cats_strings or cats_int64s)
+        return cast(ops.Equal(unsqueeze(places, (len(x.shape),)), iota(len(cats_strings or cats_int64s))), F32)
     last = unsqueeze(x, (len(x.shape),))
     if cats_strings:
         table = np.empty(len(cats_strings), object)
         table[:] = cats_strings
         return cast(ops.StringEqual(last, constant(table)), F32)
     return cast(ops.Equal(cast(last, I64), constant(np.asarray(cats_int64s, np.int64))), F32)
+
+
+@translates("ZipMap", since=1, domain=ML)
+def zip_map(
+    x: Value, *, classlabels_int64s: tuple[int, ...] | None = None, classlabels_strings: tuple[str, ...] | None = None
+) -> MapsValue:
+    """A map from labels to scores for each row of ``x`` [N, K] or [K]; nothing computes with it, so it is a model's output."""
+    labels = classlabels_strings or classlabels_int64s or ()
+    if bool(classlabels_strings) == bool(classlabels_int64s) or len(x.shape) not in (1, 2) or len(labels) != x.shape[-1]:
+        raise ValueError(f"one label of one kind for each of {x.shape[-1:]} columns of [N, K] or [K] expected")
+    keys = np.empty(len(labels), object if classlabels_strings else np.int64)
+    keys[:] = labels
+    return MapsValue(constant(keys), x)
 
 
 @translates("CategoryMapper", since=1, domain=ML)
@@ -201,15 +216,6 @@ def category_mapper(
     if x.type.dtype is STRING:
         return ops.LabelEncoder(x, keys=cats_strings, values=cats_int64s, default=default_int64, to=I64)
     return ops.LabelEncoder(x, keys=cats_int64s, values=cats_strings, default=default_string, to=STRING)
-
-
-@translates("ZipMap", since=1, domain=ML)
-def zip_map(x: Value, *, classlabels_int64s: tuple[int, ...] = (), classlabels_strings: tuple[str, ...] = ()) -> Value:
-    raise UnsupportedError(
-        "maps are not supported; what goes into it has the same numbers, a column for each label in their order: export with "
-        "zipmap=False, or make its input an output of the model",
-        code="GPC4003",
-    )
 
 
 @translates("MaxRoiPool")
