@@ -376,7 +376,7 @@ def _deform_conv_algorithm(
     for d, extent in enumerate(spatial):
         moved = cast(load(2, (image, number * len(spatial) + d, *place), offset.dtype), kind)
         moved = moved + cast(place[d] * strides[d] - pads[d] + taps[d] * dilations[d], kind)
-        moved = _padded(moved, extent, "zeros", False)
+        moved = _padded(moved, extent, "linear", "zeros", False)
         lows.append(cast(call("floor", moved), I64))
         weights.append(moved - call("floor", moved))
 
