@@ -41,7 +41,7 @@ def StringConcat(a: TensorType, b: TensorType) -> TensorType:
 
 @StringConcat.define("reference")
 def _string_concat_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    shape = np.broadcast_shapes(a.shape, b.shape)
+    shape = broadcast(a.shape, b.shape)
     length = sum(sum(map(len, x.reshape(-1))) * (int(np.prod(shape)) // max(x.size, 1)) for x in (a, b))
     if length > MAX_TEXT:
         raise MemoryError(f"{length} characters of text")

@@ -23,6 +23,7 @@ _EXPORT_ERRORS = (
     LookupError,
     AttributeError,
     OSError,
+    MemoryError,
 )
 _CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
 _NUMBERS = {d.numpy for d in DTYPES.values()}
@@ -87,7 +88,10 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
 
 def _texts(value: object, name: str) -> np.ndarray:
     """An array of ``str``: numpy's strings and Python's, each element checked."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except _EXPORT_ERRORS:  # lists of several lengths, or what is no list and cannot be made one
+        raise InputError(f"input {quote(name)}: an array of strings expected", code="GPC2105") from None
     array = array.astype(object) if array.dtype.kind in "UT" else array
     if array.dtype != object or not all(isinstance(text, str) for text in array.reshape(-1)):
         raise InputError(f"input {quote(name)}: strings expected, found {quote(array.dtype)}", code="GPC2104")
@@ -148,9 +152,9 @@ def as_array(value: object, name: str, on_gpu: bool) -> Any:
         if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in _NUMBERS:
             raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
         return array
-    if hasattr(value, "__cuda_array_interface__"):
+    if _has(value, "__cuda_array_interface__", name):
         return _from_gpu(value, name, "asarray", on_gpu)
-    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+    if _has(value, "__dlpack__", name) and _has(value, "__dlpack_device__", name):
         try:
             device = value.__dlpack_device__()[0]
             if device in _CPU_MEMORY:
@@ -163,6 +167,13 @@ def as_array(value: object, name: str, on_gpu: bool) -> Any:
         f"found {type(value).__name__}",
         code="GPC2105",
     )
+
+
+def _has(value: object, protocol: str, name: str) -> bool:
+    try:
+        return hasattr(value, protocol)
+    except _EXPORT_ERRORS as error:
+        raise InputError(f"input {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
 
 
 def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:

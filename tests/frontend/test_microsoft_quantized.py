@@ -1,5 +1,6 @@
 """onnxruntime's quantised operators: the same codes as its own, every pair of codes where they are elementwise."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from microsoft import by_onnxruntime, compiled, interpreted, model_of
@@ -149,6 +150,54 @@ def test_weights_of_few_bits_are_unpacked(bits, zeros):
     assert_matches(actual, expected.astype(F), terms=k)
 
 
+TABLES = (
+    *((np.uint8, bits) for bits in (2, 4, 8)),
+    (ml_dtypes.int4, 4),
+    (ml_dtypes.uint4, 4),
+)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(("dtype", "bits"), TABLES, ids=[f"{d.__name__}-{b}" for d, b in TABLES])
+def test_rows_of_a_table_of_few_bits(dtype, bits, zeros):
+    columns, block, packed = 40, 16, 8 // bits if dtype is np.uint8 else 1
+    least, most = (-8, 8) if dtype is ml_dtypes.int4 else (0, 16 if dtype is ml_dtypes.uint4 else 256)
+    table = RNG.integers(least, most, (7, columns // packed)).astype(dtype)
+    points = RNG.integers(least, most, (7, -(-3 // packed))).astype(dtype) if zeros else None
+    arrays = (table, RNG.integers(0, 7, (2, 3)), RNG.random((7, 3)).astype(F), points)
+    axes = {"quantize_axis": 1, "gather_axis": 0, "block_size": block, "bits": bits}
+    proto, feeds = model_of("GatherBlockQuantized", arrays, (0, 2, 3), standard=21, **axes)
+
+    np.testing.assert_array_equal(interpreted(proto, feeds)[0], by_onnxruntime(proto, feeds)[0])
+
+
+def test_blocks_may_lie_across_what_is_gathered():
+    table, scales = RNG.integers(-8, 8, (40, 5, 7)).astype(ml_dtypes.int4), RNG.random((3, 5, 7)).astype(F)
+    axes = {"quantize_axis": 0, "gather_axis": 1, "block_size": 16}
+    proto, feeds = model_of("GatherBlockQuantized", (table, np.int64([4, 1]), scales), (0, 2), standard=21, **axes)
+
+    np.testing.assert_array_equal(interpreted(proto, feeds)[0], by_onnxruntime(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_a_recurrence_multiplies_codes(direction, by_column):
+    time, batch, width, hidden, d = 4, 3, 5, 6, 2 if direction == "bidirectional" else 1
+    shape = (d, 4 * hidden) if by_column else (d,)
+    w, r = (RNG.integers(-60, 60, (d, n, 4 * hidden)).astype(np.int8) for n in (width, hidden))
+    scales = [(RNG.random(shape) * 0.01 + 0.002).astype(F) for _ in range(2)]
+    x, h, c, bias = (RNG.standard_normal(s).astype(F) * F(0.3) for s in (
+        (time, batch, width), (d, batch, hidden), (d, batch, hidden), (d, 8 * hidden)))  # fmt: skip
+    zero = np.zeros(shape, np.int8)
+    arrays = (x, w, r, bias, None, h, c, None, scales[0], zero, scales[1], zero)
+    outputs = ("y", "y_h", "y_c")
+    proto, feeds = model_of("DynamicQuantizeLSTM", arrays, (1, 2, 3, 8, 9, 10, 11), outputs, hidden_size=hidden,
+                            direction=direction)  # fmt: skip
+
+    for actual, expected in zip(interpreted(proto, feeds), by_onnxruntime(proto, feeds), strict=True):
+        assert_matches(actual, expected, terms=time * hidden)
+
+
 def test_an_absent_zero_point_is_0():
     """onnxruntime's type inference fails without one."""
     (a, b), zero = pairs(np.uint8), np.uint8(0)
@@ -177,6 +226,8 @@ def test_a_quantised_layer_is_compiled():
         ("NhwcMaxPool", (np.uint8([[[1]]]),), {"kernel_shape": [1], "site": 1}, ModelError, "unknown attribute 'site'"),
         ("MatMulNBits", (F([[1] * 16]), np.zeros((1, 1, 8), np.uint8), F([1])),
          {"K": 16, "N": 1, "block_size": 16, "bits": 3}, UnsupportedError, "bits=3"),
+        ("GatherBlockQuantized", (np.uint8([[1]]), np.int64([0]), F([[1]])), {"gather_axis": 1}, ShapeError, "along 1"),
+        ("GatherBlockQuantized", (np.int8([[1]]), np.int64([0]), F([[1]])), {}, UnsupportedError, "a table of i8"),
         ("MatMulNBits", (F([[1] * 16]), np.zeros((1, 1, 7), np.uint8), F([1])),
          {"K": 16, "N": 1, "block_size": 16}, ShapeError, "1 rows of 1 blocks expected"),
     ],

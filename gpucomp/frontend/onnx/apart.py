@@ -39,7 +39,8 @@ def rest(
     Raises ``ModelError`` for external data that cannot be read, ``UnsupportedError`` for more of it than a model can hold.
     """
     made = {name for node in waiting for name in node.output if name}
-    named = [name for node in waiting for name in functions.reads(node)] + [o.name for o in model.graph.output]
+    reads = functions.Reads()
+    named = [name for node in waiting for name in reads.of(node)] + [o.name for o in model.graph.output]
     found = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
     given = {i.name: i for i in model.graph.initializer if i.name not in fixed and not _is_external(i)}
     stored, read = [], {}

@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
     axes_of,
     axis_of,
@@ -21,7 +20,6 @@ from gpucomp.frontend.onnx.compose import (
     reshape,
     scalar_of,
     transpose,
-    unsqueeze,
 )
 from gpucomp.frontend.onnx.nn import matmul
 from gpucomp.frontend.onnx.pooling import average_pool, max_pool
@@ -41,7 +39,7 @@ from gpucomp.frontend.onnx.quantize import (
     single_or_none,
 )
 from gpucomp.frontend.onnx.translate import Site, translates
-from gpucomp.ir import Value, constant, constant_value
+from gpucomp.ir import Value, constant_value
 from gpucomp.ir import types as t
 
 MICROSOFT = "com.microsoft"
@@ -428,64 +426,3 @@ def microsoft_quantize_linear(x: Value, scale: Value, zero_point: Value | None =
 @translates("DequantizeLinear", since=1, domain=MICROSOFT)
 def microsoft_dequantize_linear(x: Value, scale: Value, zero_point: Value | None = None, *, axis: int = 1) -> Value:
     return dequantize_linear(x, scale, zero_point, axis=axis)
-
-
-# --- weights of few bits, in blocks
-
-
-@translates("MatMulNBits", since=1, domain=MICROSOFT)
-def matmul_nbits(
-    a: Value,
-    b: Value,
-    scales: Value,
-    zero_points: Value | None = None,
-    g_idx: Value | None = None,
-    bias: Value | None = None,
-    *,
-    K: int,
-    N: int,
-    block_size: int,
-    bits: int = 4,
-    accuracy_level: int = 0,
-    weight_prepacked: int = 0,
-) -> Value:
-    """a [..., K] times the transpose of N rows of weights of ``bits`` bits, in blocks of ``block_size`` along K.
-
-    ``b`` u8[N, blocks, block_size bits / 8] holds them, the first in the lowest bits; ``scales`` one a block, and
-    ``zero_points`` one a block: packed as the weights, row by row, or of the type of ``a``; 2^(bits - 1) where there are
-    none. ``accuracy_level`` allows rounding ``a``, which is not done.
-    """
-    if g_idx is not None or weight_prepacked:
-        raise UnsupportedError("an order of the groups of its own, or weights packed for one device")
-    if bits not in (2, 4, 8) or min(K, N) < 1 or block_size < 1 or block_size * bits % 8:
-        raise UnsupportedError(f"bits={bits} in blocks of {block_size}; 2, 4 and 8 in whole bytes are supported")
-    blocks, dtype = -(-K // block_size), a.type.dtype
-    if b.type.dtype is not t.U8 or b.type.size != N * blocks * block_size * bits // 8 or scales.type.size != N * blocks:
-        raise ValueError(f"{N} rows of {blocks} blocks expected, {b.type} and {scales.type} given")
-    weights = _unpacked(reshape(b, (N, blocks, block_size * bits // 8)), bits)
-    if zero_points is None:
-        zero = scalar_of(t.F32, 1 << (bits - 1))
-    elif zero_points.type.dtype is t.U8:
-        packed = -(-blocks * bits // 8)
-        if zero_points.type.size != N * packed:
-            raise ValueError(f"{N} rows of {packed} bytes of zero points expected, {zero_points.type} given")
-        rows = _unpacked(reshape(zero_points, (N, packed)), bits)
-        zero = reshape(ops.Slice(rows, starts=(0, 0), steps=(1, 1), sizes=(N, blocks)), (N, blocks, 1))
-    else:
-        zero = reshape(zero_points, (N, blocks, 1))
-    real = ops.Mul(
-        ops.Sub(cast(weights, t.F32), cast(zero, t.F32)), reshape(cast(scales, t.F32), (N, blocks, 1))
-    )  # [N, blocks, block_size]
-    rows = ops.Slice(reshape(real, (N, blocks * block_size)), starts=(0, 0), steps=(1, 1), sizes=(N, K))
-    y = matmul(a, transpose(cast(rows, dtype), (1, 0)))
-    return y if bias is None else ops.Add(y, bias)
-
-
-def _unpacked(packed: Value, bits: int) -> Value:
-    """u8[..., n] to u8[..., n 8 / bits]: the numbers of ``bits`` bits in each byte, from the lowest."""
-    if bits == 8:
-        return packed
-    shifts = constant(np.arange(0, 8, bits, dtype=np.uint8))
-    shifted = ops.BitShift(unsqueeze(packed, (len(packed.shape),)), shifts, direction="RIGHT")
-    numbers = ops.BitwiseAnd(shifted, scalar_of(t.U8, (1 << bits) - 1))
-    return reshape(numbers, (*packed.shape[:-1], packed.shape[-1] * (8 // bits)))

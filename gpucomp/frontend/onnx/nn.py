@@ -26,6 +26,7 @@ from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.frontend.onnx.windows import AUTO_PAD, windows
 from gpucomp.ir import Value, constant, constant_value
 from gpucomp.ir import types as t
+from gpucomp.ops.registry import broadcast
 
 
 @translates("MatMul")
@@ -56,7 +57,7 @@ def gemm(a: Value, b: Value, c: Value | None = None, *, alpha: float, beta: floa
     y = scaled(product, alpha)
     if c is None or beta == 0:
         return cast(y, dtype)
-    if np.broadcast_shapes(c.shape, y.shape) != y.shape:
+    if broadcast(c.shape, y.shape) != y.shape:
         raise ValueError(f"{c.type} does not broadcast to {y.type}")
     return cast(ops.Add(y, scaled(c, beta)), dtype)
 
@@ -325,7 +326,7 @@ def layer_normalization(
 ) -> tuple[Value, ...]:
     place = axis_of(axis, len(x.shape))
     y = _affine(ops.LayerNorm(x, axis=place, epsilon=epsilon), scale, bias)
-    if np.broadcast_shapes(y.shape, x.shape) != x.shape:
+    if broadcast(y.shape, x.shape) != x.shape:
         raise ValueError("scale and bias do not broadcast to the operand")
     if not site.wants(1) and not site.wants(2):
         return (y,)

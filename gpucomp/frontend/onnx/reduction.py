@@ -6,7 +6,17 @@ import math
 from collections.abc import Callable
 
 from gpucomp import ops
-from gpucomp.frontend.onnx.compose import axes_of, axis_of, cast, ints, is_running, like, reshape, scalar
+from gpucomp.frontend.onnx.compose import (
+    axes_of,
+    axis_of,
+    cast,
+    checked_size,
+    ints,
+    is_running,
+    like,
+    reshape,
+    scalar,
+)
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
@@ -152,6 +162,7 @@ def _top_k(x: Value, k: int, axis: int, *, largest: bool) -> tuple[Value, Value]
     if not 0 <= k <= x.shape[place]:
         raise ValueError(f"k={k} of {x.shape[place]} elements")
     if k * x.shape[place] ** 2 > TOP_K_WORK and not is_running():  # numpy sorts
+        checked_size(x.shape[place], 8)
         return ranked_top_k(x, k=k, axis=place, largest=largest)
     node = ops.TopK.node(x, k=k, axis=place, largest=largest)
     return node[0], node[1]

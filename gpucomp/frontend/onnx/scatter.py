@@ -12,6 +12,7 @@ from gpucomp.frontend.onnx.compose import (
     cast,
     checked_size,
     expand,
+    extremes,
     ints,
     iota,
     like,
@@ -29,9 +30,17 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 def _checked_indices(indices: Value, size: int) -> Value:
     """Constant indices outside [-size, size) break the standard; others are clamped by the kernels."""
     array = constant_value(indices)
-    if array is not None and array.size and not (-size <= int(array.min()) and int(array.max()) < size):
-        raise ValueError(f"an index lies outside -{size}..{size - 1}")
+    if array is not None and array.size:
+        (least,), (greatest,) = extremes(array)
+        if int(least) < -size or int(greatest) >= size:
+            raise ValueError(f"an index lies outside -{size}..{size - 1}")
     return indices
+
+
+def _inside(array: np.ndarray, sizes: np.ndarray) -> bool:
+    """Whether every row of indices lies in [-sizes, sizes)."""
+    least, greatest = extremes(array, len(sizes))
+    return bool(np.all(least >= -sizes) and np.all(greatest < sizes))
 
 
 @translates("Gather")
@@ -51,7 +60,7 @@ def gather_nd(x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     array = constant_value(indices)
     if array is not None and array.size:
         sizes = np.asarray(x.shape[batch_dims : batch_dims + array.shape[-1]], np.int64)
-        if len(sizes) == array.shape[-1] and (np.any(array < -sizes) or np.any(array >= sizes)):
+        if len(sizes) == array.shape[-1] and not _inside(array, sizes):
             raise ValueError(f"an index lies outside {sizes.tolist()}")
     return ops.GatherND(x, indices, batch_dims=batch_dims)
 
@@ -89,7 +98,7 @@ def scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str = "no
     array = constant_value(indices)
     if array is not None and array.ndim and array.size:
         sizes = np.asarray(x.shape[: array.shape[-1]], np.int64)
-        if len(sizes) == array.shape[-1] and (np.any(array < -sizes) or np.any(array >= sizes)):
+        if len(sizes) == array.shape[-1] and not _inside(array, sizes):
             raise ValueError(f"an index lies outside {sizes.tolist()}")
     x, updates, reduction, dtype = _reducible(x, updates, reduction)
     return cast(ops.ScatterND(x, indices, updates, reduction=reduction), dtype)
