@@ -9,7 +9,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, concat, like, reshape, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.compose import axis_of, cast, checked_size, concat, like, reshape, scalar_of, unsqueeze
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64, I64, STRING
@@ -204,6 +204,7 @@ def max_roi_pool(x: Value, rois: Value, *, pooled_shape: tuple[int, int], spatia
         or min(pooled_shape) < 1
     ):
         raise ValueError(f"[N, C, H, W], [regions, 5] and two extents expected, {x.type}, {rois.type} given")
+    checked_size(max(*pooled_shape, *x.shape[2:]), 4)
     count, dtype = rois.shape[0], x.type.dtype
     numbers = cast(rois, F32)
 
