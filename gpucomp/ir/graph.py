@@ -232,7 +232,8 @@ class Graph:
     """Inputs, outputs and the outputs' names. The nodes are whatever the outputs need.
 
     ``input_containers`` and ``output_containers`` are the model's sequences and optionals: the names of the inputs or
-    outputs that make one up, ``None`` for an optional that holds nothing.
+    outputs that make one up, ``None`` for an optional that holds nothing. An output that is a sequence of maps is made up of
+    the tensor of its own name, whose rows they hold, and of their keys.
     """
 
     inputs: tuple[Value, ...]

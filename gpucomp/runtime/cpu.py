@@ -14,7 +14,7 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -23,7 +23,7 @@ import numpy as np
 from gpucomp import config
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
-from gpucomp.runtime import ceilings, processor
+from gpucomp.runtime import ceilings, large_pages, processor
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
 from gpucomp.runtime.host import check_host, run_host
@@ -138,7 +138,7 @@ class CpuProgram:
     """A plan with its machine code and memory. ``run`` may be called from several threads: they take turns.
 
     binaries   one member, the model's objects
-    weights    an array for every ``weight`` buffer of the plan, by name
+    weights    an array for every ``weight`` buffer of the plan, by name; they move to large pages and are there afterwards
     threads    0 for what ``GPUCOMP_THREADS`` says, else as many as the process may use
     """
 
@@ -147,7 +147,7 @@ class CpuProgram:
         plan: Plan,
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
-        weights: Mapping[str, np.ndarray],
+        weights: MutableMapping[str, np.ndarray],
         *,
         threads: int = 0,
     ) -> None:
@@ -156,6 +156,7 @@ class CpuProgram:
         self._lock = threading.Lock()
         check_host(plan)
         self._arena = aligned((plan.arena_bytes,), np.dtype(np.uint8))
+        large_pages.gather(weights)
         self._memory: list[np.ndarray | None] = [self._fixed(b, weights) for b in plan.buffers]
         processor.require(plan.features, plan.arch)
         self._runner = _runner(plan, binaries)

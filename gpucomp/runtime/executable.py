@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Program(Protocol):
-    """A plan on an open device. Made with ``(plan, sources, binaries, weights)``."""
+    """A plan on an open device. Made with ``(plan, sources, binaries, weights)``; it may replace arrays by its own copies."""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous.
@@ -109,7 +109,7 @@ class Executable:
         self.plan = plan
         self.sources = sources
         self.binaries = binaries
-        self.weights = weights
+        self.weights = dict(weights)  # a program may move them
         self.rest = rest
         self._program: Program | None = None
         self._lock = threading.Lock()  # one arena: runs take turns

@@ -127,14 +127,22 @@ def flattened(given: object, containers: Containers) -> object:
 
 
 def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, Any]:
-    """What ``flattened`` took apart put together again: lists, and ``None`` for an optional that holds nothing."""
+    """What ``flattened`` took apart put together again: lists, and ``None`` for an optional that holds nothing.
+
+    A container that is its own first part is a sequence of maps: the rows of that tensor, by the keys in its second part.
+    """
     if not containers:
         return dict(results)
     inside = {name for parts in containers.values() for name in parts or ()}
     whole = {name: array for name, array in results.items() if name not in inside}
-    return whole | {
-        name: None if parts is None else [results[part] for part in parts] for name, parts in containers.items()
-    }
+    for name, parts in containers.items():
+        if parts is not None and len(parts) == 2 and parts[0] == name:
+            values, keys = (np.asarray(results[part]) for part in parts)
+            labels = keys.reshape(-1).tolist()
+            whole[name] = [dict(zip(labels, row.reshape(-1).tolist(), strict=False)) for row in np.atleast_2d(values)]
+        else:
+            whole[name] = None if parts is None else [results[part] for part in parts]
+    return whole
 
 
 def as_array(value: Any, name: str, on_gpu: bool) -> Any:

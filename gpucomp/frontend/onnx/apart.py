@@ -64,14 +64,19 @@ def rest(
         functions=_called(model.functions, waiting),
         ir_version=max(model.ir_version, IR_VERSION),
     )
-    _bring_in(made_of, files)
+    bring_in(made_of, files)
     return made_of, read
 
 
-def _bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
-    """Put the data of external files into the tensors of attributes and bodies: the rest has no folder to find files in."""
+def bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
+    """Put the data of external files into the tensors of ``model``, for who has no folder to find files in.
+
+    Raises ``ModelError`` for data that cannot be read, ``UnsupportedError`` for more of it than a model can hold.
+    """
     total = 0
-    for tensor in _tensors_of([*model.graph.node, *(node for f in model.functions for node in f.node)]):
+    graph = model.graph
+    weights = [*graph.initializer, *(t for sparse in graph.sparse_initializer for t in (sparse.values, sparse.indices))]
+    for tensor in (*weights, *_tensors_of([*graph.node, *(node for f in model.functions for node in f.node)])):
         if not _is_external(tensor):
             continue
         where = f"tensor {quote(tensor.name)}"
@@ -79,7 +84,7 @@ def _bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
         nbytes = -(-count * tensors.element_type(tensor.data_type, where).bits // 8)
         total += nbytes
         if total > MAX_BYTES:
-            raise UnsupportedError("what waits for values is larger than 2 GiB", code="GPC4006")
+            raise UnsupportedError("the model with the data of its external files is larger than 2 GiB", code="GPC4006")
         tensor.raw_data = files.read(tensor, nbytes, where).tobytes()
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")

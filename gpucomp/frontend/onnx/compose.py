@@ -238,6 +238,11 @@ def accumulation(dtype: DType) -> DType:
     return t.F32 if dtype in (t.F16, t.BF16) else dtype
 
 
+def computable(x: Value) -> Value:
+    """``x`` in f32 if its type only stores numbers, each of which f32 has."""
+    return cast(x, t.F32) if x.type.dtype.storage_only and x.type.dtype is not t.STRING else x
+
+
 def mean(x: Value, axes: Sequence[int], *, keepdims: bool = True) -> Value:
     return ops.ReduceMean(x, axes=tuple(axes), keepdims=keepdims)
 

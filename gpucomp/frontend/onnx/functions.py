@@ -182,6 +182,15 @@ def all_operator_names() -> frozenset[str]:
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
 
 
+# operators that onnxruntime's optimiser writes into the standard's domain, the first into opsets before the standard had it
+ADDED = frozenset(("LayerNormalization", "SimplifiedLayerNormalization"))
+
+
+def must_have_schema(site: Site) -> bool:
+    """Whether the operator does not exist unless its domain, which is one of the standard's, has it in this opset."""
+    return site.domain in standard_domains() and (bool(site.domain) or site.op_type not in ADDED)
+
+
 def may_have_body(site: Site) -> bool:
     schema = find_schema(site.domain, site.op_type, site.opset)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)

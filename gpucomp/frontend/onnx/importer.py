@@ -15,7 +15,7 @@ import onnx
 from gpucomp.errors import GpucompError, ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import apart, containers, functions, tensors
 from gpucomp.frontend.onnx.compose import tracing
-from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
+from gpucomp.frontend.onnx.containers import MapsValue, OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
@@ -45,7 +45,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Known = Value | SequenceValue | OptionalValue | Unknown
+Known = Value | SequenceValue | OptionalValue | MapsValue | Unknown
 Body = Generator[Any, list[Known], list[Known]]
 
 
@@ -76,6 +76,7 @@ class Scope:
     attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
+    of_standard: bool = False  # the body that ONNX gives for an operator, written for more types than those in it took then
     absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
 
     @property
@@ -156,6 +157,8 @@ class Importer:
             raise self._unsupported(hopeless)
         if not self.problems:
             return self._graph(inputs, outputs), None
+        if any(isinstance(value, MapsValue) for value in outputs.values()):  # which the rest would have to read
+            raise UnsupportedError("a ZipMap beside results whose shapes depend on values", code="GPC4003")
         rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants)
         return self._graph(inputs, read), rest
 
@@ -396,7 +399,7 @@ class Importer:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
         found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and (found is None or site.domain in functions.standard_domains()):
+        if signature is None and (found is None or functions.must_have_schema(site)):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated and not is_translated_at(site.domain, node.op_type, signature.since):
@@ -413,13 +416,14 @@ class Importer:
             assert found is not None
             attributes = unchecked_attributes(given, found[0], len(operands), self.files, site)
         else:
-            check_operand_types(known_operands, signature, site)
+            if not scope.of_standard:
+                check_operand_types(known_operands, signature, site)
             attributes = checked_attributes(given, signature, self.files, site)
         if found is None:
             body = functions.schema_body(node, site, known_operands, dict(given))
             if body is None:
                 raise self._untranslated(operands)
-            return self._call(body, operands, node, site, scope)
+            return self._call(body, operands, node, site, scope, of_standard=True)
         translator, takes_site = found
         tally = _Tally(self, site)
         with origin(site.name), counted(tally), located(site, known_operands):
@@ -477,6 +481,8 @@ class Importer:
         node: onnx.NodeProto,
         site: Site,
         scope: Scope,
+        *,
+        of_standard: bool = False,
     ) -> Body:
         """Inline ``function``."""
         if len(operands) > len(function.input) or len(node.output) > len(function.output):
@@ -502,7 +508,7 @@ class Importer:
                 if attribute.default_value is not None and attribute.default_value.name:
                     attributes.setdefault(name, attribute.default_value)
         opsets = opsets_of(function.opset_import, f"function {quote(function.name)}")
-        inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True)
+        inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True, of_standard=of_standard)
         padded = [*operands, *[None] * (len(function.input) - len(operands))]
         for name, value in zip(function.input, padded, strict=True):
             if value is None:

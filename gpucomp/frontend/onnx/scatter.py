@@ -22,6 +22,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant, constant_value
 from gpucomp.ir import types as t
+from gpucomp.ir.types import DType
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -75,7 +76,19 @@ def scatter_elements(x: Value, indices: Value, updates: Value, *, axis: int, red
         raise ValueError(f"reduction {reduction!r}: one of {', '.join(REDUCTIONS)} expected")
     place = axis_of(axis, len(x.shape))
     checked = _checked_indices(indices, x.shape[place])
-    return ops.ScatterElements(x, checked, updates, axis=place, reduction=reduction)
+    x, updates, reduction, dtype = _reducible(x, updates, reduction)
+    return cast(ops.ScatterElements(x, checked, updates, axis=place, reduction=reduction), dtype)
+
+
+def _reducible(x: Value, updates: Value, reduction: str) -> tuple[Value, Value, str, DType]:
+    """The operands in a type that can be reduced, the reduction, and what type to bring the result to.
+
+    Of bools a sum is whether any is true, a product whether all are.
+    """
+    dtype = x.type.dtype
+    if dtype is not t.BOOL or reduction == "none":
+        return x, updates, reduction, dtype
+    return cast(x, t.U8), cast(updates, t.U8), {"add": "max", "mul": "min"}.get(reduction, reduction), dtype
 
 
 @translates("ScatterND", since=11)
@@ -87,7 +100,8 @@ def scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str = "no
         sizes = np.asarray(x.shape[: array.shape[-1]], np.int64)
         if len(sizes) == array.shape[-1] and not _inside(array, sizes):
             raise ValueError(f"an index lies outside {sizes.tolist()}")
-    return ops.ScatterND(x, indices, updates, reduction=reduction)
+    x, updates, reduction, dtype = _reducible(x, updates, reduction)
+    return cast(ops.ScatterND(x, indices, updates, reduction=reduction), dtype)
 
 
 @translates("TensorScatter", since=24)
@@ -148,8 +162,9 @@ def col2im(
     size = math.prod(image)
     zeros = expand(scalar_of(x.type.dtype, 0), (n, c, size))
     where = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
-    summed = ops.ScatterElements(zeros, where, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
-    return reshape(summed, (n, c, *image))
+    zeros, parts, reduction, dtype = _reducible(zeros, reshape(columns, (n, c, taps * places)), "add")
+    summed = ops.ScatterElements(zeros, where, parts, axis=2, reduction=reduction)
+    return reshape(cast(summed, dtype), (n, c, *image))
 
 
 @translates("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")

@@ -32,7 +32,10 @@ def _count(x: Value) -> int:
     array = constant_value(x)
     if array is not None:
         return int(np.count_nonzero(array))
-    zero = ops.Equal(x, constant(np.zeros((), x.type.dtype.numpy)))
+    if x.type.dtype is t.STRING:
+        zero = ops.StringEqual(x, constant(np.array("", object)))
+    else:
+        zero = ops.Equal(x, constant(np.zeros((), x.type.dtype.numpy)))
     others = ops.ReduceSum(cast(ops.Not(zero), t.I64), axes=tuple(range(x.type.rank)), keepdims=False)
     return int(static(others, "operand"))
 

@@ -134,6 +134,17 @@ def tf_idf_vectorizer(
     )
 
 
+@translates("LabelEncoder", since=1, domain=ML)
+def label_encoder_1(
+    x: Value, *, classes_strings: tuple[str, ...] = (), default_int64: int = -1, default_string: str = "_Unused"
+) -> Value:
+    """The place of a string in a list, or the string at a place."""
+    places = tuple(range(len(classes_strings)))
+    if x.type.dtype is STRING:
+        return ops.LabelEncoder(x, keys=classes_strings, values=places, default=default_int64, to=I64)
+    return ops.LabelEncoder(x, keys=places, values=classes_strings, default=default_string, to=STRING)
+
+
 @translates("LabelEncoder", since=2, domain=ML)
 def label_encoder(
     x: Value,

@@ -258,10 +258,11 @@ def unchecked_attributes(
         result[name] = attribute_value(attribute, files, str(site), name)
     known = inspect.signature(translator)
     names = {name for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    if unknown := sorted(set(result) - names):
+    own = {"site": site} if "site" in names else {}
+    if unknown := sorted(set(result) - (names - set(own))):
         raise ModelError(f"{site}: unknown attribute {quote(unknown[0])}", code="GPC3014")
     try:
-        known.bind(*[None] * operands, **result)
+        known.bind(*[None] * operands, **result, **own)
     except TypeError:
         raise ModelError(f"{site}: {operands} inputs and these attributes do not go with it", code="GPC3013") from None
     return result
@@ -297,9 +298,11 @@ ONNX_NAMES = {
 }
 
 
-def type_name(type: t.TensorType | t.SequenceType | t.OptionalType) -> str:
+def type_name(type: t.TensorType | t.SequenceType | t.OptionalType | t.MapsType) -> str:
     """The type as schemas write it, such as ``seq(tensor(float))``."""
     tensor = f"tensor({ONNX_NAMES[type.dtype]})"
+    if isinstance(type, t.MapsType):
+        return f"seq(map({ONNX_NAMES[type.keys]},{tensor}))"
     if isinstance(type, t.TensorType):
         return tensor
     inner = f"seq({tensor})" if isinstance(type, t.SequenceType) or type.sequence else tensor
