@@ -34,9 +34,9 @@ class ModelOnCpu:
             if buffer.kind == TEMP:
                 memory.append(arena[buffer.offset : buffer.offset + buffer.nbytes].view(dtype).reshape(buffer.shape))
             elif buffer.kind == WEIGHT:
-                memory.append(np.ascontiguousarray(self.weights[buffer.name]))
+                memory.append(np.asarray(self.weights[buffer.name], order="C"))
             elif buffer.kind == INPUT:
-                memory.append(np.ascontiguousarray(inputs[buffer.name]))
+                memory.append(np.asarray(inputs[buffer.name], order="C"))
             elif buffer.kind == COUNTER:
                 memory.append(np.zeros(buffer.shape, dtype))
             else:
