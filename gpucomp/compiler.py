@@ -18,7 +18,7 @@ from gpucomp.partition import Policy, partition
 from gpucomp.passes import Pass, PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.runtime.executable import Executable
-from gpucomp.schedule.choose import TIERS, choose, expected_us, one_is_faster, recorded
+from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Tiers, choose, expected_us, one_is_faster, recorded
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.targets.target import Target
 
@@ -178,7 +178,6 @@ def render(
 
     The steps come back with their weights packed, where an engine wants them so.
     """
-    engines_of, render_one = back_end(target.language)
     done: dict[str, tuple[Rendered, Packed | None]] = {}
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
@@ -189,17 +188,35 @@ def render(
             laid_out.append(step)
             continue
         if step.kernel.digest not in done:
-            engines = engines_of(step.kernel, target.features)
-            for tiers in ((*recorded(picks, target), *TIERS), TIERS) if picks else (TIERS,):
-                choice = choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
-                packed = pack(step.kernel, choice.packing) if choice.packing else None
-                kernel = packed.kernel if packed else step.kernel
-                source = render_one(kernel, choice.schedule, target, step.name, choice.family)
-                pick = choice.pick if choice.tier == "record" else None
-                if pick is None or pick.source == source_hash(source.text, step.name):
-                    break  # else the record is stale: another source was measured
-            done[step.kernel.digest] = Rendered(source, choice), packed
+            found = _rendered(step, target, (*recorded(picks, target), *TIERS) if picks else TIERS)
+            if not _stands(found[0], step, target):
+                found = _rendered(step, target, TIERS)
+            done[step.kernel.digest] = found
         item, packed = done[step.kernel.digest]
         laid_out.append(packed_step(step, packed, made) if packed else step)
         rendered[laid_out[-1]] = item
     return laid_out, rendered
+
+
+def _rendered(step: Step, target: Target, tiers: Tiers) -> tuple[Rendered, Packed | None]:
+    """A step's kernel with the schedule of the first of ``tiers`` that answers, and its operand that is packed for it."""
+    assert step.kernel is not None
+    engines_of, render_one = back_end(target.language)
+    engines = engines_of(step.kernel, target.features)
+    choice = choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
+    packed = pack(step.kernel, choice.packing) if choice.packing else None
+    kernel = packed.kernel if packed else step.kernel
+    return Rendered(render_one(kernel, choice.schedule, target, step.name, choice.family), choice), packed
+
+
+def _stands(found: Rendered, step: Step, target: Target) -> bool:
+    """Whether a record's schedule may be used: a stale one not, nor one that leaves a larger processor's threads idle."""
+    choice, source = found.choice, found.source
+    if choice.pick is None:
+        return True
+    if choice.tier == "record":
+        return choice.pick.source == source_hash(source.text, step.name)  # else another source was measured
+    parts = source.geometry.groups[0]
+    if target.limits.warp > 1 or parts >= ENOUGH_PARTS:
+        return True
+    return parts >= _rendered(step, target, TIERS)[0].source.geometry.groups[0]

@@ -100,3 +100,15 @@ def distinct(features: Sequence[tuple[str, np.ndarray]]) -> list[tuple[str, np.n
         kept.append((name, unit))
         looks.append(look)
     return kept
+
+
+def farthest_first(x: np.ndarray, count: int) -> list[int]:
+    """Up to ``count`` different rows of ``x`` [n, features]: the first, then always the farthest from those before."""
+    if not len(x):
+        return []
+    chosen = [0]
+    distance = ((x - x[0]) ** 2).sum(1)
+    while len(chosen) < count and distance.max() > 0:
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, ((x - x[chosen[-1]]) ** 2).sum(1))
+    return chosen

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
+TARGETS = ("log", "rank")  # what is regressed on: see ``normalised``
 ROOT5 = math.sqrt(5)
 JITTER = 1e-5
 LENGTHS = (0.03, 30.0)  # of features in [0, 1]: what changes with every value, what does not matter
@@ -47,25 +50,36 @@ def matern(a: np.ndarray, b: np.ndarray, scales: Scales) -> np.ndarray:
     return r
 
 
-def fit(x: np.ndarray, y: np.ndarray, start: Scales, prior: Scales, *, steps: int = 15) -> tuple[Scales, float]:
+def fit(
+    x: np.ndarray,
+    y: np.ndarray,
+    start: Scales,
+    prior: Scales,
+    *,
+    steps: int = 15,
+    groups: np.ndarray | None = None,
+) -> tuple[Scales, float]:
     """Scales that explain ``y`` [n] at ``x`` [n, features] better than ``start``, or ``start`` itself; and the loss.
 
     The loss is the negative logarithm of the posterior density of the scales: of two sets of features, the one with
     the smaller loss explains the same ``y`` better.
 
     The prior's medians are ``prior``; a length is e times off at one standard deviation, the noise e^1.5 times.
+    ``groups`` int [features], rising from 0 without a gap: features of the same number have one length.
     """
     x = x.astype(float)
-    features = x.shape[1]
-    mean = np.log(np.concatenate([prior.lengths, [prior.variance, prior.noise]]))
+    groups = np.arange(x.shape[1]) if groups is None else groups
+    firsts = np.unique(groups, return_index=True)[1]
+    features = len(firsts)
+    mean = np.log(np.concatenate([prior.lengths[firsts], [prior.variance, prior.noise]]))
     deviation = np.concatenate([np.ones(features + 1), [1.5]])
     bounds = np.log(np.array([LENGTHS] * features + [VARIANCES, NOISES]))
-    theta = np.log(np.concatenate([start.lengths, [start.variance, start.noise]]))
+    theta = np.log(np.concatenate([start.lengths[firsts], [start.variance, start.noise]]))
     best, best_loss = theta, math.inf
     step, last = np.full(len(theta), 0.2), np.zeros(len(theta))
     for _ in range(steps):
         try:
-            loss, gradient = _loss(x, y, theta)
+            loss, gradient = _loss(x, y, theta, groups)
         except np.linalg.LinAlgError:
             break  # too little noise for points that lie close: what was found before it stands
         off = (theta - mean) / deviation
@@ -78,13 +92,13 @@ def fit(x: np.ndarray, y: np.ndarray, start: Scales, prior: Scales, *, steps: in
         last = np.where(agreement < 0, 0.0, gradient)
         theta = np.clip(theta - np.sign(last) * step, bounds[:, 0], bounds[:, 1])
     values = np.exp(best)
-    return Scales(values[:features], float(values[-2]), float(values[-1])), best_loss
+    return Scales(values[:features][groups], float(values[-2]), float(values[-1])), best_loss
 
 
-def _loss(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray]:
+def _loss(x: np.ndarray, y: np.ndarray, theta: np.ndarray, groups: np.ndarray) -> tuple[float, np.ndarray]:
     """Negative log marginal likelihood of logarithms ``theta`` of the scales, and its gradient."""
-    features, count = x.shape[1], len(y)
-    lengths, variance, noise = np.exp(theta[:features]), math.exp(theta[-2]), math.exp(theta[-1])
+    count = len(y)
+    lengths, variance, noise = np.exp(theta[:-2])[groups], math.exp(theta[-2]), math.exp(theta[-1])
     scaled = x / lengths
     norms = (scaled * scaled).sum(1)
     r = np.sqrt(np.maximum(norms[:, None] + norms[None] - 2 * (scaled @ scaled.T), 1e-12)) * ROOT5
@@ -100,6 +114,7 @@ def _loss(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> tuple[float, np.nd
     # sum over pairs of w_ij (x_i - x_j)^2, without the array of all differences
     pull = outer * (variance * 5 / 3 * (1 + r) * decay)
     spread = 2 * ((scaled * scaled * pull.sum(1)[:, None]).sum(0) - (scaled * (pull @ scaled)).sum(0))
+    spread = np.bincount(groups, spread, minlength=len(theta) - 2)
     gradient = np.concatenate([spread, [(outer * shape).sum() * variance, np.trace(outer) * noise]])
     return 0.5 * float(y @ weights) + float(np.log(np.diag(lower)).sum()), gradient
 
@@ -153,3 +168,19 @@ class Posterior:
     def deviation(self) -> np.ndarray:
         """Standard deviations [m]."""
         return np.sqrt(np.maximum(self.variance, 1e-8))
+
+
+def normalised(logs: np.ndarray, scale: str) -> np.ndarray:
+    """Mean 0 and standard deviation 1: of the logarithms, or of the normal scores of their ranks."""
+    if scale == "rank":
+        y = np.array(_normal_scores(len(logs)))[np.argsort(np.argsort(logs, kind="stable"), kind="stable")]
+    else:
+        y = logs - logs.mean()
+    return y / (y.std() or 1.0)
+
+
+@lru_cache
+def _normal_scores(count: int) -> tuple[float, ...]:
+    """Where ``count`` draws of a normal distribution are expected, about (Blom, 1958)."""
+    normal = NormalDist()
+    return tuple(normal.inv_cdf((k + 0.625) / (count + 0.25)) for k in range(count))

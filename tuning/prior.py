@@ -10,6 +10,7 @@ import numpy as np
 from gpucomp.errors import UsageError
 from gpucomp.schedule.space import Schedule
 from gpucomp.tuning import gaussian
+from gpucomp.tuning.encoding import farthest_first
 from gpucomp.tuning.space import Candidates
 
 LEARNED = 400  # records of a source that predict what it did not measure: the fastest half, a spread of the rest
@@ -32,6 +33,7 @@ class Prior:
         self.candidates = candidates
         enough = np.isfinite(seconds).sum(0) >= NEEDED
         self.seconds = seconds[:, enough]
+        self._lengths: dict[tuple[str, float], np.ndarray] = {}
 
     @classmethod
     def from_records(
@@ -80,6 +82,51 @@ class Prior:
             if len(named) >= count:
                 break
         return list(named)[:count]
+
+    def fastest_by_switches(self, count: int) -> list[int]:
+        """The fastest point of each combination of the switches, up to ``count`` combinations that differ most.
+
+        Which combination is best is what devices disagree on first: one has a cache for constants, another one banks
+        that want padding. Which sizes are best beside it they agree on more. A switch is a parameter of two values, or
+        one whose values are names. Combinations in which nothing ran elsewhere are left out.
+        """
+        own = self.candidates
+        switches = [
+            own.ordinals[:, [j]] == np.arange(len(levels))
+            for j, (name, levels) in enumerate(zip(own.names, own.levels, strict=True))
+            if len(levels) == 2 or (len(levels) > 2 and name in own.categories)
+        ]
+        if not switches or not self:
+            return []
+        settings = np.concatenate(switches, 1)
+        order = self.logarithms.mean(1).argsort(kind="stable")
+        order = order[~np.isposinf(self.seconds[order]).all(1)]
+        _, first = np.unique(settings[order], axis=0, return_index=True)
+        points = order[np.sort(first)]
+        return [int(points[k]) for k in farthest_first(settings[points].astype(float), count)]
+
+    def lengths(self, scale: str, usual: float) -> np.ndarray:
+        """float [features]: the length scale of each feature of the encoding on the sources, the geometric mean of them.
+
+        ``usual`` is the median of their prior, ``scale`` one of ``gaussian.TARGETS``.
+        """
+        if (scale, usual) not in self._lengths:
+            self._lengths[scale, usual] = self._fitted_lengths(scale, usual)
+        return self._lengths[scale, usual]
+
+    def _fitted_lengths(self, scale: str, usual: float) -> np.ndarray:
+        x = self.candidates.encoding.matrix
+        start = gaussian.Scales(np.full(x.shape[1], usual))
+        found = []
+        for column in self.seconds.T:
+            known = np.flatnonzero(np.isfinite(column))
+            known = known[column[known].argsort(kind="stable")]
+            # the faster, the denser
+            some = known[np.unique((len(known) * np.linspace(0, 1, FITTED, endpoint=False) ** 2).astype(int))]
+            y = gaussian.normalised(np.log(column[some]), scale)
+            scales, _ = gaussian.fit(x[some], y, start, start, steps=40)
+            found.append(np.log(scales.lengths))
+        return np.exp(np.mean(found, axis=0)) if found else start.lengths
 
     def _filled(self, column: np.ndarray) -> np.ndarray:
         measured = np.isfinite(column)

@@ -111,6 +111,8 @@ def loader(
     if spans_used:
         spans = f"{name}_{SPAN[name]}s[{name}_i]" if span_steps > 1 else f"{name}_{SPAN[name]}"
         known |= _lanes_known(span, span_width, spans)
+        if span_steps > 1 and span_width > 1:  # where accesses start is kept of every step, their numbers are not
+            known[span] = f"({spans} / {span_width})"
     if width > 1:
         known[lane] = LANE
 

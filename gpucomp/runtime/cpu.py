@@ -268,7 +268,8 @@ class CpuProgram:
         if buffer.kind == TEMP:
             if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
                 raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
-            return self._arena[buffer.offset : buffer.offset + buffer.nbytes].view(dtype).reshape(buffer.shape)
+            nbytes = math.prod(buffer.shape) * dtype.itemsize  # a buffer may have room for more
+            return self._arena[buffer.offset : buffer.offset + nbytes].view(dtype).reshape(buffer.shape)
         if buffer.kind == WEIGHT:
             weight = weights[buffer.name]
             if weight.dtype != dtype or weight.shape != buffer.shape:

@@ -18,6 +18,7 @@ from gpucomp.errors import DeviceError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.host import check_host
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs, flattened, gathered
 from gpucomp.runtime.plan import TEMP, Plan
 
@@ -233,6 +234,7 @@ class Executable:
 
     def _opened(self) -> Program:
         if self._program is None:
+            check_host(self.plan)
             module, name = PROGRAMS[self.plan.kind]
             program = getattr(importlib.import_module(module), name)
             try:

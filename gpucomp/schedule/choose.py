@@ -4,7 +4,8 @@
     2 sibling     the same problem on a sibling device      (tuning records)
     3 nearest     the nearest problem on this device        (tuning records)
                   where only a kind of device is named, on any device of its kind
-    4 portfolio   the short list of the family              (tuning records)
+    4 portfolio   what most records of near and far problems agree on, on any device of this kind
+                                                            (tuning records)
     5 analytic    ranked by a model of the device
     6 default     the family's rule of thumb, legal everywhere
 
@@ -32,6 +33,11 @@ from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
 from gpucomp.targets.target import Target
 
 Tier = Callable[[Kernel, Family, Problem, Limits], Schedule | Pick | None]
+Tiers = tuple[tuple[str, Tier], ...]
+
+# Parts that a processor's threads share a kernel's work in: four for each of eight threads. A pick was measured on the
+# threads that there were; where it makes fewer parts than this, and than the default, those of a larger one would be idle.
+ENOUGH_PARTS = 32
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Choice:
         if self.pick is None:
             return self.tier
         sizes = " ".join(f"{name}={size}" for name, size in self.pick.problem.items())
-        problem = f", {sizes}" if self.tier == "nearest" else ""
+        problem = f", {sizes}" if self.tier in ("nearest", "portfolio") else ""
         return f"{self.tier}: {quote(self.pick.device['name'])}{problem}"
 
 
@@ -61,7 +67,7 @@ def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -
     return family.default(SimpleNamespace(**problem), limits)
 
 
-def recorded(picks: Picks, target: Target) -> tuple[tuple[str, Tier], ...]:
+def recorded(picks: Picks, target: Target) -> Tiers:
     """The tiers that ask ``picks``. A pick of a template that has changed since answers for its own kernel alone.
 
     Whether it still does is for who renders to see: its source has to be the one that was measured.
@@ -80,10 +86,11 @@ def recorded(picks: Picks, target: Target) -> tuple[tuple[str, Tier], ...]:
         ("record", tier(lambda kernel, family, problem: picks.exact(kernel.digest, target), exact=True)),
         ("sibling", tier(lambda kernel, family, problem: picks.sibling(kernel.digest, target), exact=False)),
         ("nearest", tier(lambda kernel, family, problem: picks.nearest(problem, family.title, target), exact=False)),
+        ("portfolio", tier(lambda kernel, family, problem: picks.agreed(problem, family.title, target), exact=False)),
     )
 
 
-TIERS: tuple[tuple[str, Tier], ...] = (("default", _default),)
+TIERS: Tiers = (("default", _default),)
 
 
 CLEAR_GAIN = 1.1  # of the time beyond the launch. The model tells siblings apart no better than that, and an engine's
@@ -151,7 +158,7 @@ def choose(
     limits: Limits,
     device: Device | None = None,
     *,
-    tiers: tuple[tuple[str, Tier], ...] = TIERS,
+    tiers: Tiers = TIERS,
 ) -> Choice:
     """The schedule of the first tier that answers, for the first of ``families`` that can run it.
 

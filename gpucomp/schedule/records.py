@@ -271,6 +271,26 @@ class Picks:
         ]
         return min(rivals, key=lambda r: r[:2], default=(0.0, 0.0, None))[2]
 
+    def agreed(self, problem: Mapping[str, int], engine: str, target: Target) -> Pick | None:
+        """A pick whose schedule most picks for not too far problems agree on, on any device with this instruction set.
+
+        There have to be ``AGREED`` kernels for which it is the pick, two thirds of all that were tuned around here, and
+        it has to have been a clear gain for each. Of those kernels, the nearest one's pick.
+        """
+        rivals: dict[str, tuple[float, Pick]] = {}
+        for pick in self._by_engine.get((engine, target.kind, target.arch), ()):
+            far = distance(problem, pick.problem)
+            old = rivals.get(pick.kernel)
+            if far <= FAR and (old is None or pick.ratio < old[1].ratio):
+                rivals[pick.kernel] = far, pick
+        groups: dict[tuple[object, ...], list[tuple[float, Pick]]] = {}
+        for one in rivals.values():
+            groups.setdefault((one[1].template, *sorted(one[1].schedule.items())), []).append(one)
+        most = max(groups.values(), key=len, default=[])
+        if len(most) < AGREED or 3 * len(most) < 2 * len(rivals) or any(pick.ratio > CLEAR for _, pick in most):
+            return None
+        return min(most, key=lambda one: (one[0], one[1].ratio))[1]
+
     @cached_property
     def _by_engine(self) -> Mapping[tuple[str, ...], Sequence[Pick]]:
         """By engine, kind of device and its instruction set."""
@@ -281,6 +301,9 @@ class Picks:
 
 
 NEAR = math.log(1.5)  # one size half as large again, say
+FAR = math.log(4)  # one size four times as large, or two of them 2.7 times
+AGREED = 3  # kernels that a schedule is the pick of, before it is thought to be good for others
+CLEAR = 0.95  # of the default's time, that it took at most
 
 
 def distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:

@@ -8,7 +8,10 @@ So the standard's dark corners are avoided by looking at the numbers, not by rul
 - Division by zero, INT_MIN / -1, shifts by the width or more, casts of what the type does not hold: not drawn.
 - Jumps (Floor, comparisons, casts to integers, TopK ...) at numbers that rounding may put on either side: every value
   has noisy twins, in which each rounding is a thousand times as large; where an integer or a choice changes between
-  them, the node is not used. How far the twins of a float are apart is also what its tolerance is made of.
+  them, the node is not used. The second twin's noise is the first one's with its sign changed, so that one of the two
+  decides a tie otherwise; in the third, what is no more than noise is nothing. How far the twins of a float are apart is
+  also what its tolerance is made of.
+- Sums that cancel: the operands of what adds many numbers are moved by that noise too, as if each addend were rounded.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ LARGEST_INTEGER = 1 << 20  # of 32 and 64 bits: products of two stay exact
 MOST_AXES = 6
 IR_VERSION = 10
 OPSETS = (11, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 23, 24, 25, 26)
-TWINS = 2
+TWINS = 3
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F64, F32, F16 = (np.dtype(name) for name in ("float64", "float32", "float16"))
@@ -57,6 +60,14 @@ EXACT = frozenset((
     "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "Clip", "Dropout", "Constant", "ConstantOfShape",
     "Range", "EyeLike", "OneHot", "MaxUnpool", "Not", "And", "Or", "Xor", "Shape", "Size", "Optional", "Unique",
     "NonZero",
+))  # fmt: skip
+# results whose rounding is that of addends larger than they are
+SUMS = frozenset((
+    "ReduceSum", "ReduceMean", "ReduceLogSum", "Sum", "Mean", "CumSum", "MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose",
+    "DeformConv", "AveragePool", "GlobalAveragePool", "Col2Im", "DFT", "STFT", "Det", "Attention", "RNN", "LSTM", "GRU",
+    "BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization",
+    "MeanVarianceNormalization", "Resize", "Upsample", "GridSample", "RoiAlign", "AffineGrid",
+    "FusedMatMul", "FusedConv",
 ))  # fmt: skip
 OVERFLOWING = frozenset((
     "Add", "Sub", "Mul", "Neg", "Abs", "Sum", "ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceL1", "MatMul",
@@ -266,7 +277,9 @@ class Draft:
         if shapes is None:
             self.refused[op, "not valid"] += 1
             return None
-        verdict = judge(alone, [{v.name: at(v) for v in used} for at in _PLACES])
+        shaken = not levels and any(self._sums(node) for node in nodes)
+        twins_of = [{v.name: self._shaken(v.twins[k]) if shaken else v.twins[k] for v in used} for k in range(TWINS)]
+        verdict = judge(alone, [{v.name: v.array for v in used}, *twins_of])
         if verdict.reason:
             self.refused[op, verdict.reason] += 1
             return None
@@ -282,7 +295,7 @@ class Draft:
             if reason or (op in OVERFLOWING and array.dtype in INTEGERS and self._overflows(nodes, used, k, array)):
                 self.refused[op, reason or "integer overflow"] += 1
                 return None
-            noisy = tuple(self._noisy(op, twin) for twin in others)
+            noisy = self._noisy(op, others)
             share = max([v.share for v in used] + [SHARE.get(array.dtype.name, 0.0)])
             values.append(Value(name, array, noisy, all(v.fixed for v in used), share))
         self.nodes.extend(nodes)
@@ -304,13 +317,30 @@ class Draft:
         opsets += [helper.make_opsetid(domain, 1) for domain in {domain for domain, _ in self.functions}]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, functions=functions)
 
-    def _noisy(self, op: str, twin: np.ndarray) -> np.ndarray:
-        """A twin with the error of this node's own rounding added, a thousand times as large as it is."""
-        if twin.dtype.name not in NOISE or op in EXACT:
-            return twin
-        wide = twin.astype(np.float64)
-        noise = NOISE[twin.dtype.name] * self.rng.uniform(-1, 1, wide.shape) * (np.abs(wide) + 0.1 * _largest(wide))
-        return (wide + noise).astype(twin.dtype)
+    def _noisy(self, op: str, twins: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The twins with the error of this node's own rounding added, a thousand times as large as it is."""
+        if twins[0].dtype.name not in NOISE or op in EXACT:
+            return tuple(twins)
+        found, last = [], np.zeros(())
+        for k, twin in enumerate(twins):
+            wide = twin.astype(np.float64)
+            most = NOISE[twin.dtype.name] * (np.abs(wide) + 0.1 * _largest(wide))
+            last = -last if k == 1 else self.rng.uniform(-1, 1, wide.shape)
+            found.append(np.where((np.abs(wide) < most) & (k > 1), 0, wide + most * last).astype(twin.dtype))
+        return tuple(found)
+
+    def _shaken(self, operand: np.ndarray) -> np.ndarray:
+        """An operand of a sum, each element moved by as much as a twin's rounding; 16 bits are summed in more of them."""
+        if operand.dtype not in (F32, F64):
+            return operand
+        return (operand * (1 + NOISE[operand.dtype.name] * self.rng.uniform(-1, 1, operand.shape))).astype(operand.dtype)
+
+    def _sums(self, node: onnx.NodeProto) -> bool:
+        """Whether the node adds many numbers, or something in its bodies or in the function that it calls does."""
+        bodies = [list(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+        function = self.functions.get((node.domain, node.op_type))
+        bodies += [list(function.node)] if function is not None else []
+        return node.op_type in SUMS or any(self._sums(inner) for body in bodies for inner in body)
 
     def _overflows(self, nodes: Sequence[onnx.NodeProto], used: Sequence[Value], which: int, array: np.ndarray) -> bool:
         """Whether the nodes give something else in int64, by the reference evaluator, which looks at no types."""
@@ -363,12 +393,6 @@ class Draft:
             weights,
         )  # fmt: skip
         return Drawn(self._model(graph, list(self.functions.values())), tuple(inputs), tuple(order), self.refused)
-
-
-_PLACES: tuple[Callable[[Value], np.ndarray], ...] = (
-    lambda v: v.array,
-    *(lambda v, k=k: v.twins[k] for k in range(TWINS)),
-)
 
 
 def _inferred(model: onnx.ModelProto) -> dict[str, tuple[int, ...]] | None:

@@ -95,7 +95,10 @@ def window(d: Draft, spatial: tuple[int, ...], *, dilated: bool = True) -> dict[
     if d.chance(0.15) and "dilations" not in found:
         found["auto_pad"] = d.one(("SAME_UPPER", "SAME_LOWER", "VALID"))
         if found["auto_pad"] != "VALID":
-            return found
+            strides = found.get("strides", [1] * len(spatial))
+            last = [-(-n // s) * s - s + r for n, s, r in zip(spatial, strides, reach, strict=True)]
+            # a window that ends before the image does would have a pad below zero, of which the standard says nothing
+            return found if all(at >= n for at, n in zip(last, spatial, strict=True)) else None
         return found if all(n >= r for n, r in zip(spatial, reach, strict=True)) else None
     pads = [0] * 2 * len(spatial)
     if d.chance(0.7):
@@ -322,11 +325,11 @@ def top_k(d: Draft) -> None:
 
 @draws(0.5)
 def determinant(d: Draft) -> None:
-    """Of up to 4 x 4: larger ones are refused. Not of products over fewer: these have no inverse, and all of it cancels."""
+    """Not of products over fewer than there are rows: these have no inverse, and all of it cancels."""
     if x := d.pick((F32, F64), (2, 3, 4), lambda v: min(v.shape) > 0 and v.shape[-1] <= 7):
         n = x.shape[-1]
         square = d.add("MatMul", [x, d.floats(n, x.shape[-2], scale=1 / n**0.5, dtype=x.dtype)])
-        if square and x.shape[-2] <= min(4, n):
+        if square and x.shape[-2] <= n:
             d.add("Det", square)
 
 

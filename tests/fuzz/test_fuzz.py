@@ -15,11 +15,12 @@ from kernel_oracle import run_steps
 from gpucomp.frontend.onnx import load, translate
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
-from tests.fuzz import control, fleet, learned, lists, rare
+from tests.fuzz import control, fleet, learned, lists, microsoft, rare
 from tests.fuzz.__main__ import journalled, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome
 from tests.fuzz.draft import Draft, names_read
 from tests.fuzz.generate import draw
+from tests.fuzz.neural import window
 
 BY_NUMPY = range(24)
 ON_CPU = range(100, 116)
@@ -67,9 +68,9 @@ def test_every_translated_operator_is_drawn_or_has_a_reason():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }  # fmt: skip
-    not_drawn = set(rare.NOT_DRAWN | learned.NOT_DRAWN)
+    not_drawn = set(rare.NOT_DRAWN | learned.NOT_DRAWN | microsoft.NOT_DRAWN)
     drawn = written | {f"Reduce{name}" for name in written} - not_drawn
-    translated = {name for domain, name in translate._TRANSLATORS if domain in ("", learned.ML, "com.microsoft")}
+    translated = {name for domain, name in translate._TRANSLATORS if domain in ("", learned.ML, microsoft.DOMAIN)}
 
     assert translated - drawn - not_drawn == set()
     assert not_drawn <= translated
@@ -194,6 +195,38 @@ def test_a_jump_that_rounding_decides_is_not_drawn():
     assert d.add("Floor", [whole]) is None
     assert d.refused == {("Floor", "a jump, or too sensitive"): 1}
     assert d.add("Floor", [third])
+
+
+def test_what_a_sum_leaves_of_its_addends_may_be_off_by_their_rounding():
+    d = Draft(np.random.default_rng(0))
+    numbers = np.random.default_rng(1).standard_normal(10007).astype(np.float32)
+    numbers -= numbers.mean()
+    (mean,) = d.add("ReduceMean", [d.input(numbers)], keepdims=0)
+    (even,) = d.add("Add", [d.input(np.float32([1e-8])), d.input(np.float32([2e-8]))])
+
+    assert abs(float(numbers.astype(np.float64).mean()) - float(mean.array)) <= mean.tolerance
+    assert 1e-9 < mean.tolerance < 1e-6  # a sum in f32 is off by 6e-8 of its largest partial sum, about 100, over 10007
+    assert even.tolerance < 1e-9
+
+
+def test_no_window_wants_pads_below_zero():
+    drawn = [window(Draft(np.random.default_rng(seed)), (2, 2)) for seed in range(600)]
+    same = [w for w in drawn if w and w.get("auto_pad", "VALID") != "VALID"]
+
+    wide = [w for w in same if "strides" in w and max(w["strides"]) == 3]
+    assert len(same) > 20
+    assert wide
+    assert all(k >= 2 for w in wide for k, s in zip(w["kernel_shape"], w["strides"], strict=True) if s == 3)
+
+
+def test_ties_and_what_may_be_nothing_are_not_drawn():
+    d = Draft(np.random.default_rng(1))
+    signal = d.input(np.random.default_rng(1).uniform(-1, 1, (1, 7, 1)))
+    (spectrum,) = d.add("DFT", [signal, None, d.ints(1)], onesided=0)  # its halves mirror each other
+
+    assert d.add("ArgMin", [spectrum], axis=1) is None
+    assert d.add("Cast", [spectrum], to=onnx.TensorProto.BOOL) is None  # the sum of all has no imaginary part
+    assert d.add("ArgMin", [signal], axis=1)
 
 
 def run(tmp_path, script, seeds=3, patience=20.0):

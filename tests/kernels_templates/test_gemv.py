@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import opencl_device
 import pytest
+from builders import graph_of, tensor
 from cuda_on_cpu.harness import RaceError, compile_many
 from kernel_oracle import expected
 from kernels import conv, grouped_conv, into_part, matmul, random_inputs
@@ -14,14 +15,28 @@ from launches import in_any_order, launched
 from template_cases import default, spread
 from tolerance import assert_matches
 
+from gpucomp import ops
 from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F64, I8, I32
+from gpucomp.kernel import Kernel
+from gpucomp.partition import partition
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl
 
 GEMV = FAMILIES["contraction/gemv"]
+
+
+def conv_transposed() -> Kernel:
+    """Of f16, as the partition makes it: a tap's place is less than a row's number, and that is a quotient of the lanes'."""
+    image, weights = tensor("x", 1, 4, 3, 2, dtype=F16), tensor("w", 4, 2, 3, 1, dtype=F16)
+    window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "out": (3, 2)}
+    (step,) = partition(graph_of(ops.ConvTranspose(image, weights, group=2, **window)))
+    assert step.kernel is not None
+    return step.kernel
+
+
 TARGET = cuda.manifest("sm_80")
 GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8, subgroups=False)
 CASES = {
@@ -97,6 +112,17 @@ def test_opencl_text_gives_numpy_s_answer(name):
         found = opencl_device.run(kernel, render(kernel, schedule, target, "k0", GEMV), inputs)
         for actual, right in zip(found, wanted, strict=True):
             assert_matches(actual, right, terms=terms_of(kernel))
+
+
+@pytest.mark.parametrize("accesses", [1, 4])
+def test_the_number_of_an_access_is_known_of_each_of_several_rows(accesses):
+    kernel = conv_transposed()
+    schedule = {"many_items": 1, "depth_items": 1, "accesses": accesses, "unroll": 4, "shuffle": 0}
+    inputs = random_inputs(kernel)
+    source, text = (render(kernel, schedule, t, "k0", GEMV) for t in (TARGET, opencl_device.target()))
+
+    assert_right(kernel, inputs, in_any_order(kernel, source, compile_many([(source.text, source.name)])[0], inputs))
+    assert_right(kernel, inputs, opencl_device.run(kernel, text, inputs))
 
 
 WATCHED = {

@@ -168,6 +168,49 @@ def test_a_problem_that_is_far_off_is_not_near():
     assert chosen(pick(matmul(29, 530, 31)))[0] in ("analytic", "default")
 
 
+# what most agree on
+
+
+FAR_OFF = [matmul(29, n, 31) for n in (90, 110, 130)]  # not near 53, and not too far
+
+
+def common(number, **changes):
+    """A pick of the same schedule for another kernel and another device each."""
+    return pick(FAR_OFF[number], schedule=another(), device=other(name=f"device {number}"), **changes)
+
+
+def test_what_all_far_kernels_agree_on_answers_on_another_device():
+    picks = [common(number) for number in range(3)]
+
+    assert chosen(*picks) == ("portfolio", another())
+    found = choose(KERNEL, engines_of(KERNEL), HERE.limits, tiers=(*recorded(Picks.of(picks), HERE), *TIERS))
+    assert found.said.startswith("portfolio: 'device 0', batch=1 m=29 n=90 k=31")
+
+
+@pytest.mark.parametrize(
+    "picks",
+    [
+        [common(0), common(1)],
+        [common(0), common(1), common(1, template="older")],
+        [common(0), common(1), common(2, ratio=0.99)],
+        [common(0), common(1), common(2), *(pick(matmul(29, n, 31), schedule=default()) for n in (100, 120))],
+        [common(n, template="older") for n in range(3)],
+        [dataclasses.replace(common(n), device=other(arch="znver5", name="z")) for n in range(3)],
+        [pick(matmul(29, n, 31), schedule=another()) for n in (530, 540, 550)],
+        [dataclasses.replace(common(n), schedule=default() | {FAMILY.params[1].name: 7777}) for n in range(3)],
+    ],
+    ids=["two", "a template", "hardly a gain", "outvoted", "stale", "another kind", "too far", "illegal"],
+)
+def test_what_is_no_agreement_does_not_answer(picks):
+    assert chosen(*picks)[0] in ("analytic", "default")
+
+
+def test_the_same_kernel_on_many_devices_is_no_agreement():
+    same = [pick(FAR_OFF[0], schedule=another(), device=other(name=f"device {n}")) for n in range(5)]
+
+    assert chosen(*same)[0] in ("analytic", "default")
+
+
 def test_a_record_of_the_default_keeps_the_nearest_away():
     assert chosen(pick(matmul(29, 54, 31)), pick(schedule=default())) == ("record", default())
 
@@ -315,6 +358,61 @@ def test_records_are_asked_before_the_shipped_ones(tuned, tmp_path, monkeypatch)
     with config.using(records=config.SHIPPED):
         assert info(records=path) == ("record", fields["configuration"])
         assert info()[0] != "record"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_is_shipped_is_used_on_the_same_class_of_processor_and_nowhere_else(tuned, tmp_path, monkeypatch, same):
+    _, fields = tuned
+    device = {"name": "one of the same make, 2 cores"} | ({} if same else {"arch": "znver9"})
+    shipped = tmp_path / "shipped"
+    with Store(shipped / "cpu_here.jsonl") as store:
+        store.append("pick", fields | {"device": fields["device"] | device})
+    with Store(shipped / "trials" / "cpu_here.jsonl") as store:  # what a search begins with is no pick
+        store.append("pick", fields)
+    monkeypatch.setattr(records, "shipped", lambda: shipped)
+    untuned = info()
+
+    with config.using(records=config.SHIPPED):
+        assert info() == (("sibling", fields["configuration"]) if same else untuned)
+
+
+WIDE = "matmul m=512 n=384 k=40"
+
+
+def parts_of(picks):
+    """The tier that answers for ``WIDE`` on another processor of the same kind, and the parts its threads share."""
+    target = cpu.host()
+    lowered = compiler.lower(specs.model(WIDE), target)
+    ((found, _),) = ((item, step) for step, item in compiler.again(lowered, target, picks).rendered.items())
+    return found.choice.tier, found.source.geometry.groups[0]
+
+
+@pytest.mark.parametrize("name", ["a sibling with 2 cores", None])
+def test_a_sibling_s_pick_does_not_leave_the_threads_of_a_larger_processor_idle(name):
+    """A tile as large as the whole result is fine on one thread. On this very device it was measured so."""
+    target = cpu.host()
+    (task,) = tasks_of(compiler.lower(specs.model(WIDE), target), target)
+    family, default = task.default.family, dict(task.default.schedule)
+    few = default | {"tile_m": 512, "panels": 32}
+    many = next(
+        s
+        for s in family.legal(task.problem(family), target.limits)
+        if s["tile_m"] == 16 and s["panels"] == 1 and s["pack_b"] == default["pack_b"] and s["mr"] < 8
+    )
+    assert not family.reasons(few, task.problem(family), target.limits)
+    device = device_of(target) | ({"name": name} if name else {})
+
+    def picked(schedule):
+        source = task.rendered(Candidate(family, schedule))[0]
+        return Picks.of([Pick(task.kernel.digest, dict(task.problem(family)), device, family.title, schedule,
+                              template_hash(family.template), records.source_hash(source.text, source.name), 0.5)])  # fmt: skip
+
+    untuned = parts_of(Picks())
+    assert untuned[0] not in ("record", "sibling")
+    assert parts_of(picked(few)) == (untuned if name else ("record", 1))
+    tier, parts = parts_of(picked(many))
+    assert tier == ("sibling" if name else "record")
+    assert parts >= 32
 
 
 @pytest.fixture

@@ -56,16 +56,25 @@ def test_a_believed_result_changes_no_expectation_but_makes_it_surer():
     assert y[12] == pytest.approx(without.mean(Y[:12])[2], abs=1e-3)
 
 
-def test_the_gradient_is_that_of_the_loss():
-    theta = np.log([0.3, 0.9, 2.0, 1.7, 0.02])
-    _, gradient = gaussian._loss(X.astype(float), Y, theta)
+@pytest.mark.parametrize("groups", [[0, 1, 2], [0, 0, 1], [0, 0, 0]])
+def test_the_gradient_is_that_of_the_loss(groups):
+    groups = np.array(groups)
+    theta = np.log([*[0.3, 0.9, 2.0][: groups[-1] + 1], 1.7, 0.02])
+    _, gradient = gaussian._loss(X.astype(float), Y, theta, groups)
 
-    for k in range(5):
-        step = 1e-5 * np.eye(5)[k]
-        slope = (
-            gaussian._loss(X.astype(float), Y, theta + step)[0] - gaussian._loss(X.astype(float), Y, theta - step)[0]
-        ) / 2e-5
-        assert gradient[k] == pytest.approx(slope, rel=1e-3, abs=1e-4)
+    assert len(gradient) == len(theta)
+    for k in range(len(theta)):
+        step = 1e-5 * np.eye(len(theta))[k]
+        above, below = (gaussian._loss(X.astype(float), Y, theta + s, groups)[0] for s in (step, -step))
+        assert gradient[k] == pytest.approx((above - below) / 2e-5, rel=1e-3, abs=1e-4)
+
+
+def test_features_of_a_group_have_one_length():
+    start = Scales(np.full(3, 0.5))
+
+    found, _ = fit(X, Y, start, start, groups=np.array([0, 1, 1]))
+
+    assert found.lengths[1] == found.lengths[2] != found.lengths[0]
 
 
 def test_a_fit_finds_the_features_that_matter():

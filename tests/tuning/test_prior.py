@@ -1,9 +1,12 @@
 """What others measured: matched by schedule, filled in, and believed only while it is right."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from gpucomp.errors import UsageError
+from gpucomp.tuning import gaussian
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.replay import search
 from tests.tuning.spaces import table, tiled
@@ -43,6 +46,65 @@ def test_sources_name_their_best_in_turn():
     rising = np.arange(1.0, 9.0)
 
     assert Prior(SPACE, np.stack([rising, rising[::-1]], 1)).fastest(4) == [0, 7, 1, 6]
+
+
+SWITCHED = table(*[[a, b, c] for a in (1, 2, 4, 8) for b in (0, 1) for c in (3, 5)], names=("tile", "flag", "way"))
+
+
+def test_each_combination_of_the_switches_names_its_fastest():
+    seconds = 10.0 + np.arange(16.0)
+    seconds[SWITCHED.find({"tile": 4, "flag": 1, "way": 3})] = 1.0
+    seconds[SWITCHED.find({"tile": 2, "flag": 0, "way": 5})] = 2.0
+    prior = Prior(SWITCHED, seconds[:, None])
+
+    named = [SWITCHED.schedule(point) for point in prior.fastest_by_switches(9)]
+
+    assert named[0] == {"tile": 4, "flag": 1, "way": 3}
+    assert {(s["flag"], s["way"]): s["tile"] for s in named} == {(0, 3): 1, (0, 5): 2, (1, 3): 4, (1, 5): 1}
+
+
+def test_of_many_combinations_those_that_differ_most_are_named():
+    seconds = 1.0 + np.arange(16.0)
+    prior = Prior(SWITCHED, seconds[:, None])
+
+    first, second = (SWITCHED.schedule(point) for point in prior.fastest_by_switches(2))
+
+    assert (first, second) == ({"tile": 1, "flag": 0, "way": 3}, {"tile": 1, "flag": 1, "way": 5})
+
+
+def test_a_combination_in_which_everything_failed_is_not_named():
+    seconds = np.where(SWITCHED.values[:, 1] == 1, np.inf, 2.0 + np.arange(16.0))
+
+    assert [SWITCHED.values[p, 1] for p in Prior(SWITCHED, seconds[:, None]).fastest_by_switches(9)] == [0, 0]
+
+
+def test_without_switches_nothing_is_named_by_them():
+    sizes = table(*[[a, b] for a in (1, 2, 4) for b in (3, 5, 7)])
+
+    assert Prior(sizes, np.arange(1.0, 10.0)[:, None]).fastest_by_switches(9) == []
+
+
+@pytest.mark.parametrize("scale", gaussian.TARGETS)
+def test_what_matters_elsewhere_is_expected_to_matter(scale):
+    space = table(*[[a, b] for a in range(30, 42) for b in range(50, 61)])  # each its value, and nothing else
+    seconds = np.exp(np.sin(space.values[:, 0] * 1.1))
+    seconds[::7] = np.nan
+
+    found = Prior(space, seconds[:, None]).lengths(scale, 0.5)
+
+    assert found[0] < 0.5 < found[1]
+
+
+def test_a_device_with_other_switches_is_learned_from_all_the_same():
+    """There every fast point has the flag, here none of them: within a value of the flag both agree."""
+    space = tiled(0, failing=0.0)
+    flag = space.candidates.values[:, space.candidates.names.index("cached")]
+    here = dataclasses.replace(space, seconds=space.seconds * np.where(flag, 6.0, 1.0))
+    prior = Prior(space.candidates, (space.seconds * np.where(flag, 1.0, 6.0))[:, None])
+
+    found = [search(here, trials=8, seed=k, prior=prior).fractions[-1] for k in range(2)]
+
+    assert found == [1.0, 1.0]
 
 
 def test_a_sparse_source_is_filled_in_by_its_model():

@@ -5,10 +5,12 @@ import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning import samplers
+from gpucomp.tuning.gaussian import TARGETS
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.replay import Faults, search
 from gpucomp.tuning.samplers import model
 from gpucomp.tuning.samplers.ledger import Ledger
+from gpucomp.tuning.samplers.view import Sameness, View
 from tests.tuning.spaces import empty, table, tiled
 
 NAMES = sorted(samplers.SAMPLERS)
@@ -132,6 +134,30 @@ def test_the_default_search_finds_clearly_more_than_random():
     assert reached["model"] > reached["random"] + 0.15
     assert reached["model"] > reached["genetic"] + 0.03
     assert reached["model"] > 0.97
+
+
+@pytest.mark.parametrize("scale", TARGETS)
+def test_a_fit_sees_values_in_their_order_only_where_that_explains_the_times(scale):
+    space = table(*[[a, b] for a in range(20, 32) for b in range(40, 50)])
+    rng = np.random.default_rng(3)
+    points = rng.permutation(len(space))[:60].tolist()
+    orders = ((np.arange(12), np.arange(10)), 0), ((rng.permutation(12), rng.permutation(10)), 1)
+
+    for (first, second), number in orders:
+        times = 1.0 + first[space.ordinals[:, 0]] + 0.3 * second[space.ordinals[:, 1]]
+        view = View(scale, space)
+        view.fit(points, np.log(times[points]))
+        assert view.lens is view.lenses[number]
+
+
+def test_points_are_as_far_apart_as_there_are_values_in_which_they_differ():
+    features = Sameness(table([7, 2, 9], [7, 4, 1], [8, 4, 9], [7, 2, 1]))
+
+    x = features([0, 1, 3])
+
+    assert ((x[0] - x[1]) ** 2).sum() == pytest.approx(2)
+    assert ((x[0] - x[2]) ** 2).sum() == pytest.approx(1)
+    assert features.groups.tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_the_default_search_stands_noise_failures_and_batches():

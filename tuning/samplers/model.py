@@ -11,71 +11,34 @@ times.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 
 from gpucomp.tuning import gaussian
+from gpucomp.tuning.encoding import farthest_first
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.samplers.ledger import Ledger
+from gpucomp.tuning.samplers.view import LENGTH, View
 from gpucomp.tuning.space import Candidates
 
 FIRST = 16  # points of the first spread
 SPREAD_AMONG = 1000  # points it is chosen from
-NAMED = 6  # points taken from records of others first: their fastest
-FIRST_BESIDES = 6  # points of the spread that follows them
+NAMED = 4  # points taken from records of others first: their fastest
+BY_SWITCHES = 8  # and their fastest of so many combinations of the switches, at most
+BESIDES = 4  # points of the spread that follows them
+BESIDES_LEADING = 6  # points of the spread that follows those of an analytic model, at least
 POOL = 4096  # points that are compared with each other; of a larger space these many are drawn, anew at every fit
 ELITE = 6  # whose neighbours are always among them
 REFIT = 8  # measurements between two fits, at first
 MEMBERS = 512  # measurements a process is conditioned on: the fastest half, and a sample of the others
 FITTED = 128  # measurements its scales are fitted to: the fastest
-LENGTH = 0.5  # median of the prior of a feature's length scale
 UNDER_WAY = 256  # points asked for since the last fit that the processes are conditioned on besides
 JUDGED = 128  # measurements that the chance of running is learned from: the latest, half of them failures at most
 DOUBT = 4.0  # measurements' worth of belief that points run
 SURENESS = 0.03  # variance that a certain answer keeps, beside labels of 1 and -1
-
-
-class View:
-    """One scale of times and the process that sees it.
-
-    Where there are records of others, it is one of two processes, and every fit decides: the one that sees them too,
-    or the one that does not, whichever explains the measurements better. A device that is too different loses its say.
-    """
-
-    def __init__(self, scale: str, cold: np.ndarray, informed: np.ndarray | None = None) -> None:
-        self.scale = scale
-        self.inputs = [cold] if informed is None else [cold, informed]
-        self.priors = [gaussian.Scales(np.full(x.shape[1], LENGTH)) for x in self.inputs]
-        self.fits = list(self.priors)
-        self.x = self.inputs[-1]
-        self.scales = self.priors[-1]
-        self.posterior: gaussian.Posterior | None = None
-
-    def fit(self, points: list[int], logs: np.ndarray) -> None:
-        """New scales from the logarithms of the times of ``points``."""
-        y = normalised(logs, self.scale)
-        losses = []
-        for k, (x, prior) in enumerate(zip(self.inputs, self.priors, strict=True)):
-            self.fits[k], loss = gaussian.fit(x[points], y, self.fits[k], prior)
-            losses.append(loss)
-        chosen = int(np.argmin(losses))
-        self.x, self.scales = self.inputs[chosen], self.fits[chosen]
-
-    def condition(self, members: list[int], rows: np.ndarray) -> None:
-        """The posterior at ``rows`` given that ``members`` are measured."""
-        for noise in (self.scales.noise, 1e-2, 1e-1):
-            with contextlib.suppress(np.linalg.LinAlgError):
-                self.scales = dataclasses.replace(self.scales, noise=max(noise, self.scales.noise))
-                room = MEMBERS + UNDER_WAY
-                self.posterior = gaussian.Posterior(self.x[members], self.x[rows], self.scales, room=room)
-                return
-        raise np.linalg.LinAlgError(f"{len(members)} measurements that no noise tells apart")
 
 
 @dataclass
@@ -96,10 +59,7 @@ class ModelSampler:
         self.ledger = Ledger(len(candidates), self.rng)
         self.prior = prior if prior else None
         self.x = candidates.encoding.matrix
-        self.views = [View("log", self.x), View("rank", self.x)]
-        if self.prior is not None:
-            informed = np.concatenate([self.x, self.prior.features], 1)
-            self.views = [View(scale, self.x, informed) for scale in ("log", "rank")]
+        self.views = [View(scale, candidates, self.prior) for scale in gaussian.TARGETS]
         self.turn = 0
         self._pool: Pool | None = None
         self._fresh: list[int] = []  # taken since the last fit
@@ -123,9 +83,10 @@ class ModelSampler:
         default = [] if self.candidates.default is None else [self.candidates.default]
         expected = list(self.candidates.leading)
         if self.prior is None:
-            return default + expected + spread(self.x, max(FIRST - len(expected), FIRST_BESIDES), self.rng)
+            return default + expected + spread(self.x, max(FIRST - len(expected), BESIDES_LEADING), self.rng)
+        named = self.prior.fastest(NAMED) + self.prior.fastest_by_switches(BY_SWITCHES)
         # a few others besides, without which nobody would know that the prior is wrong
-        return default + expected + self.prior.fastest(NAMED) + spread(self.x, FIRST_BESIDES, self.rng)
+        return default + expected + named + spread(self.x, BESIDES, self.rng)
 
     def _one(self) -> int:
         while self._first:
@@ -149,7 +110,7 @@ class ModelSampler:
         measured = np.array([p in self.ledger.seconds for p in pool.members])
         times = np.log([self.ledger.seconds.get(p, 1.0) for p in pool.members])
         y = np.zeros(len(times))
-        y[measured] = normalised(times[measured], view.scale)
+        y[measured] = gaussian.normalised(times[measured], view.scale)
         for p in np.flatnonzero(~measured).tolist():
             y[p] = posterior.believed(y, p)
         gain = expected_improvement(posterior.mean(y), posterior.deviation(), float(y[measured].min()))
@@ -172,8 +133,7 @@ class ModelSampler:
         for point in self._fresh:
             pool.members.append(point)
             for view in self.views:
-                assert view.posterior is not None
-                view.posterior.add(view.x[point])
+                view.add(point)
         self._fresh.clear()
         return pool
 
@@ -192,7 +152,7 @@ class ModelSampler:
         logs = np.log([self.ledger.seconds[p] for p in fitted])
         for view in self.views:
             view.fit(fitted, logs)
-            view.condition(members, rows)
+            view.condition(members, rows, MEMBERS + UNDER_WAY)
         self._fresh.clear()
         self._failed_seen = -1
         return Pool(rows, members, len(self.ledger.seconds))
@@ -231,30 +191,7 @@ class ModelSampler:
 def spread(x: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
     """Rows of ``x`` far from each other: a random one, then always the farthest from those before, of a random sample."""
     among = rng.permutation(len(x))[:SPREAD_AMONG]
-    if not len(among):
-        return []
-    chosen = [int(among[0])]
-    distance = ((x[among] - x[among[0]]) ** 2).sum(1)
-    while len(chosen) < count and distance.max() > 0:
-        chosen.append(int(among[np.argmax(distance)]))
-        distance = np.minimum(distance, ((x[among] - x[chosen[-1]]) ** 2).sum(1))
-    return chosen
-
-
-def normalised(logs: np.ndarray, scale: str) -> np.ndarray:
-    """Mean 0 and standard deviation 1: of the logarithms, or of the normal scores of their ranks."""
-    if scale == "rank":
-        y = np.array(_normal_scores(len(logs)))[np.argsort(np.argsort(logs, kind="stable"), kind="stable")]
-    else:
-        y = logs - logs.mean()
-    return y / (y.std() or 1.0)
-
-
-@lru_cache
-def _normal_scores(count: int) -> tuple[float, ...]:
-    """Where ``count`` draws of a normal distribution are expected, about (Blom, 1958)."""
-    normal = NormalDist()
-    return tuple(normal.inv_cdf((k + 0.625) / (count + 0.25)) for k in range(count))
+    return [int(among[k]) for k in farthest_first(x[among], count)]
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
