@@ -30,6 +30,14 @@ def quote(text: object) -> str:
     return escaped if len(escaped) <= MAX_QUOTED else f"{escaped[: MAX_QUOTED - 4]}...'"
 
 
+def plain(text: object) -> str:
+    """``text`` as one line that a terminal shows as it is: blanks made one, what is not printable escaped."""
+    line = " ".join(str(text).split())
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
 class GpucompError(Exception):
     """The root. ``code`` is stable over releases; ``exit_code`` is what the command line ends with."""
 
@@ -38,7 +46,7 @@ class GpucompError(Exception):
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         self.code = code or type(self).code
-        line = " ".join(str(message).split())
+        line = plain(message)
         self.message = line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 4]} ..."
         super().__init__(f"{self.code} {self.message}")
 
@@ -82,7 +90,7 @@ class UnsupportedError(GpucompError):
         self, message: str, *, problems: tuple[str, ...] = (), inputs: tuple[str, ...] = (), code: str | None = None
     ) -> None:
         super().__init__(message, code=code)
-        self.problems = problems or (self.message,)
+        self.problems = tuple(map(plain, problems)) or (self.message,)
         self.inputs = inputs
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.errors import InputError, VerifyError, quote
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, topological
-from gpucomp.ir.types import TensorType, dtype_of
+from gpucomp.ir.types import STRING, TensorType, dtype_of
 from gpucomp.ops.regex import Pattern
 
 
@@ -56,7 +56,24 @@ def work(node: Node) -> int:
         case ops.RegexFullMatch if node.inputs[0].op is Constant:  # a set of states a character, in Python
             texts = node.inputs[0].attrs["value"].reshape(-1)
             return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
-    return size * math.prod(node.attrs.get("kernel", ())) + sum(v.type.size for v in node.inputs)
+        case ops.TfIdfVectorizer:
+            return _gram_work(node) + size
+    letters = sum(_letters(v, size) for v in node.inputs if v.op is Constant and v.type.dtype is STRING)
+    return size * math.prod(node.attrs.get("kernel", ())) + sum(v.type.size for v in node.inputs) + letters
+
+
+def _letters(texts: Value, size: int) -> int:
+    """About how many letters of ``texts`` are walked through for a result of ``size`` elements, with which they broadcast."""
+    array = texts.attrs["value"].reshape(-1)
+    return sum(map(len, array)) * max(1, size // max(1, len(array)))
+
+
+def _gram_work(node: Node) -> int:
+    """Elements read to count the grams of every length at every distance."""
+    columns = node.inputs[0].shape[-1]
+    lengths = {len(gram) for gram in node.attrs["grams"]}
+    strides = sum(min(node.attrs["skips"] + 1, columns // max(1, k - 1)) * k for k in lengths if k <= columns)
+    return node.inputs[0].type.size * max(1, strides)
 
 
 def evaluate(outputs: Sequence[Value], given: Mapping[Value, np.ndarray]) -> list[np.ndarray]:

@@ -23,7 +23,7 @@ from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Step, Store
 from gpucomp.schedule.space import Digit, Packing
-from gpucomp.winograd import ALGORITHMS, floats
+from gpucomp.winograd import ALL, floats
 
 AXES = ("batch", "k", "span")
 CHUNK = 1 << 22  # elements of an operand evaluated at a time
@@ -57,7 +57,7 @@ class Transform:
 
 
 TRANSFORMS: Mapping[str, Transform] = {
-    name: Transform(floats(algorithm.filter), floats(algorithm.back)) for name, algorithm in ALGORITHMS.items()
+    name: Transform(floats(algorithm.filter), floats(algorithm.back)) for name, algorithm in ALL.items()
 }
 
 

@@ -254,7 +254,7 @@ class Run:
         try:
             with np.errstate(all="ignore"):
                 found = node.op.reference(*operands, **node.attrs)
-        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError, RuntimeError) as error:
             raise DeviceError(
                 f"{node.op.name} at node {quote(node.name)}: {type(error).__name__}: {quote(error)}", code="GPC5012"
             ) from error
@@ -310,7 +310,8 @@ class Rest:
     def first(self) -> tuple[tuple[str, str], ...]:
         """Those of the operators that wait for nothing else in it: where values decide shapes first."""
         made = {name for node in self.proto.graph.node for name in node.output}
-        return tuple(_named(node) for node in self.proto.graph.node if not made & set(functions.reads(node)))
+        reads = functions.Reads()
+        return tuple(_named(node) for node in self.proto.graph.node if not made & set(reads.of(node)))
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:

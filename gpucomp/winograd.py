@@ -29,16 +29,20 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 class Algorithm:
     """F(``outputs``, 3) in one dimension, exactly.
 
-    filter   [positions, 3]: what a filter becomes
+    filter   [factors, 3]: what a filter becomes
     data     [positions, positions]: what as many data become
     result   [outputs, positions]: what the products become
-    back     [3, positions]: a filter from what it became, ``back @ filter`` is the identity
+    back     [3, factors]: a filter from what it became, ``back @ filter`` is the identity
+    step     between the data of neighbouring outputs
+
+    There are as many factors as positions, or fewer: then all positions beyond the last factor are multiplied by it.
     """
 
     filter: Matrix
     data: Matrix
     result: Matrix
     back: Matrix
+    step: int = 1
 
     @property
     def positions(self) -> int:
@@ -47,6 +51,10 @@ class Algorithm:
     @property
     def outputs(self) -> int:
         return len(self.result)
+
+    @property
+    def factors(self) -> int:
+        return len(self.filter)
 
 
 def toom_cook(points: Sequence[Fraction | int]) -> Algorithm:
@@ -78,6 +86,26 @@ def toom_cook(points: Sequence[Fraction | int]) -> Algorithm:
     return Algorithm(_matrix(forward), _matrix(data), _matrix(result), _matrix(back))
 
 
+def two_phases() -> Algorithm:
+    """Two outputs of a 3-tap filter with steps of 2, from 5 products rather than 6.
+
+    The taps 0 and 2 see the even data alone, in steps of 1: two outputs of a 2-tap filter from 3 products, by the points
+    0, 1 and infinity (signs turned so that every tap adds). Tap 1 sees the odd data: a product each.
+    """
+    return Algorithm(
+        filter=_integers("100 101 001 010"),
+        data=_integers("10-00 00100 00-01 01000 00010"),
+        result=_integers("11010 01101"),
+        back=_integers("1000 0001 0010"),
+        step=2,
+    )
+
+
+def _integers(rows: str) -> Matrix:
+    """A matrix of 0, 1 and, as ``-``, minus one."""
+    return _matrix([[Fraction({"0": 0, "1": 1, "-": -1}[digit]) for digit in row] for row in rows.split()])
+
+
 def _product(roots: Sequence[Fraction]) -> list[Fraction]:
     """Coefficients, lowest power first, of the product of ``x - root``."""
     found = [Fraction(1)]
@@ -99,6 +127,9 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "winograd43": toom_cook((0, Fraction(3, 4), -Fraction(3, 4), Fraction(3, 2), -Fraction(3, 2))),
     "winograd63": toom_cook((0, 1, -1, Fraction(1, 2), -Fraction(1, 2), 2, -2)),
 }
+
+
+ALL: Mapping[str, Algorithm] = {**ALGORITHMS, "winograd23by2": two_phases()}  # those with other steps than 1, too
 
 
 class Term(Protocol):

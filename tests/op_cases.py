@@ -681,6 +681,10 @@ HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the ho
         Case((WORDS,), LABELS),
         Case((special(F32),), {"keys": (np.nan, 1.0), "values": ("nan", "one"), "default": "", "to": STRING}),
     ],
+    "CategoryIndex": [
+        Case((WORDS[:1],), {"categories": ("β", "a", "β")}),
+        Case((np.zeros((3, 0), np.int64),), {"categories": (5,)}),
+    ],
     "TfIdfVectorizer": [
         *(Case((sample(I32, *shape),), {"mode": mode, **GRAMS})
           for shape in ((7,), (2, 5), (0, 3)) for mode in ("TF", "IDF", "TFIDF")),
@@ -701,6 +705,7 @@ HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the ho
         Case((sample(F32, 2, 7, 4), sample(F32, 2, 3, 7)), {"limit": limit, "overlap": 0.3, "least": least, "centred": centred})
         for limit, least, centred in ((3, None, False), (1 << 62, 0.1, True), (0, None, False), (-1, 9.0, True))
     ],
+    "PairwiseCoupling": [Case((np.abs(sample(F32, 5, k, k)) % 1,)) for k in (2, 3)] + [Case((sample(F32, 0, 3, 3),))],
     "RandomUniform": [Case((), {"low": -1.0, "high": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
     "RandomNormal": [Case((), {"mean": -1.0, "scale": 2.0, "dtype": t, **DRAW}) for t in FLOATS],
 }  # fmt: skip

@@ -95,7 +95,7 @@ class Cpu:
     def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
         from gpucomp.runtime.cpu import CpuProgram
 
-        return CpuProgram(plan, sources, binaries, weights)
+        return CpuProgram(plan, sources, binaries, dict(weights))
 
 
 def _cpu_threads() -> int:

@@ -1,7 +1,8 @@
 """Whole models at each precision, taken in turn with torch, torch.compile and onnxruntime, as far as they are there.
 
 What is timed is one execution on data that is on the device: a graph's replay. The answers of all are compared with
-float64, by torch where it has the model, else with the CPU target.
+float64, by torch where it has the model, else with the CPU target. Where launches overlap, they are also timed one by
+one, which has to give the same bits.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from bench.gpu import checks, measure
 from bench.gpu.problems import MODELS, supported
 from bench.gpu.work import Job
+from gpucomp.runtime.plan import Plan
 
 NAME = "models"
 DRY_MODELS = ("mobilenet_v2",)
@@ -73,8 +75,7 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
     feeds = inputs(model)
     executable = compiled(context, subject, model)
     program = device.open(executable.plan, executable.sources, executable.binaries, executable.weights)
-    for _ in range(1 if context.options.dry_run else checks.RUNS):
-        outputs = program.run(feeds)
+    outputs = answers(program, feeds, context)
     wanted, by = reference(context, subject, model, feeds)
     error = max(checks.error_of(outputs[name], right) for name, right in wanted.items())
     limit = LIMITS[subject.precision]
@@ -90,6 +91,11 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         return {**result, "fault": f"relative error {error:.3g}, {subject.precision} may have {limit:g}"}
     clocks: dict[str, Callable[[], float]] = {"gpucomp": lambda: 1e3 * program.time_replays(1)[0]}
     notes: dict[str, Any] = {}
+    if (plan := one_by_one(executable.plan)) is not None and not subject.compiled:
+        alone = device.open(plan, executable.sources, executable.binaries, executable.weights)
+        if any(y.tobytes() != outputs[name].tobytes() for name, y in answers(alone, feeds, context).items()):
+            return {**result, "ok": False, "fault": "launches that overlap give other bits than one by one"}
+        clocks["one by one"] = lambda: 1e3 * alone.time_replays(1)[0]
     for name, make in RIVALS.items():
         if (name == "torch_compiled") != subject.compiled:
             continue
@@ -106,6 +112,23 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
         "rivals": notes,
         "clocks": [before, device.clocks()],
     }
+
+
+def answers(program: Any, feeds: Mapping[str, np.ndarray], context: Any) -> dict[str, np.ndarray]:
+    """Of the last of several runs, from the second of which on a captured graph is replayed."""
+    for _ in range(1 if context.options.dry_run else checks.RUNS):
+        outputs: dict[str, np.ndarray] = program.run(feeds)
+    return outputs
+
+
+def one_by_one(plan: Plan) -> Plan | None:
+    """``plan`` with launches that start when the one before has ended; ``None`` where they do so already.
+
+    What overlapping is worth, and whether it is right: the kernels and what they compute are the same.
+    """
+    if not any(k.programmatic for k in plan.kernels):
+        return None
+    return replace(plan, kernels=tuple(replace(k, programmatic=False) for k in plan.kernels))
 
 
 def in_turn(clocks: Mapping[str, Callable[[], float]], rounds: int, replays: int) -> dict[str, list[float]]:

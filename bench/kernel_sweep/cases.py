@@ -78,7 +78,9 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "attention/mma": ("f16", "bf16", "tf32", "3xtf32"),
     },
     "sm_75": {"contraction/simt": ("f32", "f16"), "contraction/mma": ("f16", "i8")},
-    "sm_90a": {"contraction/wgmma": ("f16", "bf16", "tf32", "i8")},
+    # where launches start early: what those before leave lands as late as it can
+    "sm_90a": {"contraction/wgmma": ("f16", "bf16", "tf32", "i8"), "contraction/mma": ("f16", "tf32"),
+               "contraction/simt": ("f32",), "pool/window": ("f16",)},
     "pocl": {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
         "loops/transpose": (*FLOATS, "u8"),

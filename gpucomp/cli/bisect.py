@@ -17,7 +17,7 @@ from gpucomp.cli.cut import Case, Traced
 from gpucomp.cli.progress import progress
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
 from gpucomp.frontend import onnx as frontend
-from gpucomp.frontend.onnx.loader import read
+from gpucomp.frontend.onnx.loader import read_whole
 from gpucomp.runtime.inputs import TensorSpec
 from gpucomp.targets.target import Target
 
@@ -63,7 +63,7 @@ def compare_model(
 
     Raises ``AccuracyError`` where an output is too far off.
     """
-    proto, _ = read(path)
+    proto = read_whole(path)
     with progress(f"running {against}"):
         expected = compare.answers(path, given, against)
         traced = cut.trace(proto, given, against)

@@ -17,6 +17,7 @@ from gpucomp import config
 from gpucomp.cli import compare, measure, records, show, tensors
 from gpucomp.cli import tune as tuning
 from gpucomp.cli.options import ModelOptions, inputs, model, model_options
+from gpucomp.cli.options import tolerance as tolerance_option
 from gpucomp.cli.progress import progress
 from gpucomp.cli.replay import replay
 from gpucomp.errors import UnsupportedError, UsageError, quote
@@ -147,16 +148,14 @@ def compile(
 @inputs
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write every output there, as .npy.")
 @click.option("--compare", "reference", type=click.Choice(["onnxruntime"]), help="Compare with its answer.")
-@click.option(
-    "--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True, help="Largest relative L2 error."
-)
+@tolerance_option
 def run(
     how: ModelOptions,
     files: tuple[str, ...],
     preprocess: str,
     output_dir: Path | None,
     reference: str | None,
-    tolerance: float,
+    tolerance: float | None,
 ) -> None:
     """Run MODEL (.onnx or .gpuc) once and print what it gives."""
     if reference and how.model.suffix == ".gpuc":
@@ -172,6 +171,7 @@ def run(
     if reference:
         with progress("running onnxruntime"):
             errors = compare.compare(outputs, compare.onnxruntime_outputs(how.model, given))
+        tolerance = compare.tolerance_for(how.model) if tolerance is None else tolerance
         click.echo("\n".join(show.errors(errors, tolerance)))
         compare.require(errors, tolerance, reference)
 
@@ -183,9 +183,7 @@ def run(
     "--against", type=click.Choice(compare.REFERENCES), default="onnxruntime", show_default=True,
     help="onnxruntime, or ONNX's reference evaluator.",
 )  # fmt: skip
-@click.option(
-    "--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True, help="Largest relative L2 error."
-)
+@tolerance_option
 @click.option("--bisect", is_flag=True, help="Cut a wrong model to the fewest nodes, and name the stage that is wrong.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="For --bisect; default bisect-MODEL."
@@ -195,7 +193,7 @@ def compare_(
     files: tuple[str, ...],
     preprocess: str,
     against: str,
-    tolerance: float,
+    tolerance: float | None,
     bisect: bool,
     output: Path | None,
 ) -> None:
@@ -208,6 +206,7 @@ def compare_(
     folder = (output or Path(f"bisect-{how.model.stem}")) if bisect else None
     if folder is not None:
         bisecting.check_folder(folder)
+    tolerance = compare.tolerance_for(how.model) if tolerance is None else tolerance
     question = bisecting.Question(targets.resolve(how.target_name), how.precision, tolerance)
     sizes = {**_shapes_told_by(files, how.model), **tensors.parse_shapes(how.shapes)}
     specs = bisecting.input_specs(how.model, sizes)

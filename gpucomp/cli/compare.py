@@ -14,6 +14,8 @@ import numpy as np
 from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
 
 REFERENCES = ("onnxruntime", "reference")
+TOLERANCE = 1e-4  # of the relative L2 error
+ROUNDINGS = 8  # to 16 bits, that two right answers may be apart where each rounds between other operators
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -37,10 +39,13 @@ SAME = Distance(0.0, 0.0, 1.0)
 
 
 def distance(actual: Any, expected: Any) -> Distance:
-    """Of arrays; of sequences that of their tensors that are farthest apart; texts are the same or infinitely far."""
+    """Of arrays; of sequences that of their tensors or maps that are farthest apart; texts are the same or infinitely far."""
     if isinstance(actual, list) and isinstance(expected, list):
         found = [distance(a, b) for a, b in zip(actual, expected, strict=False)] + [SAME]
         return max(found, key=lambda d: d.l2) if len(actual) == len(expected) else FAR
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        same = actual.keys() == expected.keys()
+        return distance(np.array(list(actual.values())), np.array([expected[k] for k in actual])) if same else FAR
     if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
         return SAME if actual is expected is None else FAR
     if actual.shape != expected.shape:
@@ -122,6 +127,27 @@ def distances(actual: Arrays, expected: Arrays) -> dict[str, Distance]:
             code="GPC2006",
         )
     return {name: distance(actual[name], expected[name]) for name in actual}
+
+
+def tolerance_for(model: Path) -> float:
+    """``TOLERANCE``, or ``ROUNDINGS`` to f16 or bf16 where the model computes in these: its tensors, casts and weights tell.
+
+    Raises as ``frontend.load``.
+    """
+    from onnx import TensorProto
+
+    from gpucomp.frontend.onnx.functions import nested_nodes
+    from gpucomp.frontend.onnx.loader import read
+
+    proto, _ = read(model)
+    graph = proto.graph
+    types = {i.type.tensor_type.elem_type for i in (*graph.input, *graph.output, *graph.value_info)}
+    types |= {weight.data_type for weight in graph.initializer}
+    for node in nested_nodes([*graph.node, *(n for f in proto.functions for n in f.node)]):
+        types |= {a.t.data_type for a in node.attribute if a.HasField("t")}
+        types |= {a.i for a in node.attribute if (node.op_type, a.name) == ("Cast", "to")}
+    units = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
+    return max([TOLERANCE, *(ROUNDINGS * unit for kind, unit in units.items() if kind in types)])
 
 
 def wrong(errors: Mapping[str, float], tolerance: float) -> Sequence[str]:

@@ -73,3 +73,12 @@ def inputs(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--input", "files", multiple=True, metavar="NAME=FILE", help="An input from .npy, .npz, .pb or a photo."
     )(function)
+
+
+def tolerance(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``tolerance``: ``None`` where the model's own types say it, see ``compare.tolerance_for``."""
+    return click.option(
+        "--tolerance",
+        type=click.FloatRange(min=0),
+        help="Largest relative L2 error; default 1e-4, for models in f16 or bf16 eight roundings to these.",
+    )(function)

@@ -148,13 +148,16 @@ def waiting(rest: Rest) -> list[str]:
 FEW = 3  # texts of a tensor that are shown
 
 
-def tensor(name: str, array: np.ndarray | list[Any] | None) -> str:
+def tensor(name: str, array: np.ndarray | list[Any] | dict[Any, float] | None) -> str:
     """An output in one line: its type, its range and, for one row of scores, the five largest.
 
-    A sequence has a line for each of its tensors besides; an optional without a value is nothing.
+    A sequence has a line for each of its tensors or maps besides; an optional without a value is nothing.
     """
     if array is None:
         return f"{quote(name)} nothing"
+    if isinstance(array, dict):
+        first = " ".join(f"{quote(str(key))}: {number:.6g}" for key, number in list(array.items())[:FEW])
+        return f"{quote(name)} {first}{' ...' if len(array) > FEW else ''}"
     if isinstance(array, list):
         own = [f"  {tensor(f'{name}[{k}]', item)}" for k, item in enumerate(array)]
         return "\n".join([f"{quote(name)} a sequence of {len(array)}", *own])

@@ -270,9 +270,15 @@ def write_outputs(folder: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, 
 
 
 def _single(outputs: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Every tensor: those of a sequence ``name`` are ``name-0``, ``name-1``, ...; an optional without a value is none."""
+    """Every tensor: those of a sequence ``name`` are ``name-0``, ``name-1``, ...; an optional without a value is none.
+
+    A sequence of maps, which all have the same keys, is ``name.keys`` and ``name.values``.
+    """
     for name, found in outputs.items():
-        if isinstance(found, list):
+        if isinstance(found, list) and found and isinstance(found[0], dict):
+            yield f"{name}.keys", np.array(list(found[0]))
+            yield f"{name}.values", np.array([list(row.values()) for row in found], np.float32)
+        elif isinstance(found, list):
             yield from _single({f"{name}-{k}": item for k, item in enumerate(found)})
         elif found is not None:
             yield name, found

@@ -23,7 +23,7 @@ from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import REDUCTIONS, Call, Cast, Const, Expr, Load, Select
 from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Lowering, Operand, Ref, Start, Statement
 from gpucomp.expr.simplify import Interval, bounds
-from gpucomp.ir.types import BOOL, F16, F32, F64, I32, I64, U32, U64, DType
+from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U32, U64, DType
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUALITY, BIT_AND, BIT_XOR, BIT_OR, AND, OR, TERNARY = range(13, 0, -1)
 
@@ -321,8 +321,10 @@ class CPrinter:
     def written(self, target: int, value: Expr) -> Expr:
         """``value`` without a rounding that its store to parameter ``target`` makes anyway."""
         dtype = self.params[target][1]
-        rounds = dtype in self.dialect.converted and isinstance(value, Cast) and value.dtype is dtype
-        return value.value if rounds and isinstance(value, Cast) and value.value.dtype is F32 else value
+        rounds = dtype in self.dialect.converted or (dtype in (F16, BF16) and dtype in self.dialect.narrow)
+        if rounds and isinstance(value, Cast) and value.dtype is dtype and value.value.dtype is F32:
+            return value.value
+        return value
 
     def fetched(self, text: str, dtype: DType) -> str:
         """An element that ``Dialect.fetch`` brought, as a value."""
@@ -417,9 +419,11 @@ class CPrinter:
             return self._infix(*OPERATORS[fn], operands)
         if fn in {"and", "or", "xor", "not"}:
             return self._bool_call(fn, operands, zero=" != 0")
+        texts = ", ".join(self.operand(o) for o in operands)
+        if fn in {"max", "min"} and working is F32 and self.dialect.name == "cuda":
+            return f"gc_{fn}_nan({texts})", PRIMARY  # one instruction
         if fn in {"max", "min"} and (chosen := self._clamp(fn, operands)) is not None:
             return chosen
-        texts = ", ".join(self.operand(o) for o in operands)
         if fn == "neg":
             return f"-{self.operand(operands[0], PRIMARY)}", UNARY
         if fn == "isnan":

@@ -79,8 +79,8 @@ def pixels_read(kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tupl
     )  # fmt: skip
 
 
-def winograd_pixels(kernel: Kernel, dtypes: Sequence[DType] = (F32,)) -> Pixels | str:
-    """The pixels of a convolution, 3 x 3 with steps of 1, whose filters are constants, or what it is instead.
+def winograd_pixels(kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,)) -> Pixels | str:
+    """The pixels of a convolution, 3 x 3 with one of ``steps`` both ways, whose filters are constants, or what it is instead.
 
     Its sums are strict f32, its pixels and filters both of one of ``dtypes``.
     """
@@ -94,8 +94,10 @@ def winograd_pixels(kernel: Kernel, dtypes: Sequence[DType] = (F32,)) -> Pixels 
     if found.dtype not in dtypes or uncast(body.b).dtype is not found.dtype:
         known = " or ".join(map(str, dtypes))
         return f"pixels and filters are {known}, not {found.dtype} and {uncast(body.b).dtype}"
-    if found.window != (3, 3) or found.steps != (1, 1) or found.dilations != (1, 1):
-        return f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, 1 and 1"
+    even = found.steps[0] == found.steps[1]
+    if found.window != (3, 3) or not even or found.steps[0] not in steps or found.dilations != (1, 1):
+        known = " or ".join(map(str, steps))
+        return f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, {known} and 1"
     if not packable(kernel, "b"):
         return "its filters are transformed when the model is compiled, and these are no constants"
     if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:

@@ -123,6 +123,11 @@ class Emitter:
             return [*lines, f"gc_cp_async{width * dtype.nbytes}({to}, {place}, {guard or 'true'});"]
         return [*lines, *dialect.copy(to, place, dtype, width, guard)]
 
+    def place(self, load: Load, lane: Var) -> tuple[list[str], str]:
+        """Statements, then where the first lane of ``load`` lies."""
+        lines, place, _ = self._source(load, (), lane)
+        return lines, place
+
     def _source(self, load: Load, guards: Sequence[Expr], lane: Var | None) -> tuple[list[str], str, str]:
         """Statements, then where the first lane of ``load`` lies, and the text of its guards if there are any."""
         start = substitute(load.index[0], {lane: index(0)}) if lane is not None else load.index[0]

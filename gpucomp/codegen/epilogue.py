@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, regroup, split
+from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, regroup, split, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
 from gpucomp.codegen.operand import ACCESS_BYTES, count, places
-from gpucomp.expr.core import Expr, Var, substitute, var
+from gpucomp.expr.core import Expr, Var, hole, substitute, var
 from gpucomp.ir.types import U32, DType
 from gpucomp.kernel import Attention, Contraction, Kernel
 
@@ -65,6 +65,7 @@ class Epilogue:
     col        the number of the run
     exprs      offsets and values of the stores
     row_parts  the parts of them that ``row_lines`` computes
+    early      statements that fetch what the stores read besides, ``early_count`` times 16 bytes, into ``early[0]``, ...
     """
 
     row_lines: list[str]
@@ -72,6 +73,8 @@ class Epilogue:
     col: Var
     exprs: list[Expr]
     row_parts: list[Expr]
+    early: list[str]
+    early_count: int
 
 
 def epilogue(
@@ -82,12 +85,14 @@ def epilogue(
     acc: str,
     column: Callable[[Var, int], Mapping[Expr, str]] | None = None,
     into: str = "",
+    fetched_early: bool = False,
 ) -> Epilogue:
     """The stores of a contraction or an attention, for a run of ``width`` columns of a row.
 
     They read ``batch`` (where that is a variable), ``row``, ``col``, which counts runs, and the result, whose text is
     ``acc``: of one ``lane`` where a run has several. ``column(col, width)`` gives other texts for where the run is.
-    ``into`` is an array of ``width`` elements that the one store's values go to instead of memory.
+    ``into`` is an array of ``width`` elements that the one store's values go to instead of memory. With ``fetched_early``
+    the stores take what ``early`` fetched, as residuals, where there is such: the template says when.
     """
     body = kernel.body
     assert isinstance(body, (Contraction, Attention))
@@ -111,9 +116,38 @@ def epilogue(
     known[body.acc] = acc
     if width > 1:
         known[lane] = LANE
+    early, taken = list[str](), list[str]()
+    if fetched_early and width > 1:
+        early, taken, known, stores = _fetched_early(printer, stores, known, row, lane, width)
     if into:
         (only,) = stores
         written = Emitter(printer, known).kept(only.target, only.value, into, lane, width)
     else:
         written = Emitter(printer, known).store(stores, lane, width)
-    return Epilogue(row_lines, written, col, exprs, list(names))
+    return Epilogue(row_lines, [*taken, *written], col, exprs, list(names), early, len(taken) // 2)
+
+
+def _fetched_early(
+    printer: CPrinter, stores: Sequence[FlatStore], known: Mapping[Expr, str], row: Var, lane: Var, width: int
+) -> tuple[list[str], list[str], dict[Expr, str], list[FlatStore]]:
+    """``early``, what takes over from it in front of the stores, what is known then, and the stores that read that.
+
+    What is fetched are 16 bytes of the row. What all rows read, as a bias, is in the cache.
+    """
+    emitter = Emitter(printer, known, prefix="p")
+    early, taken, held = list[str](), list[str](), dict[Expr, str]()
+    replaced: dict[Expr, Expr] = {}
+    for found in vector_loads([t.value for t in stores], lane, width):
+        _, dtype = printer.params[found.load.source]
+        if found.guards or row not in found.load.index[0].free or width * dtype.nbytes != ACCESS_BYTES:
+            continue
+        name, number = f"early{len(replaced)}", len(replaced)
+        lines, place = emitter.place(found.load, lane)
+        early += [*lines, f"early[{number}] = *reinterpret_cast<const uint4*>({place});"]
+        array = printer.dialect.aligned_array(printer.dialect.moved_type(dtype), name, width)
+        taken += [array, f"*reinterpret_cast<uint4*>({name}) = early[{number}];"]
+        stand_in = hole(name, found.load.dtype)
+        held[stand_in] = printer.fetched(f"{name}[{LANE}]", dtype)
+        replaced[found.load] = stand_in
+    changed = [FlatStore(t.target, t.offset, substitute(t.value, replaced)) for t in stores]
+    return early, taken, {**known, **held}, changed

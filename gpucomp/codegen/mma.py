@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from gpucomp.codegen.banks import best_exchange, half_offset
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.copies import Walk, copy_loader, hoisted, place, stored
 from gpucomp.codegen.emit import LANE, Emitter
-from gpucomp.codegen.epilogue import epilogue, split_scratch
+from gpucomp.codegen.epilogue import Epilogue, epilogue, split_scratch
 from gpucomp.codegen.operand import along_memory
 from gpucomp.expr.core import Expr, Var, call, var
 from gpucomp.ir.types import BF16, F16, F32, I8, DType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.packing import packable
 
 CHUNK = 16
 WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
@@ -75,7 +77,14 @@ def mma_hooks(
     batch = var("batch", max(1, p.batch))
     is_async = "cp_async" in printer.features
     a_type, b_type = stored(body.a).dtype, stored(body.b).dtype
-    found = epilogue(kernel, printer, batch, derived.out_vector, "sum" if derived.out_vector == 1 else f"sums[{LANE}]")
+    acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
+    runs = s.warp_n // derived.out_vector
+    # operands that are computed on their way keep registers that early fetches would take
+    fetched_early = runs % 2 == 0 and bool(p.a_copied and p.b_copied)
+    found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=fetched_early)
+    # where sums are stored the fragments' registers are free
+    free = (4 * derived.blocks_m + 2 * derived.blocks_n) * (2 if derived.warp_steps > 1 else 1)
+    together = 4 * found.early_count * derived.blocks_m * runs // 2 <= free
     acc_type = printer.dialect.value_type(body.acc.dtype)
     a = _operand(kernel, printer, "a", body.a, batch, s, p, derived, is_async)
     b = _operand(kernel, printer, "b", body.b, batch, s, p, derived, is_async)
@@ -84,15 +93,43 @@ def mma_hooks(
         "scratch": split_scratch(printer, acc_type, s.splits),
         "a": a,
         "b": b,
+        "b_known": packable(kernel, "b"),
         "is_async": "copy" in (a.mode, b.mode),
-        "row_lines": found.row_lines,
-        "store": found.store,
-        "sums_copy": printer.dialect.copy("sums", "sums_from", body.acc.dtype, derived.out_vector),
+        **staged_stores(found, printer, body.acc.dtype, s.warp_n, derived, together=together),
         "index": printer.dialect.index_type(largest),
         "acc_type": acc_type,
         "zero": printer.dialect.literal(0, body.acc.dtype),
         "multiply": multiply_function(a_type, b_type),
         "rounds": a_type is F32,
+    }
+
+
+def staged_stores(
+    found: Epilogue, printer: CPrinter, dtype: DType, warp_n: int, derived: SimpleNamespace, *, together: bool = False
+) -> Mapping[str, Any]:
+    """What ``store_sums`` of ``contraction/fragments.j2`` is given: the epilogue, and how sums of ``dtype`` are staged.
+
+    early_together    whether all blocks' rows fetch at once what their stores read besides
+    half_offset       where the first half of a run of eight sums is left in it (banks.py)
+    """
+    copy, half = printer.dialect.copy, "0"
+    sums_copy = copy("sums", "sums_from", dtype, derived.out_vector)
+    if derived.out_vector == 8 and dtype.nbytes == 4:
+        runs = warp_n // 8
+        terms = best_exchange(runs, derived.sum_columns)
+        half = half_offset(terms, {"c": "j", "row": "my_lane / 4"})
+        first = half_offset(terms, {"c": f"run % {runs}", "row": f"run / {runs}"})
+        if terms:
+            sums_copy = copy("sums", f"sums_from + {first}", dtype, 4)
+            sums_copy += copy("sums + 4", f"sums_from + ({first} ^ 4)", dtype, 4)
+    return {
+        "row_lines": found.row_lines,
+        "store": found.store,
+        "sums_copy": sums_copy,
+        "half_offset": half,
+        "early": found.early,
+        "early_count": found.early_count,
+        "early_together": together,
     }
 
 

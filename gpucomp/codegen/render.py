@@ -54,6 +54,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
     printer = CPrinter(dialect, params, target.features)
     derived = family.derive(s, p)
     hooks = HOOKS[family.title](kernel, printer, s, p, SimpleNamespace(**derived))
+    waits = "pdl" in target.features
     text = (
         environment()
         .get_template(family.template)
@@ -63,6 +64,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
             params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
             wide="" if hooks["index"] == "int" else f"({hooks['index']})",
             helpers=list(printer.helpers.values()),
+            waits=waits,
             **{**problem, **schedule, **derived, **hooks},
         )
     )
@@ -82,7 +84,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
         dict(schedule),
         family.template,
         tensor_maps=hooks.get("tensor_maps", ()),
-        programmatic=hooks.get("programmatic", False),
+        programmatic=hooks.get("programmatic", waits),
     )
 
 

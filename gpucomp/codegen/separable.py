@@ -18,7 +18,7 @@ from gpucomp.codegen.copies import stored
 from gpucomp.codegen.depthwise import Sliding, depthwise_hooks, depthwise_of
 from gpucomp.codegen.emit import LANE
 from gpucomp.codegen.epilogue import epilogue, split_scratch
-from gpucomp.codegen.mma import multiply_function
+from gpucomp.codegen.mma import multiply_function, staged_stores
 from gpucomp.expr.core import Expr, cast, literal, loads, reduces, substitute, var
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Separable, Store
@@ -125,9 +125,7 @@ def separable_mma_hooks(
         "pixel_type": kind,
         "copy_kept": dialect.copy("to_row", "kept", value.dtype, s.vector),
         "is_async": "cp_async" in printer.features,
-        "row_lines": ends.row_lines,
-        "store": ends.store,
-        "sums_copy": dialect.copy("sums", "sums_from", F32, derived.out_vector),
+        **staged_stores(ends, printer, F32, s.warp_n, derived),
         "index": dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n),
         "acc_type": dialect.value_type(F32),
         "zero": dialect.literal(0, F32),

@@ -21,7 +21,7 @@ from gpucomp.codegen.convolution import Pixels, conjuncts, packed_filters, pixel
 from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import LANE, Emitter, lane_loop
 from gpucomp.codegen.epilogue import epilogue
-from gpucomp.codegen.mma import multiply_function
+from gpucomp.codegen.mma import multiply_function, staged_stores
 from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS
 from gpucomp.expr.core import Cast, Expr, Select, Var, both, cast, index, literal, load, select, var
 from gpucomp.ir.types import F32, DType
@@ -193,9 +193,7 @@ def stem_mma_hooks(
         **stage_hooks(kernel, printer, found, s, SimpleNamespace(**vars(p), **vars(derived)), dtype),
         "filters": printer.params[filters][0],
         "is_async": "cp_async" in printer.features,
-        "row_lines": ends.row_lines,
-        "store": ends.store,
-        "sums_copy": printer.dialect.copy("sums", "sums_from", body.acc.dtype, derived.out_vector),
+        **staged_stores(ends, printer, body.acc.dtype, s.warp_n, derived),
         "index": printer.dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n),
         "acc_type": printer.dialect.value_type(body.acc.dtype),
         "zero": printer.dialect.literal(0, body.acc.dtype),

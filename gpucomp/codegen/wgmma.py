@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from gpucomp.codegen.banks import best_exchange, half_offset
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE
 from gpucomp.codegen.epilogue import epilogue
@@ -78,7 +79,10 @@ def wgmma_hooks(
         maps.append(map_of_result(c, ROWS, derived.piece))
         found = epilogue(kernel, printer, batch, 2, f"sums[{LANE}]", into="out")
     else:
-        found = epilogue(kernel, printer, batch, derived.out_vector, f"sums[{LANE if derived.out_vector > 1 else 0}]")
+        acc = f"sums[{LANE if derived.out_vector > 1 else 0}]"
+        runs = s.tile_m // s.splits * s.tile_n // derived.out_vector
+        few = runs <= derived.early_runs
+        found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=few)
     return {
         "tensor_maps": tuple(maps),
         "programmatic": bool(s.overlap),
@@ -92,7 +96,23 @@ def wgmma_hooks(
         **(_pieces(printer, c, derived) if s.tma_store and isinstance(c, Matrix) else {}),
         "row_lines": found.row_lines,
         "store": found.store,
-        "sums_copy": printer.dialect.copy("sums", "from", body.acc.dtype, derived.out_vector),
+        "early": found.early,
+        "early_count": found.early_count,
+        **_halves(printer, body.acc.dtype, s.tile_n, derived),
+    }
+
+
+def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: SimpleNamespace) -> Mapping[str, Any]:
+    """How a thread takes a run of staged sums: where the first half of eight is left and taken (banks.py)."""
+    copy, width = printer.dialect.copy, derived.out_vector
+    terms = best_exchange(tile_n // 8, derived.pitch) if width == 8 else ()
+    sums_copy = copy("sums", "from", dtype, width)
+    if terms:
+        sums_copy = copy("sums", "from + first_half", dtype, 4) + copy("sums + 4", "from + (first_half ^ 4)", dtype, 4)
+    return {
+        "sums_copy": sums_copy,
+        "half_left": half_offset(terms, {"c": "j / 4", "row": "line"}),
+        "half_taken": half_offset(terms, {"c": f"i % {tile_n // 8}", "row": "local_row"}),
     }
 
 

@@ -9,8 +9,10 @@ from gpucomp.ir.graph import (
     Value,
     constant,
     constant_value,
+    counted,
     input_value,
     origin,
+    spend,
     topological,
 )
 from gpucomp.ir.printer import Namer, format_graph
@@ -33,10 +35,12 @@ __all__ = [
     "Value",
     "constant",
     "constant_value",
+    "counted",
     "dtype_of",
     "format_graph",
     "input_value",
     "origin",
+    "spend",
     "topological",
     "type_of",
     "verify",

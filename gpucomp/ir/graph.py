@@ -13,16 +13,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from gpucomp.errors import ShapeError, quote
 from gpucomp.ir.types import TensorType, type_of
 
-MAX_RANK = 64  # numpy's
+MAX_RANK = 32  # what all of numpy's functions take
 
 _origin: ContextVar[str] = ContextVar("origin", default="")
+_tally: ContextVar[Tally | None] = ContextVar("tally", default=None)
 
 
 @contextmanager
@@ -33,6 +34,31 @@ def origin(name: str) -> Iterator[None]:
         yield
     finally:
         _origin.reset(token)
+
+
+class Tally(Protocol):
+    """What counts the work of building a graph."""
+
+    def built(self, node: Node) -> None: ...
+
+    def spend(self, effort: int) -> None:
+        """About so many microseconds are spent."""
+
+
+@contextmanager
+def counted(tally: Tally) -> Iterator[None]:
+    """``tally`` is told of every node that is built in this block, and of what is spent there."""
+    token = _tally.set(tally)
+    try:
+        yield
+    finally:
+        _tally.reset(token)
+
+
+def spend(effort: int) -> None:
+    """Tell whoever counts, if anybody does, that work is to be done besides building nodes."""
+    if (tally := _tally.get()) is not None:
+        tally.spend(effort)
 
 
 TypeRule = Callable[..., TensorType | tuple[TensorType, ...]]
@@ -66,7 +92,10 @@ class Op:
         """Build a node, inferring its types. Raises ``ShapeError`` naming the operator, its operands and node."""
         name = name or _origin.get()
         types = infer(self, [v.type for v in inputs], attrs, name)
-        return Node(self, tuple(inputs), MappingProxyType(dict(attrs)), types, name)
+        node = Node(self, tuple(inputs), MappingProxyType(dict(attrs)), types, name)
+        if (tally := _tally.get()) is not None:
+            tally.built(node)
+        return node
 
     @property
     def reference(self) -> Callable[..., Any]:
@@ -203,7 +232,8 @@ class Graph:
     """Inputs, outputs and the outputs' names. The nodes are whatever the outputs need.
 
     ``input_containers`` and ``output_containers`` are the model's sequences and optionals: the names of the inputs or
-    outputs that make one up, ``None`` for an optional that holds nothing.
+    outputs that make one up, ``None`` for an optional that holds nothing. An output that is a sequence of maps is made up of
+    the tensor of its own name, whose rows they hold, and of their keys.
     """
 
     inputs: tuple[Value, ...]

@@ -138,6 +138,17 @@ class SequenceType:
 
 
 @dataclass(frozen=True)
+class MapsType:
+    """A sequence of maps from integers or strings to numbers; printed ``seq(map(i64, f32))``."""
+
+    keys: DType
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"seq(map({self.keys}, {self.dtype}))"
+
+
+@dataclass(frozen=True)
 class OptionalType:
     """A tensor, or a sequence, that may be absent; printed ``optional(f32)``, ``optional(seq(f32))``."""
 

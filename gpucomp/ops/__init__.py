@@ -21,6 +21,7 @@ from gpucomp.ops.activation import (
 )
 from gpucomp.ops.attention import Attention
 from gpucomp.ops.contraction import Conv, ConvTranspose, Einsum, MatMul
+from gpucomp.ops.coupling import PairwiseCoupling
 from gpucomp.ops.elementwise import (
     Abs,
     Acos,
@@ -107,8 +108,9 @@ from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
-from gpucomp.ops.selection import NonMaxSuppression, NonZero, Unique
+from gpucomp.ops.selection import NonZero, Unique
 from gpucomp.ops.strings import (
+    CategoryIndex,
     LabelEncoder,
     NumberToString,
     RegexFullMatch,
@@ -117,6 +119,7 @@ from gpucomp.ops.strings import (
     StringToNumber,
     TfIdfVectorizer,
 )
+from gpucomp.ops.suppression import NonMaxSuppression
 
 __all__ = [
     "OPS",
@@ -139,6 +142,7 @@ __all__ = [
     "BitwiseOr",
     "BitwiseXor",
     "Cast",
+    "CategoryIndex",
     "Ceil",
     "Celu",
     "Clip",
@@ -192,6 +196,7 @@ __all__ = [
     "Or",
     "PRelu",
     "Pad",
+    "PairwiseCoupling",
     "Pow",
     "RMSNorm",
     "RandomNormal",

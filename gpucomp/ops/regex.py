@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
@@ -133,7 +134,9 @@ def _compiled(pattern: str) -> tuple[list[Test | None], list[list[Any]], int, in
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"a pattern of {len(pattern)} characters, at most {MAX_PATTERN} are supported")
     try:
-        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what Python may read otherwise one day; RE2 never will
+            parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no regular expression: {error}") from None
     builder = _Builder(parsed.state.flags)

@@ -77,11 +77,15 @@ def in_double(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The numpy broadcast of shapes. Raises ``ValueError`` that shows them."""
-    try:
-        return tuple(int(d) for d in np.broadcast_shapes(*shapes))
-    except ValueError:
-        raise ValueError(f"shapes do not broadcast: {', '.join(map(str, shapes))}") from None
+    """The broadcast of shapes, as numpy has it for up to 32 axes. Raises ``ValueError`` that shows them."""
+    result = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for axis, extent in enumerate(shape, start=len(result) - len(shape)):
+            if extent != 1 and result[axis] not in (1, extent):
+                raise ValueError(f"shapes do not broadcast: {', '.join(map(str, shapes))}")
+            if extent != 1:
+                result[axis] = int(extent)
+    return tuple(result)
 
 
 def broadcast_index(axes: Sequence[Expr], shape: tuple[int, ...]) -> tuple[Expr, ...]:

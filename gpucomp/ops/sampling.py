@@ -58,7 +58,7 @@ def _grid_sample_algorithm(
         at = (axes[0], *axes[2:], index(len(spatial) - 1 - d))
         place = _denormalised(cast(load(1, at, grid.dtype), kind), extent, align_corners)
         place = call("round", place) if mode == "nearest" else place
-        places.append(_padded(place, extent, padding_mode, align_corners))
+        places.append(_padded(place, extent, mode, padding_mode, align_corners))
 
     def element(at: Sequence[Expr]) -> Expr:
         inside: list[Expr] = []
@@ -107,10 +107,15 @@ def _borders(extent: int, align_corners: bool) -> tuple[float, float]:
     return (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
 
 
-def _padded(place: Expr, extent: int, padding_mode: str, align_corners: bool) -> Expr:
-    """The place that stands for one outside the borders."""
+def _padded(place: Expr, extent: int, mode: str, padding_mode: str, align_corners: bool) -> Expr:
+    """The place that stands for one outside the borders.
+
+    A cubic's place stays where it is with padding border, and its four elements go to the border each for itself: so
+    torch and onnxruntime compute it; ONNX's evaluator moves the place, as is right for the other modes alone.
+    """
     low, high = _borders(extent, align_corners)
-    if padding_mode == "zeros":  # all the same far outside: the bound keeps the conversion to an integer in range
+    if padding_mode == "zeros" or (mode == "cubic" and padding_mode == "border"):
+        # all the same far outside: the bound keeps the conversion to an integer in range
         return call("min", call("max", place, -4), extent + 4)
     outside = call("or", place < low, place > high)
     if padding_mode == "border":
@@ -148,7 +153,7 @@ def _grid_sample_reference(
         low, high = _borders(extent, align_corners)
         place = low + (grid[..., rank - 1 - d].astype(np.float64) + 1) / 2 * (high - low)
         place = np.rint(place) if mode == "nearest" else place
-        if padding_mode == "border":
+        if padding_mode == "border" and mode != "cubic":
             place = np.where((place < low) | (place > high), np.clip(place, 0, extent - 1), place)
         places.append(_mirror(place, low, high) if padding_mode == "reflection" else place)
     for taps in itertools.product(TAPS[mode], repeat=rank):
@@ -371,7 +376,7 @@ def _deform_conv_algorithm(
     for d, extent in enumerate(spatial):
         moved = cast(load(2, (image, number * len(spatial) + d, *place), offset.dtype), kind)
         moved = moved + cast(place[d] * strides[d] - pads[d] + taps[d] * dilations[d], kind)
-        moved = _padded(moved, extent, "zeros", False)
+        moved = _padded(moved, extent, "linear", "zeros", False)
         lows.append(cast(call("floor", moved), I64))
         weights.append(moved - call("floor", moved))
 

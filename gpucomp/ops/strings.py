@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.ir.types import BOOL, F32, STRING, DType, TensorType
+from gpucomp.ir.types import BOOL, F32, I64, STRING, DType, TensorType
 from gpucomp.ops.regex import Pattern
 from gpucomp.ops.registry import broadcast, op
 
@@ -41,7 +41,7 @@ def StringConcat(a: TensorType, b: TensorType) -> TensorType:
 
 @StringConcat.define("reference")
 def _string_concat_reference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    shape = np.broadcast_shapes(a.shape, b.shape)
+    shape = broadcast(a.shape, b.shape)
     length = sum(sum(map(len, x.reshape(-1))) * (int(np.prod(shape)) // max(x.size, 1)) for x in (a, b))
     if length > MAX_TEXT:
         raise MemoryError(f"{length} characters of text")
@@ -142,6 +142,26 @@ def _key(element: Any) -> Any:
     if isinstance(element, str):
         return element
     return "NaN" if element != element else element.item() if hasattr(element, "item") else element
+
+
+@op("CategoryIndex")
+def CategoryIndex(x: TensorType, *, categories: tuple[int | str, ...]) -> TensorType:
+    """Which of ``categories`` each element is, i64; the last of equal ones. Raises ``ValueError`` for one that is none."""
+    if not categories or any(isinstance(c, str) != (x.dtype is STRING) for c in categories):
+        raise ValueError(f"categories of the element type {x.dtype} expected")
+    return x.with_dtype(I64)
+
+
+@CategoryIndex.define("reference")
+def _category_index_reference(x: np.ndarray, *, categories: tuple[int | str, ...]) -> np.ndarray:
+    places = {category: k for k, category in enumerate(categories)}
+
+    def place(element: Any) -> int:
+        if element not in places:
+            raise ValueError(f"{str(element)[:40]!r} is none of the {len(categories)} categories")
+        return places[element]
+
+    return each(place, I64, x)
 
 
 @op("TfIdfVectorizer")

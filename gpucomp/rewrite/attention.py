@@ -13,6 +13,7 @@ from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F64
 from gpucomp.kernel import HEAD_LIMIT
+from gpucomp.ops.registry import broadcast
 from gpucomp.rewrite.match import either_way, is_constant, like, splat
 from gpucomp.rewrite.rule import Uses, rule
 
@@ -97,7 +98,7 @@ def _fits(node: Node) -> bool:
     """Whether attention engines take the node: heads that fit, f32 sums, a batch that the scores have."""
     q, k, v = node.inputs[:3]
     sizes = (*q.shape, *k.shape, *v.shape)
-    scores = np.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+    scores = broadcast(q.shape[:-2], k.shape[:-2])
     return (
         q.type.dtype is not F64
         and 0 not in sizes

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.ops.registry import broadcast
 from gpucomp.rewrite.layout import to_first
 from gpucomp.rewrite.match import (
     BINARY,
@@ -314,7 +315,7 @@ def reshape_after_constant(node: Node) -> Value | None:
             along_last = c.type.size == c.shape[-1] if c.shape else True
             if x.type.rank == 0 or not (c.type.size == 1 or (along_last and _keeps_last(x, shape))):
                 return None
-            vector = constant(c.attrs["value"].reshape(-1)) if c.type.size > 1 else ops.Reshape(c, shape=())
+            vector = ops.Reshape(c, shape=()) if c.type.size == 1 else constant(c.attrs["value"].reshape(-1))
             return ops.Reshape(node.op(x, vector, name=node.name, **node.attrs), shape=shape)
     return None
 
@@ -408,7 +409,7 @@ def broadcast_without_expand(node: Node) -> Value | None:
         if operand.op is not ops.Expand:
             continue
         plain = [v.inputs[0] if k == position else v for k, v in enumerate(node.inputs)]
-        if np.broadcast_shapes(*(v.shape for v in plain)) == node.types[0].shape:
+        if broadcast(*(v.shape for v in plain)) == node.types[0].shape:
             return node.op(*plain, **node.attrs)
     return None
 

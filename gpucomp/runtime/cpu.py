@@ -14,7 +14,7 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -23,7 +23,7 @@ import numpy as np
 from gpucomp import config
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
-from gpucomp.runtime import ceilings, processor
+from gpucomp.runtime import ceilings, large_pages, processor
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
 from gpucomp.runtime.host import run_host
@@ -138,7 +138,7 @@ class CpuProgram:
     """A plan with its machine code and memory. ``run`` may be called from several threads: they take turns.
 
     binaries   one member, the model's objects
-    weights    an array for every ``weight`` buffer of the plan, by name
+    weights    an array for every ``weight`` buffer of the plan, by name; they move to large pages and are there afterwards
     threads    0 for what ``GPUCOMP_THREADS`` says, else as many as the process may use
     """
 
@@ -147,7 +147,7 @@ class CpuProgram:
         plan: Plan,
         sources: Mapping[str, str],
         binaries: Mapping[str, bytes],
-        weights: Mapping[str, np.ndarray],
+        weights: MutableMapping[str, np.ndarray],
         *,
         threads: int = 0,
     ) -> None:
@@ -155,6 +155,7 @@ class CpuProgram:
         self.threads = min(threads, LARGEST_POOL) or available_threads()
         self._lock = threading.Lock()
         self._arena = aligned((plan.arena_bytes,), np.dtype(np.uint8))
+        large_pages.gather(weights)
         self._memory: list[np.ndarray | None] = [self._fixed(b, weights) for b in plan.buffers]
         processor.require(plan.features, plan.arch)
         self._runner = _runner(plan, binaries)
@@ -267,7 +268,8 @@ class CpuProgram:
         if buffer.kind == TEMP:
             if not 0 <= buffer.offset <= self.plan.arena_bytes - buffer.nbytes:
                 raise ArtifactError(f"buffer {buffer.name!r} lies outside the arena", code="GPC7020")
-            return self._arena[buffer.offset : buffer.offset + buffer.nbytes].view(dtype).reshape(buffer.shape)
+            nbytes = math.prod(buffer.shape) * dtype.itemsize  # a buffer may have room for more
+            return self._arena[buffer.offset : buffer.offset + nbytes].view(dtype).reshape(buffer.shape)
         if buffer.kind == WEIGHT:
             weight = weights[buffer.name]
             if weight.dtype != dtype or weight.shape != buffer.shape:

@@ -45,8 +45,7 @@ class CudaProgram:
         driver: Any = None,
     ) -> None:
         cp = self._cupy = cupy if cupy is not None else import_cupy()
-        needs_driver = any(k.tensor_maps or k.programmatic for k in plan.kernels)
-        self._driver = driver if driver is not None or not needs_driver else import_driver()
+        self._driver = driver if driver is not None else _driver_for(plan)
         self.plan = plan
         self._runs = 0
         self._graph: Any = None
@@ -133,7 +132,7 @@ class CudaProgram:
             maps = [encoded(self._driver, m, _address(buffers[m.parameter])) for m in kernel.tensor_maps]
             arguments = (*buffers, *maps)
             call = (functions[launch.kernel], kernel.groups, kernel.items, arguments, kernel.shared)
-            calls.append((*call, kernel.programmatic))
+            calls.append((*call, kernel.programmatic and self._driver is not None))
         return calls
 
     def _compiled(self, name: str, text: str) -> bytes:
@@ -270,6 +269,23 @@ class CudaProgram:
     def _receive(self) -> dict[str, np.ndarray]:
         outputs: Sequence[tuple[str, int]] = list(zip(self.plan.output_names, self.plan.outputs, strict=True))
         return {name: self._read(position) for name, position in outputs}
+
+
+def _driver_for(plan: Plan) -> Any:
+    """``cuda.bindings.driver`` where the plan can use it; ``None`` where it is missing and only launches would overlap:
+    cupy's do not, and their kernels' waits are over at once.
+
+    Raises ``DeviceError`` when it is missing and kernels have tensor maps.
+    """
+    needed = any(k.tensor_maps for k in plan.kernels)
+    if not needed and not any(k.programmatic for k in plan.kernels):
+        return None
+    try:
+        return import_driver()
+    except DeviceError:
+        if needed:
+            raise
+        return None
 
 
 def _address(memory: Any) -> int:

@@ -18,6 +18,7 @@ from gpucomp.errors import DeviceError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
+from gpucomp.runtime.host import check_host
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs, flattened, gathered
 from gpucomp.runtime.plan import TEMP, Plan
 
@@ -41,7 +42,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Program(Protocol):
-    """A plan on an open device. Made with ``(plan, sources, binaries, weights)``."""
+    """A plan on an open device. Made with ``(plan, sources, binaries, weights)``; it may replace arrays by its own copies."""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous.
@@ -109,7 +110,7 @@ class Executable:
         self.plan = plan
         self.sources = sources
         self.binaries = binaries
-        self.weights = weights
+        self.weights = dict(weights)  # a program may move them
         self.rest = rest
         self._program: Program | None = None
         self._lock = threading.Lock()  # one arena: runs take turns
@@ -233,6 +234,7 @@ class Executable:
 
     def _opened(self) -> Program:
         if self._program is None:
+            check_host(self.plan)
             module, name = PROGRAMS[self.plan.kind]
             program = getattr(importlib.import_module(module), name)
             try:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpucomp.errors import DeviceError, quote
-from gpucomp.ir.types import NAMED, STRING
-from gpucomp.runtime.plan import WEIGHT, Launch, Plan
+from gpucomp.errors import DeviceError, ShapeError, quote
+from gpucomp.ir.types import NAMED, STRING, TensorType
+from gpucomp.runtime.plan import WEIGHT, Buffer, Launch, Plan
+
+if TYPE_CHECKING:
+    from gpucomp.ir.graph import Op
 
 
 class Strings:
@@ -31,21 +35,54 @@ class Strings:
                 self.arrays[position] = inputs[plan.buffers[position].name]
 
 
+def check_host(plan: Plan) -> None:
+    """Raise ``DeviceError`` unless every host operator of the plan is known and gives what the plan has room for.
+
+    By its type rule, before anything runs: a plan from a file may hold attributes that ask for any time or memory.
+    """
+    for launch in plan.launches:
+        if launch.kernel >= 0:
+            continue
+        from gpucomp.ir.graph import infer
+
+        operator = _operator(launch)
+        types = [_type(plan.buffers[a]) for a in launch.args]
+        try:
+            found = infer(operator, types[: launch.inputs], launch.attributes)
+        except (ShapeError, AttributeError, LookupError, MemoryError, ArithmeticError, RuntimeError) as error:
+            raise DeviceError(f"{launch.name}: {launch.host} failed: {quote(error)}", code="GPC5012") from error
+        if list(found) != types[launch.inputs :]:
+            raise DeviceError(
+                f"{launch.name}: {launch.host} gives {', '.join(map(str, found))}, the plan has "
+                f"{', '.join(map(str, types[launch.inputs :]))}",
+                code="GPC5012",
+            )
+
+
+def _type(buffer: Buffer) -> TensorType:
+    return TensorType(NAMED[buffer.dtype], buffer.shape)
+
+
+def _operator(launch: Launch) -> Op:
+    from gpucomp.ops import OPS  # a model without host operators loads without the operators
+
+    operator = OPS.get(launch.host)
+    if operator is None or "reference" not in operator.meaning:
+        raise DeviceError(f"{launch.name}: no host operator {launch.host!r} in this version", code="GPC5011")
+    return operator
+
+
 def run_host(plan: Plan, launch: Launch, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results of a host launch, contiguous and of the plan's types.
 
     Raises ``DeviceError`` when the operator is unknown here, refuses the values, or gives another shape than the plan has
     room for.
     """
-    from gpucomp.ops import OPS  # a model without host operators loads without the operators
-
-    operator = OPS.get(launch.host)
-    if operator is None or operator.reference is None:
-        raise DeviceError(f"{launch.name}: no host operator {launch.host!r} in this version", code="GPC5011")
+    operator = _operator(launch)
     try:
         with np.errstate(all="ignore"):
             found = operator.reference(*operands, **launch.attributes)
-    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError, RuntimeError) as error:
         # a plan from a file may hold any operands and attributes
         raise DeviceError(
             f"{launch.name}: {launch.host} failed: {type(error).__name__}: {quote(error)}", code="GPC5012"

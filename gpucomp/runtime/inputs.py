@@ -23,6 +23,7 @@ _EXPORT_ERRORS = (
     LookupError,
     AttributeError,
     OSError,
+    MemoryError,
 )
 _CPU_MEMORY = (1, 3)  # kDLCPU, kDLCUDAHost
 _NUMBERS = {d.numpy for d in DTYPES.values()}
@@ -87,7 +88,10 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
 
 def _texts(value: object, name: str) -> np.ndarray:
     """An array of ``str``: numpy's strings and Python's, each element checked."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except _EXPORT_ERRORS:  # lists of several lengths, or what is no list and cannot be made one
+        raise InputError(f"input {quote(name)}: an array of strings expected", code="GPC2105") from None
     array = array.astype(object) if array.dtype.kind in "UT" else array
     if array.dtype != object or not all(isinstance(text, str) for text in array.reshape(-1)):
         raise InputError(f"input {quote(name)}: strings expected, found {quote(array.dtype)}", code="GPC2104")
@@ -123,14 +127,22 @@ def flattened(given: object, containers: Containers) -> object:
 
 
 def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, Any]:
-    """What ``flattened`` took apart put together again: lists, and ``None`` for an optional that holds nothing."""
+    """What ``flattened`` took apart put together again: lists, and ``None`` for an optional that holds nothing.
+
+    A container that is its own first part is a sequence of maps: the rows of that tensor, by the keys in its second part.
+    """
     if not containers:
         return dict(results)
     inside = {name for parts in containers.values() for name in parts or ()}
     whole = {name: array for name, array in results.items() if name not in inside}
-    return whole | {
-        name: None if parts is None else [results[part] for part in parts] for name, parts in containers.items()
-    }
+    for name, parts in containers.items():
+        if parts is not None and len(parts) == 2 and parts[0] == name:
+            values, keys = (np.asarray(results[part]) for part in parts)
+            labels = keys.reshape(-1).tolist()
+            whole[name] = [dict(zip(labels, row.reshape(-1).tolist(), strict=False)) for row in np.atleast_2d(values)]
+        else:
+            whole[name] = None if parts is None else [results[part] for part in parts]
+    return whole
 
 
 def as_array(value: object, name: str, on_gpu: bool) -> Any:
@@ -140,9 +152,9 @@ def as_array(value: object, name: str, on_gpu: bool) -> Any:
         if array.dtype.kind in "OSUVMm" and array.dtype.newbyteorder("=") not in _NUMBERS:
             raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
         return array
-    if hasattr(value, "__cuda_array_interface__"):
+    if _has(value, "__cuda_array_interface__", name):
         return _from_gpu(value, name, "asarray", on_gpu)
-    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+    if _has(value, "__dlpack__", name) and _has(value, "__dlpack_device__", name):
         try:
             device = value.__dlpack_device__()[0]
             if device in _CPU_MEMORY:
@@ -155,6 +167,13 @@ def as_array(value: object, name: str, on_gpu: bool) -> Any:
         f"found {type(value).__name__}",
         code="GPC2105",
     )
+
+
+def _has(value: object, protocol: str, name: str) -> bool:
+    try:
+        return hasattr(value, protocol)
+    except _EXPORT_ERRORS as error:
+        raise InputError(f"input {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
 
 
 def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:

@@ -87,7 +87,7 @@ class Plan:
     were allowed to round to, but those of nodes that match ``keep_fp32``; both hold for what is compiled while it runs.
 
     ``input_containers`` and ``output_containers``: the names of the inputs or outputs that make up a sequence of the
-    model, ``None`` for an optional that holds nothing.
+    model, ``None`` for an optional that holds nothing; see ``Graph``.
     """
 
     target: str

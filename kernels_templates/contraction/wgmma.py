@@ -35,6 +35,7 @@ DEPTH_BYTES = 128
 GROUP = 128  # threads of a warpgroup
 WARP = 32
 MAX_GROUPS = (1 << 31) - 1
+EARLY_TRIPS = 8  # of one consumer's threads over a tile's runs, whose residuals are fetched together
 PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
 BARRIER_BYTES = 16  # of a stage: full and empty
 COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
@@ -124,6 +125,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     piece             columns of the result that one TMA store takes; ``piece_bytes`` of a row of them
     given, taken      registers of a thread of the producer and of a consumer after ``setmaxnreg``
     ring, shared      bytes of all stages; of everything
+    early_runs        runs of sums up to which their residuals are fetched together
     """
     tile_k = DEPTH_BYTES // p.element_bytes
     per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
@@ -154,6 +156,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "ring": ring,
         "shared": ring + BARRIER_BYTES * s.stages,
         "pitch": s.tile_n + PAD,
+        "early_runs": GROUP * s.consumers * (EARLY_TRIPS if s.consumers == 1 else EARLY_TRIPS // 2),
         "tiles_m": tiles_m,
         "tiles_n": tiles_n,
         "tiles": tiles_m * tiles_n * p.batch,
@@ -171,7 +174,9 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
     Measured over 150 schedules of the kernels in the tests.
     """
-    return max(accumulators(s) + 32, 72 if p.out_wide <= 4 else 104)
+    early = 4 * EARLY_TRIPS if s.consumers == 1 and p.out_reads else 0
+    beside = 40 if s.tma_store and p.out_reads else 32
+    return max(accumulators(s) + beside, 72 if p.out_wide <= 4 else 104 + early)
 
 
 def registers_there(s: SimpleNamespace, limits: Limits) -> int:
@@ -286,7 +291,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 
 def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """All but starting early, which depends on the kernel before; loads are shared where tiles may fill the device."""
+    """All but starting early, which costs nothing; loads are shared where tiles may fill the device."""
     step, results = DEPTH_BYTES // p.element_bytes // 2, p.batch * p.m * p.n
     many = results > 64 * 64 * limits.units
     return {
@@ -294,7 +299,7 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
         "consumers": (1, 2, 3) if many else (1, 2),
         "stages": (2, 3, 4, 6, 8),
         "splits": worthwhile_splits(SPLITS, p.k, step, results, limits),
-        "overlap": (0,),
+        "overlap": (early(p),),
         "setmaxnreg": (0, 1) if many else (0,),
         "multicast": (0, 1, 2) if many else (0,),
         "tma_store": (0, 1) if p.out_bytes and p.out_wide * p.out_bytes == 16 else (0,),
@@ -305,16 +310,22 @@ TILES = ((64, 1, 0), (128, 2, 0), (192, 3, 0), (256, 2, 0), (192, 3, 1), (256, 2
 PLAIN = {"splits": 1, "overlap": 0, "setmaxnreg": 0, "multicast": 0, "tma_store": 0}
 
 
+def early(p: SimpleNamespace) -> int:
+    """The ``overlap`` that begins the soonest."""
+    return 2 if p.b_known else 1
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """The tile and split that the model finds fastest, with as many stages as fit and the depth has.
 
-    Registers are taken only by tiles that cannot do without, loads shared only where there is more than a wave of
-    tiles (as DeepGEMM's heuristics have it), and the result stored by TMA where nothing is read beside it.
+    It starts early, with the tiles of a constant b. Registers are taken only by tiles that cannot do without, loads
+    shared only where there is more than a wave of tiles (as DeepGEMM's heuristics have it), and the result stored by
+    TMA where nothing is read beside it.
     """
     candidates: list[dict[str, int]] = []
     for tile_m, consumers, trade in TILES:
         for tile_n in COLUMNS:
-            tile = PLAIN | {"tile_m": tile_m, "tile_n": tile_n, "consumers": consumers}
+            tile = PLAIN | {"overlap": early(p), "tile_m": tile_m, "tile_n": tile_n, "consumers": consumers}
             if trade and registers(SimpleNamespace(**tile), p) <= registers_there(SimpleNamespace(**tile), limits):
                 continue
             tiles = -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch

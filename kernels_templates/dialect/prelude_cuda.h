@@ -165,6 +165,26 @@ __device__ __forceinline__ T gc_warp_sum(T value) {
   return value;
 }
 
+// The larger and the smaller of two; a NaN on either side is the result, as in numpy.
+__device__ __forceinline__ float gc_max_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+__device__ __forceinline__ float gc_min_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+
 // A NaN in any lane is the result, as in numpy.
 template <class T>
 __device__ __forceinline__ T gc_warp_max(T value) {

@@ -6,13 +6,16 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import kernel_oracle
 import numpy as np
 import onnxruntime
 import pytest
 from kernels import conv, matmul, softmax
+from plans import two_layers
 
 from bench.gpu import __main__ as kit
 from bench.gpu import checks, clblast, devices, loops, measure, models, probe, report, results, tune
@@ -119,6 +122,10 @@ def test_the_device_s_line_has_the_measured_figures():
 
     assert "dram_gbs=4200" in text
     assert "launch_us=1.23" in text
+    assert "a node that does not overlap: 1.23 us" in text
+    overlapping = probe.constants([*entries, entry("empty-overlapping", 0.815)], "sm_90a")
+    assert "launch_us=0.81" in overlapping
+    assert "a node that does not overlap: 1.23 us" in overlapping
     assert "fma=128 " in text
     assert "'f16': 1024" in text
     assert "l2_gbs" not in text
@@ -332,6 +339,43 @@ def test_rivals_take_turns():
 
     assert "".join(order) == "aaabbb" * 3
     assert {k: len(v) for k, v in samples.items()} == {"a": 6, "b": 6}
+
+
+class Overlapping:
+    """A device whose programs answer 1, or ``alone`` where no launch overlaps."""
+
+    def __init__(self, alone):
+        self.alone, self.opened = alone, []
+
+    def clocks(self):
+        return {}
+
+    def open(self, plan, *others):
+        overlaps = [k.programmatic for k in plan.kernels]
+        self.opened.append(overlaps)
+        answer = 1.0 if any(overlaps) else self.alone
+        return SimpleNamespace(run=lambda feeds: {"y": np.float32([answer])}, time_replays=lambda n: [answer * 1e-3])
+
+
+@pytest.mark.parametrize(("alone", "fault"), [(1.0, ""), (2.0, "other bits than one by one")])
+def test_launches_that_overlap_are_also_timed_one_by_one_and_give_the_same_bits(monkeypatch, alone, fault):
+    plan, sources, weights = two_layers(cuda.manifest("sm_90a"))
+    plan = replace(plan, kernels=(replace(plan.kernels[0], programmatic=True), *plan.kernels))
+    executable = SimpleNamespace(plan=plan, sources=sources, binaries={}, weights=weights, kernels=plan.kernels)
+    monkeypatch.setattr(models, "built", lambda *a: None)
+    monkeypatch.setattr("bench.models.inputs", lambda model: {})
+    monkeypatch.setattr(models, "compiled", lambda *a: executable)
+    monkeypatch.setattr(models, "reference", lambda *a: ({"y": np.float64([1.0])}, "numpy"))
+    monkeypatch.setattr(models, "RIVALS", {})
+    device, job = Overlapping(alone), SimpleNamespace(subject=models.Subject("resnet18", "fp32"))
+
+    found = models.perform(SimpleNamespace(options=SimpleNamespace(dry_run=True)), device, job, {})
+
+    assert device.opened == [[True, False], [False, False]]
+    assert found.get("fault", "").endswith(fault)
+    assert found["ok"] == (not fault)
+    if not fault:
+        assert set(found["median_ms"]) == {"gpucomp", "one by one"}
 
 
 # ---- report ----

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gpucomp import cli, compiler, ops, passes, targets
-from gpucomp.cli import cut, reproduce
+from gpucomp.cli import compare, cut, reproduce
 from gpucomp.cli.blame import IMPORT, Blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.errors import VerifyError
@@ -74,6 +74,34 @@ def test_a_right_model_has_a_table_of_tensors(command, against):
     assert [line.split()[0] for line in lines[1:10]] == [f"'{name}'" for name in "crptqsmay"]
     assert {line.split()[-1] for line in lines[1:10]} == {"ok"}
     assert lines[10] == "no tensor is wrong when each is an output"
+
+
+def test_weights_in_a_file_beside_the_model_are_compared_too(command):
+    onnx.save(net(), "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=100)
+
+    code, out, _ = command("--target", "cpu")
+
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines()[1:10]] == ["ok"] * 9
+
+
+@pytest.mark.parametrize(
+    ("element", "wanted"), [("FLOAT", 1e-4), ("DOUBLE", 1e-4), ("FLOAT16", 2.0**-8), ("BFLOAT16", 2.0**-5)]
+)
+@pytest.mark.parametrize("where", ["input", "weight", "cast", "body"])
+def test_the_tolerance_is_that_of_the_types_a_model_computes_in(element, wanted, where, tmp_path):
+    number = getattr(TensorProto, element)
+    of = {name: number if where == name else TensorProto.FLOAT for name in ("input", "weight", "cast", "body")}
+    node, info = helper.make_node, helper.make_tensor_value_info
+    weight = helper.make_tensor("w", of["weight"], [1], [0.5])
+    inner = helper.make_graph([node("Cast", ["x"], ["b"], to=of["body"])], "inner", [], [info("b", of["body"], [3])])
+    nodes = [node("Cast", ["x"], ["y"], to=of["cast"]), node("If", ["c"], ["z"], then_branch=inner, else_branch=inner)]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", of["input"], [3]), info("c", TensorProto.BOOL, [])], [info("w", of["weight"], [1])], [weight]
+    )
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+
+    assert compare.tolerance_for(tmp_path / "m.onnx") == wanted
 
 
 @rule(ops.Tanh)
@@ -242,3 +270,11 @@ def test_a_shape_is_known_though_its_tensor_is_not():
 )
 def test_distances(a, b, wanted):
     assert dataclasses.astuple(distance(np.array(a), np.array(b))) == pytest.approx(dataclasses.astuple(wanted))
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [({"b": 4.0, "a": 3.0}, 0.0), ({"a": 3.0, "b": 0.0}, 4 / 3), ({"a": 3.0}, np.inf), ({"a": 3.0, 4: 4.0}, np.inf)],
+)
+def test_maps_are_as_far_as_their_numbers_by_key(other, wanted):
+    assert distance([{"a": 1.0}, {"a": 3.0, "b": 4.0}], [{"a": 1.0}, other]).l2 == pytest.approx(wanted)

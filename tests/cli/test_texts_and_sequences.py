@@ -52,3 +52,13 @@ def test_each_tensor_is_a_file(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s-0.npy", "s-1.npy", "t.npy"]
     np.testing.assert_array_equal(np.load(written["s-1"]), NUMBERS + 1)
     assert np.load(written["t"]).tolist() == TEXTS.tolist()
+
+
+def test_maps_of_the_same_keys_are_two_files(tmp_path):
+    rows = [{"lo": 0.25, "hi": 0.75}, {"lo": 1.0, "hi": 0.0}]
+
+    assert show.tensor("y", rows).splitlines()[1].split() == ["'y[0]'", "'lo':", "0.25", "'hi':", "0.75"]
+
+    written = tensors.write_outputs(tmp_path, {"y": rows})
+    assert np.load(written["y.keys"]).tolist() == ["lo", "hi"]
+    np.testing.assert_array_equal(np.load(written["y.values"]), np.float32([[0.25, 0.75], [1, 0]]))

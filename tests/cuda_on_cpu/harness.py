@@ -94,6 +94,7 @@ class CudaOnCpu:
         order: Order = "forward",
         seed: int = 0,
         dynamic_shared: int = 0,
+        late: Sequence[int] = (),
         timeout: float = TIMEOUT_S,
     ) -> None:
         """Launch on ``args`` and change them in place, as the device would.
@@ -101,10 +102,12 @@ class CudaOnCpu:
         ``grid`` and ``block`` have one to three extents, x first; ``dynamic_shared`` is in bytes. An array is
         passed as a pointer, a numpy scalar or ``Mapped`` by value; the same array twice is one buffer. ``order`` is that of
         the threads within a block and of the blocks; "shuffled" draws both from ``seed``. A read-only array
-        must come back unchanged. Raises CudaOnCpuError, or RaceError from a ThreadSanitizer build.
+        must come back unchanged. ``late`` arguments are what launches before this one leave that have not ended yet:
+        they hold poison until no thread can go on but by gc_grid_wait. Raises CudaOnCpuError, or RaceError from a
+        ThreadSanitizer build.
         """
         buffers = _distinct_buffers(args)
-        (found,) = self._play((order,), grid, block, args, buffers, seed, dynamic_shared, timeout)
+        (found,) = self._play((order,), grid, block, args, buffers, seed, dynamic_shared, late, timeout)
         for buffer, after in zip(buffers, found, strict=True):
             if buffer.flags.writeable:
                 buffer[...] = after
@@ -118,13 +121,14 @@ class CudaOnCpu:
         orders: Sequence[Order] = ORDERS,
         seed: int = 0,
         dynamic_shared: int = 0,
+        late: Sequence[int] = (),
         timeout: float = TIMEOUT_S,
     ) -> list[list[np.ndarray]]:
         """What each of ``orders`` makes of the arrays among ``args``, each memory once; ``args`` stay as they are.
 
         Otherwise as ``run``, in the time of little more than one launch where kernels are short.
         """
-        return self._play(orders, grid, block, args, _distinct_buffers(args), seed, dynamic_shared, timeout)
+        return self._play(orders, grid, block, args, _distinct_buffers(args), seed, dynamic_shared, late, timeout)
 
     def _play(
         self,
@@ -135,6 +139,7 @@ class CudaOnCpu:
         buffers: Sequence[np.ndarray],
         seed: int,
         dynamic_shared: int,
+        late: Sequence[int],
         timeout: float,
     ) -> list[list[np.ndarray]]:
         grid3, block3 = _extents(grid, "grid"), _extents(block, "block")
@@ -145,7 +150,8 @@ class CudaOnCpu:
         header = (self._index, *grid3, *block3, *self.cluster, *how)
         request = [struct.pack(f"<{len(header)}Q", *header), struct.pack("<Q", len(buffers))]
         for buffer in buffers:
-            request += [struct.pack("<2Q", _first_argument(buffer, args), buffer.nbytes), buffer.tobytes()]
+            first = _first_argument(buffer, args)
+            request += [struct.pack("<3Q", first, buffer.nbytes, first in late), buffer.tobytes()]
         request.append(struct.pack("<Q", len(args)))
         request += [_argument(arg, buffers) for arg in args]
         wrapper = _without_address_randomization() if self.sanitizer == "thread" else ()

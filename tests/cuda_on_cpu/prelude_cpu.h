@@ -247,6 +247,9 @@ __device__ __forceinline__ T gc_warp_sum(T value) {
   return value;
 }
 
+__device__ __forceinline__ float gc_max_nan(float a, float b) { return a > b || a != a ? a : b; }
+__device__ __forceinline__ float gc_min_nan(float a, float b) { return a < b || a != a ? a : b; }
+
 template <class T>
 __device__ __forceinline__ T gc_warp_max(T value) {
   for (int lane_mask = 16; lane_mask > 0; lane_mask >>= 1) {
@@ -556,7 +559,7 @@ __device__ __forceinline__ uint4 gc_cluster_load16(const void* shared_address, u
   return *static_cast<const uint4*>(gc_runtime_cluster_address(shared_address, rank));
 }
 
-__device__ __forceinline__ void gc_grid_wait() {}
+__device__ __forceinline__ void gc_grid_wait() { gc_runtime_grid_wait(); }
 
 __device__ __forceinline__ void gc_grid_launch_dependents() {}
 

@@ -66,7 +66,9 @@ constexpr int IDLE_PASSES = 20000;  // passes in which atomics changed nothing, 
 
 constexpr int NAMED_BARRIERS = 16;
 
-enum class State { READY, AT_BARRIER, AT_NAMED_BARRIER, AT_WARP, AT_MBARRIER, AT_REGISTERS, AT_CLUSTER, DONE };
+enum class State {
+  READY, AT_BARRIER, AT_NAMED_BARRIER, AT_WARP, AT_MBARRIER, AT_REGISTERS, AT_CLUSTER, AT_GRID, DONE
+};
 enum class Order { FORWARD, REVERSED, SHUFFLED };
 
 struct AsyncCopy {
@@ -202,6 +204,8 @@ struct Buffer {
   uint64_t bytes;
   unsigned char* data;
   std::vector<unsigned char> guard;  // before its first byte, and after its last
+  // What launches before this one leave in it, where they have not ended yet: poison is there until a wait for them.
+  std::vector<unsigned char> late;
 };
 
 Fiber scheduler;
@@ -216,6 +220,7 @@ uint64_t dynamic_shared_bytes;
 int first_registers;  // of a thread when a block starts
 Thread* running;  // null while the scheduler itself runs
 bool in_block;
+bool landed;  // what launches before this one leave
 uint64_t progress;
 unsigned cluster_phase;
 char cluster_sync[2], fence_sync;
@@ -422,6 +427,7 @@ std::string describe_waiting(const Block& block) {
               " threads of the warpgroup have called, " + std::to_string(block.free_registers) + " registers are free)";
     }
     if (thread.state == State::AT_CLUSTER) place = "wait in gc_cluster_sync";
+    if (thread.state == State::AT_GRID) place = "wait in gc_grid_wait";
     if (thread.state == State::DONE) place = "have exited";
     if (thread.state == State::READY) place = "spin on an atomic that does not change";
     size_t i = 0;
@@ -486,11 +492,28 @@ bool release_cluster() {
   return true;
 }
 
+// Lets the launches before this one end, where a thread waits for them: as late as can be.
+bool release_grid() {
+  bool released = false;
+  for (Thread& thread : threads) {
+    if (thread.state != State::AT_GRID) continue;
+    thread.state = State::READY;
+    released = true;
+  }
+  if (!released) return false;
+  for (Buffer& buffer : buffers)
+    if (!buffer.late.empty()) deposit(buffer.data, buffer.late.data(), buffer.bytes);
+  landed = true;
+  ++progress;
+  return true;
+}
+
 // No thread can run: lets those go on that wait at a barrier. False where the cluster is done.
 bool release_waiting() {
   bool released = false, done = true;
   for (Block& block : cluster) released = release_barrier(block) || released;
   released = release_cluster() || released;
+  released = released || release_grid();
   for (const Thread& thread : threads) done = done && thread.state == State::DONE;
   if (!released && !done) fail_deadlock();
   return released;
@@ -858,6 +881,7 @@ std::vector<unsigned char> guard_of(size_t number) {
 void read_buffer(Buffer& buffer, size_t number) {
   buffer.argument = read_u64();
   buffer.bytes = read_u64();
+  const bool is_late = read_u64();
   // the guard after a buffer starts at its very last byte, whatever its length
   unsigned char* memory = allocate(buffer.bytes + 2 * GUARD_BYTES);
   buffer.data = memory + GUARD_BYTES;
@@ -865,6 +889,9 @@ void read_buffer(Buffer& buffer, size_t number) {
   memcpy(memory, buffer.guard.data(), GUARD_BYTES);
   memcpy(buffer.data + buffer.bytes, buffer.guard.data(), GUARD_BYTES);
   read_all(buffer.data, buffer.bytes);
+  if (!is_late) return;
+  buffer.late.assign(buffer.data, buffer.data + buffer.bytes);
+  poison(buffer.data, buffer.bytes);
 }
 
 void check_guards(const Buffer& buffer) {
@@ -1022,7 +1049,17 @@ void gc_runtime_require_shared(const char* kind, const void* address, int bytes)
   if ((uintptr_t)address % (unsigned)bytes) fail("%s: misaligned address", kind);
 }
 
+// An asynchronous copy reads when it likes: of what launches before this one leave only after the wait for them.
+static void require_landed(const char* what, const void* source) {
+  if (landed) return;
+  const unsigned char* const at = static_cast<const unsigned char*>(source);
+  for (const Buffer& buffer : buffers)
+    if (!buffer.late.empty() && at >= buffer.data && at < buffer.data + buffer.bytes)
+      fail("%s: argument %" PRIu64 " is read before gc_grid_wait", what, buffer.argument);
+}
+
 void gc_runtime_copy_async(void* shared_dst, const void* global_src, int bytes, bool valid) {
+  if (valid) require_landed("gc_cp_async", global_src);
   unsigned char* destination = static_cast<unsigned char*>(shared_dst);
   const auto inside = [&](const unsigned char* begin, const unsigned char* end) {
     return destination >= begin && destination + bytes <= end;
@@ -1156,6 +1193,7 @@ void gc_runtime_fence_proxy_async() {
 // Byte `at` of the shared memory of `block` is where the box goes.
 static void start_load(Block& block, size_t at, const GcTensorMap& map, unsigned long long* barrier, const GcBox& box) {
   Mbarrier& b = mbarrier_at("TMA load", barrier, block);
+  require_landed("TMA load", reinterpret_cast<const void*>(map.base));
   if (!b.fenced) fail("TMA load: gc_fence_barrier_init has not followed the mbarrier's initialisation");
   const uint64_t bytes = box_bytes(map);
   unsigned char* const destination = block.dynamic_shared + at;
@@ -1333,6 +1371,12 @@ const void* gc_runtime_cluster_address(const void* address, unsigned rank) {
   return block_of_rank(rank).dynamic_shared + offset;
 }
 
+void gc_runtime_grid_wait() {
+  if (landed) return;
+  running->state = State::AT_GRID;
+  yield();
+}
+
 void gc_runtime_atomic_done(bool changed_memory) {
   progress += changed_memory;
   yield();
@@ -1363,7 +1407,10 @@ void gc_runtime_fence() {
     in_block = false;
   }
   __tsan_acquire(&block_sync[(blocks_started + 1) & 1]);
-  for (const Buffer& buffer : buffers) check_guards(buffer);
+  for (const Buffer& buffer : buffers) {
+    check_guards(buffer);
+    if (!buffer.late.empty() && !landed) fail("nobody waits for the launches before this one: gc_grid_wait");
+  }
 
   const uint64_t header[2] = {0, 0};
   write_all(header, sizeof header);

@@ -96,6 +96,9 @@ unsigned gc_runtime_cluster_rank();
 void gc_runtime_cluster_sync();
 const void* gc_runtime_cluster_address(const void* address, unsigned rank);
 
+// Waits for the launches before this one; until a thread does so, what they leave is poison.
+void gc_runtime_grid_wait();
+
 // Called by every atomic once done: lets other threads run, so that a thread may wait for another's atomic.
 void gc_runtime_atomic_done(bool changed_memory);
 void gc_runtime_fence();

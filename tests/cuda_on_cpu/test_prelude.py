@@ -229,6 +229,17 @@ def test_a_nan_in_any_lane_is_the_largest_and_the_least(name, lane):
     assert np.isnan(y[3:]).all()
 
 
+def test_a_nan_on_either_side_is_the_larger_and_the_smaller():
+    numbers = np.float32([-np.inf, -1.5, -0.0, 0.0, 2.25, np.inf, np.nan])
+    a, b = (np.ascontiguousarray(x.ravel()) for x in np.meshgrid(numbers, numbers))
+    larger, smaller = np.empty_like(a), np.empty_like(a)
+
+    CudaOnCpu(COLLECTIVES, "k_larger_and_smaller").run((1,), (a.size,), [a, b, larger, smaller])
+
+    np.testing.assert_array_equal(larger, np.maximum(a, b))
+    np.testing.assert_array_equal(smaller, np.minimum(a, b))
+
+
 def test_a_lane_that_does_not_exist_gives_nan():
     x, y = np.ones(29, np.float32), np.zeros((6, 29), np.float32)
 

@@ -34,9 +34,9 @@ class ModelOnCpu:
             if buffer.kind == TEMP:
                 memory.append(arena[buffer.offset : buffer.offset + buffer.nbytes].view(dtype).reshape(buffer.shape))
             elif buffer.kind == WEIGHT:
-                memory.append(np.ascontiguousarray(self.weights[buffer.name]))
+                memory.append(np.asarray(self.weights[buffer.name], order="C"))
             elif buffer.kind == INPUT:
-                memory.append(np.ascontiguousarray(inputs[buffer.name]))
+                memory.append(np.asarray(inputs[buffer.name], order="C"))
             elif buffer.kind == COUNTER:
                 memory.append(np.zeros(buffer.shape, dtype))
             else:
@@ -45,7 +45,9 @@ class ModelOnCpu:
             kernel = plan.kernels[launch.kernel]
             args: list[Argument] = [memory[a] for a in launch.args]
             args += [Mapped(m, memory[launch.args[m.parameter]]) for m in kernel.tensor_maps]
+            changes = [i for i, a in enumerate(launch.args) if plan.buffers[a].kind != WEIGHT]
             self.kernels[launch.kernel].run(
-                kernel.groups, kernel.items, args, order=order, seed=seed, dynamic_shared=kernel.shared
-            )
+                kernel.groups, kernel.items, args, order=order, seed=seed, dynamic_shared=kernel.shared,
+                late=changes if kernel.programmatic else (),
+            )  # fmt: skip
         return {name: memory[o] for name, o in zip(plan.output_names, plan.outputs, strict=True)}

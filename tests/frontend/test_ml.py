@@ -8,7 +8,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
-from gpucomp.errors import ShapeError, UnsupportedError
+import gpucomp
+from gpucomp.errors import DeviceError, ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 
 ML = "ai.onnx.ml"
@@ -27,6 +28,11 @@ def of(operator, array, outputs=("y",), **attributes):
     )
     proto.opset_import.append(helper.make_opsetid(ML, 3))
     return proto
+
+
+def by_onnxruntime(proto, feeds):
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
 
 
 CASES = [
@@ -50,6 +56,16 @@ def test_it_computes_what_onnxs_evaluator_does(operator, array, attributes):
 
     (actual,) = InterpreterBackend.prepare(proto).run([array])
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_scores_between_0_and_1_become_quantiles():
+    x = np.linspace(0.01, 0.99, 35, dtype=np.float32).reshape(7, 5)
+    proto = of("LinearRegressor", x, targets=2, post_transform="PROBIT", coefficients=[1.0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0])
+
+    (y,) = InterpreterBackend.prepare(proto).run([x])
+
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
@@ -89,6 +105,16 @@ def test_categories_are_mapped_both_ways():
     ]
 
 
+def test_the_first_label_encoder_counts_the_places_of_a_list():
+    def found(array):
+        proto = of("LabelEncoder", array, classes_strings=["a", "", "b"], default_int64=-7, default_string="none")
+        proto.opset_import[-1].version = 1
+        return InterpreterBackend.prepare(proto).run([array])[0].tolist()
+
+    assert found(WORDS) == [[0, 2], [-7, 0], [1, -7]]
+    assert found(np.array([2, 0, 3, -1])) == ["b", "a", "none", "none"]
+
+
 def test_features_are_put_one_behind_the_other():
     nodes = [node("FeatureVectorizer", ["x", "n"], ["y"], inputdimensions=[5, 2], domain=ML)]
     proto = model(nodes, [value("x", (3, 5)), value("n", (3, 2))])
@@ -110,7 +136,7 @@ def test_regions_are_pooled_as_onnxruntime_does(pooled, scale):
     proto = model([node("MaxRoiPool", ["x", "r"], ["y"], **attributes)], [value("x", x.shape), value("r", rois.shape)],
                   [value("y", (5, 3, *pooled))])  # fmt: skip
 
-    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x, "r": rois})
+    (expected,) = by_onnxruntime(proto, {"x": x, "r": rois})
 
     np.testing.assert_array_equal(InterpreterBackend.prepare(proto).run([x, rois])[0], expected)
 
@@ -131,7 +157,85 @@ def test_attributes_that_do_not_fit_are_refused(proto, message):
 
 
 def test_what_is_not_supported_says_so():
-    with pytest.raises(UnsupportedError, match="post_transform PROBIT"):
-        load(of("LinearRegressor", X, targets=3, post_transform="PROBIT", **THREE))
-    with pytest.raises(UnsupportedError, match="zeros=0"):
-        load(of("OneHotEncoder", X.astype(np.int64), cats_int64s=[1], zeros=0))
+    with pytest.raises(UnsupportedError, match="post_transform OTHER"):
+        load(of("LinearRegressor", X, targets=3, post_transform="OTHER", **THREE))
+
+
+@pytest.mark.parametrize(
+    ("array", "stranger", "attributes"),
+    [
+        (np.array([[3, 0], [-1, 3]]), 7, {"cats_int64s": [3, -1, 0]}),
+        (np.float32([3.5, 0, -1]), 1, {"cats_int64s": [3, -1, 0]}),
+        (WORDS, "A", {"cats_strings": ["a", "", "b", "z", "c"]}),
+    ],
+)
+def test_without_zeros_an_element_of_no_category_ends_the_run(array, stranger, attributes):
+    proto = of("OneHotEncoder", array, zeros=0, **attributes)
+    (expected,) = by_onnxruntime(proto, {"x": array})
+    compiled = gpucomp.compile(proto, target="cpu")
+
+    np.testing.assert_array_equal(compiled.run({"x": array})["y"], expected)
+
+    strange = array.copy()
+    strange.reshape(-1)[-1] = stranger
+    with pytest.raises(DeviceError, match=f"{stranger}.* is none of the {expected.shape[-1]} categories") as raised:
+        compiled.run({"x": strange})
+    assert raised.value.code == "GPC5012"
+    np.testing.assert_array_equal(compiled.run({"x": array})["y"], expected)
+
+
+def zip_map(rows, labels, nodes=(), outputs=("y",)):
+    kind = "classlabels_strings" if isinstance(labels[0], str) else "classlabels_int64s"
+    made = node("ZipMap", ["x"], ["y"], domain=ML, **{kind: labels})
+    proto = model([*nodes, made], [value("x", rows.shape)], outputs)
+    proto.graph.output[0].type.CopyFrom(
+        helper.make_sequence_type_proto(
+            helper.make_map_type_proto(
+                TensorProto.STRING if isinstance(labels[0], str) else TensorProto.INT64,
+                helper.make_tensor_type_proto(TensorProto.FLOAT, []),
+            )
+        )
+    )
+    proto.opset_import.append(helper.make_opsetid(ML, 3))
+    return proto
+
+
+@pytest.mark.parametrize("labels", [[7, -2, 5], ["β", "", "z"]])
+@pytest.mark.parametrize("shape", [(4, 3), (1, 3), (3,)])
+def test_a_zip_map_gives_a_map_for_each_row(labels, shape, tmp_path):
+    rows = RNG.standard_normal(shape).astype(np.float32)
+    proto = zip_map(rows, labels)
+    (expected,) = by_onnxruntime(proto, {"x": rows})
+    compiled = gpucomp.compile(proto, target="cpu")
+
+    assert compiled.run({"x": rows}) == {"y": expected}
+
+    compiled.save(tmp_path / "m.gpuc")
+    assert gpucomp.load(tmp_path / "m.gpuc").run({"x": rows}) == {"y": expected}
+
+
+def test_a_zip_map_of_no_rows_is_empty():
+    rows = np.zeros((0, 2), np.float32)
+
+    assert gpucomp.compile(zip_map(rows, [1, 2]), target="cpu").run({"x": rows}) == {"y": []}
+
+
+def test_a_zip_map_behind_what_waits_for_values():
+    rows = np.float32([[0, 3, 0], [2, 0, 0]])
+    proto = zip_map(rows, ["row", "column"], [node("NonZero", ["x"], ["n"]), node("Transpose", ["n"], ["t"])])
+    proto.graph.node.insert(2, node("Cast", ["t"], ["places"], to=TensorProto.FLOAT))
+    proto.graph.node[3].input[0] = "places"
+
+    assert gpucomp.compile(proto, target="cpu").run({"x": rows}) == {
+        "y": [{"row": 0.0, "column": 1.0}, {"row": 1.0, "column": 0.0}]
+    }
+
+
+def test_a_zip_map_that_is_not_one_is_refused():
+    rows = np.zeros((2, 3), np.float32)
+    with pytest.raises(ShapeError, match=r"one label of one kind for each of \(3,\) columns"):
+        load(zip_map(rows, [1, 2]))
+    with pytest.raises(ModelError, match="input 0 must not be of type seq"):
+        load(zip_map(rows, [1, 2, 3], outputs=("y", "z"), nodes=[node("SequenceLength", ["y"], ["z"])]))
+    with pytest.raises(UnsupportedError, match="beside results whose shapes depend on values"):
+        gpucomp.compile(zip_map(rows, [1, 2, 3], outputs=("y", "n"), nodes=[node("NonZero", ["x"], ["n"])]), target="cpu")

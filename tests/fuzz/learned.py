@@ -70,6 +70,34 @@ def linear_model(d: Draft) -> None:
 
 
 @draws(0.5)
+def vector_machine(d: Draft) -> None:
+    """A regressor, or a classifier of two or three classes with scores of pairs or probabilities."""
+    x = rows(d)
+    if x is None:
+        return
+    width = x.shape[1]
+    kernel, parameters = d.one((("LINEAR", (0, 0, 0)), ("POLY", (0.3, 0.5, 2)), ("RBF", (0.4, 0, 0)), ("SIGMOID", (0.2, 0.1, 0))))
+    common = {"kernel_type": kernel, "kernel_params": [float(p) for p in parameters]}
+    if d.chance(0.4):
+        n = d.number(1, 7)
+        weights = {"coefficients": some_numbers(d, n), "support_vectors": some_numbers(d, n * width)}
+        d.add("SVMRegressor", [x], domain=ML, n_supports=n, rho=some_numbers(d, 1), **common, **weights)
+        return
+    classes = d.number(2, 4)
+    counts = [d.number(1, 4) for _ in range(classes)]
+    total, pairs = sum(counts), classes * (classes - 1) // 2
+    weights = {
+        "coefficients": some_numbers(d, (classes - 1) * total),
+        "support_vectors": some_numbers(d, total * width),
+        "rho": some_numbers(d, pairs),
+    }
+    if d.chance(0.5):
+        weights |= {"prob_a": some_numbers(d, pairs, -2.0, -1.0), "prob_b": some_numbers(d, pairs)}
+    d.add("SVMClassifier", [x], outputs=2, domain=ML, classlabels_ints=[4, -1, 7][:classes], vectors_per_class=counts,
+          **common, **weights)  # fmt: skip
+
+
+@draws(0.5)
 def labels(d: Draft) -> None:
     """Whole numbers to others, or to a column for each."""
     x = d.pick((I64,), range(1, 4), lambda v: v.array.size > 0) or d.data(d.rng.integers(-1, 5, (d.number(1, 7),)))

@@ -343,11 +343,12 @@ def deep(d: Draft) -> None:
 
 @draws(0.7)
 def boxes(d: Draft) -> None:
-    """NonMaxSuppression as a detector ends with: on numbers that are known, since what it keeps has no fixed size."""
+    """NonMaxSuppression as a detector ends with: on numbers that are known, or at times on inputs, which then decide a shape."""
     count, classes = d.number(2, 7), d.number(1, 3)
     corner, size = d.rng.uniform(0, 1, (1, count, 2)), d.rng.uniform(0.1, 0.6, (1, count, 2))
-    box = d.constant(np.concatenate([corner, corner + size], -1).astype(np.float32))
-    scores = d.constant(d.rng.uniform(0, 1, (1, classes, count)).astype(np.float32))
+    given = d.constant if d.prefix or d.chance(0.8) else d.input
+    box = given(np.concatenate([corner, corner + size], -1).astype(np.float32))
+    scores = given(d.rng.uniform(0, 1, (1, classes, count)).astype(np.float32))
     limits = [
         d.constant(np.array([d.number(1, 4)], np.int64)),
         d.constant(np.array([0.4], np.float32)),

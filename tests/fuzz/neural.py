@@ -325,11 +325,11 @@ def top_k(d: Draft) -> None:
 
 @draws(0.5)
 def determinant(d: Draft) -> None:
-    """Of up to 4 x 4: larger ones are refused. Not of products over fewer: these have no inverse, and all of it cancels."""
+    """Not of products over fewer than there are rows: these have no inverse, and all of it cancels."""
     if x := d.pick((F32, F64), (2, 3, 4), lambda v: min(v.shape) > 0 and v.shape[-1] <= 7):
         n = x.shape[-1]
         square = d.add("MatMul", [x, d.floats(n, x.shape[-2], scale=1 / n**0.5, dtype=x.dtype)])
-        if square and x.shape[-2] <= min(4, n):
+        if square and x.shape[-2] <= n:
             d.add("Det", square)
 
 

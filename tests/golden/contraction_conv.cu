@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
       for (int lane = 0; lane < 4; ++lane) {
         const float e1 = acc[i][lane] + ev1[lane];
         const float e2 = e1 + ev0[lane];
-        const float e3 = e2 < 0.0f ? 0.0f : e2;
+        const float e3 = gc_max_nan(e2, 0.0f);
         ew0[lane] = e3;
       }
       *reinterpret_cast<uint4*>(x4 + r0 + column) = *reinterpret_cast<const uint4*>(ew0);

@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
         #pragma unroll
         for (int lane = 0; lane < 4; ++lane) {
           const float e1 = acc[i][lane] + ev0[lane];
-          const float e2 = e1 < 0.0f ? 0.0f : e1;
+          const float e2 = gc_max_nan(e1, 0.0f);
           const float e3 = e2 + e2;
           ew0[lane] = e2;
           ew1[lane] = e3;

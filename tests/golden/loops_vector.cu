@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
   #pragma unroll
   for (int lane = 0; lane < 4; ++lane) {
     const float e3 = ev1[lane] + ev0[lane];
-    const float e4 = e3 < 0.0f ? 0.0f : e3;
+    const float e4 = gc_max_nan(e3, 0.0f);
     ew0[lane] = e4;
     ew1[lane] = e3;
   }

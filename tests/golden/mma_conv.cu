@@ -107,6 +107,19 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
   }
   __syncthreads();  // the ring is free
 
+  // what the stores read besides the sums is on its way, all at once
+  uint4 read_early[1][1][1];
+  #pragma unroll
+  for (int round = 0; round < 1; ++round) {
+    const int run = my_lane + round * 32;
+    const int row = first_row + a_warp * 16 + run / 2;
+    const int col = (first_column + b_warp * 16) / 8 + run % 2;
+    if (row < 126 && col < 3) {
+      const int r0 = row * 24;
+      uint4* const early = read_early[0][round];
+      early[0] = *reinterpret_cast<const uint4*>(x3 + r0 + col * 8);
+    }
+  }
   // a warp's rows, sixteen at a time, through shared memory of its own: neighbouring lanes then store neighbours
   float* const staged = reinterpret_cast<float*>(shared) + (a_warp * 2 + b_warp) * 384;
   {
@@ -114,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
     #pragma unroll
     for (int j = 0; j < 2; ++j) {
       #pragma unroll
-      for (int r = 0; r < 4; ++r) staged[(my_lane / 4 + r / 2 * 8) * 24 + my_lane % 4 * 2 + j * 8 + r % 2] = acc[0][j][r];
+      for (int r = 0; r < 4; ++r) staged[(my_lane / 4 + r / 2 * 8) * 24 + (my_lane % 4 * 2 ^ my_lane / 4 % 2 * 4) + j * 8 + r % 2] = acc[0][j][r];
     }
     gc_syncwarp();
     {
@@ -125,22 +138,22 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
         const int r0 = row * 24;
         const float* const sums_from = staged + run / 2 * 24 + run % 2 * 8;
         __align__(16) float sums[8];
-        *reinterpret_cast<uint4*>(sums) = *reinterpret_cast<const uint4*>(sums_from);
-        *reinterpret_cast<uint4*>(sums + 4) = *reinterpret_cast<const uint4*>(sums_from + 4);
+        *reinterpret_cast<uint4*>(sums) = *reinterpret_cast<const uint4*>(sums_from + run / 2 % 2 * 4);
+        *reinterpret_cast<uint4*>(sums + 4) = *reinterpret_cast<const uint4*>(sums_from + (run / 2 % 2 * 4 ^ 4));
+        const uint4* const early = read_early[0][0];
+        __align__(16) gc_half early0[8];
+        *reinterpret_cast<uint4*>(early0) = early[0];
         __align__(16) gc_half ev0[8];
-        *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x3 + r0 + col * 8);
-        __align__(16) gc_half ev1[8];
-        *reinterpret_cast<uint4*>(ev1) = *reinterpret_cast<const uint4*>(x2 + col * 8);
+        *reinterpret_cast<uint4*>(ev0) = *reinterpret_cast<const uint4*>(x2 + col * 8);
         __align__(16) gc_half ew0[8];
         #pragma unroll
         for (int lane = 0; lane < 8; ++lane) {
-          const float e2 = gc_half_to_float(ev1[lane]);
+          const float e2 = gc_half_to_float(ev0[lane]);
           const float e3 = sums[lane] + e2;
-          const float e4 = gc_half_to_float(ev0[lane]);
+          const float e4 = gc_half_to_float(early0[lane]);
           const float e5 = e3 + e4;
-          const float e6 = e5 < 0.0f ? 0.0f : e5;
-          const float e7 = gc_half_to_float(gc_float_to_half(e6));
-          ew0[lane] = gc_float_to_half(e7);
+          const float e6 = gc_max_nan(e5, 0.0f);
+          ew0[lane] = gc_float_to_half(e6);
         }
         *reinterpret_cast<uint4*>(x4 + r0 + col * 8) = *reinterpret_cast<const uint4*>(ew0);
       }

@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) k0(
         #pragma unroll
         for (int lane = 0; lane < 4; ++lane) {
           const float e2 = sums[lane] + ev0[lane];
-          const float e3 = e2 < 0.0f ? 0.0f : e2;
+          const float e3 = gc_max_nan(e2, 0.0f);
           const float e4 = e3 + e3;
           ew0[lane] = e3;
           ew1[lane] = e4;

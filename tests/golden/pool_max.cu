@@ -3,10 +3,6 @@
 // schedule  threads=64 vector=4 items=1 unroll=1
 // template  pool/kernel.j2
 
-__device__ __forceinline__ float max_f32(float a, float b) {
-  return a > b || a != a ? a : b;
-}
-
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1) {
@@ -24,9 +20,9 @@ extern "C" __global__ void __launch_bounds__(64) kernel0(
   __align__(16) float ew0[4];
   #pragma unroll
   for (int lane = 0; lane < 4; ++lane) {
-    const float e9 = max_f32(ev3[lane], ev2[lane]);
-    const float e10 = max_f32(e9, ev1[lane]);
-    const float e11 = max_f32(e10, ev0[lane]);
+    const float e9 = gc_max_nan(ev3[lane], ev2[lane]);
+    const float e10 = gc_max_nan(e9, ev1[lane]);
+    const float e11 = gc_max_nan(e10, ev0[lane]);
     ew0[lane] = e11;
   }
   *reinterpret_cast<uint4*>(x1 + point * 4) = *reinterpret_cast<const uint4*>(ew0);

@@ -3,10 +3,6 @@
 // schedule  lanes=32 rows_per_group=4 vector=4 keep=1 splits=1
 // template  rowwise/kernel.j2
 
-__device__ __forceinline__ float max_f32(float a, float b) {
-  return a > b || a != a ? a : b;
-}
-
 extern "C" __global__ void __launch_bounds__(128) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1,
@@ -31,13 +27,13 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
       for (int lane = 0; lane < 4; ++lane) {
         kept0[step * 4 + lane] = ev0[lane];
         const float term = ev0[lane];
-        s0 = max_f32(s0, term);
+        s0 = gc_max_nan(s0, term);
       }
     }
   }
   for (int mask = 16; mask > 0; mask /= 2) {
     const float other = gc_shfl_xor(s0, mask);
-    s0 = max_f32(s0, other);
+    s0 = gc_max_nan(s0, other);
   }
 
   float s1 = 0.0f;

@@ -147,9 +147,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) k0(
           const float e3 = sums[lane] + e2;
           const float e4 = gc_half_to_float(ev0[lane]);
           const float e5 = e3 + e4;
-          const float e6 = e5 < 0.0f ? 0.0f : e5;
-          const float e7 = gc_half_to_float(gc_float_to_half(e6));
-          ew0[lane] = gc_float_to_half(e7);
+          const float e6 = gc_max_nan(e5, 0.0f);
+          ew0[lane] = gc_float_to_half(e6);
         }
         *reinterpret_cast<unsigned int*>(x4 + r0 + col * 2) = *reinterpret_cast<const unsigned int*>(ew0);
       }

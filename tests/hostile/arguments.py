@@ -129,6 +129,16 @@ class BadMapping(dict):
         return X if key == "x" else super().__getitem__(key)
 
 
+class Raising:
+    """What looks at it raises."""
+
+    def __init__(self, protocol: str, error: BaseException) -> None:
+        self.protocol, self.error = protocol, error
+
+    def __getattr__(self, name: str) -> object:
+        raise self.error if name == vars(self)["protocol"] else AttributeError(name)
+
+
 def running(name: str, code: str, give: Callable[[], Any], mention: str = "", expected: np.ndarray | None = None,
             dtype: int = TensorProto.FLOAT) -> None:  # fmt: skip
     """``run`` of y = -x on what ``give`` gives."""
@@ -199,6 +209,9 @@ one("export_that_is_none", "GPC2106", Lying)
 one("export_that_fails", "GPC2106", lambda: Lying(BufferError("no")))
 one("export_that_fails_otherwise", "GPC2106", lambda: Lying(ZeroDivisionError("no")))
 one("address_on_a_gpu_that_is_not_there", "GPC2106", OnGpu)
+one("export_that_has_no_memory", "GPC2106", lambda: Lying(MemoryError("no")))
+one("attribute_that_raises", "GPC2106", lambda: Raising("__dlpack__", KeyError("no")))
+one("gpu_attribute_that_raises", "GPC2106", lambda: Raising("__cuda_array_interface__", RuntimeError("no")))
 one("array_that_lies_about_its_shape", "GPC2103", lambda: np.zeros(1, np.float32).view(Sub))
 running("nothing_at_all", "GPC2105", lambda: None)
 running("a_list_of_arrays", "GPC2105", lambda: [X])
@@ -208,3 +221,24 @@ running("another_name", "GPC2101", lambda: {"x": X, "q\n\x1b[31m": X}, "'q")
 running("a_number_for_a_name", "GPC2101", lambda: {"x": X, 7: X}, "'7'")
 running("a_thousand_names", "GPC2101", lambda: {f"n{k}": X for k in range(1000)}, "'n0'")
 running("a_name_of_a_megabyte", "GPC2101", lambda: {"q" * 10**6: X}, "'qqq")
+
+
+def words(name: str, code: str, give: Callable[[], Any]) -> None:
+    """``run`` of a model of strings."""
+
+    def prepare(folder: Path) -> Act:
+        import gpucomp
+
+        made = node("StringConcat", ["x", "x"], ["y"], name="n")
+        exe = gpucomp.compile(model([made], [value("x", (2,), TensorProto.STRING)]), target="cpu")
+        return lambda: exe.run({"x": give()}) and None
+
+    add(f"arguments/run_words_{name}", code, prepare, "'x'" if code != OK else "")
+
+
+words("right", OK, lambda: ["a\0", "\udcff"])
+words("ragged", "GPC2105", lambda: [["a"], ["b", "c"]])
+words("of_bytes", "GPC2104", lambda: np.array([b"a", b"b"]))
+words("of_numbers", "GPC2104", lambda: np.zeros(2))
+words("nothing", "GPC2104", lambda: None)
+words("one", "GPC2103", lambda: "ab")

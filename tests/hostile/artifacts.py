@@ -275,6 +275,12 @@ host("too_few_operands", "GPC5012", "Add", {})
 host("other_shape", "GPC5012", "Transpose", {"perm": [1, 0]})
 host("other_type", "GPC5012", "Cast", {"to": {"dtype": "f64"}})
 host("of_a_terabyte", "GPC5012", "Tile", {"repeats": [1 << 20, 1 << 20]})
+host("resized_to_2_60", "GPC5012", "Resize", {
+    "sizes": [1 << 30] * 2, "scales": [1, 1], "mode": "linear", "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor", "cubic_coeff_a": 0.0, "exclude_outside": False, "extrapolation_value": 0.0,
+    "antialias": True, "roi": []})  # fmt: skip
+host("sliced_to_2_40", "GPC5012", "Slice", {"starts": [0, 0], "steps": [0, 0], "sizes": [1 << 40, 1]})
+host("escapes_in_an_attribute", "GPC5012", "Transpose", {"perm": "\x1b[31m"})
 host("writes_a_weight", "GPC7004", "Relu", {}, act=load, result=1)
 host("two_results", "GPC5012", "TopK", {"k": 1, "axis": 0, "largest": True})
 host("attribute_800_deep", "GPC7004", "Relu", {"x": json.loads("[" * 800 + "]" * 800)}, act=load)
@@ -282,6 +288,12 @@ host("attribute_array_that_lies", "GPC7004", "Relu", {"x": {"array": ["f32", [1 
 host("attribute_array_of_objects", "GPC7004", "Relu", {"x": {"array": ["object", [1], "AAAA"]}}, act=load)
 host("attribute_no_base64", "GPC7004", "Relu", {"x": {"bytes": "\x7f"}}, act=load)
 host("attribute_2_64", "GPC7004", "Relu", {"x": 1 << 64}, act=load)
+
+sealed("target_with_escapes", "GPC5007", lambda m: m["plan"].update(
+    target="\x1b[31m", features=["\x1b]0;x\x07"]), act=run)  # fmt: skip
+sealed("launch_with_escapes", "GPC5011", lambda m: m["plan"].update(kernels=[], launches=[m["plan"]["launches"][0] | {
+    "kernel": -1, "host": "os.system", "name": "\x1b[31m"}]), act=run)  # fmt: skip
+sealed("buffer_with_more_room_than_elements", "GPC7010", lambda m: m["plan"]["buffers"][3].update(dtype="i4"), act=run)
 
 # machine code that is none: as much of it as can be refused is refused
 sealed("code_that_is_no_elf", "GPC7010", act=run)

@@ -17,7 +17,7 @@ import onnx
 
 OK = "ok"
 GROUPS = (
-    "arguments", "artifacts", "attributes", "bytes", "cache", "commands", "external", "functions", "graph", "loops",
+    "arguments", "artifacts", "attributes", "bytes", "cache", "commands", "effort", "external", "functions", "graph", "loops",
     "names", "records", "running", "shapes", "tensors",
 )  # fmt: skip
 

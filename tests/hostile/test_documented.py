@@ -45,9 +45,21 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
         ("steps of a loop", (control.MAX_TRIPS,)),
         ("steps of a loop", (recurrent.MAX_STEPS,)),
         ("bytes of one value", (importer.MAX_NODE_BYTES >> 30,)),
-        ("elements of one value", (64,)),
+        ("elements of one value", (graph.MAX_RANK,)),
+        ("whole numbers in the lists", (wire.MAX_NUMBERS,)),
+        ("entries of the lists", (functions.MAX_LISTED,)),
+        (
+            "what translating takes besides",
+            (
+                functions.EFFORT,
+                functions.EFFORT_OF_THE_FILE,
+                functions.EFFORT_A_NODE,
+                functions.BUILT_EFFORT,
+                functions.OPERAND_EFFORT,
+            ),
+        ),
         ("bytes of a constant that an operator makes", (tensors.MADE_LIMIT // MIB,)),
-        ("bytes of all of these together", (2 * folding.ALL // MIB,)),
+        ("bytes of all of these together", (2 * folding.ALL // MIB, tensors.ALL_MADE // MIB)),
         ("what is computed while a model is read", (folding.ONE // MIB, folding.ALL // MIB)),
         ("bytes of the manifest", (manifest.MAX_BYTES // MIB, manifest.MAX_VALUES)),
         ("bytes of a line of records", (records.MAX_LINE // MIB,)),
@@ -66,5 +78,5 @@ def test_the_promises_of_the_page_are_those_that_the_cases_are_held_to():
     assert f"{CONSTANT // MIB} MiB besides" in PAGE
     assert f"at most {errors.MAX_MESSAGE:,} characters" in PAGE
     assert folding.WORK == 1 << 25
-    assert graph.MAX_RANK == tensors.MAX_RANK == 64
+    assert graph.MAX_RANK == tensors.MAX_RANK == 32
     assert external.SMALL <= CONSTANT

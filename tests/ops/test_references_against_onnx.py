@@ -49,6 +49,7 @@ def differs(name, case):
         or (name == "Resize" and x.dtype == np.bool_)  # fails
         or (name == "GridSample" and case.operands[1].size == 0)  # fails
         or (name == "GridSample" and 1 in x.shape[2:] and case.attrs["padding_mode"] == "reflection")  # divides by 0
+        or (name == "GridSample" and case.attrs.items() >= {"mode": "cubic", "padding_mode": "border"}.items())
     )
 
 
@@ -202,7 +203,7 @@ def test_every_operator_of_the_standard_is_compared():
     own = {"Rank", "Cast"}  # not in the standard; left by the standard to the implementation for the most part
     # of text, of chance and of ai.onnx.ml: ONNX's own cases compare them, as whole models
     own |= {"StringConcat", "StringEqual", "StringToNumber", "NumberToString", "RegexFullMatch", "TfIdfVectorizer"}
-    own |= {"LabelEncoder", "RandomNormal", "RandomUniform"}
+    own |= {"CategoryIndex", "LabelEncoder", "PairwiseCoupling", "RandomNormal", "RandomUniform"}
     own |= {"NonMaxSuppression", "NonZero", "Unique"}  # as long as their input's values say: whole models too
 
     assert {name for name, _, _ in COMPARED} == set(OPS) - own

@@ -92,22 +92,24 @@ def test_a_map_that_the_driver_refuses_is_a_device_error():
         opened([MAP], driver=FakeDriver(status=1))
 
 
-@pytest.mark.parametrize(("maps", "programmatic"), [([MAP], False), ([], True)])
-def test_without_cuda_bindings_the_error_names_the_package(monkeypatch, maps, programmatic):
+@pytest.mark.parametrize("programmatic", [False, True])
+def test_without_cuda_bindings_the_error_names_the_package(monkeypatch, programmatic):
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
 
     with pytest.raises(DeviceError, match=r"need cuda-bindings: pip install gpucomp\[cuda13\]") as found:
-        opened(maps, programmatic)
+        opened([MAP], programmatic)
 
     assert found.value.exit_code == 5
 
 
-def test_a_plan_without_maps_needs_no_cuda_bindings(monkeypatch):
+@pytest.mark.parametrize("programmatic", [False, True])
+def test_a_plan_without_maps_needs_no_cuda_bindings(monkeypatch, programmatic):
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
 
-    program, _, _ = opened()
+    program, cupy, _ = opened(programmatic=programmatic)
 
     np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
+    assert cupy.log == ["launch"] * 2
 
 
 def test_a_kernel_that_waits_itself_is_launched_to_overlap():

@@ -7,37 +7,39 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gpucomp.winograd import ALGORITHMS, floats, linear, toom_cook
+from gpucomp.winograd import ALGORITHMS, ALL, floats, linear, toom_cook
 
-EXPECTED = {"winograd23": (2, 4), "winograd43": (4, 6), "winograd63": (6, 8)}
+EXPECTED = {"winograd23": (2, 4, 4, 1), "winograd43": (4, 6, 6, 1), "winograd63": (6, 8, 8, 1), "winograd23by2": (2, 5, 4, 2)}
 
 
 def exact(matrix):
     return np.array([[Fraction(x) for x in row] for row in matrix], dtype=object)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALL)
 def test_an_algorithm_filters_exactly(name):
-    a = ALGORITHMS[name]
+    a = ALL[name]
     g = [Fraction(2), Fraction(-3, 7), Fraction(5)]
     d = [Fraction(k * k - 11, k + 1) for k in range(a.positions)]
 
-    found = exact(a.result) @ ((exact(a.filter) @ g) * (exact(a.data) @ d))
+    factors = exact(a.filter) @ g
 
-    assert list(found) == [sum(g[k] * d[i + k] for k in range(3)) for i in range(a.outputs)]
-    assert (a.outputs, a.positions) == EXPECTED[name]
+    found = exact(a.result) @ (factors[[min(k, a.factors - 1) for k in range(a.positions)]] * (exact(a.data) @ d))
+
+    assert list(found) == [sum(g[k] * d[a.step * i + k] for k in range(3)) for i in range(a.outputs)]
+    assert (a.outputs, a.positions, a.factors, a.step) == EXPECTED[name]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_filter_is_read_back_exactly(name):
-    a = ALGORITHMS[name]
+    a = ALL[name]
 
     assert (exact(a.back) @ exact(a.filter) == np.eye(3, dtype=int)).all()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALL)
 def test_pixels_and_results_are_transformed_by_numbers_that_f32_has(name):
-    for matrix in (ALGORITHMS[name].data, ALGORITHMS[name].result):
+    for matrix in (ALL[name].data, ALL[name].result):
         np.testing.assert_array_equal(np.float32(floats(matrix)), np.float64(floats(matrix)))
         assert (exact(matrix) == exact(floats(matrix))).all()
 

@@ -409,9 +409,12 @@ class Code:
             hidden = self.let(f"trunc {register} {hidden.text} to {bits}", bits)
         return self.let(f"bitcast {bits} {hidden.text} to {mask.type}", mask.type)
 
-    def prefetch(self, address: Value, *, far: bool = False) -> None:
-        """Asks for the cache line at ``address``, which need not be the program's to read; ``far``: into the second cache."""
-        self.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 0, i32 {2 if far else 3}, i32 1)")
+    def prefetch(self, address: Value, *, far: bool = False, write: bool = False) -> None:
+        """Asks for the cache line at ``address``, which need not be the program's to read.
+
+        ``far``: into the second cache; ``write``: to write there.
+        """
+        self.emit(f"call void @llvm.prefetch.p0(ptr {address.text}, i32 {int(write)}, i32 {2 if far else 3}, i32 1)")
 
     def fence(self) -> None:
         """Keeps the optimiser from moving loads across this point. No instruction comes of it."""

@@ -23,12 +23,13 @@ from dataclasses import replace
 
 from gpucomp.codegen.llvm import storage
 from gpucomp.codegen.llvm.builder import PTR, Slot, Type, Value
+from gpucomp.codegen.llvm.epilogue_lines import Requests, touched_by
 from gpucomp.codegen.llvm.image_lines import Lines, windows_of
 from gpucomp.codegen.llvm.nest import Entry, lane_index, lower, operations
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.panels import Panels, Part
 from gpucomp.codegen.llvm.printer import Affine, LaneValue
-from gpucomp.codegen.llvm.register_block import RegisterBlock, Stream
+from gpucomp.codegen.llvm.register_block import LINE, RegisterBlock, Stream
 from gpucomp.expr.core import Expr
 from gpucomp.ir.types import DType
 from gpucomp.kernel import Contraction, Kernel
@@ -36,6 +37,9 @@ from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
 LIGHT_EPILOGUE = 20  # operations that may be written out for every vector of the register block: an exponential is more
+
+REQUESTED = 64  # points of k between two requests for lines of the epilogue, where rows have a pointer each
+
 
 class _Emitter:
     def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
@@ -73,8 +77,14 @@ class _Emitter:
             self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
         exprs = [e for s in ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
+        self.touched = touched_by(ops, kernel.params)
         self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
         self._scratch()
+
+    @property
+    def _pointers(self) -> bool:
+        """Whether each row has a pointer of its own."""
+        return self.windows is not None or (self.rows is not None and self.rows.row is None)
 
     # memory on the stack
 
@@ -109,7 +119,7 @@ class _Emitter:
             last = code.minimum(first + self.panels, self.panel_count)
             if self.windows is not None:
                 self.lines.find(self.table, m0, self.lines.write(m0, rows), self.table_row)
-            elif self.rows is not None and self.rows.row is None:
+            elif self._pointers:
                 self._find_rows(m0)
             if self.blocks.count == 1:
                 self._block(code.integer(0), m0, rows, first, last)
@@ -198,18 +208,24 @@ class _Emitter:
             mask = self.entry.prefix_mask(columns % self.width, self.width)
         b_dtype = self.dtype if self.columns is None else self.columns.dtype
         columns_at = Stream(b, b_dtype, b_step, mask, self._next_columns(b, b_dtype, row))
-        if self.windows is not None:
-            self._sum_along_table(part, row, columns_at, sums)
+        requests = self._requests(part, m0 + row, panel * self.nr, rows, columns)
+
+        def beside(k: Value) -> None:
+            if requests is not None:
+                requests.ask(k.integer_op("udiv", self.unroll))
+
+        if self._pointers:
+            self._sum_along_table(part, row, columns_at, sums, requests)
         elif self.rows is None:
             a, a_row, a_step = self.copies.rows_from(row)
-            self.register_block.sum([(a, i * a_row) for i in range(rows)], a_step, columns_at, part.length, sums)
-        elif self.rows.row is not None:
+            lines = [(a, i * a_row) for i in range(rows)]
+            self.register_block.sum(lines, a_step, columns_at, part.length, sums, beside)
+        else:
+            assert self.rows.row is not None
             a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
             a = code.gep(a, part.start * self.rows.step, self.scalar)
             lines = [(a, i * self.rows.row) for i in range(rows)]
-            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums)
-        else:
-            self._sum_along_table(part, row, columns_at, sums)
+            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside)
         if partial is None:
             self._finish(m0 + row, panel * self.nr, sums, columns)
             return
@@ -227,6 +243,22 @@ class _Emitter:
         code.jump(f"{name}.end")
         code.label(f"{name}.end")
 
+    def _requests(self, part: Part, m: Value, n: Value, rows: int, columns: int) -> Requests | None:
+        """What the stores of a block of ``rows`` rows by ``columns`` columns will touch; ``None``: nothing of note."""
+        if self._pointers and self.blocks.group == 1 and all(touched.written for touched in self.touched):
+            return None  # runs would be cut for what costs least: results seldom come from far
+        starts = []
+        for touched in self.touched:
+            start = self._address(touched.offset, touched.source, {self.ops.m: m, self.ops.n: n})
+            nbytes = self.entry.kernel.params[touched.source].dtype.nbytes
+            starts.append((touched, start, -(-columns * nbytes // LINE)))
+        if not starts:
+            return None
+        first = self.code.integer(0)
+        if self.blocks.count > 1:
+            first = self.code.select(part.block.equals(self.blocks.count - 1), first, self.code.integer(rows))
+        return Requests(self.code, starts, rows, first)
+
     def _next_columns(self, b: Value, dtype: DType, row: Value) -> Value | None:
         """Where this row block's share of the columns is that will be read after the present ones."""
         if not self.ahead:
@@ -236,27 +268,43 @@ class _Emitter:
         share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
         return code.gep(code.gep(b, distance, storage.memory_scalar(dtype)), share, "i8")
 
-    def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]]) -> None:
+    def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]],
+                         requests: Requests | None) -> None:  # fmt: skip
+        """Every row by its own pointer. They take all registers for addresses: requests come between the innermost loops."""
         code, ki = self.code, self.ops.ki.extent
-        step = 1 if self.rows is None else self.rows.step
         if self.blocks.chunks == 1:
             span = code.integer(ki)
         else:
             span = code.integer(self.blocks.chunk) if ki % self.blocks.chunk == 0 else part.stop - part.start
         with code.loop(0, part.groups) as q:
-            point = part.group0 + q
-            entry, offset = point * self.table_row + row, part.start * step
-            if self.windows is not None:
-                entry, offset = row, offset + point * self.windows.row
-            lines = []
-            for i in range(len(sums)):
-                pointer = code.load(code.gep(self.table, entry + i, "ptr"), PTR)
-                lines.append((code.gep(pointer, offset, self.scalar), 0))
-            following = columns.following
-            if following is not None:
-                following = code.gep(following, q * (ki * self.ahead), "i8")
-            start = code.gep(columns.start, q * (ki * columns.step), storage.memory_scalar(columns.dtype))
-            self.register_block.sum(lines, step, replace(columns, start=start, following=following), span, sums)
+            if requests is None or self.blocks.group > 1:
+                if requests is not None:
+                    requests.ask_share(q, self.blocks.group)
+                self._sum_run(part, row, columns, sums, q, code.integer(0), span)
+                return
+            with code.loop(0, span, REQUESTED) as at:
+                requests.ask_share(at.integer_op("udiv", REQUESTED), max(1, self.blocks.chunk // REQUESTED))
+                self._sum_run(part, row, columns, sums, q, at, code.minimum(span - at, REQUESTED))
+
+    def _sum_run(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], q: Value, at: Value, length: Value
+                 ) -> None:  # fmt: skip
+        """``length`` points of ki from ``at`` on, at outer point ``q`` of the block."""
+        code, ki = self.code, self.ops.ki.extent
+        step = 1 if self.rows is None else self.rows.step
+        point = part.group0 + q
+        entry, offset = point * self.table_row + row, (part.start + at) * step
+        if self.windows is not None:
+            entry, offset = row, offset + point * self.windows.row
+        lines = []
+        for i in range(len(sums)):
+            pointer = code.load(code.gep(self.table, entry + i, "ptr"), PTR)
+            lines.append((code.gep(pointer, offset, self.scalar), 0))
+        k = q * ki + at
+        following = columns.following
+        if following is not None:
+            following = code.gep(following, k * self.ahead, "i8")
+        start = code.gep(columns.start, k * columns.step, storage.memory_scalar(columns.dtype))
+        self.register_block.sum(lines, step, replace(columns, start=start, following=following), length, sums)
 
     def _start_sums(self, part: Part, sums: list[list[Slot]], partial: Value | None) -> None:
         code = self.code

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpucomp.codegen.llvm import arithmetic, storage
@@ -49,10 +49,12 @@ class RegisterBlock:
     unroll: int
     ahead: int = 0
 
-    def sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]]) -> None:
+    def sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]],
+            beside: Callable[[Value], None] | None = None) -> None:  # fmt: skip
         """``sums += a[row][k] * b[k]`` for ``length`` points of k.
 
         The columns of one point are not loaded before the point before it is done: they would take registers of sums.
+        ``beside`` writes what else is done every ``unroll`` points, given the first of them.
         """
         code = self.code
 
@@ -63,19 +65,28 @@ class RegisterBlock:
                 self._step(rows, a_step, columns, sums, code.integer(0), point)
             return
         whole: Value | int = 0
-        if self.unroll > 1:
-            whole = length - length.integer_op("urem", self.unroll)
-            with code.loop(0, whole, self.unroll) as k:
-                for u in range(self.unroll):
+        unroll = self._unroll(length)
+        if unroll > 1:
+            whole = length - length.integer_op("urem", unroll)
+            with code.loop(0, whole, unroll) as k:
+                for u in range(unroll):
                     if u:
                         code.fence()
                     self._step(rows, a_step, columns, sums, k, u)
                 if columns.following is not None:
                     at = code.gep(columns.following, k * self.ahead, "i8")
-                    for line in range(0, self.unroll * self.ahead, LINE):
-                        code.prefetch(code.gep(at, line, "i8"))
+                    for line in range(0, unroll * self.ahead, LINE):
+                        code.prefetch(code.gep(at, line, "i8"), far=True)
+                if beside is not None:
+                    beside(k)
         with code.loop(whole, length) as k:
             self._step(rows, a_step, columns, sums, k, 0)
+
+    def _unroll(self, length: Value) -> int:
+        """Points of k that are written out: somewhat more than asked for where nothing is left over then."""
+        if self.unroll == 1 or length.text.startswith("%"):
+            return self.unroll
+        return next((u for u in range(self.unroll, 2 * self.unroll) if int(length.text) % u == 0), self.unroll)
 
     def _step(
         self, rows: Sequence[Row], a_step: int, columns: Stream, sums: list[list[Slot]], k: Value, further: int

@@ -22,7 +22,8 @@ RUNNER = """
 ; its own cache. A state has, 128 bytes for each thread, the next task of the thread's part to claim with the run's number
 ; above it (epoch << 32 | task); byte 64 counts the tasks that are done. A launch starts when the one before it is done.
 ; Threads claim tasks of their own part as they come, then of the others' parts: one that the system suspends, or that
-; comes late, holds up nobody but for a task it has claimed. One that comes after the run finds another epoch and leaves.
+; comes late, holds up nobody but for the tasks it has claimed. A thread that is alone claims all of a launch at once, others
+; a quarter of their part. One that comes after the run finds another epoch and leaves.
 ; notes: null, or where this thread notes the cycle counter: for each launch of the table, when it began there and when it
 ; found nothing more to do. It belongs to the run, as the table does: a late thread must not write by what the next run asks.
 ; context: 0 what gives way to other threads when waiting takes long, 8 how many spins that is,
@@ -32,7 +33,9 @@ define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread
 entry:
   %leader = icmp eq i64 %thread, 0
   %note = icmp ne ptr %notes, null
-  %parts = shl i64 %threads, 2
+  %several = shl i64 %threads, 2
+  %alone = icmp eq i64 %threads, 1
+  %parts = select i1 %alone, i64 1, i64 %several
   %round = sub i64 %parts, 1
   %any = icmp slt i64 %first, %last
   br i1 %any, label %next, label %end

@@ -8,9 +8,10 @@
                                                      mr rows by nv vectors at a time, in registers
         for each panel: each tile's products, transformed, vectors along columns, and the stores
 
-A tile is a square of ``outputs + 2`` pixels, from which a square of ``outputs`` results comes; tiles overlap by two. What
-lies outside the image is read from a row of zeros, what lies outside the result is computed and not stored. Scratch is
-on the stack, where it stays in the second cache from task to task.
+A tile is a square of ``outputs + 2`` pixels, from which a square of ``outputs`` results comes; tiles overlap by two. With
+steps of 2 a tile has 5 x 5 pixels, and some positions are multiplied by the same filters. What lies outside the image is
+read from a row of zeros, what lies outside the result is computed and not stored. Scratch is on the stack, where it stays
+in the second cache from task to task.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
-from gpucomp.codegen.convolution import Pixels, long_axes, packed_filters, winograd_pixels
+from gpucomp.codegen.convolution import Pixels, long_axes, packed_filters
 from gpucomp.codegen.llvm.builder import F32, I64, PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
 from gpucomp.codegen.llvm.printer import LaneValue
-from gpucomp.codegen.llvm.winograd_space import FAMILY, LINE_FLOATS, derive
+from gpucomp.codegen.llvm.winograd_space import FAMILY, LINE_FLOATS, algorithm_of, derive, pixels
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
-from gpucomp.winograd import ALGORITHMS, floats, linear
+from gpucomp.winograd import floats, linear
 
 UNROLL = 4  # channels written out in the innermost loop
 POINTERS = 8  # of a row of a tile's pixels: no tile has more
@@ -40,15 +41,15 @@ class _Emitter:
         self.s = SimpleNamespace(**schedule)
         self.p = SimpleNamespace(**FAMILY.problem(kernel))
         self.d = SimpleNamespace(**derive(self.s, self.p))
-        algorithm = ALGORITHMS[f"winograd{self.s.outputs}3"]
+        algorithm = algorithm_of(self.s, self.p)
         self.to_data, self.to_results = floats(algorithm.data), floats(algorithm.result)
-        self.side = algorithm.positions
+        self.side, self.factors = algorithm.positions, algorithm.factors
         self.width = self.s.lanes
         self.vector = Type("float", self.width)
-        form = winograd_pixels(kernel)
+        form = pixels(kernel)
         assert isinstance(form, Pixels), form
         self.form = form
-        shape = (self.d.panels, self.d.positions, self.p.depth, self.d.nr)
+        shape = (self.d.panels, self.d.factors, self.p.depth, self.d.nr)
         self.image = self.entry.params[form.source]
         self.filters = self.entry.params[packed_filters(kernel, shape, FAMILY.title)]
         self._read_stores(kernel, c)
@@ -145,7 +146,7 @@ class _Emitter:
         side = self.side
         lanes = 4 if side <= 4 else 8
         image, y, x = self._place(tile)
-        y, x = y + p.first_y, x + p.first_x
+        y, x = y * p.step + p.first_y, x * p.step + p.first_x
         columns = code.splat(x, lanes) + code.vector(list(range(lanes)), "i64")
         inside = columns.compare("ult", p.width)
         steps = columns * (4 * p.depth)
@@ -180,7 +181,8 @@ class _Emitter:
         whole = tiles - tiles.integer_op("urem", mr)
         rest = (d.tiles - (d.blocks - 1) * d.block) % mr
         with code.loop(0, d.positions) as position:
-            b = code.gep(self.filters, ((panel * d.positions + position) * p.depth + first) * d.nr, "float")
+            factor = panel * d.factors + self._factor(position)
+            b = code.gep(self.filters, (factor * p.depth + first) * d.nr, "float")
             a = code.gep(self.data, position * d.data_position, "float")
             to = code.gep(self.products, slot * d.product_panel + position * d.product_position, "float")
             with code.loop(0, whole, mr) as row:
@@ -188,6 +190,14 @@ class _Emitter:
             if rest:
                 with code.when(whole < tiles):
                     self._register_block(a, b, to, whole, rest, length, part)
+
+    def _factor(self, position: Value) -> Value:
+        """Which of the transformed filters a position is multiplied by."""
+        if self.factors == self.side:
+            return position
+        row, column = self.entry.decompose(position, [self.side, self.side])
+        last = self.factors - 1
+        return self.code.minimum(row, last) * self.factors + self.code.minimum(column, last)
 
     def _register_block(self, a: Value, b: Value, to: Value, row: Value, rows: int, length: Value, part: Value) -> None:
         code, d, nv = self.code, self.d, self.s.nv

@@ -1,4 +1,7 @@
-"""The parameters of the CPU's `winograd` engine of contractions: F(2, 3), F(4, 3) and F(6, 3), squared, in strict f32."""
+"""The parameters of the CPU's `winograd` engine of contractions: F(2, 3), F(4, 3) and F(6, 3), squared, in strict f32.
+
+With steps of 2 it is two outputs of each phase, see ``gpucomp.winograd.two_phases``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from types import SimpleNamespace
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
+from gpucomp.winograd import ALL, Algorithm
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
 PARTS = (32, 64, 128, 256, 512, 1024)
@@ -23,26 +27,42 @@ PARAMS = (
 )
 SCRATCH_BYTES = 5 << 18  # that one call may take of the stack
 LINE_FLOATS = 16  # of a cache line
+STEPS = (1, 2)
+
+
+def pixels(kernel: Kernel) -> Pixels | str:
+    """The convolution that the engine computes, or why it does not."""
+    return winograd_pixels(kernel, steps=STEPS)
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    found = winograd_pixels(kernel)
+    found = pixels(kernel)
     return found if isinstance(found, str) else ""
 
 
 def problem(kernel: Kernel) -> Problem:
-    form = winograd_pixels(kernel)
+    form = pixels(kernel)
     assert isinstance(form, Pixels), form
-    return winograd_sizes(kernel, form)
+    return {**winograd_sizes(kernel, form), "step": form.steps[0]}
+
+
+def transform_of(s: SimpleNamespace, p: SimpleNamespace) -> str:
+    return f"winograd{s.outputs}3" if p.step == 1 else f"winograd{s.outputs}3by{p.step}"
+
+
+def algorithm_of(s: SimpleNamespace, p: SimpleNamespace) -> Algorithm:
+    """In one dimension."""
+    return ALL[transform_of(s, p)]
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """Tiles, blocks of them and panels; and in floats the scratch: rows of tiles, what lies between positions.
+    """Positions, factors, tiles, blocks of them, panels; and in floats the scratch: rows of tiles, what lies between positions.
 
     The positions of a tile lie side by side: transforms touch few pages. Tiles lie a line further apart than they need,
     so that the rows of a register block do not share a set of the cache.
     """
-    positions = (s.outputs + 2) ** 2
+    algorithm = algorithm_of(s, p)
+    positions = algorithm.positions**2
     tiles_y, tiles_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
     tiles = p.images * tiles_y * tiles_x
     block = min(-(-s.block // s.mr), -(-tiles // s.mr)) * s.mr
@@ -56,6 +76,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     kept = min(s.panels, panels) if parts > 1 else 1
     return {
         "positions": positions,
+        "factors": algorithm.factors**2,
         "tiles_y": tiles_y,
         "tiles_x": tiles_x,
         "tiles": tiles,
@@ -84,6 +105,9 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
     if s.lanes * 4 > limits.vector_bytes:
         yield f"{s.lanes} lanes of 4 bytes, the processor has {limits.vector_bytes}-byte vectors"
+    if transform_of(s, p) not in ALL:
+        yield f"outputs={s.outputs}: not with steps of {p.step}"
+        return
     if (scratch := scratch_bytes(s, p)) > SCRATCH_BYTES:
         yield f"{scratch} bytes of scratch, {SCRATCH_BYTES} are allowed"
 
@@ -96,9 +120,9 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
 # the cost of a schedule
 
 CYCLES_PER_MICROSECOND = 3000
-# a vector of a tile through the data's and the results' transforms, for 2, 4 and 6 outputs: measured, in the second cache
-DATA_CYCLES = {2: 75, 4: 210, 6: 460}
-RESULT_CYCLES = {2: 60, 4: 180, 6: 450}
+# a vector of a tile through the data's and the results' transforms: measured, in the second cache
+DATA_CYCLES = {"winograd23": 75, "winograd43": 210, "winograd63": 460, "winograd23by2": 110}
+RESULT_CYCLES = {"winograd23": 60, "winograd43": 180, "winograd63": 450, "winograd23by2": 80}
 FEW_REGISTERS = 1.4  # how much longer transforms take with 16 registers
 BLOCK_CYCLES = 30  # of a register block: its start and its end
 FIRST_BYTES = 3.2  # of filters a cycle that come the first time, from memory or the last cache
@@ -122,10 +146,11 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads:
     slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
     tasks = d.blocks * d.groups
     share = -(-tasks // threads)
-    chunk = -(-tasks // (4 * threads))  # consecutive ones that a thread takes at once
+    chunk = -(-tasks // (4 * threads)) if threads > 1 else tasks  # consecutive ones that a thread takes at once
     # a block's data are transformed once a chunk, or anew for each task where they come in parts
     again = 1.0 if d.parts > 1 else min(1.0, 1 / chunk + 1 / d.groups)
-    filters = 4 * d.positions * p.depth * d.panels * d.nr
+    transform = transform_of(s, p)
+    filters = 4 * d.factors * p.depth * d.panels * d.nr
     rows = min(d.block, d.tiles)
     room = limits.cache_bytes - 4 * (d.data_floats + d.product_floats)
     if d.blocks * 2 <= threads or share < 2:
@@ -139,13 +164,13 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads:
     arithmetic = d.positions * block_cycles
     multiply = max(arithmetic, fetched) + OVERLAP * min(arithmetic, fetched)
     vectors = min(d.panels * s.nv, -(-p.n // s.lanes)) / d.panels
-    results = rows * vectors * RESULT_CYCLES[s.outputs] * slow
-    data = again * rows * -(-p.depth // s.lanes) * DATA_CYCLES[s.outputs] * slow
+    results = rows * vectors * RESULT_CYCLES[transform] * slow
+    data = again * rows * -(-p.depth // s.lanes) * DATA_CYCLES[transform] * slow
     if room < 0:
         results, data = 2 * results, 2 * data
     panels = min(s.panels, d.panels)
     one = data + panels * (multiply + results) + TASK_CYCLES
-    even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / d.block / threads
+    even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / rows / threads
     pixels = 4 * p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n) / PIXEL_BYTES / threads
     return float(max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels)
 
@@ -157,6 +182,7 @@ def _register_blocks(rows: int, mr: int) -> list[int]:
 def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace) -> float:
     """Cycles of one register block: two multiply-adds or two loads a cycle, filters out of the second cache."""
     step = max(rows * s.nv / 2, (rows + s.nv) / 2, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
+    step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in ``contraction_space.step``
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 
 
@@ -179,7 +205,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     widths = [nv for nv in table if -(-vectors // nv) * nv == fewest][:2]
     best: tuple[float, Schedule] | None = None
     smallest = {"lanes": lanes, "outputs": 2, "block": 4, "mr": 1, "nv": 1, "part": 32, "panels": 1}
-    for outputs in (2, 4, 6):
+    for outputs in (2, 4, 6) if p.step == 1 else (2,):
         tiles = p.images * -(-p.out_y // outputs) * -(-p.out_x // outputs)
         for nv in widths:
             panels = -(-vectors // nv)
@@ -201,12 +227,12 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
-    """Transformed filters [panel, position, input channel, column of the panel]; the last panel is filled up."""
+    """Transformed filters [panel, factor, input channel, column of the panel]; the last panel is filled up."""
     d = SimpleNamespace(**derive(s, p))
     digits = (
-        Digit("span", d.nr, d.panels), Digit("k", p.depth, d.positions), Digit("k", 1, p.depth), Digit("span", 1, d.nr),
+        Digit("span", d.nr, d.panels), Digit("k", p.depth, d.factors), Digit("k", 1, p.depth), Digit("span", 1, d.nr),
     )  # fmt: skip
-    return Packing("b", digits, f"winograd{s.outputs}3")
+    return Packing("b", digits, transform_of(s, p))
 
 
 FAMILY = Family(

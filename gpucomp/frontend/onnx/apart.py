@@ -39,7 +39,8 @@ def rest(
     Raises ``ModelError`` for external data that cannot be read, ``UnsupportedError`` for more of it than a model can hold.
     """
     made = {name for node in waiting for name in node.output if name}
-    named = [name for node in waiting for name in functions.reads(node)] + [o.name for o in model.graph.output]
+    reads = functions.Reads()
+    named = [name for node in waiting for name in reads.of(node)] + [o.name for o in model.graph.output]
     found = {name: values[name] for name in dict.fromkeys(named) if name not in made and name in values}
     given = {i.name: i for i in model.graph.initializer if i.name not in fixed and not _is_external(i)}
     stored, read = [], {}
@@ -63,14 +64,19 @@ def rest(
         functions=_called(model.functions, waiting),
         ir_version=max(model.ir_version, IR_VERSION),
     )
-    _bring_in(made_of, files)
+    bring_in(made_of, files)
     return made_of, read
 
 
-def _bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
-    """Put the data of external files into the tensors of attributes and bodies: the rest has no folder to find files in."""
+def bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
+    """Put the data of external files into the tensors of ``model``, for who has no folder to find files in.
+
+    Raises ``ModelError`` for data that cannot be read, ``UnsupportedError`` for more of it than a model can hold.
+    """
     total = 0
-    for tensor in _tensors_of([*model.graph.node, *(node for f in model.functions for node in f.node)]):
+    graph = model.graph
+    weights = [*graph.initializer, *(t for sparse in graph.sparse_initializer for t in (sparse.values, sparse.indices))]
+    for tensor in (*weights, *_tensors_of([*graph.node, *(node for f in model.functions for node in f.node)])):
         if not _is_external(tensor):
             continue
         where = f"tensor {quote(tensor.name)}"
@@ -78,7 +84,7 @@ def _bring_in(model: onnx.ModelProto, files: ExternalFiles) -> None:
         nbytes = -(-count * tensors.element_type(tensor.data_type, where).bits // 8)
         total += nbytes
         if total > MAX_BYTES:
-            raise UnsupportedError("what waits for values is larger than 2 GiB", code="GPC4006")
+            raise UnsupportedError("the model with the data of its external files is larger than 2 GiB", code="GPC4006")
         tensor.raw_data = files.read(tensor, nbytes, where).tobytes()
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")

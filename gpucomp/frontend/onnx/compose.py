@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain
 
 import numpy as np
 
 from gpucomp import config, ops
 from gpucomp.errors import UnsupportedError, quote
 from gpucomp.frontend.onnx.tensors import MADE_LIMIT
-from gpucomp.ir import Input, Value, constant, constant_value, topological
+from gpucomp.ir import Input, Node, Value, constant, constant_value, topological
 from gpucomp.ir import types as t
 from gpucomp.ir.types import DType
 
@@ -35,6 +36,56 @@ def is_running() -> bool:
     return _known.get() is not None
 
 
+MOST_SOURCES = 64  # inputs that a message and an error name
+
+
+class _Traced:
+    """What is known of values, of those that were asked for: the inputs that nodes depend on, the extremes of constants."""
+
+    def __init__(self) -> None:
+        self.done: set[Node] = set()
+        self.inputs: dict[Node, tuple[str, ...]] = {}
+        # arrays are held so that their ids stay theirs
+        self.extremes: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+
+_traced: ContextVar[_Traced | None] = ContextVar("traced", default=None)
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """In this block what ``sources`` and ``extremes`` found is remembered: a model may ask often for what takes long."""
+    token = _traced.set(_Traced())
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def sources(value: Value) -> tuple[str, ...]:
+    """The inputs that ``value`` depends on, up to ``MOST_SOURCES`` of them."""
+    known = _traced.get() or _Traced()
+    for node in topological([value.node], known.done):
+        found = list(dict.fromkeys(known.inputs[v.node] for v in node.inputs))
+        if node.op is Input:
+            known.inputs[node] = (node.attrs["label"],)
+        elif len(found) == 1:
+            known.inputs[node] = found[0]  # shared: a chain takes no more memory than its beginning
+        else:
+            known.inputs[node] = tuple(dict.fromkeys(chain.from_iterable(found)))[:MOST_SOURCES]
+    return known.inputs[value.node]
+
+
+def extremes(array: np.ndarray, columns: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest number in each of so many columns of a constant that has elements."""
+    known = _traced.get() or _Traced()
+    key = id(array), columns
+    if key not in known.extremes:
+        rows = array.reshape(-1, columns)
+        known.extremes[key] = array, rows.min(axis=0), rows.max(axis=0)
+    return known.extremes[key][1:]
+
+
 def static(value: Value, what: str) -> np.ndarray:
     """The array of a constant. Raises ``UnsupportedError`` naming the inputs it depends on when it is none.
 
@@ -45,7 +96,7 @@ def static(value: Value, what: str) -> np.ndarray:
     if array is None and answer is not None:
         return answer(value)
     if array is None:
-        inputs = tuple(n.attrs["label"] for n in topological([value.node]) if n.op is Input)
+        inputs = sources(value)
         source = ", ".join(map(quote, inputs[:4])) or "the model"
         raise UnsupportedError(
             f"its {what} must be known at compile time, and depends on the value of {source}",
@@ -185,6 +236,11 @@ def channels(x: Value, rank: int) -> Value:
 def accumulation(dtype: DType) -> DType:
     """The type that means and norms are computed in."""
     return t.F32 if dtype in (t.F16, t.BF16) else dtype
+
+
+def computable(x: Value) -> Value:
+    """``x`` in f32 if its type only stores numbers, each of which f32 has."""
+    return cast(x, t.F32) if x.type.dtype.storage_only and x.type.dtype is not t.STRING else x
 
 
 def mean(x: Value, axes: Sequence[int], *, keepdims: bool = True) -> Value:

@@ -16,7 +16,7 @@ from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import tensors
 from gpucomp.frontend.onnx.symbols import expect_array, extents
 from gpucomp.ir import Value, constant, dtype_of, input_value
-from gpucomp.ir.types import DType, OptionalType, SequenceType, TensorType
+from gpucomp.ir.types import DType, MapsType, OptionalType, SequenceType, TensorType
 
 MAX_ELEMENTS = 4096  # as many as a loop may be unrolled to
 
@@ -37,7 +37,19 @@ class OptionalValue:
     type: OptionalType
 
 
-Contained = Value | SequenceValue | OptionalValue
+@dataclass(frozen=True, eq=False)
+class MapsValue:
+    """A sequence of maps with the same keys, [K]; the rows of ``values`` [N, K] are what they hold."""
+
+    keys: Value
+    values: Value
+
+    @property
+    def type(self) -> MapsType:
+        return MapsType(self.keys.type.dtype, self.values.type.dtype)
+
+
+Contained = Value | SequenceValue | OptionalValue | MapsValue
 
 
 def sequence_of(elements: tuple[Value, ...], dtype: DType) -> SequenceValue:
@@ -145,6 +157,8 @@ def flattened(name: str, value: Contained) -> tuple[list[tuple[str, Value]], dic
         return ([], {name: None}) if value.content is None else flattened(name, value.content)
     if isinstance(value, Value):
         return [(name, value)], {}
+    if isinstance(value, MapsValue):
+        return [(name, value.values), (f"{name}.keys", value.keys)], {name: (name, f"{name}.keys")}
     named = [(f"{name}[{k}]", element) for k, element in enumerate(value.elements)]
     return named, {name: tuple(n for n, _ in named)}
 
@@ -153,7 +167,7 @@ def check_declared(value: Contained, declared: onnx.ValueInfoProto) -> None:
     """Raise ``ModelError`` when an output of the model is of another kind or element type than it is declared as."""
     kind = declared.type.WhichOneof("value")
     held = value.content if isinstance(value, OptionalValue) and kind != "optional_type" else value
-    if (kind == "tensor_type" and isinstance(held, SequenceValue)) or (
+    if (kind == "tensor_type" and isinstance(held, (SequenceValue, MapsValue))) or (
         kind == "sequence_type" and isinstance(held, Value)
     ):
         raise ModelError(

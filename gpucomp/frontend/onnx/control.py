@@ -75,6 +75,15 @@ def _empty_scan(graph: onnx.GraphProto, position: int) -> Value:
     return expand(constant(np.zeros((), dtype.numpy)), (0, *(d.dim_value for d in info.shape.dim)))
 
 
+def _goes_on(body: onnx.GraphProto) -> bool:
+    """Whether the condition that ``body`` gives is plainly the one that it was given: then it never ends a loop."""
+    before = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity" and node.input and node.output}
+    name = body.output[0].name if body.output and len(body.input) > 1 else ""
+    for _ in body.node:
+        name = before.get(name, name)
+    return bool(name) and name == body.input[1].name
+
+
 @translates("Loop")
 def loop(
     trips: Value | None = None, condition: Value | None = None, *carried: Value, body: onnx.GraphProto, site: Site
@@ -88,6 +97,8 @@ def loop(
         raise ValueError(f"a body of at least {1 + len(state)} outputs expected, {len(body.output)} given")
     rows: list[list[Value]] = [[] for _ in range(scans)]
     step = 0
+    if going and (limit is None or limit > MAX_TRIPS) and _goes_on(body):
+        raise UnsupportedError(f"a loop of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")
     while going and (limit is None or step < limit):
         if step >= MAX_TRIPS:
             raise UnsupportedError(f"a loop of more than {MAX_TRIPS} steps cannot be unrolled", code="GPC4007")

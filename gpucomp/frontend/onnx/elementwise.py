@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.frontend.onnx.compose import axis_of, cast, expand, iota, like, reshape, scalar, static
+from gpucomp.frontend.onnx.compose import (
+    axis_of,
+    cast,
+    computable,
+    expand,
+    iota,
+    like,
+    reshape,
+    scalar,
+    static,
+)
 from gpucomp.frontend.onnx.containers import Contained
 from gpucomp.frontend.onnx.random import dropped
 from gpucomp.frontend.onnx.strings import text_cast
@@ -22,7 +32,7 @@ from gpucomp.ir.types import DType
 SAME = (
     *("Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos"),
     *("Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh", "Erf", "Reciprocal", "Relu", "Sigmoid", "Softplus"),
-    *("Softsign", "HardSwish", "Mish", "Not", "IsNaN", "BitwiseNot", "Add", "Sub", "Mul", "Div", "PRelu"),
+    *("Softsign", "HardSwish", "Mish", "Not", "BitwiseNot", "Add", "Sub", "Mul", "Div", "PRelu"),
     *("Less", "LessOrEqual", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Where"),
     *("LeakyRelu", "Elu", "Selu", "Celu", "HardSigmoid", "ThresholdedRelu"),
 )
@@ -74,9 +84,14 @@ def greater_or_equal(a: Value, b: Value) -> Value:
     return ops.LessOrEqual(b, a)
 
 
+@translates("IsNaN", since=9)
+def is_nan(x: Value) -> Value:
+    return ops.IsNaN(computable(x))
+
+
 @translates("IsInf", since=10)
 def is_inf(x: Value, *, detect_negative: int, detect_positive: int) -> Value:
-    return ops.IsInf(x, detect_negative=bool(detect_negative), detect_positive=bool(detect_positive))
+    return ops.IsInf(computable(x), detect_negative=bool(detect_negative), detect_positive=bool(detect_positive))
 
 
 @translates("Mod", since=10)
@@ -193,8 +208,8 @@ def dropout(
     if training_mode is not None and static(training_mode, "training_mode").any():
         rate = 0.5 if ratio is None else scalar(ratio, "ratio")
         if rate:
-            y, kept = dropped(x, float(rate), seed)
-            return y, kept if site.wants(1) else None
+            y, kept = dropped(computable(x), float(rate), seed)
+            return cast(y, x.type.dtype), kept if site.wants(1) else None
     return x, expand(constant(np.ones((), np.bool_)), x.shape) if site.wants(1) else None
 
 

@@ -33,15 +33,16 @@ class ExternalFiles:
     def __init__(self, folder: Path | None, blobs: Path | None = None) -> None:
         self.folder = folder
         self.blobs = blobs
-        self.nbytes = 0  # of the model's tensors, wherever they are stored
+        self.nbytes = 0  # of the model's tensors as they are stored, wherever that is
+        self.made = 0  # bytes of sparse tensors that were made dense
         self.arrays: dict[int, tuple[Any, np.ndarray]] = {}  # tensors that were decoded: a loop's body asks each time
         self._maps: dict[str, np.ndarray] = {}
 
-    def once(self, tensor: Any, decode: Callable[[], np.ndarray]) -> np.ndarray:
-        """``decode()``, called once for a tensor. The tensor is held so that its id stays its own."""
+    def once(self, tensor: Any, decode: Callable[[], np.ndarray], stored: Callable[[], int]) -> np.ndarray:
+        """``decode()``, called once for a tensor, of which the model has ``stored()`` bytes. It is held: its id stays its own."""
         if id(tensor) not in self.arrays:
             array = decode()
-            self.nbytes += array.nbytes
+            self.nbytes += stored()
             self.arrays[id(tensor)] = tensor, array
         return self.arrays[id(tensor)][1]
 

@@ -16,13 +16,14 @@ from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.interpreter import evaluate, work
 from gpucomp.ir import Constant, Input, Node, Value, constant, topological
-from gpucomp.ir.types import I8, U8
+from gpucomp.ir.types import I8, STRING, U8
 from gpucomp.ops.random import RANDOM
 
 ONE = 32 << 20  # bytes of one value, besides twice what the model has
 ALL = 64 << 20  # bytes of all values, besides twice what the model has
 WORK = 1 << 25  # elements computed, besides four for each byte that the model has
 ALWAYS = 4096  # bytes: shapes and other small things are computed whatever came before
+TEXT_BYTES = 64  # of a string of any length, besides its letters
 NOT_FOLDED = (*RANDOM, ops.RegexFullMatch)  # drawn anew in every run; or longer than the sizes tell
 
 
@@ -40,9 +41,9 @@ class Folding:
         self.work = 0
         self.kept: set[Node] = set()  # nodes that depend on an input or are too large: what reads them is kept too
 
-    def made(self, results: Sequence[Any]) -> None:
+    def made(self, arrays: Sequence[np.ndarray]) -> None:
         """Count constants that a translator made of nothing. Raises ``UnsupportedError`` when they are too many."""
-        new = {id(v.attrs["value"]): v.type.nbytes for v in results if isinstance(v, Value) and v.op is Constant}
+        new = {id(array): _nbytes(array) for array in arrays}
         self.bytes += sum(nbytes for nbytes in new.values() if nbytes > ALWAYS)
         if self.bytes > 2 * self._allowed(ALL):
             raise UnsupportedError(f"the model's constants would take {self.bytes} bytes", code="GPC4006")
@@ -70,6 +71,7 @@ class Folding:
             self.bytes += total
             self.work += effort
         computed = dict(zip(values, (constant(np.array(a)) for a in evaluate(values, {})), strict=True))
+        self.bytes += sum(_nbytes(v.attrs["value"]) for v in computed.values() if v.type.dtype is STRING)
         return [computed.get(v, v) for v in results]
 
     def _allowed(self, base: int) -> int:
@@ -92,6 +94,11 @@ class Folding:
                 seen.add(other)
                 pending.extend(v.node for v in other.inputs)
         return False
+
+
+def _nbytes(array: np.ndarray) -> int:
+    """Bytes of a constant; of strings about what they take at most: two elements may be the same text."""
+    return array.nbytes if array.dtype != object else TEXT_BYTES * array.size + sum(map(len, array.reshape(-1)))
 
 
 def _is_dequantized(node: Node) -> bool:

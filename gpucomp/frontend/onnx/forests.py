@@ -10,7 +10,7 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import cast, concat, like
+from gpucomp.frontend.onnx.compose import cast, checked_size, concat, like
 from gpucomp.frontend.onnx.ml import ML, named, transformed
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.frontend.onnx.trees import SUMS, Trees, aggregated, leaf_of
@@ -73,6 +73,10 @@ def _trees(
     return trees, place
 
 
+def _are_targets(targets: Ints, count: int) -> bool:
+    return not targets or (min(targets) >= 0 and max(targets) < count)
+
+
 def _weights(
     trees: Trees,
     place: dict[tuple[int, int], int],
@@ -84,8 +88,9 @@ def _weights(
 ) -> tuple[np.ndarray, np.ndarray]:
     """[nodes and leaves, count]: what each gives to each target, and whether it gives anything."""
     flat = np.asarray(weights).reshape(-1)
-    if len({len(keys), len(targets), len(flat)}) != 1 or not set(targets) <= set(range(count)) or not set(keys) <= set(place):
+    if len({len(keys), len(targets), len(flat)}) != 1 or not _are_targets(targets, count) or not set(keys) <= set(place):
         raise ValueError("weights of leaves that do not exist, or for targets that do not")
+    checked_size(len(trees.yes) * count, 9)
     table, given = np.zeros((len(trees.yes), count), dtype), np.zeros((len(trees.yes), count), bool)
     for key, target, weight in zip(keys, targets, flat, strict=True):
         table[place[key], target] += weight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,12 @@ from gpucomp.ir.types import OptionalType, SequenceType
 MAX_DEPTH = 100
 MAX_NODES = 250_000  # of a file
 MAX_ADDED = 20_000  # by inlining and unrolling, besides four times what the file has
+MAX_LISTED = 6_000_000  # entries of all lists in attributes: each becomes an object
+EFFORT = 400_000  # about a microsecond each: operands and results of what is built, names bound, entries of lists read
+BUILT_EFFORT, OPERAND_EFFORT = 8, 2  # of building a node and giving it an operand; a result is 1
+EFFORT_OF_THE_FILE = 256  # more for each node of the file
+EFFORT_A_NODE = 96  # more for each node that is translated: those come again and again of few in the file
+BYTES_A_UNIT = 64  # of a message that is written and read again, for one of effort
 COUNTLESS = 10**15
 Key = tuple[str, str, str]  # domain, name, overload
 
@@ -49,30 +56,70 @@ def nested_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             stack.extend(iter(g.node) for g in attribute.graphs)
 
 
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node reads, also inside its subgraphs (where names of the subgraph itself may be among them)."""
-    yield from node.input
-    for attribute in node.attribute:
-        graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-        for graph in graphs:
-            own = {o for inner in graph.node for o in inner.output} | {i.name for i in graph.input}
-            own |= {i.name for i in graph.initializer}
-            names = {name for inner in nested_nodes(graph.node) for name in inner.input}
-            names |= {o.name for o in graph.output}
-            yield from names - own
+class Reads:
+    """The names that nodes read, those of a subgraph found once however often it is asked for and however deep it lies."""
+
+    def __init__(self) -> None:
+        self._outer: dict[int, tuple[onnx.GraphProto, frozenset[str]]] = {}  # graphs are held so that their ids stay theirs
+
+    def of(self, node: onnx.NodeProto) -> Iterator[str]:
+        """The names that ``node`` reads of those around it, also inside its subgraphs."""
+        yield from node.input
+        for graph in _subgraphs(node):
+            yield from self._of_graph(graph)
+
+    def _of_graph(self, graph: onnx.GraphProto) -> frozenset[str]:
+        """The names that a subgraph has from outside. Iterative: a model given as an object may be of any depth."""
+        pending = [graph]
+        while pending:
+            top = pending[-1]
+            inner = [g for node in top.node for g in _subgraphs(node)]
+            if unknown := [g for g in inner if id(g) not in self._outer]:
+                pending += unknown
+                continue
+            pending.pop()
+            own = {o for node in top.node for o in node.output} | {i.name for i in top.input}
+            own |= {i.name for i in top.initializer} | {i.values.name for i in top.sparse_initializer}
+            names = {name for node in top.node for name in node.input} | {o.name for o in top.output}
+            names = names.union(*(self._outer[id(g)][1] for g in inner))
+            self._outer[id(top)] = top, frozenset(names - own)
+        return self._outer[id(graph)][1]
 
 
-def most_nodes(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) -> int:
-    """How many nodes a model may have after inlining and unrolling: some times what its file has.
+def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [g for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
 
-    Raises ``UnsupportedError`` for a file that has too many itself.
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a model may come to, by what its file says: see ``bounds``."""
+
+    nodes: int  # after inlining and unrolling
+    effort: int  # besides ``EFFORT_A_NODE`` for each node that is translated
+
+
+def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) -> Bounds:
+    """How much translating a model may take: some times what its file has.
+
+    Raises ``UnsupportedError`` for a file that has too many nodes, or too long lists in their attributes.
     """
     count = len(graph.node) + sum(len(f.node) for f in functions.values())
+    names = numbers = 0
     if count <= MAX_NODES:
-        count = sum(1 for nodes in (graph.node, *(f.node for f in functions.values())) for _ in nested_nodes(nodes))
+        count = 0
+        for nodes in (graph.node, *(f.node for f in functions.values())):
+            for node in nested_nodes(nodes):
+                count += 1
+                names += len(node.input) + len(node.output) + len(node.attribute)
+                numbers += sum(len(a.ints) + len(a.floats) + len(a.strings) for a in node.attribute)
     if count > MAX_NODES:
         raise UnsupportedError(f"the model has {count} nodes, at most {MAX_NODES} are supported", code="GPC4006")
-    return MAX_ADDED + 4 * count
+    if numbers > MAX_LISTED:
+        raise UnsupportedError(
+            f"the lists in the model's attributes have {numbers} entries, at most {MAX_LISTED} are supported",
+            code="GPC4006",
+        )
+    return Bounds(MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + numbers)
 
 
 def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto, most: int) -> None:
@@ -135,13 +182,22 @@ def all_operator_names() -> frozenset[str]:
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
 
 
+# operators that onnxruntime's optimiser writes into the standard's domain, the first into opsets before the standard had it
+ADDED = frozenset(("LayerNormalization", "SimplifiedLayerNormalization"))
+
+
+def must_have_schema(site: Site) -> bool:
+    """Whether the operator does not exist unless its domain, which is one of the standard's, has it in this opset."""
+    return site.domain in standard_domains() and (bool(site.domain) or site.op_type not in ADDED)
+
+
 def may_have_body(site: Site) -> bool:
     schema = find_schema(site.domain, site.op_type, site.opset)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 def schema_body(
-    node: onnx.NodeProto, site: Site, operands: Sequence[Value | None], attributes: Sequence[onnx.AttributeProto]
+    node: onnx.NodeProto, site: Site, operands: Sequence[Value | None], attributes: Mapping[str, onnx.AttributeProto]
 ) -> onnx.FunctionProto | None:
     """The body that ONNX itself gives for the operator, made for these operands; ``None`` if it gives none."""
     schema = find_schema(site.domain, site.op_type, site.opset)
@@ -157,14 +213,20 @@ def schema_body(
     call.op_type, call.domain = node.op_type, node.domain
     call.input.extend(node.input)
     call.output.extend(node.output)
-    call.attribute.extend(attributes)
+    for name, attribute in attributes.items():
+        copy = call.attribute.add()
+        copy.CopyFrom(attribute)
+        copy.name = name
     types = [_type_proto(v).SerializeToString() for v in operands]
+    written = call.SerializeToString()
+    site.importer.spend(len(written) // BYTES_A_UNIT, site)
     try:
-        data = schema.get_context_dependent_function_with_opset_version(version, call.SerializeToString(), types)
+        data = schema.get_context_dependent_function_with_opset_version(version, written, types)
     except (RuntimeError, ValueError, IndexError) as error:  # whatever ONNX's C++ code objects to
         raise ModelError(f"{site}: {error}", code="GPC3013") from None
     if not data:
         return None
+    site.importer.spend(len(data) // BYTES_A_UNIT, site)
     function = onnx.FunctionProto()
     function.ParseFromString(data)
     return _with_opset(function, site.scope.opsets.get("", version))

@@ -111,6 +111,9 @@ def one_hot(indices: Value, depth: Value, values: Value, *, axis: int) -> Value:
     return ops.Where(hot, reshape(on, ()), reshape(off, ()))
 
 
+BAND_BYTES = 512  # of a constant, that a band takes as long to make as
+
+
 @translates("MelWeightMatrix", since=17)
 def mel_weight_matrix(
     bins: Value, dft_length: Value, sample_rate: Value, low: Value, high: Value, *, output_datatype: int
@@ -126,6 +129,7 @@ def mel_weight_matrix(
     edges = [2595 * np.log10(1 + f / 700) for f in hertz]
     spectrum = length // 2 + 1
     checked_size(spectrum * count, 8)
+    checked_size(count, BAND_BYTES)
     points = np.arange(count + 2) * ((edges[1] - edges[0]) / (count + 2)) + edges[0]
     places = ((length + 1) * (700 * (10 ** (points / 2595) - 1)) // rate).astype(np.int64)
     matrix = np.zeros((spectrum, count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 import zlib
 
 import numpy as np
@@ -32,7 +33,10 @@ def image_decoder(stream: Value, *, pixel_format: str) -> Value:
         raise UnsupportedError("images are decoded by Pillow, which is not installed: pip install pillow") from None
     channels = 1 if pixel_format == "Grayscale" else 3
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:  # reads the header alone
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is checked below
+            image = Image.open(io.BytesIO(data), formats=FORMATS)  # reads the header alone
+        with image:
             checked_size(image.width * image.height, max(4, channels))
             pixels = np.asarray(image.convert(MODES[pixel_format])).reshape(image.height, image.width, channels)
     except (*BROKEN, Image.DecompressionBombError):

@@ -14,7 +14,8 @@ import onnx
 
 from gpucomp.errors import GpucompError, ModelError, UnsupportedError, UsageError, quote
 from gpucomp.frontend.onnx import apart, containers, functions, tensors
-from gpucomp.frontend.onnx.containers import OptionalValue, SequenceValue
+from gpucomp.frontend.onnx.compose import tracing
+from gpucomp.frontend.onnx.containers import MapsValue, OptionalValue, SequenceValue
 from gpucomp.frontend.onnx.external import ExternalFiles
 from gpucomp.frontend.onnx.folding import Folding
 from gpucomp.frontend.onnx.structure import in_order, opsets_of, repeated
@@ -31,10 +32,11 @@ from gpucomp.frontend.onnx.translate import (
     signature_of,
     unchecked_attributes,
 )
-from gpucomp.ir import Graph, TensorType, Value, constant, input_value, origin
+from gpucomp.ir import Constant, Graph, Node, TensorType, Value, constant, counted, input_value, origin
 
 MAX_NODE_BYTES = 16 << 30  # of one value
 MAX_LISTED = 1000  # problems collected before giving up
+INITIALISER_EFFORT = 8  # of binding one, or an attribute's default or an opset, as ``functions.EFFORT`` is counted
 MAX_PATH = 1000  # letters of the functions and loops around a node: a name is joined to them each time it is reached
 
 
@@ -43,8 +45,25 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Known = Value | SequenceValue | OptionalValue | Unknown
+Known = Value | SequenceValue | OptionalValue | MapsValue | Unknown
 Body = Generator[Any, list[Known], list[Known]]
+
+
+@dataclass
+class _Tally:
+    """Counts what the translator of one node builds."""
+
+    importer: Importer
+    site: Site
+    constants: list[np.ndarray] = field(default_factory=list)
+
+    def built(self, node: Node) -> None:
+        self.spend(functions.BUILT_EFFORT + functions.OPERAND_EFFORT * len(node.inputs) + len(node.types))
+        if node.op is Constant:
+            self.constants.append(node.attrs["value"])
+
+    def spend(self, effort: int) -> None:
+        self.importer.spend(effort, self.site)
 
 
 @dataclass
@@ -57,6 +76,7 @@ class Scope:
     attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)  # of the function call
     values: dict[str, Known] = field(default_factory=dict)
     from_function: bool = False
+    of_standard: bool = False  # the body that ONNX gives for an operator, written for more types than those in it took then
     absent: set[str] = field(default_factory=set)  # the function's optional inputs that the call does not give
 
     @property
@@ -111,8 +131,10 @@ class Importer:
         self.folding = folding or Folding(files)
         self.functions = functions.table(model)
         self.input_containers: dict[str, tuple[str, ...] | None] = {}
-        self.most_nodes = functions.most_nodes(self.functions, model.graph)
-        self.referred: dict[tuple[int, int], tuple[Any, ...]] = {}  # attributes that stand for a caller's
+        self.bounds = functions.bounds(self.functions, model.graph)
+        self.effort = 0
+        self.reads = functions.Reads()
+        self.orders: dict[int, tuple[Any, list[onnx.NodeProto]]] = {}  # of bodies, which come again and again
 
     # --- the whole model
 
@@ -135,6 +157,8 @@ class Importer:
             raise self._unsupported(hopeless)
         if not self.problems:
             return self._graph(inputs, outputs), None
+        if any(isinstance(value, MapsValue) for value in outputs.values()):  # which the rest would have to read
+            raise UnsupportedError("a ZipMap beside results whose shapes depend on values", code="GPC4003")
         rest, read = apart.rest(self.model, self.waiting, scope.values, scope.opsets, self.files, self.constants)
         return self._graph(inputs, read), rest
 
@@ -143,7 +167,7 @@ class Importer:
         graph = self.model.graph
         before_opsets = self.model.ir_version < 3 and not self.model.opset_import  # all operators are the first ones
         scope = Scope({"": 1} if before_opsets else opsets_of(self.model.opset_import, "the model"))
-        functions.check_expansion(self.functions, graph, self.most_nodes)
+        functions.check_expansion(self.functions, graph, self.bounds.nodes)
         inputs = self._inputs(graph, scope)
         names = [output.name for output in graph.output]
         if not names:
@@ -154,7 +178,8 @@ class Importer:
 
     def _outputs(self, scope: Scope) -> dict[str, Known]:
         names = [output.name for output in self.model.graph.output]
-        return dict(zip(names, drive(self.body(self.model.graph.node, names, scope)), strict=True))
+        with tracing():
+            return dict(zip(names, drive(self.body(self.model.graph, names, scope)), strict=True))
 
     def _graph(self, inputs: tuple[Value, ...], outputs: Mapping[str, Known]) -> Graph:
         for declared in self.model.graph.output:
@@ -260,11 +285,19 @@ class Importer:
 
     # --- bodies
 
-    def body(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], scope: Scope) -> Body:
-        """Translate ``nodes`` in ``scope``; the generator's result is the values of ``outputs``."""
-        for node in in_order(nodes, scope.values, scope.path):
+    def body(self, owner: onnx.GraphProto | onnx.FunctionProto, outputs: Sequence[str], scope: Scope) -> Body:
+        """Translate the nodes of ``owner`` in ``scope``; the generator's result is the values of ``outputs``."""
+        _, order = self.orders.get(id(owner), (owner, None))
+        named = (name for node in order or owner.node for name in node.output if name)
+        if again := next((name for name in named if name in scope.values), None):
+            raise ModelError(f"{quote(scope.path + again)} is defined twice", code="GPC3011")
+        if order is None:
+            order = in_order(owner.node, scope.path, self.reads)
+            self.orders[id(owner)] = owner, order
+        for node in order:
             site = self._site(node, scope)
             self.count(1, site)
+            self.spend(len(node.input) + len(node.output) + len(node.attribute), site)
             results: list[Known] | Body
             try:
                 results = self._node(node, site, scope)
@@ -288,9 +321,19 @@ class Importer:
     def count(self, nodes: int, site: Site) -> None:
         """Count nodes that are translated, or unrolled by a translator. Raises ``UnsupportedError`` for too many."""
         self.nodes += nodes
-        if self.nodes > self.most_nodes:
+        if self.nodes > self.bounds.nodes:
             raise UnsupportedError(
-                f"{site}: more than {self.most_nodes} nodes after inlining and unrolling, the most for a file of this size",
+                f"{site}: more than {self.bounds.nodes} nodes after inlining and unrolling, the most for a file of this size",
+                code="GPC4006",
+            )
+
+    def spend(self, effort: int, site: Site) -> None:
+        """Count work that nodes cause besides being there. Raises ``UnsupportedError`` for too much."""
+        self.effort += effort
+        if self.effort > self.bounds.effort + functions.EFFORT_A_NODE * self.nodes:
+            raise UnsupportedError(
+                f"{site}: the model asks for more operands, results and names to be made than are supported for a file "
+                "of this size",
                 code="GPC4006",
             )
 
@@ -306,10 +349,12 @@ class Importer:
         if len(set(names)) != len(names):
             raise ModelError(f"{site}: input {quote(repeated(names))} of its body is declared twice", code="GPC3011")
         self.count(scope.depth, site)  # entering it takes as long as so many nodes
+        named = len(graph.input) + len(graph.output)
+        self.spend(named + INITIALISER_EFFORT * (len(graph.initializer) + len(graph.sparse_initializer)), site)
         self._initialisers(graph, scope, set())
         for info, value in zip(graph.input, arguments, strict=True):
             scope.values[info.name] = containers.declared_as(info, value)
-        return self.body(graph.node, [o.name for o in graph.output], scope)
+        return self.body(graph, [o.name for o in graph.output], scope)
 
     def _site(self, node: onnx.NodeProto, scope: Scope) -> Site:
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -354,7 +399,7 @@ class Importer:
             raise ModelError(f"{site}: the model imports no opset of domain {quote(site.domain)}", code="GPC3016")
         signature = signature_of(site.domain, node.op_type, site.opset)
         found = find_translator(site.domain, node.op_type, site.opset)
-        if signature is None and (found is None or site.domain in functions.standard_domains()):
+        if signature is None and (found is None or functions.must_have_schema(site)):
             raise self._unknown_operator(site)
         if signature is not None:
             if signature.deprecated and not is_translated_at(site.domain, node.op_type, signature.since):
@@ -366,25 +411,29 @@ class Importer:
             return [UNKNOWN] * len(node.output)
         known_operands: list[Value | None] = operands  # type: ignore[assignment]
         given = self._resolved(node, scope)
+        self.spend(sum(map(_entries, given)), site)
         if signature is None:
             assert found is not None
             attributes = unchecked_attributes(given, found[0], len(operands), self.files, site)
         else:
-            check_operand_types(known_operands, signature, site)
+            if not scope.of_standard:
+                check_operand_types(known_operands, signature, site)
             attributes = checked_attributes(given, signature, self.files, site)
         if found is None:
-            body = functions.schema_body(node, site, known_operands, given)
+            body = functions.schema_body(node, site, known_operands, dict(given))
             if body is None:
                 raise self._untranslated(operands)
-            return self._call(body, operands, node, site, scope)
+            return self._call(body, operands, node, site, scope, of_standard=True)
         translator, takes_site = found
-        with origin(site.name), located(site, known_operands):
+        tally = _Tally(self, site)
+        with origin(site.name), counted(tally), located(site, known_operands):
             result: Any = translator(*known_operands, **attributes, **({"site": site} if takes_site else {}))
             if isinstance(result, Generator):
                 return self._guarded(result, site, known_operands)
             results = list(result) if isinstance(result, (tuple, list)) else [result]
+            self.spend(sum(len(v.elements) for v in results if isinstance(v, SequenceValue)) // 2, site)
             if attributes.get("value", attributes.get("sparse_value")) is None:  # else it is the model's own
-                self.folding.made([v for v in results if v not in known_operands])
+                self.folding.made(tally.constants)
             return self.folding.results(results)
 
     def _guarded(self, generator: Body, site: Site, operands: Sequence[Value | None]) -> Body:
@@ -392,7 +441,7 @@ class Importer:
         answer: Any = None
         while True:
             try:
-                with origin(site.name), located(site, operands):
+                with origin(site.name), counted(_Tally(self, site)), located(site, operands):
                     request = generator.send(answer)
             except StopIteration as stop:
                 return self.folding.results(stop.value)
@@ -416,28 +465,14 @@ class Importer:
             return ModelError(f"{site}: the operator is not part of this opset", code="GPC3017")
         return UnsupportedError("unknown operator", code="GPC4002")
 
-    def _resolved(self, node: onnx.NodeProto, scope: Scope) -> list[onnx.AttributeProto]:
-        """The node's attributes, those that refer to the function's own replaced by the caller's."""
+    def _resolved(self, node: onnx.NodeProto, scope: Scope) -> list[tuple[str, onnx.AttributeProto]]:
+        """The node's attributes by name, the caller's in place of those that refer to the function's own."""
         result = []
         for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                outer = scope.attributes.get(attribute.ref_attr_name)
-                if outer is None:
-                    continue
-                attribute = self._referred(attribute, outer)
-            result.append(attribute)
+            found = scope.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+            if found is not None:
+                result.append((attribute.name, found))
         return result
-
-    def _referred(self, attribute: onnx.AttributeProto, outer: onnx.AttributeProto) -> onnx.AttributeProto:
-        """``outer`` by the name of ``attribute``; the same object each time, however often a loop comes by."""
-        key = id(attribute), id(outer)
-        if key not in self.referred:
-            copy = onnx.AttributeProto()
-            copy.CopyFrom(outer)
-            copy.name = attribute.name
-            self.referred[key] = attribute, outer, copy  # the first two are held so that the key stays theirs
-        copied: onnx.AttributeProto = self.referred[key][2]
-        return copied
 
     def _call(
         self,
@@ -446,6 +481,8 @@ class Importer:
         node: onnx.NodeProto,
         site: Site,
         scope: Scope,
+        *,
+        of_standard: bool = False,
     ) -> Body:
         """Inline ``function``."""
         if len(operands) > len(function.input) or len(node.output) > len(function.output):
@@ -453,7 +490,9 @@ class Importer:
                 f"{site}: the function takes {len(function.input)} inputs and gives {len(function.output)} outputs",
                 code="GPC3013",
             )
-        given = {a.name: a for a in self._resolved(node, scope)}
+        names = len(function.input) + len(function.output) + len(function.attribute)
+        self.spend(names + INITIALISER_EFFORT * (len(function.attribute_proto) + len(function.opset_import)), site)
+        given = dict(self._resolved(node, scope))
         attributes = {a.name: a for a in function.attribute_proto} | given
         signature = signature_of(site.domain, node.op_type, site.opset)
         if signature is None:
@@ -469,7 +508,7 @@ class Importer:
                 if attribute.default_value is not None and attribute.default_value.name:
                     attributes.setdefault(name, attribute.default_value)
         opsets = opsets_of(function.opset_import, f"function {quote(function.name)}")
-        inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True)
+        inner = Scope(opsets, None, f"{site.name}/", attributes, from_function=True, of_standard=of_standard)
         padded = [*operands, *[None] * (len(function.input) - len(operands))]
         for name, value in zip(function.input, padded, strict=True):
             if value is None:
@@ -480,9 +519,15 @@ class Importer:
 
     def _call_body(self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Scope) -> Body:
         wanted = [inner for inner, outer in zip(function.output, node.output, strict=False) if outer]
-        results = yield self.body(function.node, wanted, scope)
+        results = yield self.body(function, wanted, scope)
         found = dict(zip(wanted, results, strict=True))
         return [found.get(inner, UNKNOWN) for inner in function.output[: len(node.output)]]
+
+
+def _entries(attribute: tuple[str, onnx.AttributeProto]) -> int:
+    """What reading an attribute takes, as ``functions.EFFORT`` is counted."""
+    value = attribute[1]
+    return (len(value.ints) + len(value.floats) + len(value.strings)) // 8 + len(value.s) // 1024
 
 
 def drive(generator: Body) -> list[Known]:

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx.inliner import inline_local_functions
 
 from gpucomp.errors import ModelError, UnsupportedError, UsageError, quote
-from gpucomp.frontend.onnx import functions, wire
+from gpucomp.frontend.onnx import apart, functions, wire
 from gpucomp.frontend.onnx.external import ExternalFiles, beside
 from gpucomp.frontend.onnx.importer import Importer
 from gpucomp.ir import Graph
@@ -153,6 +153,13 @@ def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
         if info.name not in weights  # up to IR version 3 they are inputs too
         and info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
     }
+
+
+def read_whole(path: Path) -> onnx.ModelProto:
+    """The model in a file, with the data of its external files in it. Raises as ``load``."""
+    proto, files = read(path)
+    apart.bring_in(proto, files)
+    return proto
 
 
 def read(model: ModelLike) -> tuple[onnx.ModelProto, ExternalFiles]:

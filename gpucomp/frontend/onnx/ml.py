@@ -1,4 +1,4 @@
-"""Translators of the ai.onnx.ml operators that are arithmetic on tensors. Those on maps are refused."""
+"""Translators of the ai.onnx.ml operators that are arithmetic on tensors, and ZipMap. Those that read maps are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axis_of, cast, concat, like, reshape, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.compose import axis_of, cast, concat, iota, like, reshape, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.containers import MapsValue
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64, I64, STRING
@@ -154,24 +155,50 @@ def transformed(scores: Value, how: str) -> Value:
             total = ops.ReduceSum(kept, axes=axes, keepdims=True)
             nothing = ops.Equal(total, like(total, 0))
             return ops.Where(nothing, like(scores, 0.5), ops.Div(kept, total))
+        case "PROBIT":
+            return _probit(scores)
     raise UnsupportedError(f"post_transform {how} is not supported")
+
+
+def _probit(p: Value) -> Value:
+    """sqrt(2) erfinv(2 p - 1), for p between 0 and 1, with S. Winitzki's approximation of erfinv (2008), a = 0.147."""
+    z = ops.Sub(ops.Add(p, p), like(p, 1))
+    log = ops.Log(ops.Mul(ops.Sub(like(p, 1), z), ops.Add(like(p, 1), z)))
+    inner = ops.Add(like(p, 2 / (np.pi * 0.147)), ops.Mul(log, like(p, 0.5)))
+    root = ops.Sqrt(ops.Sub(ops.Mul(inner, inner), ops.Mul(log, like(p, 1 / 0.147))))
+    size = ops.Mul(ops.Sqrt(ops.Sub(root, inner)), like(p, np.sqrt(2)))
+    return ops.Where(ops.Less(z, like(p, 0)), ops.Neg(size), size)
 
 
 @translates("OneHotEncoder", since=1, domain=ML)
 def one_hot_encoder(
     x: Value, *, cats_int64s: tuple[int, ...] = (), cats_strings: tuple[str, ...] = (), zeros: int = 1
 ) -> Value:
-    """A 1 at the place of each element's category; zeros alone for an element of none, if ``zeros`` allows it."""
-    if not zeros:
-        raise UnsupportedError("zeros=0, where an element of no category is an error at run time")
+    """A 1 at the place of each element's category. An element of none gives zeros alone; without ``zeros`` a run fails."""
     if bool(cats_int64s) == bool(cats_strings) or bool(cats_strings) != (x.type.dtype is STRING):
         raise ValueError(f"categories of {x.type.dtype} expected, of one kind")
+    if not zeros:
+        places = ops.CategoryIndex(x if cats_strings else cast(x, I64), categories=cats_strings or cats_int64s)
+        return cast(ops.Equal(unsqueeze(places, (len(x.shape),)), iota(len(cats_strings or cats_int64s))), F32)
     last = unsqueeze(x, (len(x.shape),))
     if cats_strings:
         table = np.empty(len(cats_strings), object)
         table[:] = cats_strings
         return cast(ops.StringEqual(last, constant(table)), F32)
     return cast(ops.Equal(cast(last, I64), constant(np.asarray(cats_int64s, np.int64))), F32)
+
+
+@translates("ZipMap", since=1, domain=ML)
+def zip_map(
+    x: Value, *, classlabels_int64s: tuple[int, ...] | None = None, classlabels_strings: tuple[str, ...] | None = None
+) -> MapsValue:
+    """A map from labels to scores for each row of ``x`` [N, K] or [K]; nothing computes with it, so it is a model's output."""
+    labels = classlabels_strings or classlabels_int64s or ()
+    if bool(classlabels_strings) == bool(classlabels_int64s) or len(x.shape) not in (1, 2) or len(labels) != x.shape[-1]:
+        raise ValueError(f"one label of one kind for each of {x.shape[-1:]} columns of [N, K] or [K] expected")
+    keys = np.empty(len(labels), object if classlabels_strings else np.int64)
+    keys[:] = labels
+    return MapsValue(constant(keys), x)
 
 
 @translates("CategoryMapper", since=1, domain=ML)

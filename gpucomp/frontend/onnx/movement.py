@@ -28,6 +28,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant
 from gpucomp.ir import types as t
+from gpucomp.ops.registry import broadcast
 
 
 @translates("Reshape")
@@ -217,7 +218,7 @@ def expand_to(x: Value, shape: Value) -> Value:
     wanted = ints(shape, "shape")
     if any(d < 0 for d in wanted):
         raise ValueError(f"the shape {list(wanted)} has a negative dimension")
-    return expand(x, np.broadcast_shapes(x.shape, wanted) if max(wanted, default=0) < 1 << 31 else wanted)
+    return expand(x, broadcast(x.shape, wanted))
 
 
 @translates("Tile")

@@ -9,6 +9,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import (
     accumulation,
+    axes_of,
     axis_of,
     cast,
     channels,
@@ -24,6 +25,8 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.frontend.onnx.windows import AUTO_PAD, windows
 from gpucomp.ir import Value, constant, constant_value
+from gpucomp.ir import types as t
+from gpucomp.ops.registry import broadcast
 
 
 @translates("MatMul")
@@ -48,12 +51,15 @@ def gemm(a: Value, b: Value, c: Value | None = None, *, alpha: float, beta: floa
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError("matrices expected")
     product = ops.MatMul(transpose(a, (1, 0)) if transA else a, transpose(b, (1, 0)) if transB else b)
+    dtype = product.type.dtype
+    if dtype.is_integer and not (float(alpha).is_integer() and float(beta).is_integer()):
+        product, c = cast(product, t.F64), c if c is None else cast(c, t.F64)  # only the result is cut off
     y = scaled(product, alpha)
     if c is None or beta == 0:
-        return y
-    if np.broadcast_shapes(c.shape, y.shape) != y.shape:
+        return cast(y, dtype)
+    if broadcast(c.shape, y.shape) != y.shape:
         raise ValueError(f"{c.type} does not broadcast to {y.type}")
-    return ops.Add(y, scaled(c, beta))
+    return cast(ops.Add(y, scaled(c, beta)), dtype)
 
 
 def scaled(x: Value, factor: float) -> Value:
@@ -320,7 +326,7 @@ def layer_normalization(
 ) -> tuple[Value, ...]:
     place = axis_of(axis, len(x.shape))
     y = _affine(ops.LayerNorm(x, axis=place, epsilon=epsilon), scale, bias)
-    if np.broadcast_shapes(y.shape, x.shape) != x.shape:
+    if broadcast(y.shape, x.shape) != x.shape:
         raise ValueError("scale and bias do not broadcast to the operand")
     if not site.wants(1) and not site.wants(2):
         return (y,)
@@ -338,7 +344,7 @@ def rms_normalization(x: Value, scale: Value, *, axis: int, epsilon: float, stas
     return cast(ops.Mul(cast(y, scale.type.dtype), scale), scale.type.dtype)
 
 
-def _normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
+def normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
     """Every one of ``groups`` groups of channels to mean 0 and variance 1, an image on its own."""
     if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
         raise ValueError(f"{groups} groups of channels in {x.type}")
@@ -350,14 +356,14 @@ def _normalized_groups(x: Value, groups: int, epsilon: float) -> Value:
 @translates("InstanceNormalization")
 def instance_normalization(x: Value, scale: Value, bias: Value, *, epsilon: float) -> Value:
     rank = len(x.shape)
-    y = _normalized_groups(x, x.shape[1] if rank > 1 else 0, epsilon)
+    y = normalized_groups(x, x.shape[1] if rank > 1 else 0, epsilon)
     return ops.Add(ops.Mul(y, channels(scale, rank)), channels(bias, rank))
 
 
 @translates("GroupNormalization", since=18)
 def group_normalization_18(x: Value, scale: Value, bias: Value, *, epsilon: float, num_groups: int) -> Value:
     """Scale and bias a group."""
-    y = _normalized_groups(x, num_groups, epsilon)
+    y = normalized_groups(x, num_groups, epsilon)
     grouped = reshape(y, (x.shape[0], num_groups, x.type.size // max(1, x.shape[0] * num_groups)))
     return reshape(_affine(grouped, reshape(scale, (num_groups, 1)), reshape(bias, (num_groups, 1))), x.shape)
 
@@ -366,8 +372,17 @@ def group_normalization_18(x: Value, scale: Value, bias: Value, *, epsilon: floa
 def group_normalization(
     x: Value, scale: Value, bias: Value, *, epsilon: float, num_groups: int, stash_type: int
 ) -> Value:
-    y = _normalized_groups(x, num_groups, epsilon)
+    y = normalized_groups(x, num_groups, epsilon)
     return _affine(y, channels(scale, len(x.shape)), channels(bias, len(x.shape)))
+
+
+@translates("MeanVarianceNormalization", since=9)
+def mean_variance_normalization(x: Value, *, axes: tuple[int, ...]) -> Value:
+    """(x - mean) / (standard deviation + 1e-9) over ``axes``."""
+    places, wide = axes_of(axes, len(x.shape)), cast(x, accumulation(x.type.dtype))
+    spread = ops.Sub(wide, mean(wide, places))
+    deviation = ops.Sqrt(mean(ops.Mul(spread, spread), places))
+    return cast(ops.Div(spread, ops.Add(deviation, like(deviation, 1e-9))), x.type.dtype)
 
 
 @translates("LRN")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
+
+import numpy as np
+from onnx import TensorProto
 
 from gpucomp import ops
 from gpucomp.frontend.onnx.compose import axis_of, cast, channels, expand, reshape, scalar_of
 from gpucomp.frontend.onnx.nn import conv, matmul
 from gpucomp.frontend.onnx.tensors import element_type
 from gpucomp.frontend.onnx.translate import translates
-from gpucomp.ir import Value
+from gpucomp.ir import Value, constant_value
 from gpucomp.ir import types as t
 from gpucomp.ir.types import DType
 
@@ -47,12 +49,14 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 def quantized(x: Value, scale: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
     """saturate(round(x / scale) + zero_point), halves to even; the operands broadcast. Floats are not rounded."""
-    return _code(ops.Div(x, scale), zero_point, to, saturate=saturate)
+    return code(ops.Div(x, scale), zero_point, to, saturate=saturate)
 
 
-def _code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
-    """saturate(round(ratio) + zero_point), halves to even. Floats are not rounded, and have no zero point."""
+def code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool = True) -> Value:
+    """saturate(round(ratio) + zero_point), halves to even. Floats are not rounded; their zero point is rarely other than 0."""
     if to.is_float:
+        if zero_point is not None and not _is_zero(zero_point):
+            ratio = ops.Add(ratio, cast(zero_point, ratio.type.dtype))
         return ops.Cast(ratio, to=to, saturate=saturate)
     wide = t.F64 if to.bits > 16 else t.F32
     rounded = ops.Round(cast(ratio, wide))
@@ -60,6 +64,12 @@ def _code(ratio: Value, zero_point: Value | None, to: DType, *, saturate: bool =
         rounded = ops.Add(rounded, cast(zero_point, wide))
     low, high = integer_range(to)
     return cast(ops.Clip(rounded, low=float(low), high=float(high)), to)
+
+
+def _is_zero(x: Value) -> bool:
+    """Whether ``x`` is known to be 0, whose sum with -0 would lose its sign."""
+    array = constant_value(x)
+    return array is not None and not np.any(array.astype(np.float32))
 
 
 def requantized(total: Value, factor: Value, divisor: Value, zero_point: Value | None, to: DType) -> Value:
@@ -70,7 +80,7 @@ def requantized(total: Value, factor: Value, divisor: Value, zero_point: Value |
     converted to f32 and multiplied by it, halves to even, and only then the zero point.
     """
     multiplier = ops.Div(cast(factor, t.F32), cast(divisor, t.F32))
-    return _code(ops.Mul(cast(total, t.F32), multiplier), zero_point, to)
+    return code(ops.Mul(cast(total, t.F32), multiplier), zero_point, to)
 
 
 def dequantized(x: Value, scale: Value, zero_point: Value | None) -> Value:
@@ -93,8 +103,31 @@ def quantize_linear(
     saturate: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
-    precision: int = 0,
 ) -> Value:
+    """Below opset 23 the standard does not say in what the division is made: in f32, as onnxruntime makes it."""
+    return quantize_linear_23(
+        *(x, scale, zero_point),
+        axis=axis,
+        saturate=saturate,
+        block_size=block_size,
+        output_dtype=output_dtype,
+        precision=TensorProto.FLOAT,
+    )
+
+
+@translates("QuantizeLinear", since=23)
+def quantize_linear_23(
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    *,
+    axis: int,
+    saturate: int,
+    block_size: int,
+    output_dtype: int,
+    precision: int,
+) -> Value:
+    """The division is made in the type of the scale, as the standard says, unless ``precision`` is given."""
     to = zero_point.type.dtype if zero_point is not None else t.U8
     if output_dtype:
         chosen = element_type(output_dtype, "output_dtype")
@@ -102,7 +135,7 @@ def quantize_linear(
             raise ValueError(f"output_dtype is {chosen}, the zero point is {to}")
         to = chosen
     width = element_type(precision, "precision") if precision else scale.type.dtype
-    if not width.is_float:
+    if not width.is_float or width.storage_only:
         width = t.F32
     factor = cast(spread(scale, x, axis, block_size), width)
     zero = None if zero_point is None else spread(zero_point, x, axis, block_size)
@@ -139,13 +172,13 @@ def dynamic_quantize_linear(x: Value) -> tuple[Value, Value, Value]:
     return quantized(x, scale, zero_point, t.U8), scale, zero_point
 
 
-def _centred(x: Value, zero_point: Value | None) -> Value:
+def centred(x: Value, zero_point: Value | None) -> Value:
     """x - zero_point in i32."""
     wide = cast(x, t.I32)
     return wide if zero_point is None else ops.Sub(wide, cast(zero_point, t.I32))
 
 
-def _matrix_parameter(parameter: Value, x: Value, *, row: bool) -> Value:
+def matrix_parameter(parameter: Value, x: Value, *, row: bool) -> Value:
     """A parameter of a matrix operand: one for all, one a row (left operand) or one a column (right operand)."""
     if parameter.type.size == 1:
         return reshape(parameter, ())
@@ -156,8 +189,8 @@ def _matrix_parameter(parameter: Value, x: Value, *, row: bool) -> Value:
 
 @translates("MatMulInteger", since=10)
 def matmul_integer(a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None) -> Value:
-    left = _centred(a, None if a_zero is None else _matrix_parameter(a_zero, a, row=True))
-    right = _centred(b, None if b_zero is None else _matrix_parameter(b_zero, b, row=False))
+    left = centred(a, None if a_zero is None else matrix_parameter(a_zero, a, row=True))
+    right = centred(b, None if b_zero is None else matrix_parameter(b_zero, b, row=False))
     return matmul(left, right)
 
 
@@ -168,11 +201,11 @@ def qlinear_matmul(
     """The scale of the result is one, or one a row: see ``requantized`` for the order of the roundings."""
     product = matmul_integer(a, b, a_zero, b_zero)
     rows, columns = (
-        cast(_matrix_parameter(scale, operand, row=row), t.F32)
+        cast(matrix_parameter(scale, operand, row=row), t.F32)
         for scale, operand, row in ((a_scale, a, True), (b_scale, b, False))
     )
-    scale = _matrix_parameter(y_scale, product, row=True)
-    zero = _matrix_parameter(y_zero, product, row=True)
+    scale = matrix_parameter(y_scale, product, row=True)
+    zero = matrix_parameter(y_zero, product, row=True)
     return requantized(product, ops.Mul(rows, columns), scale, zero, y_zero.type.dtype)
 
 
@@ -188,8 +221,8 @@ def _weight_parameter(parameter: Value, w: Value) -> Value:
 def conv_integer(
     x: Value, w: Value, x_zero: Value | None = None, w_zero: Value | None = None, **attributes: Any
 ) -> Value:
-    left = _centred(x, None if x_zero is None else reshape(x_zero, ()))
-    right = _centred(w, None if w_zero is None else _weight_parameter(w_zero, w))
+    left = centred(x, None if x_zero is None else reshape(x_zero, ()))
+    right = centred(w, None if w_zero is None else _weight_parameter(w_zero, w))
     return conv(left, right, **attributes)
 
 
@@ -215,60 +248,10 @@ def qlinear_conv(
     return requantized(total, factor, reshape(y_scale, ()), reshape(y_zero, ()), y_zero.type.dtype)
 
 
-MICROSOFT = "com.microsoft"  # onnxruntime's own operators: its quantiser writes them into every int8 model
-
-
-@translates("QLinearAdd", since=1, domain=MICROSOFT)
-def qlinear_add(
-    a: Value,
-    a_scale: Value,
-    a_zero: Value | None,
-    b: Value,
-    b_scale: Value,
-    b_zero: Value | None,
-    y_scale: Value,
-    y_zero: Value | None = None,
-) -> Value:
-    """saturate(round(a ra + (b rb + rest))), with ra = a_scale / y_scale, rb = b_scale / y_scale and
-
-    rest = y_zero - (ra a_zero + rb b_zero), in f32 with ra a_zero not rounded: onnxruntime's formula on processors with
-    fused multiply-add. The operator is its own, and so is the order of its roundings.
-    """
-    scale = _one(y_scale)
-    left, right = ops.Div(_one(a_scale), scale), ops.Div(_one(b_scale), scale)
-    zeros = [scalar_of(t.F32, 0) if zero is None else cast(_one(zero), t.F32) for zero in (a_zero, b_zero, y_zero)]
-    fused = ops.Add(
-        ops.Mul(cast(left, t.F64), cast(zeros[0], t.F64)), cast(ops.Mul(right, zeros[1]), t.F64)
-    )  # constants, but for models that compute their scales
-    rest = ops.Sub(zeros[2], cast(fused, t.F32))
-    total = ops.Add(ops.Mul(cast(a, t.F32), left), ops.Add(ops.Mul(cast(b, t.F32), right), rest))
-    return _code(total, None, a.type.dtype)
-
-
-@translates("QLinearGlobalAveragePool", since=1, domain=MICROSOFT)
-def qlinear_global_average_pool(
-    x: Value,
-    x_scale: Value,
-    x_zero: Value | None,
-    y_scale: Value,
-    y_zero: Value | None = None,
-    *,
-    channels_last: int = 0,
-) -> Value:
-    rank = len(x.shape)
-    if rank < 3:
-        raise ValueError(f"[N, C, spatial...] expected, {x.type} given")
-    axes = tuple(range(1, rank - 1)) if channels_last else tuple(range(2, rank))
-    total = ops.ReduceSum(_centred(x, _one_or_none(x_zero)), axes=axes, keepdims=True)
-    points = scalar_of(t.F32, math.prod(x.shape[axis] for axis in axes))
-    divisor = ops.Mul(_one(y_scale), points)
-    return requantized(total, _one(x_scale), divisor, _one_or_none(y_zero), x.type.dtype)
-
-
-def _one(parameter: Value) -> Value:
+def single(parameter: Value) -> Value:
     """A scale or zero point of one element as a scalar."""
     return reshape(parameter, ())
 
 
-def _one_or_none(parameter: Value | None) -> Value | None:
-    return None if parameter is None else _one(parameter)
+def single_or_none(parameter: Value | None) -> Value | None:
+    return None if parameter is None else single(parameter)

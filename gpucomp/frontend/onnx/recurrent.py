@@ -58,7 +58,7 @@ TAKES_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigm
 TAKES_BETA = {"affine", "scaledtanh", "hardsigmoid"}
 
 
-def _activations(
+def chosen_activations(
     names: Sequence[str] | None,
     defaults: Sequence[str],
     directions: int,
@@ -83,6 +83,7 @@ def _activations(
 
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+DIRECTIONS["foward"] = DIRECTIONS["forward"]  # the default of the GRU of opset 1, as its schema spells it
 
 
 class Recurrence:
@@ -141,10 +142,20 @@ class Recurrence:
             raise ValueError(f"an initial state of {len(self.backward)} x {self.batch} x {self.hidden} expected")
         return squeeze(part(value, 0, d, 1), (0,))
 
+    def of_input(self, d: int) -> Activation:
+        """The product of the input and its weights of direction ``d``."""
+        weights = self.weights(self.w, d)
+        return lambda x: ops.MatMul(x, weights)
+
+    def of_state(self, d: int) -> Activation:
+        """The product of the state before and its weights of direction ``d``."""
+        weights = self.weights(self.r, d)
+        return lambda h: ops.MatMul(h, weights)
+
     def projected(self, d: int, bias: Value | None) -> Value:
         """x w^T + bias of all steps at once: [time, batch, gates * hidden]."""
         flat = reshape(self.x, (self.time * self.batch, self.width))
-        y = ops.MatMul(flat, self.weights(self.w, d))
+        y = self.of_input(d)(flat)
         y = y if bias is None else ops.Add(y, bias)
         return reshape(y, (self.time, self.batch, y.shape[1]))
 
@@ -211,7 +222,7 @@ def rnn(
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 1, layout, site)
     if activations == ("Tanh", "Tanh"):  # the standard's default names both directions
         activations = None
-    functions = _activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
+    functions = chosen_activations(activations, ("Tanh",), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)
     cells: list[Cell] = []
     inputs, states = [], []
@@ -249,7 +260,7 @@ def gru(
 ) -> tuple[Value, ...]:
     """Gates z, r, h: h' = (1 - z) n + z h, with the reset gate before or after the product with the state."""
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 3, layout, site)
-    functions = _activations(activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta)
+    functions = chosen_activations(activations, ("Sigmoid", "Tanh"), len(it.backward), activation_alpha, activation_beta)
     limit = _clipped(clip)
     cells: list[Cell] = []
     inputs, states = [], []
@@ -311,19 +322,32 @@ def lstm(
 ) -> tuple[Value, ...]:
     """Gates i, o, f, c: c' = f c + i g, h' = o h(c'); peepholes add p c to the gates' sums."""
     it = Recurrence(x, w, r, lengths, direction, hidden_size, 4, layout, site)
-    functions = _activations(
-        activations, ("Sigmoid", "Tanh", "Tanh"), len(it.backward), activation_alpha, activation_beta
-    )
+    functions = chosen_activations(activations, LSTM_ACTIVATIONS, len(it.backward), activation_alpha, activation_beta)
+    return run_lstm(it, functions, bias, (initial_h, initial_c), peepholes, clip, bool(input_forget))
+
+
+LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
+
+
+def run_lstm(
+    it: Recurrence,
+    functions: Sequence[Sequence[Activation]],
+    bias: Value | None,
+    initial: tuple[Value | None, Value | None],
+    peepholes: Value | None,
+    clip: float | None,
+    input_forget: bool,
+) -> tuple[Value, ...]:
     limit = _clipped(clip)
     cells: list[Cell] = []
     inputs, states = [], []
     for d, (f, g, h) in enumerate(functions):
         both = it.vector(bias, d, 8 * it.hidden)
         inputs.append(it.projected(d, None if both is None else ops.Add(*_gates(both, 2))))
-        states.append((it.initial(initial_h, d), it.initial(initial_c, d)))
+        states.append((it.initial(initial[0], d), it.initial(initial[1], d)))
         diagonals = it.vector(peepholes, d, 3 * it.hidden)
         peep = None if diagonals is None else _gates(diagonals, 3)
-        weights = it.weights(r, d)
+        product = it.of_state(d)
 
         def cell(
             now: Value,
@@ -331,11 +355,11 @@ def lstm(
             f: Activation = f,
             g: Activation = g,
             h: Activation = h,
-            weights: Value = weights,
+            product: Activation = product,
             peep: list[Value] | None = peep,
         ) -> State:
             before, memory = state
-            si, so, sf, sc = _gates(ops.Add(now, ops.MatMul(before, weights)), 4)
+            si, so, sf, sc = _gates(ops.Add(now, product(before)), 4)
 
             def gate(total: Value, k: int, cell_state: Value) -> Value:
                 total = total if peep is None else ops.Add(total, ops.Mul(peep[k], cell_state))

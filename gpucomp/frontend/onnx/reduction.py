@@ -6,8 +6,17 @@ import math
 from collections.abc import Callable
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import axes_of, axis_of, cast, ints, is_running, like, reshape, scalar
+from gpucomp.frontend.onnx.compose import (
+    axes_of,
+    axis_of,
+    cast,
+    checked_size,
+    ints,
+    is_running,
+    like,
+    reshape,
+    scalar,
+)
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
@@ -153,6 +162,7 @@ def _top_k(x: Value, k: int, axis: int, *, largest: bool) -> tuple[Value, Value]
     if not 0 <= k <= x.shape[place]:
         raise ValueError(f"k={k} of {x.shape[place]} elements")
     if k * x.shape[place] ** 2 > TOP_K_WORK and not is_running():  # numpy sorts
+        checked_size(x.shape[place], 8)
         return ranked_top_k(x, k=k, axis=place, largest=largest)
     node = ops.TopK.node(x, k=k, axis=place, largest=largest)
     return node[0], node[1]
@@ -189,32 +199,3 @@ def lp_normalization(x: Value, *, axis: int, p: int) -> Value:
     place = axis_of(axis, len(x.shape))
     norm = (_l1 if p == 1 else _l2)(x, (place,), True)
     return ops.Where(ops.Equal(norm, like(x, 0)), like(x, 0), ops.Div(x, norm))
-
-
-@translates("Det", since=11)
-def determinant(x: Value) -> Value:
-    """Cofactor expansion along the first row: exact enough and small only for small matrices."""
-    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"square matrices expected, {x.type} given")
-    n = x.shape[-1]
-    if not 1 <= n <= 4:
-        raise UnsupportedError(f"determinants of {n} x {n} matrices are not supported, 1 to 4 are")
-    rank = len(x.shape)
-    cells: dict[tuple[int, int], Value] = {}
-    for i in range(n):
-        for j in range(n):
-            cell = ops.Slice(x, starts=(0,) * (rank - 2) + (i, j), steps=(1,) * rank, sizes=(*x.shape[:-2], 1, 1))
-            cells[i, j] = reshape(cell, x.shape[:-2])
-    return _cofactors(cells, list(range(n)), list(range(n)))
-
-
-def _cofactors(cells: dict[tuple[int, int], Value], rows: list[int], columns: list[int]) -> Value:
-    if len(rows) == 1:
-        return cells[rows[0], columns[0]]
-    total: Value | None = None
-    for k, column in enumerate(columns):
-        minor = _cofactors(cells, rows[1:], columns[:k] + columns[k + 1 :])
-        term = ops.Mul(cells[rows[0], column], minor)
-        total = term if total is None else (ops.Sub if k % 2 else ops.Add)(total, term)
-    assert total is not None
-    return total

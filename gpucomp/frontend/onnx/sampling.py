@@ -8,11 +8,12 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import checked_size, ints, reshape, transpose
+from gpucomp.frontend.onnx.compose import cast, checked_size, ints, reshape, transpose
 from gpucomp.frontend.onnx.nn import matmul, with_bias
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.frontend.onnx.windows import windows
 from gpucomp.ir import Value, constant
+from gpucomp.ir import types as t
 
 
 @translates("GridSample", since=16)
@@ -23,7 +24,10 @@ def grid_sample_2d(x: Value, grid: Value, *, align_corners: int, mode: str, padd
 
 @translates("GridSample", since=20)
 def grid_sample(x: Value, grid: Value, *, align_corners: int, mode: str, padding_mode: str) -> Value:
-    return ops.GridSample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners))
+    """Integers and bools are sampled as floats that hold them, and what is between is cut off."""
+    wide = x if x.type.dtype.is_float else cast(x, t.F64 if x.type.dtype.bits > 16 else t.F32)
+    y = ops.GridSample(wide, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners))
+    return cast(y, x.type.dtype)
 
 
 @translates("AffineGrid", since=20)

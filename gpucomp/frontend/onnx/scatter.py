@@ -12,6 +12,7 @@ from gpucomp.frontend.onnx.compose import (
     cast,
     checked_size,
     expand,
+    extremes,
     ints,
     iota,
     like,
@@ -21,6 +22,7 @@ from gpucomp.frontend.onnx.compose import (
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value, constant, constant_value
 from gpucomp.ir import types as t
+from gpucomp.ir.types import DType
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -28,9 +30,17 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 def _checked_indices(indices: Value, size: int) -> Value:
     """Constant indices outside [-size, size) break the standard; others are clamped by the kernels."""
     array = constant_value(indices)
-    if array is not None and array.size and not (-size <= int(array.min()) and int(array.max()) < size):
-        raise ValueError(f"an index lies outside -{size}..{size - 1}")
+    if array is not None and array.size:
+        (least,), (greatest,) = extremes(array)
+        if int(least) < -size or int(greatest) >= size:
+            raise ValueError(f"an index lies outside -{size}..{size - 1}")
     return indices
+
+
+def _inside(array: np.ndarray, sizes: np.ndarray) -> bool:
+    """Whether every row of indices lies in [-sizes, sizes)."""
+    least, greatest = extremes(array, len(sizes))
+    return bool(np.all(least >= -sizes) and np.all(greatest < sizes))
 
 
 @translates("Gather")
@@ -50,7 +60,7 @@ def gather_nd(x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     array = constant_value(indices)
     if array is not None and array.size:
         sizes = np.asarray(x.shape[batch_dims : batch_dims + array.shape[-1]], np.int64)
-        if len(sizes) == array.shape[-1] and (np.any(array < -sizes) or np.any(array >= sizes)):
+        if len(sizes) == array.shape[-1] and not _inside(array, sizes):
             raise ValueError(f"an index lies outside {sizes.tolist()}")
     return ops.GatherND(x, indices, batch_dims=batch_dims)
 
@@ -66,7 +76,19 @@ def scatter_elements(x: Value, indices: Value, updates: Value, *, axis: int, red
         raise ValueError(f"reduction {reduction!r}: one of {', '.join(REDUCTIONS)} expected")
     place = axis_of(axis, len(x.shape))
     checked = _checked_indices(indices, x.shape[place])
-    return ops.ScatterElements(x, checked, updates, axis=place, reduction=reduction)
+    x, updates, reduction, dtype = _reducible(x, updates, reduction)
+    return cast(ops.ScatterElements(x, checked, updates, axis=place, reduction=reduction), dtype)
+
+
+def _reducible(x: Value, updates: Value, reduction: str) -> tuple[Value, Value, str, DType]:
+    """The operands in a type that can be reduced, the reduction, and what type to bring the result to.
+
+    Of bools a sum is whether any is true, a product whether all are.
+    """
+    dtype = x.type.dtype
+    if dtype is not t.BOOL or reduction == "none":
+        return x, updates, reduction, dtype
+    return cast(x, t.U8), cast(updates, t.U8), {"add": "max", "mul": "min"}.get(reduction, reduction), dtype
 
 
 @translates("ScatterND", since=11)
@@ -76,9 +98,10 @@ def scatter_nd(x: Value, indices: Value, updates: Value, *, reduction: str = "no
     array = constant_value(indices)
     if array is not None and array.ndim and array.size:
         sizes = np.asarray(x.shape[: array.shape[-1]], np.int64)
-        if len(sizes) == array.shape[-1] and (np.any(array < -sizes) or np.any(array >= sizes)):
+        if len(sizes) == array.shape[-1] and not _inside(array, sizes):
             raise ValueError(f"an index lies outside {sizes.tolist()}")
-    return ops.ScatterND(x, indices, updates, reduction=reduction)
+    x, updates, reduction, dtype = _reducible(x, updates, reduction)
+    return cast(ops.ScatterND(x, indices, updates, reduction=reduction), dtype)
 
 
 @translates("TensorScatter", since=24)
@@ -139,8 +162,9 @@ def col2im(
     size = math.prod(image)
     zeros = expand(scalar_of(x.type.dtype, 0), (n, c, size))
     where = expand(constant(target.reshape(1, 1, -1)), (n, c, taps * places))
-    summed = ops.ScatterElements(zeros, where, reshape(columns, (n, c, taps * places)), axis=2, reduction="add")
-    return reshape(summed, (n, c, *image))
+    zeros, parts, reduction, dtype = _reducible(zeros, reshape(columns, (n, c, taps * places)), "add")
+    summed = ops.ScatterElements(zeros, where, parts, axis=2, reduction=reduction)
+    return reshape(cast(summed, dtype), (n, c, *image))
 
 
 @translates("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")

@@ -11,8 +11,11 @@ from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import axis_of, cast, part, reshape, scalar, static
 from gpucomp.frontend.onnx.translate import translates
 from gpucomp.interpreter import evaluate
-from gpucomp.ir import Op, Value, constant, constant_value
+from gpucomp.ir import Op, Value, constant, constant_value, spend
 from gpucomp.ir import types as t
+
+ELEMENTS_A_UNIT = 10  # that are sorted, for a microsecond
+PAIRS_A_UNIT = 100  # of boxes that are compared, for a microsecond
 
 
 def _made(op: Op, *operands: Value, **attrs: Any) -> tuple[Value, ...]:
@@ -20,6 +23,7 @@ def _made(op: Op, *operands: Value, **attrs: Any) -> tuple[Value, ...]:
     node = op.node(*operands, **attrs)
     if any(constant_value(v) is None for v in operands):
         return node.values
+    spend(sum(v.type.size for v in operands) // ELEMENTS_A_UNIT)
     return tuple(constant(np.array(a)) for a in evaluate(node.values, {}))
 
 
@@ -28,7 +32,10 @@ def _count(x: Value) -> int:
     array = constant_value(x)
     if array is not None:
         return int(np.count_nonzero(array))
-    zero = ops.Equal(x, constant(np.zeros((), x.type.dtype.numpy)))
+    if x.type.dtype is t.STRING:
+        zero = ops.StringEqual(x, constant(np.array("", object)))
+    else:
+        zero = ops.Equal(x, constant(np.zeros((), x.type.dtype.numpy)))
     others = ops.ReduceSum(cast(ops.Not(zero), t.I64), axes=tuple(range(x.type.rank)), keepdims=False)
     return int(static(others, "operand"))
 
@@ -78,6 +85,7 @@ def non_max_suppression(
     known = constant_value(boxes) is not None and constant_value(scores) is not None
     if known and (size > 1 << 16 or size * kept_at_most > 1 << 24):
         raise UnsupportedError(f"{size} scores are too many at compile time", code="GPC4008")
+    spend(size * kept_at_most // PAIRS_A_UNIT if known else 0)
     kept, found = _made(
         ops.NonMaxSuppression,
         boxes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,11 +13,16 @@ from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import checked_size, static
 from gpucomp.frontend.onnx.translate import translates
-from gpucomp.ir import DType, Value, constant, dtype_of
+from gpucomp.ir import DType, Value, constant, dtype_of, spend
 from gpucomp.ir.types import F32, I64, STRING
-from gpucomp.ops.regex import without_accents
+from gpucomp.ops.regex import Pattern, without_accents
 
 ML = "ai.onnx.ml"
+STATE_EFFORT = 10  # of building a state of a pattern's automaton, as ``functions.EFFORT`` is counted
+LETTERS_A_UNIT = 16  # of a text that is taken apart, for one of effort
+PART_BYTES = 64  # about, of a part of a text
+EXPANSION = 18  # letters that one may become when it is taken apart (Unicode Standard Annex 15, U+FDFA)
+_WORD = re.compile(r"\S+")
 
 
 def _texts(words: Sequence[str], shape: tuple[int, ...]) -> Value:
@@ -34,6 +40,7 @@ def string_concat(a: Value, b: Value) -> Value:
 def regex_full_match(x: Value, *, pattern: str | None = None) -> Value:
     if pattern is None:
         raise ValueError("a pattern expected")
+    spend(STATE_EFFORT * len(Pattern(pattern).tests))
     return ops.RegexFullMatch(x, pattern=pattern)
 
 
@@ -42,12 +49,20 @@ def string_split(x: Value, *, delimiter: str | None = None, maxsplit: int | None
     """Every text's parts, padded with empty ones to a common number, and how many there are. White space by default."""
     array = static(x, "operand")
     limit = -1 if maxsplit is None else maxsplit
+    spend(sum(map(len, array.reshape(-1))) // LETTERS_A_UNIT)
+    checked_size(sum(_most_parts(text, delimiter or None, limit) for text in array.reshape(-1)), PART_BYTES)
     parts = [text.split(delimiter or None, limit) for text in array.reshape(-1)]
     most = max(map(len, parts), default=0)
     checked_size(most * len(parts), 8)
     padded = [word for words in parts for word in (*words, *[""] * (most - len(words)))]
     counts = np.array([len(words) for words in parts], np.int64).reshape(array.shape)
     return _texts(padded, (*array.shape, most)), constant(counts)
+
+
+def _most_parts(text: str, delimiter: str | None, limit: int) -> int:
+    """How many parts ``text.split(delimiter, limit)`` has, before they are made."""
+    parts = sum(1 for _ in _WORD.finditer(text)) if delimiter is None else text.count(delimiter) + 1
+    return parts if limit < 0 else min(parts, limit + 1)
 
 
 @translates("StringNormalizer", since=10)
@@ -70,6 +85,9 @@ def string_normalizer(
     change = changes.get(case_change_action)
     if change is None:
         raise ValueError(f"case_change_action NONE, LOWER or UPPER expected, got {case_change_action!r}")
+    letters = [len(text) if text.isascii() else EXPANSION * len(text) for text in array.reshape(-1)]
+    spend(sum(letters) // LETTERS_A_UNIT)
+    checked_size(sum(letters), 8)
     same: Callable[[str], str] = str if is_case_sensitive else str.lower
     unwanted = {same(word) for word in stopwords}
     kept = [change(without_accents(word)) for word in array.reshape(-1) if same(word) not in unwanted] or [""]
@@ -114,6 +132,17 @@ def tf_idf_vectorizer(
         lengths=(min_gram_length, max_gram_length),
         skips=max_skip_count,
     )
+
+
+@translates("LabelEncoder", since=1, domain=ML)
+def label_encoder_1(
+    x: Value, *, classes_strings: tuple[str, ...] = (), default_int64: int = -1, default_string: str = "_Unused"
+) -> Value:
+    """The place of a string in a list, or the string at a place."""
+    places = tuple(range(len(classes_strings)))
+    if x.type.dtype is STRING:
+        return ops.LabelEncoder(x, keys=classes_strings, values=places, default=default_int64, to=I64)
+    return ops.LabelEncoder(x, keys=places, values=classes_strings, default=default_string, to=STRING)
 
 
 @translates("LabelEncoder", since=2, domain=ML)

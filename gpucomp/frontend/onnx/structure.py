@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 
@@ -32,22 +32,18 @@ def opsets_of(imports: Sequence[onnx.OperatorSetIdProto], where: str) -> dict[st
     return opsets
 
 
-def in_order(nodes: Sequence[onnx.NodeProto], taken: Container[str], path: str) -> Iterator[onnx.NodeProto]:
-    """The nodes, operands first; the names in ``taken`` are defined already.
-
-    Raises ``ModelError`` for a name defined twice and for a cycle.
-    """
+def in_order(nodes: Sequence[onnx.NodeProto], path: str, reads: functions.Reads) -> list[onnx.NodeProto]:
+    """The nodes, operands first. Raises ``ModelError`` for a name that two of them define and for a cycle."""
     producer: dict[str, int] = {}
     for position, node in enumerate(nodes):
         for name in node.output:
-            if name and (name in producer or name in taken):
+            if name and name in producer:
                 raise ModelError(f"{quote(path + name)} is defined twice", code="GPC3011")
             if name:
                 producer[name] = position
-    needs = [{producer[name] for name in functions.reads(node) if name in producer} for node in nodes]
+    needs = [{producer[name] for name in reads.of(node) if name in producer} for node in nodes]
     if all(not before or max(before) < position for position, before in enumerate(needs)):
-        yield from nodes
-        return
+        return list(nodes)
     users: dict[int, list[int]] = {}
     for position, before in enumerate(needs):
         for other in before:
@@ -68,7 +64,7 @@ def in_order(nodes: Sequence[onnx.NodeProto], taken: Container[str], path: str) 
         stuck = next(node for node, count in zip(nodes, waiting, strict=True) if count)
         name = stuck.name or next((o for o in stuck.output if o), "")
         raise ModelError(f"the graph has a cycle through node {quote(path + name)}", code="GPC3018")
-    yield from order
+    return order
 
 
 def repeated(names: Sequence[str]) -> str:

@@ -44,8 +44,10 @@ DTYPES: dict[int, DType] = {
 # element types by the field that holds them one value a number; f16, bf16 and f8 there are bit patterns
 BIT_PATTERNS = {t.F16, t.BF16, t.F8E4M3, t.F8E4M3FNUZ, t.F8E5M2, t.F8E5M2FNUZ, t.F8E8M0}
 FIELD = {t.F32: "float_data", t.F64: "double_data", t.I64: "int64_data", t.U32: "uint64_data", t.U64: "uint64_data"}
-MAX_RANK = 64
+MAX_RANK = 32  # what all of numpy's functions take
 MADE_LIMIT = 40 << 20  # bytes of a constant that is made of little
+ALL_MADE = 128 << 20  # bytes of all such constants, besides four times what the model has; sparse tensors apart
+PIECE = 1 << 18  # elements that are converted at a time
 FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -61,7 +63,14 @@ def element_type(number: int, where: str) -> DType:
 
 def to_array(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
     """The array of ``tensor``; a view of the file for external data. Raises ``ModelError`` that begins with ``where``."""
-    return files.once(tensor, lambda: _decoded(tensor, files, where))
+    return files.once(tensor, lambda: _decoded(tensor, files, where), lambda: _stored(tensor))
+
+
+def _stored(tensor: onnx.TensorProto) -> int:
+    """About how many bytes of the file a tensor that can be decoded takes: of whole numbers one each, at least."""
+    if len(tensor.int32_data) or len(tensor.int64_data) or len(tensor.uint64_data):
+        return len(tensor.int32_data) + len(tensor.int64_data) + len(tensor.uint64_data)
+    return -(-math.prod(tensor.dims) * DTYPES[tensor.data_type].bits // 8)
 
 
 def _decoded(tensor: onnx.TensorProto, files: ExternalFiles, where: str) -> np.ndarray:
@@ -111,13 +120,18 @@ def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.nd
 
 
 def _unpacked(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    """Two or four elements a byte, the first in the lowest bits."""
+    """Two or four elements a byte, the first in the lowest bits. Piece by piece: what lies between takes more than the result."""
     shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
-    codes = ((data[:, None] >> shifts) & ((1 << dtype.bits) - 1)).reshape(-1)[: math.prod(shape)].reshape(shape)
-    if dtype.is_float:
-        return codes.view(dtype.numpy)
-    sign = 1 << (dtype.bits - 1)
-    return (((codes ^ sign).astype(np.int8) - sign) if dtype.kind == "i" else codes).astype(dtype.numpy)
+    mask, sign = np.uint8((1 << dtype.bits) - 1), np.uint8(1 << (dtype.bits - 1))
+    result = np.empty(len(data) * len(shifts), dtype.numpy)
+    for start in range(0, len(data), PIECE):
+        codes = ((data[start : start + PIECE, None] >> shifts) & mask).reshape(-1)
+        if dtype.is_float:
+            numbers = codes.view(dtype.numpy)
+        else:
+            numbers = ((codes ^ sign).view(np.int8) - sign.view(np.int8) if dtype.kind == "i" else codes).astype(dtype.numpy)
+        result[start * len(shifts) : start * len(shifts) + len(numbers)] = numbers
+    return result[: math.prod(shape)].reshape(shape)
 
 
 def _from_numbers(
@@ -136,10 +150,11 @@ def _from_numbers(
         if dtype in FIELD and dtype is not t.U32:
             return np.asarray(numbers, dtype.numpy).reshape(shape)
         carrier = np.dtype(f"u{dtype.nbytes}") if dtype in BIT_PATTERNS or dtype is t.BOOL else dtype.numpy
-        wide = np.asarray(numbers, np.uint64 if dtype is t.U32 else np.int64)
+        wide = np.asarray(numbers, np.uint64 if dtype is t.U32 else np.int32)
         narrow = wide.astype(carrier)
-        if not np.array_equal(narrow.astype(wide.dtype), wide):
-            raise ModelError(f"{where}: a number in {field} does not fit in {dtype}", code="GPC3032")
+        for start in range(0, count, PIECE):  # piece by piece: what is compared takes more than the result
+            if not np.array_equal(narrow[start : start + PIECE].astype(np.int64), wide[start : start + PIECE].astype(np.int64)):
+                raise ModelError(f"{where}: a number in {field} does not fit in {dtype}", code="GPC3032")
         if dtype is t.BOOL:
             return (narrow != 0).reshape(shape)
         return (narrow.view(dtype.numpy) if dtype in BIT_PATTERNS else narrow).reshape(shape)
@@ -163,7 +178,7 @@ def _texts(tensor: onnx.TensorProto, shape: tuple[int, ...], filled: list[str], 
 
 def sparse_to_array(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:
     """A sparse initialiser made dense: indices linear ([n]) or one row an element ([n, rank]), ascending."""
-    return files.once(sparse, lambda: _dense(sparse, files, where))
+    return files.once(sparse, lambda: _dense(sparse, files, where), lambda: 0)
 
 
 def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> np.ndarray:
@@ -173,6 +188,11 @@ def _dense(sparse: onnx.SparseTensorProto, files: ExternalFiles, where: str) -> 
     size = math.prod(shape)
     if size * values.itemsize > min(MADE_LIMIT + 16 * values.nbytes, config.current().fold_limit):
         raise UnsupportedError(f"{where}: too large to be made dense: {list(shape)}", code="GPC4008")
+    files.made += size * values.itemsize
+    if files.made > ALL_MADE + 4 * files.nbytes:
+        raise UnsupportedError(
+            f"{where}: the model's sparse tensors would take more than {ALL_MADE + 4 * files.nbytes} bytes", code="GPC4006"
+        )
     if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in (values.shape, (len(values), len(shape))):
         raise ModelError(f"{where}: {indices.shape} indices do not go with {values.shape} values", code="GPC3034")
     if indices.ndim == 2:

@@ -5,7 +5,7 @@ is translated in this file.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -178,9 +178,12 @@ _FIELD = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", 
 }
 
 
-def attribute_value(attribute: onnx.AttributeProto, files: ExternalFiles, where: str) -> Any:
-    """An attribute as a number, str, numpy array, ``GraphProto`` or tuple of these."""
-    what = f"{where}: attribute {quote(attribute.name)}"
+Attributes = Sequence[tuple[str, onnx.AttributeProto]]  # by their names: one of a function's caller has another
+
+
+def attribute_value(attribute: onnx.AttributeProto, files: ExternalFiles, where: str, label: str = "") -> Any:
+    """An attribute as a number, str, numpy array, ``GraphProto`` or tuple of these. ``label`` is what messages call it."""
+    what = f"{where}: attribute {quote(label or attribute.name)}"
     name = _FIELD.get(attribute.type)
     if name is None:
         raise ModelError(f"{what} has no type", code="GPC3014")
@@ -215,13 +218,12 @@ def _text(value: bytes, what: str) -> str:
 
 
 def checked_attributes(
-    attributes: Iterable[onnx.AttributeProto], signature: Signature, files: ExternalFiles, site: Site
+    attributes: Attributes, signature: Signature, files: ExternalFiles, site: Site
 ) -> dict[str, Any]:
     """The attributes as keywords, checked against the schema, its defaults filled in."""
     result = dict(signature.defaults)
     seen: set[str] = set()
-    for attribute in attributes:
-        name = attribute.name
+    for name, attribute in attributes:
         if name not in signature.attribute_types:
             known = ", ".join(sorted(signature.attribute_types)) or "none"
             raise ModelError(f"{site}: unknown attribute {quote(name)}; known are: {known}", code="GPC3014")
@@ -237,7 +239,7 @@ def checked_attributes(
                 f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
                 code="GPC3014",
             )
-        result[name] = attribute_value(attribute, files, str(site))
+        result[name] = attribute_value(attribute, files, str(site), name)
     result.pop("consumed_inputs", None)  # of opsets before 6: what the node may overwrite
     for name in signature.required:
         if name not in seen:
@@ -246,20 +248,21 @@ def checked_attributes(
 
 
 def unchecked_attributes(
-    attributes: Iterable[onnx.AttributeProto], translator: Translator, operands: int, files: ExternalFiles, site: Site
+    attributes: Attributes, translator: Translator, operands: int, files: ExternalFiles, site: Site
 ) -> dict[str, Any]:
     """The attributes of an operator that has no schema, checked against what its translator takes."""
     result: dict[str, Any] = {}
-    for attribute in attributes:
-        if attribute.name in result:
-            raise ModelError(f"{site}: attribute {quote(attribute.name)} is given twice", code="GPC3014")
-        result[attribute.name] = attribute_value(attribute, files, str(site))
+    for name, attribute in attributes:
+        if name in result:
+            raise ModelError(f"{site}: attribute {quote(name)} is given twice", code="GPC3014")
+        result[name] = attribute_value(attribute, files, str(site), name)
     known = inspect.signature(translator)
     names = {name for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    if unknown := sorted(set(result) - names):
+    own = {"site": site} if "site" in names else {}
+    if unknown := sorted(set(result) - (names - set(own))):
         raise ModelError(f"{site}: unknown attribute {quote(unknown[0])}", code="GPC3014")
     try:
-        known.bind(*[None] * operands, **result)
+        known.bind(*[None] * operands, **result, **own)
     except TypeError:
         raise ModelError(f"{site}: {operands} inputs and these attributes do not go with it", code="GPC3013") from None
     return result
@@ -295,9 +298,11 @@ ONNX_NAMES = {
 }
 
 
-def type_name(type: t.TensorType | t.SequenceType | t.OptionalType) -> str:
+def type_name(type: t.TensorType | t.SequenceType | t.OptionalType | t.MapsType) -> str:
     """The type as schemas write it, such as ``seq(tensor(float))``."""
     tensor = f"tensor({ONNX_NAMES[type.dtype]})"
+    if isinstance(type, t.MapsType):
+        return f"seq(map({ONNX_NAMES[type.keys]},{tensor}))"
     if isinstance(type, t.TensorType):
         return tensor
     inner = f"seq({tensor})" if isinstance(type, t.SequenceType) or type.sequence else tensor
@@ -362,5 +367,6 @@ class located:
             raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
-        if isinstance(error, (ValueError, OverflowError, IndexError, ZeroDivisionError)):
+        of_numpy = type(error) is RuntimeError  # too many axes in between, say
+        if of_numpy or isinstance(error, (ValueError, OverflowError, IndexError, ZeroDivisionError)):
             raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error

@@ -100,9 +100,9 @@ def tree_ensemble(
     modes, splits, features = nodes_modes.reshape(-1), nodes_splits.reshape(-1), np.asarray(nodes_featureids, np.int64)
     if not nodes or not leaves or not len(roots) or {len(modes), len(splits)} != {nodes} or leaf_weights.size != leaves:
         raise ValueError("trees with at least a node and a leaf, and attributes of equal lengths, expected")
-    if np.any(roots < 0) or np.any(roots >= nodes) or not set(leaf_targetids) <= set(range(n_targets)):
+    if np.any(roots < 0) or np.any(roots >= nodes) or not 0 <= min(leaf_targetids) <= max(leaf_targetids) < n_targets:
         raise ValueError("a root or a target that does not exist")
-    checked_size(leaves * n_targets, 8)
+    checked_size((nodes + leaves) * n_targets, 9)
     trees = Trees(
         features=features,
         splits=splits,

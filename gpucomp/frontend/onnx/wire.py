@@ -10,6 +10,7 @@ import re
 from functools import cache
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -17,14 +18,16 @@ from gpucomp.errors import ModelError, UnsupportedError
 
 MAX_MESSAGES = 1_000_000
 MAX_TEXTS = 2_000_000
+MAX_NUMBERS = 8_000_000  # whole numbers of lists, besides one for every eight bytes: one of a byte takes eight in memory
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-TEXT, BYTES = "text", "bytes"
+TEXT, BYTES, NUMBERS = "text", "bytes", "numbers"
 
 
 @cache
 def _fields(message: Descriptor) -> dict[int, Any]:
-    """By number, what a length-delimited field is: text, bytes or the descriptor of a message; numbers are left out."""
+    """By number, what a length-delimited field is: text, bytes, whole numbers or the descriptor of a message; no others."""
     kinds = {FieldDescriptor.TYPE_STRING: TEXT, FieldDescriptor.TYPE_BYTES: BYTES}
+    kinds |= dict.fromkeys((FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64), NUMBERS)
     return {f.number: f.message_type or kinds[f.type] for f in message.fields if f.message_type or f.type in kinds}
 
 
@@ -43,7 +46,7 @@ def check(data: bytes, what: str) -> None:
     broken = ModelError(f"{what} is no ONNX model, or is truncated", code="GPC3002")
     fields = _fields(onnx.ModelProto.DESCRIPTOR)
     around: list[tuple[dict[int, Any], int]] = []  # of the message that is read: its fields and where it ends
-    at, end, messages, texts = 0, len(data), 0, 0
+    at, end, messages, texts, numbers = 0, len(data), 0, 0, 0
     while True:
         while at >= end:
             if at > end:
@@ -64,6 +67,7 @@ def check(data: bytes, what: str) -> None:
                 if run is None:
                     raise broken
                 at = run.end()
+                numbers += (at - start) // 2 if kind == VARINT else 0
             elif kind == VARINT:
                 _, at = _varint(data, at, end)
             else:
@@ -82,7 +86,10 @@ def check(data: bytes, what: str) -> None:
         if found is None:
             at = stop
             continue
-        if found is TEXT or found is BYTES:
+        if found is NUMBERS:
+            numbers += int(np.count_nonzero(np.frombuffer(data, np.uint8, length, at) < 128)) if length > 1000 else length
+            at = stop
+        elif found is TEXT or found is BYTES:
             texts += 1
             if found is TEXT and length and not _is_text(data[at:stop]):
                 raise ModelError(f"{what}: a name in it is no UTF-8 text", code="GPC3003")
@@ -91,9 +98,10 @@ def check(data: bytes, what: str) -> None:
             messages += 1
             around.append((fields, end))
             fields, end = _fields(found), stop
-        if messages > MAX_MESSAGES or texts > MAX_TEXTS:
+        if messages > MAX_MESSAGES or texts > MAX_TEXTS or numbers > MAX_NUMBERS + len(data) // 8:
             raise UnsupportedError(
-                f"{what} has more than {MAX_MESSAGES} parts or {MAX_TEXTS} texts, the most that are supported",
+                f"{what} has more than {MAX_MESSAGES} parts, {MAX_TEXTS} texts or {MAX_NUMBERS + len(data) // 8} numbers in "
+                "lists, the most that are supported for its size",
                 code="GPC4006",
             )
 

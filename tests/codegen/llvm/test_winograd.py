@@ -85,19 +85,18 @@ def run(kernel, cases, target=None, order=1):
     return found
 
 
-def direct(image, filters, pad):
+def direct(image, filters, pad, step=1):
     """The convolution itself, in float64."""
     x = np.pad(image.astype(np.float64), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     oh, ow = x.shape[1] - 2, x.shape[2] - 2
     taps = [(r, s) for r in range(3) for s in range(3)]
-    return sum(x[:, r : r + oh, s : s + ow] @ filters[r, s].astype(np.float64) for r, s in taps)
+    return sum(x[:, r : r + oh : step, s : s + ow : step] @ filters[r, s].astype(np.float64) for r, s in taps)
 
 
-def expected(inputs, pad):
+def expected(inputs, pad, step=1):
     """What ``kernels.conv`` makes of it."""
-    return np.maximum(
-        direct(inputs[0], inputs[1], pad) + inputs[2].astype(np.float64) + inputs[3].astype(np.float64), 0
-    )
+    total = direct(inputs[0], inputs[1], pad, step) + inputs[2].astype(np.float64) + inputs[3].astype(np.float64)
+    return np.maximum(total, 0)
 
 
 def error(found, right, scale=None):
@@ -131,6 +130,40 @@ def test_it_filters_images_of_any_size(name):
 
     for schedule, (found,) in zip(schedules, run(kernel, [(s, inputs) for s in schedules]), strict=True):
         assert error(found, expected(inputs, pad)) < ERROR[schedule["outputs"]], schedule
+
+
+STRIDED = {
+    "5 x 7, 3 to 17 channels": ((1, 5, 7, 3), 17, 1),
+    "two images of one pixel": ((2, 1, 1, 17), 3, 1),
+    "two images, an even and an odd side": ((2, 10, 13, 17), 37, 1),
+    "no padding": ((1, 8, 13, 33), 20, 0),
+    "padded by two": ((1, 4, 7, 5), 18, 2),
+    "channels in three parts": ((1, 7, 12, 80), 40, 1),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_it_filters_with_steps_of_two(name):
+    image, columns, pad = STRIDED[name]
+    kernel = constant(conv(image, columns, (3, 3), pad=pad, stride=2))
+    inputs, problem = inputs_of(kernel), FAMILY.problem(kernel)
+    schedules = [
+        small(2),
+        small(2, nv=1, mr=5, panels=2),
+        FAMILY.default(SimpleNamespace(**problem), cpu.host().limits),
+    ]
+
+    for schedule, (found,) in zip(schedules, run(kernel, [(s, inputs) for s in schedules], order=2), strict=True):
+        assert error(found, expected(inputs, pad, 2)) < ERROR[2], schedule
+
+
+def test_steps_of_two_are_as_exact_as_a_direct_sum():
+    kernel = constant(conv((1, 14, 14, 256), 32, (3, 3), pad=1, stride=2))
+    inputs = inputs_of(kernel)
+
+    ((found,),) = run(kernel, [(small(2, part=256, block=8), inputs)])
+
+    assert error(found, expected(inputs, 1, 2)) < 5e-7
 
 
 @pytest.mark.parametrize("outputs", ERROR)
@@ -220,10 +253,11 @@ def test_a_large_mean_that_cancels_costs_no_more_than_its_products(outputs):
     [
         (constant(conv((2, 9, 7, 3), 20, (3, 3), pad=1)), ""),
         (constant(conv((1, 6, 6, 8), 8, (3, 3), pad=2)), ""),
-        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), "only 3 x 3, 1 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), "only 3 x 3, 1 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (5, 5), pad=2)), "only 3 x 3, 1 and 1"),
-        (constant(conv((2, 9, 7, 12), 20, (3, 1))), "only 3 x 3, 1 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=2)), ""),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, stride=3)), "only 3 x 3, 1 or 2 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dilation=2)), "only 3 x 3, 1 or 2 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (5, 5), pad=2)), "only 3 x 3, 1 or 2 and 1"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 1))), "only 3 x 3, 1 or 2 and 1"),
         (constant(grouped_conv((1, 6, 7, 6), 3, 4, (3, 3), pad=1)), "NHWC"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, nchw=True)), "NHWC"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=F16)), "pixels and filters are f32, not f16 and f16"),
@@ -273,6 +307,13 @@ def test_schedules_that_cannot_run_are_refused(changes, limits, reason):
     assert any(reason in r for r in reasons), reasons
 
 
+def test_steps_of_two_know_one_tile():
+    problem = FAMILY.problem(constant(conv((1, 14, 14, 16), 40, (3, 3), pad=1, stride=2)))
+
+    assert FAMILY.reasons(small(2), problem, AVX512) == []
+    assert FAMILY.reasons(small(4), problem, AVX512) == ["outputs=4: not with steps of 2"]
+
+
 # ---- its choice ----
 
 
@@ -315,13 +356,14 @@ def test_more_threads_take_no_longer_and_share_the_work_of_a_large_layer(threads
 
 
 @pytest.mark.parametrize(
-    ("size", "engine"),
-    [((56, 64, 64), "winograd"), ((28, 128, 128), "winograd"), ((14, 256, 256), "winograd"), ((7, 128, 32), "")],
+    ("size", "step", "engine"),
+    [((56, 64, 64), 1, "winograd"), ((28, 128, 128), 1, "winograd"), ((14, 256, 256), 1, "winograd"), ((7, 128, 32), 1, ""),
+     ((56, 128, 128), 2, "winograd"), ((14, 512, 512), 2, "")],
     ids=str,
-)
-def test_it_is_chosen_where_it_saves_more_than_its_filters_cost(size, engine):
+)  # fmt: skip
+def test_it_is_chosen_where_it_saves_more_than_its_filters_cost(size, step, engine):
     side, channels, columns = size
-    kernel = constant(conv((1, side, side, channels), columns, (3, 3), pad=1))
+    kernel = constant(conv((1, side, side, channels), columns, (3, 3), pad=1, stride=step))
 
     choice = choose(kernel, engines_of(kernel), AVX512)
 

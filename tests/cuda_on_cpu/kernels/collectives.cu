@@ -63,3 +63,8 @@ extern "C" __global__ void k_math(const float* __restrict__ x, float* __restrict
                    pow(fabs(d), 1.5) + floor(d) + ceil(d) + rint(d) + fmod(d, 0.7) + fmin(d, 0.25) +
                    fmax(d, -0.5) + fma(d, d, 1.0);
 }
+
+extern "C" __global__ void k_larger_and_smaller(const float* a, const float* b, float* larger, float* smaller) {
+  larger[threadIdx.x] = gc_max_nan(a[threadIdx.x], b[threadIdx.x]);
+  smaller[threadIdx.x] = gc_min_nan(a[threadIdx.x], b[threadIdx.x]);
+}

@@ -1,0 +1,220 @@
+"""NonMaxSuppression, on the host, by numpy: as many rows as there can be at most, and how many of them count.
+
+A candidate is compared with those boxes that were kept whose overlap with it along one axis may be enough: a range of them,
+sorted by where they begin, in each class of sizes. So the time goes with the boxes that overlap and not with all pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpucomp.ir.types import F32, I64, TensorType
+from gpucomp.ops.registry import op
+
+FIRST_BLOCK, MOST_BLOCK = 64, 2048  # candidates that are decided together, doubled from the first on
+PAIRS = 1 << 15  # boxes that are compared at once: what is computed of them stays in the cache
+SLACK = 1e-5  # of an overlap, for the roundings of f32 that bounds in f64 do not share
+
+
+@op("NonMaxSuppression")
+def NonMaxSuppression(
+    boxes: TensorType,
+    scores: TensorType,
+    *,
+    limit: int,
+    overlap: float,
+    least: float | None,
+    centred: bool,
+) -> tuple[TensorType, TensorType]:
+    """The boxes that are kept, per batch and class the best score first: rows of batch, class, box.
+
+    ``boxes`` f32[B, N, 4] are two opposite corners, or with ``centred`` centre and extents; ``scores`` f32[B, C, N]. Of
+    each class up to ``limit`` boxes that score above ``least`` are kept, none of whose intersections with a kept one is
+    more than ``overlap`` of their union. Of equal scores the first box goes first, and scores that are NaN come last: the
+    standard says neither, onnxruntime's order has no rule with NaN. Results: i64[B * C * min(limit, N), 3], zeros behind
+    the rows that count, and the number of these, i64[].
+    """
+    if boxes.dtype is not F32 or scores.dtype is not F32:
+        raise ValueError(f"f32 expected, got {boxes.dtype} and {scores.dtype}")
+    if boxes.rank != 3 or boxes.shape[2] != 4 or scores.rank != 3 or scores.shape[::2] != boxes.shape[:2]:
+        raise ValueError(f"boxes {list(boxes.shape)} and scores {list(scores.shape)}")
+    batches, classes, n = scores.shape
+    return TensorType(I64, (batches * classes * max(min(limit, n), 0), 3)), TensorType(I64, ())
+
+
+@NonMaxSuppression.define("reference")
+def _non_max_suppression_reference(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    *,
+    limit: int,
+    overlap: float,
+    least: float | None,
+    centred: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    batches, classes, n = scores.shape
+    rows: list[np.ndarray] = []
+    with np.errstate(all="ignore"):  # boxes may be infinite, or none
+        for batch in range(batches):
+            corners = _corners(boxes[batch], centred)
+            for label in range(classes):
+                best = _kept(corners, scores[batch, label], limit, overlap, least)
+                rows.append(np.stack([np.full(len(best), batch), np.full(len(best), label), best], axis=1))
+    result = np.zeros((batches * classes * max(min(limit, n), 0), 3), np.int64)
+    found = np.concatenate(rows) if rows else np.zeros((0, 3), np.int64)
+    result[: len(found)] = found
+    return result, np.array(len(found), np.int64)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """``low`` and ``high`` f32[2, n] along the two axes, and ``areas`` f32[n]. Comparisons are onnxruntime's, in f32."""
+
+    low: np.ndarray
+    high: np.ndarray
+    areas: np.ndarray
+
+    def at(self, places: np.ndarray) -> Boxes:
+        return Boxes(self.low[:, places], self.high[:, places], self.areas[places])
+
+    @property
+    def solid(self) -> np.ndarray:
+        """bool[n]: those with an area, that is finite. No other covers anything, or is covered."""
+        return ((self.high > self.low).all(axis=0)) & (self.areas > 0) & np.isfinite(self.areas)
+
+
+def _corners(boxes: np.ndarray, centred: bool) -> Boxes:
+    first, second = boxes[:, :2].T, boxes[:, 2:].T
+    if centred:
+        half = second / np.float32(2)
+        low, high = first - half, first + half
+    else:
+        low, high = np.minimum(first, second), np.maximum(first, second)
+    return Boxes(np.ascontiguousarray(low), np.ascontiguousarray(high), np.prod(high - low, axis=0, dtype=np.float32))
+
+
+def _kept(boxes: Boxes, scores: np.ndarray, limit: int, overlap: float, least: float | None) -> np.ndarray:
+    """The best box that none kept before covers, and so on; blocks of candidates at a time. NaN scores come last."""
+    left = np.arange(len(scores)) if least is None else np.flatnonzero(scores > np.float32(least))
+    left = left[np.argsort(-scores[left], kind="stable")]
+    axis = _selective_axis(boxes, left)
+    kept: list[np.ndarray] = []
+    count, start, size = 0, 0, FIRST_BLOCK
+    before: list[Index] = []
+    while start < len(left) and count < limit:
+        block = left[start : start + size]
+        start, size = start + size, min(2 * size, MOST_BLOCK)
+        for index in before:
+            covered = np.zeros(len(block), bool)
+            for candidates, _ in index.covered(boxes.at(block), overlap):
+                covered[candidates] = True
+            block = block[~covered]
+        block = _best_of(boxes.at(block), block, axis, overlap)[: limit - count]
+        kept.append(block)
+        count += len(block)
+        before.append(Index.of(boxes.at(block), axis))
+    return np.concatenate(kept) if kept else np.zeros(0, np.int64)
+
+
+def _selective_axis(boxes: Boxes, places: np.ndarray) -> int:
+    """The axis along which boxes are short for how far apart they begin."""
+    some = boxes.at(places[boxes.at(places).solid])
+    if not some.areas.size:
+        return 0
+    begins, extents = some.low.astype(np.float64), (some.high - some.low).astype(np.float64)
+    spread, length = begins.std(axis=1), extents.mean(axis=1)
+    return int(np.argmin(length / (spread + length)))
+
+
+def _best_of(boxes: Boxes, places: np.ndarray, axis: int, overlap: float) -> np.ndarray:
+    """Those of ``places``, whose ``boxes`` are sorted by score, that none better of them covers."""
+    pairs = list(Index.of(boxes, axis).covered(boxes, overlap))
+    if not pairs:
+        return places
+    worse, better = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    forward = better < worse
+    worse, better = worse[forward], better[forward]
+    order = np.argsort(better, kind="stable")
+    worse = worse[order]
+    owners, starts = np.unique(better[order], return_index=True)
+    free = np.ones(len(places), bool)
+    for owner, covered in zip(owners.tolist(), np.split(worse, starts[1:]), strict=False):  # none of either, or all
+        if free[owner]:
+            free[covered] = False
+    return places[free]
+
+
+@dataclass(frozen=True)
+class Index:
+    """Boxes sorted by where they begin along ``axis``, in classes of those at most ``extent`` and more than half of it long."""
+
+    axis: int
+    classes: tuple[tuple[float, np.ndarray, Boxes, np.ndarray], ...]  # extent, beginnings, boxes, their places
+
+    @classmethod
+    def of(cls, boxes: Boxes, axis: int) -> Index:
+        places = np.flatnonzero(boxes.solid)
+        extents = (boxes.high[axis] - boxes.low[axis])[places]
+        exponents = np.frexp(extents)[1]
+        classes = []
+        for exponent in np.unique(exponents).tolist():
+            own = places[exponents == exponent]
+            own = own[np.argsort(boxes.low[axis, own], kind="stable")]
+            classes.append((float(2.0**exponent), boxes.low[axis, own].astype(np.float64), boxes.at(own), own))
+        return cls(axis, tuple(classes))
+
+    def covered(self, candidates: Boxes, overlap: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Pairs of candidates and boxes of the index, by their places, that overlap by more than ``overlap``.
+
+        Such a pair shares more than ``overlap`` of the longer one's extent along each axis.
+        """
+        share = min(max(overlap - SLACK, 0.0), 1.0) if overlap == overlap else 1.0
+        solid = np.flatnonzero(candidates.solid)
+        low, high = (side[self.axis, solid].astype(np.float64) for side in (candidates.low, candidates.high))
+        length = high - low
+        for extent, begins, boxes, places in self.classes:
+            first = np.searchsorted(begins, low - (1 - share) * extent * (1 + SLACK), side="left")
+            last = np.searchsorted(begins, high - share * length, side="right")
+            alike = (share * length <= extent) & (share * extent / 2 <= length)
+            counts = np.where(alike, np.maximum(last - first, 0), 0)
+            for owners, found in _ranges(first, counts):
+                near = self._beside(candidates, solid[owners.start : owners.stop], counts[owners], boxes, found)
+                those = solid[np.repeat(np.arange(owners.start, owners.stop), counts[owners])[near]]
+                hit = _overlaps(candidates.at(those), boxes.at(found[near]), overlap)
+                yield those[hit], places[found[near][hit]]
+
+    def _beside(
+        self, candidates: Boxes, some: np.ndarray, counts: np.ndarray, boxes: Boxes, found: np.ndarray
+    ) -> np.ndarray:
+        """The pairs of ``some`` of the candidates, each for ``counts`` boxes ``found``, that meet along the other axis."""
+        other = 1 - self.axis
+        begin = np.maximum(np.repeat(candidates.low[other, some], counts), boxes.low[other, found])
+        end = np.minimum(np.repeat(candidates.high[other, some], counts), boxes.high[other, found])
+        return np.flatnonzero(end > begin)
+
+
+def _ranges(first: np.ndarray, counts: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Some of the rows k, at least one and about ``PAIRS`` in all, and of each first[k] + j for all j < counts[k]."""
+    ends = np.cumsum(counts)
+    at = 0
+    while at < len(counts):
+        done = int(ends[at - 1]) if at else 0
+        until = max(at + 1, int(np.searchsorted(ends, done + PAIRS, side="right")))
+        total = int(ends[until - 1]) - done
+        if total:
+            some = counts[at:until]
+            offsets = first[at:until] - (ends[at:until] - some - done)
+            yield slice(at, until), np.arange(total) + np.repeat(offsets, some)
+        at = until
+
+
+def _overlaps(these: Boxes, those: Boxes, overlap: float) -> np.ndarray:
+    """The places of the pairs whose intersection is more than ``overlap`` of their union."""
+    height, width = np.minimum(these.high, those.high) - np.maximum(these.low, those.low)
+    common = height * width
+    union = these.areas + those.areas - common
+    hit = (height > 0) & (width > 0) & (common > 0) & (common / union > np.float32(overlap))
+    return np.flatnonzero(hit)

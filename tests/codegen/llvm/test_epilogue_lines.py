@@ -1,0 +1,89 @@
+"""What a contraction's epilogue touches is asked for before; results are compared in ``test_contractions``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from kernels import conv, into_part, matmul
+
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.builder import I64, Code
+from gpucomp.codegen.llvm.contraction_space import FAMILY
+from gpucomp.codegen.llvm.epilogue_lines import Requests, Touched, touched_by
+from gpucomp.codegen.llvm.operands import operands_of
+from gpucomp.targets import cpu
+
+V4 = cpu.named("cpu:x86-64-v4")
+
+
+def touched(kernel):
+    return [(t.source, t.row, t.written) for t in touched_by(operands_of(kernel, 1), kernel.params)]
+
+
+def asked(kernel, **changes):
+    """(lines asked for to read, to write) that stand in the text; columns are asked for into the second cache."""
+    schedule = {"lanes": 16, "mr": 5, "nv": 2, "kc": 384, "tile_m": 16, "panels": 1, "pack_a": 0, "pack_b": 0,
+                "unroll_k": 4, "ahead": 0}  # fmt: skip
+    text = emit(kernel, schedule | changes, V4, "k", FAMILY).text
+    found = re.findall(r"@llvm.prefetch.p0\(ptr [^,]+, i32 (\d), i32 3, i32 1\)", text)
+    return found.count("0"), found.count("1")
+
+
+def without_residual(kernel):
+    return replace(kernel, stores=(replace(kernel.stores[0], value=kernel.body.acc),))
+
+
+def test_residual_and_result_are_touched_row_by_row_and_a_bias_is_not():
+    assert touched(conv((1, 7, 5, 24), 37, (1, 1))) == [(4, 148, True), (3, 148, False)]
+
+
+def test_every_result_is_touched():
+    assert touched(matmul(13, 40, 29)) == [(3, 160, True), (4, 160, True)]
+
+
+def test_rows_of_a_part_lie_as_far_apart_as_those_of_the_whole():
+    assert touched(into_part(conv((1, 6, 7, 8), 21, (1, 1)), 3, 5, 4))[0] == (4, 4 * 30, True)
+
+
+def test_columns_that_are_not_side_by_side_are_left_alone():
+    assert touched(conv((1, 7, 5, 24), 37, (1, 1), nchw=True)) == []
+
+
+def test_a_result_of_one_row_is_left_alone():
+    assert touched(matmul(1, 40, 29)) == []
+
+
+@pytest.mark.parametrize(
+    ("kernel", "changes", "lines"),
+    [
+        # whole blocks and the last rows, each of a whole panel (two lines) and the last columns (one): residual, result
+        (conv((1, 7, 9, 24), 37, (1, 1)), {}, (6, 6)),
+        (matmul(17, 40, 29), {}, (0, 12)),
+        # nothing is asked for where so few points of k are written out
+        (conv((1, 7, 9, 11), 37, (1, 1)), {}, (0, 0)),
+        # rows by pointers, nine blocks of five: two rows at each of three outer points
+        (conv((1, 7, 9, 24), 32, (3, 1)), {}, (4, 4)),
+        (without_residual(conv((1, 7, 9, 24), 32, (3, 1))), {}, (0, 4)),
+        # k cut within a tap: all five rows in the one part of a run; a result alone is not worth cutting it
+        (conv((1, 7, 9, 72), 32, (3, 1)), {"kc": 64}, (10, 10)),
+        (without_residual(conv((1, 7, 9, 72), 32, (3, 1))), {"kc": 64}, (0, 0)),
+    ],
+    ids=["residual", "two results", "short", "pointers", "pointers, result", "cut", "cut, result"],
+)
+def test_lines_are_asked_for(kernel, changes, lines):
+    assert asked(kernel, **changes) == lines
+
+
+def test_a_row_past_the_last_is_never_asked_for():
+    code = Code("k")
+    start, step = code.argument("start", I64), code.argument("step", I64)
+    requests = Requests(code, [(Touched(0, operands_of(matmul(5, 32, 8), 1).stores[0].offset, 160, True), start, 2)], 5,
+                        code.integer(0))  # fmt: skip
+
+    requests.ask(step)
+
+    text = code.function("define void @k(ptr %start, i64 %step)")
+    assert re.search(r"call i64 @llvm\.smin\.i64\(i64 %\w+, i64 4\)", text)
+    assert text.count("@llvm.prefetch") >= 2

@@ -1,0 +1,179 @@
+"""Kernels that start before the launches before them have ended: all that those leave is read after the wait for them.
+
+The harness keeps whatever is no constant as poison, results and scratch too, until no thread can go on but by that wait.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cuda_on_cpu.harness import CudaOnCpuError, compile_many
+from cuda_on_cpu.kernel_files import broken
+from kernel_oracle import expected
+from kernels import (
+    add_relu,
+    attention,
+    conv,
+    depthwise,
+    matmul,
+    max_pool,
+    random_inputs,
+    scan,
+    scatter,
+    separable,
+    softmax,
+    stem,
+    transposed,
+)
+from launches import in_any_order, launched
+from template_cases import default
+from tolerance import assert_matches
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import F16
+from gpucomp.kernel import Attention, Contraction, Rowwise, Scan, Separable
+from gpucomp.packing import pack, packed_constant
+from gpucomp.targets import cuda
+
+TARGET = cuda.manifest("sm_90a")
+
+
+def constant(kernel):
+    return replace(kernel, constants=frozenset({1}))
+
+
+KERNELS = {
+    "loops": (add_relu(5, 11, 4), {}),
+    "loops/transpose": (transposed(13, 8), {}),
+    "depthwise": (depthwise((1, 7, 9, 8), (3, 3), pad=1), {}),
+    "contraction/simt": (matmul(19, 37, 45), {}),
+    "contraction/gemv": (matmul(1, 100, 33), {}),
+    "contraction/mma": (constant(matmul(37, 24, 136, dtype=F16)), {"stages": 3, "splits": 1}),
+    "contraction/wgmma": (constant(matmul(65, 24, 136, dtype=F16, b_transposed=True)), {}),
+    "contraction/winograd": (constant(conv((1, 6, 7, 12), 20, (3, 3), pad=1)), {}),
+    "contraction/stem_simt": (stem((1, 9, 12, 3), 8, (3, 3), stride=2, pad=1), {}),
+    "contraction/stem_mma": (stem((1, 9, 12, 3), 8, (3, 3), stride=2, pad=1, dtype=F16), {}),
+    "contraction/separable_simt": (separable((1, 5, 9, 12), 20, (3, 3), pad=1), {}),
+    "contraction/separable_mma": (separable((1, 7, 9, 24), 24, (3, 3), pad=1, dtype=F16), {}),
+    "rowwise": (softmax(6, 100), {}),
+    "scan": (scan("sum", 5, 37), {}),
+    "scatter": (scatter((13, 24), (31, 1), "add"), {}),
+    "pool": (max_pool((1, 9, 7, 4), 3, 2, 1), {}),
+    "pool/window": (max_pool((1, 9, 7, 8), 3, 2, 1, dtype=F16), {}),
+    "attention/simt": (attention(9, 13, 8, 12), {}),
+    "attention/mma": (attention(17, 21, 16, 16, dtype=F16), {}),
+}
+# the same engine where tiles of b wait as well, go through registers, or meet in a workspace
+MMA = FAMILIES["contraction/mma"]
+MMA_KERNELS = {
+    "b of another kernel": (matmul(37, 24, 136, dtype=F16), {"stages": 3}),
+    "b by elements": (constant(matmul(37, 27, 136, dtype=F16)), {"stages": 3}),
+    "two stages": (constant(matmul(37, 24, 136, dtype=F16)), {"stages": 2}),
+    "splits": (constant(matmul(37, 24, 168, dtype=F16)), {"stages": 3, "splits": 3}),
+}
+
+
+def prepared(kernel, family, changes, name):
+    """The source, the kernel as its engine has it packed, and its inputs."""
+    schedule = default(kernel, TARGET.limits, family) | changes
+    inputs = random_inputs(kernel)
+    wanted = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel)))
+    packed = pack(kernel, wanted) if wanted else None
+    given = [*(inputs[k] for k in packed.kept), packed_constant(packed, inputs)] if packed else inputs
+    own = packed.kernel if packed else kernel
+    return own, render(own, schedule, TARGET, name, family), [np.ascontiguousarray(x) for x in given]
+
+
+@pytest.fixture(scope="module")
+def played():
+    found = {n: prepared(k, FAMILIES[n], c, f"e{i}") for i, (n, (k, c)) in enumerate(KERNELS.items())}
+    found |= {n: prepared(k, MMA, c, f"m{i}") for i, (n, (k, c)) in enumerate(MMA_KERNELS.items())}
+    built = compile_many([(source.text, source.name) for _, source, _ in found.values()])
+    return {name: (*case, b) for (name, case), b in zip(found.items(), built, strict=True)}
+
+
+def terms_of(kernel):
+    match kernel.body:
+        case Contraction(k=axes) | Separable(k=axes) | Rowwise(cols=axes) | Attention(cols=axes):
+            return max(1, math.prod(a.extent for a in axes))
+        case Scan(axis=axis):
+            return axis.extent
+    return 1
+
+
+@pytest.mark.parametrize("name", [*KERNELS, *MMA_KERNELS])
+def test_whatever_launches_before_leave_is_read_after_they_have_ended(name, played):
+    own, source, inputs, built = played[name]
+    kernel = (KERNELS | MMA_KERNELS)[name][0]
+    assert source.programmatic
+
+    found = in_any_order(own, source, built, inputs)
+
+    for actual, right in zip(found, expected(kernel, random_inputs(kernel)), strict=True):
+        assert_matches(actual, right, terms=9 * terms_of(kernel) if "winograd" in name else terms_of(kernel))
+
+
+def test_every_engine_of_cuda_is_here():
+    speaks_opencl_alone = {"contraction/mali", "contraction/amd"}
+    assert {title for title in FAMILIES if not title.startswith("cpu")} - speaks_opencl_alone - {"blocks"} == set(KERNELS)
+
+
+WAIT = "gc_grid_wait();"
+
+
+def test_a_kernel_that_does_not_wait_is_caught(played):
+    own, source, inputs, _ = played["rowwise"]
+    text = broken(source.text, replace=WAIT)
+    (built,) = compile_many([(text, source.name)])
+
+    with pytest.raises(CudaOnCpuError, match="nobody waits for the launches before this one"):
+        launched(own, source, built, inputs)
+
+
+EARLY = {  # engine, the statement that the wait is moved in front of, what the harness says
+    "copies": ("contraction/mma", "int reading = 0", "gc_cp_async: argument 0 is read before gc_grid_wait"),
+    "tensor maps": ("contraction/wgmma", "gc_grid_launch_dependents();", "TMA load: argument 0 is read before"),
+    "loads": ("pool/window", "*reinterpret_cast<uint4*>(x1", ""),
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_what_is_read_before_the_wait_is_caught(case, played):
+    name, before, message = EARLY[case]
+    own, source, inputs, right = played[name]
+    late = broken(broken(source.text, replace=WAIT), replace=before, by=f"{WAIT}\n{before}")
+    (built,) = compile_many([(late, source.name)])
+
+    if message:
+        with pytest.raises(CudaOnCpuError, match=message):
+            launched(own, source, built, inputs)
+    else:
+        wrong, correct = (launched(own, source, b, inputs)[0] for b in (built, right))
+        assert not np.array_equal(wrong, correct)
+
+
+def test_tiles_of_a_constant_set_out_before_the_wait(played):
+    text = played["contraction/mma"][1].text
+
+    assert text.index("&x1[") < text.index(WAIT) < text.index("&x0[")
+
+
+def test_a_kernel_that_reads_what_it_writes_does_not_let_the_next_one_start(played):
+    _, source, _, _ = played["scatter"]
+
+    assert WAIT in source.text
+    assert "gc_grid_launch_dependents" not in source.text
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
+def test_devices_without_early_launches_have_no_wait(arch):
+    kernel, target = KERNELS["contraction/mma"][0], cuda.manifest(arch)
+    source = render(kernel, default(kernel, target.limits, MMA), target, "k0", MMA)
+
+    assert not source.programmatic
+    assert WAIT not in source.text

@@ -1,0 +1,54 @@
+"""One operator of com.microsoft through the interpreter and through onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+from onnx_builders import model, node, value
+
+import gpucomp
+from gpucomp.frontend.onnx import load
+from gpucomp.interpreter import interpret
+
+MICROSOFT = "com.microsoft"
+Array = np.ndarray | np.generic
+
+
+def model_of(
+    operator: str,
+    arrays: Sequence[Array | None],
+    fixed: Collection[int] = (),
+    outputs: Sequence[str] = ("y",),
+    domain: str = MICROSOFT,
+    standard: int = 17,
+    **attributes: object,
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The model and what its inputs hold; those in ``fixed`` are initialisers."""
+    names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
+    given = {f"x{k}": np.asarray(a) for k, a in enumerate(arrays) if a is not None}
+    weights = {f"x{k}": given.pop(f"x{k}") for k in fixed if f"x{k}" in given}
+    inputs = [value(name, a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for name, a in given.items()]
+    nodes = [node(operator, names, list(outputs), domain=domain, **attributes)]
+    proto = model(nodes, inputs, [o for o in outputs if o], weights, opset=standard, domains=[MICROSOFT])
+    return proto, given
+
+
+def by_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+def interpreted(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return list(interpret(load(proto), feeds))
+
+
+def compiled(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    found = gpucomp.compile(proto, target="cpu").run(feeds)
+    return [found[output.name] for output in proto.graph.output]
