@@ -17,11 +17,26 @@ Legality (``_joins``) and profit (``_worth_inlining``) are separate; only the la
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpucomp.errors import quote
-from gpucomp.expr.core import Algorithm, Call, Expr, Load, Reduce, index, literal, load, reduces, transform, walk
+from gpucomp.expr.core import (
+    Algorithm,
+    Call,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    index,
+    literal,
+    load,
+    reduces,
+    transform,
+    walk,
+)
+from gpucomp.expr.lower import is_short
 from gpucomp.expr.simplify import Simplifier, simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
 from gpucomp.ir.types import STRING
@@ -35,6 +50,8 @@ MAX_WEIGHT = 400  # nodes of an inlined expression
 MAX_DEPTH = 8  # inlined producers of inlined producers: index maps of index maps grow with each
 MAX_PLACE = 60  # nodes of a store map
 MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
+MAX_STATEMENTS = 2000  # of a kernel's body, where ...
+FEW_CHOICES = 8  # ... each choice between two values that choose may double them
 EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
                        "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
 
@@ -61,23 +78,25 @@ class _Group:
     anchor: Value
     members: list[Value] = field(default_factory=list)
     weight: int = 0  # expression nodes of the members after the anchor
+    choices: int = 0  # ``Select`` of all members
     parts: list[tuple[Value, int]] = field(default_factory=list)  # (Concat, operand): written, not owned
 
 
 @dataclass(frozen=True)
 class _Footprint:
-    """What inlining a value costs: expression nodes, depth, the values it loads, whether it computes."""
+    """What inlining a value costs: expression nodes, depth, the values it loads, whether it computes, how often it chooses."""
 
     weight: int
     depth: int
     reads: frozenset[Value]
     computes: bool
     expensive: bool
+    choices: int
 
 
 class _Partition:
-    def __init__(self, graph: Graph, policy: Policy) -> None:
-        self.graph, self.policy = graph, policy
+    def __init__(self, graph: Graph, policy: Policy, most_choices: int = sys.maxsize) -> None:
+        self.graph, self.policy, self.most_choices = graph, policy, most_choices
         self.nodes = graph.nodes()
         self.position = {node: i for i, node in enumerate(self.nodes)}
         self.consumers = graph.consumers()
@@ -139,6 +158,11 @@ class _Partition:
                     self._compute_where_read(steps, group)
         return self.groups
 
+    def composed(self) -> list[tuple[_Group, _Composer, Composed, tuple[Value, ...]]]:
+        """Every kernel with who wrote it, and the values it stores."""
+        composers = [(group, _Composer(self, group)) for group in self.run()]
+        return [(group, composer, *composer.compose()) for group, composer in composers]
+
     def _place(self, value: Value) -> None:
         node = value.node
         if self.algorithm(value) is None:
@@ -162,7 +186,7 @@ class _Partition:
             if not below or (len(reads) < MAX_PARAMS and sum(f.weight for f in below.values()) <= 2 * MAX_WEIGHT):
                 break
             self._store_after_all(max(below, key=lambda v: (len(below[v].reads), below[v].weight)))
-        group = _Group(order, value, [value])
+        group = _Group(order, value, [value], choices=self._choices(value))
         self.groups.append(group)
         self.group[value] = group
         algorithm = self.algorithm(value)
@@ -201,6 +225,7 @@ class _Partition:
             algorithm = self.algorithm(value)
             assert algorithm is not None
             group.weight += sum(1 for _ in walk(algorithm.body))
+            group.choices += self._choices(value)
         self.group[value] = group
         return True
 
@@ -229,6 +254,8 @@ class _Partition:
             return f"the kernel already takes {MAX_PARAMS} buffers"
         if group.weight + sum(1 for _ in walk(algorithm.body)) > MAX_MEMBERS:
             return "the kernel is long enough"
+        if group.choices + self._choices(value) > self.most_choices:
+            return "the kernel chooses between enough values that are chosen"
         return ""
 
     def _pushes(self, value: Value, group: _Group, inside: Sequence[int]) -> str:
@@ -293,7 +320,15 @@ class _Partition:
             reads=frozenset(reads.union(*(f.reads for f in below))),
             computes=bool(calls) or any(f.computes for f in below),
             expensive=bool(calls & EXPENSIVE) or any(f.expensive for f in below),
+            choices=self._choices(value),
         )
+
+    def _choices(self, value: Value) -> int:
+        """How many ``Select`` there are in ``value`` and what is inlined in it."""
+        algorithm = self.algorithm(value)
+        assert algorithm is not None
+        below = (self.inlined[v].choices for v in value.inputs if v in self.inlined)
+        return sum(isinstance(n, Select) for n in walk(algorithm.body)) + sum(below)
 
     # what widens a narrow result
 
@@ -340,6 +375,8 @@ class _Partition:
             return "read on the host"
         if len(footprint.reads) > MAX_PARAMS // 2 or footprint.weight > MAX_WEIGHT or footprint.depth > MAX_DEPTH:
             return "long enough for a kernel of its own"
+        if footprint.choices > self.most_choices:
+            return "chooses between enough values that are chosen"
         if len(footprint.reads) > 1 and not footprint.computes and self._read_by_contraction(value):
             return f"{value.op} gathers from several places"
         if not footprint.computes:
@@ -483,11 +520,12 @@ def on_host(node: Node) -> bool:
 def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
     """The graph's kernels and host steps, in an order in which they can run."""
     plan = _Partition(graph, policy or Policy())
-    groups = plan.run()
+    kernels = plan.composed()
+    if any(_spells_long(composed) for _, _, composed, _ in kernels):
+        plan = _Partition(graph, plan.policy, FEW_CHOICES)
+        kernels = plan.composed()
     ordered: list[tuple[Order, Step]] = []
-    for group in groups:
-        composer = _Composer(plan, group)
-        composed, targets = composer.compose()
+    for group, composer, composed, targets in kernels:
         kernel = recognise(composed, label=_label(group.anchor))
         constants = frozenset(k for k, v in enumerate(composer.inputs) if constant_value(v) is not None)
         kernel = replace(kernel, constants=constants)
@@ -500,6 +538,12 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
         ordered.append(((plan.position[node],), Step("", None, node.inputs, outputs, (node,), why)))
     ordered.sort(key=lambda pair: pair[0])
     return [_named(step, number) for number, (_, step) in enumerate(ordered)]
+
+
+def _spells_long(composed: Composed) -> bool:
+    exprs = [store.value for store in composed.stores]
+    choices = {n for e in exprs for n in walk(e) if isinstance(n, Select)}
+    return len(choices) > FEW_CHOICES and not is_short(exprs, MAX_STATEMENTS)
 
 
 def _named(step: Step, number: int) -> Step:

@@ -2,12 +2,14 @@
 
 Each distinct sub-expression becomes one ``Let`` in the outermost loop that binds its variables, so nothing is
 computed twice and loop-invariant parts leave their loops. A branch that reads memory becomes an ``If``: the branch
-not taken is never read. No target is known here.
+not taken is never read. What both branches read whatever happens is read in front of it: it would be written out twice,
+and twice again in every choice around it. No target is known here.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +23,7 @@ from gpucomp.expr.core import (
     Var,
     identity_of,
     literal,
+    walk,
 )
 from gpucomp.ir.types import DType
 
@@ -112,13 +115,18 @@ class _Scope:
 class Lowering:
     """Lowers expressions into blocks. One instance a kernel, so that names are unique and sharing is found.
 
-    ``bindings`` names what the surrounding code already has: index variables, holes, or whole sub-expressions.
+    ``bindings`` names what the surrounding code already has: index variables, holes, or whole sub-expressions. Raises
+    ``OverflowError`` where there would be more than ``most`` names.
     """
 
-    def __init__(self, bindings: Mapping[Expr, str], *, prefix: str = "e", unroll_limit: int = 0) -> None:
+    def __init__(
+        self, bindings: Mapping[Expr, str], *, prefix: str = "e", unroll_limit: int = 0, most: int = sys.maxsize
+    ) -> None:
         self._prefix = prefix
-        self._counter = 0
+        self._counter, self._most = 0, most
         self._unroll_limit = unroll_limit
+        self._certain: dict[Expr, frozenset[Expr]] = {}
+        self._reading: set[Expr] = set()
         self.block = Block()
         self._root = _Scope(None, frozenset(e for e in bindings if isinstance(e, Var)), self.block)
         self._root.names.update({e: Ref(name, e.dtype) for e, name in bindings.items()})
@@ -138,6 +146,8 @@ class Lowering:
         return taken
 
     def _fresh(self, dtype: DType) -> Ref:
+        if self._counter >= self._most:
+            raise OverflowError(f"more than {self._most} names")
         ref = Ref(f"{self._prefix}{self._counter}", dtype)
         self._counter += 1
         return ref
@@ -172,8 +182,12 @@ class Lowering:
         return result
 
     def _reads_more(self, expr: Select, scope: _Scope) -> bool:
-        """Whether a branch reads memory that its condition and the code so far have not read anyway."""
+        """Whether a branch reads memory that its condition, the other branch and the code so far have not read anyway."""
         self._lower(expr.condition, scope)
+        certain = self._reads_certainly(expr.then) & self._reads_certainly(expr.otherwise)
+        if certain:
+            for node in [n for n in walk(expr) if n in certain]:  # operands first
+                self._lower(node, scope)
         stack, seen = [expr.then, expr.otherwise], set()
         while stack:
             node = stack.pop()
@@ -184,6 +198,24 @@ class Lowering:
             seen.add(node)
             stack.extend(node.operands)
         return False
+
+    def _reads_certainly(self, expr: Expr) -> frozenset[Expr]:
+        """The parts of ``expr`` that read memory and are computed whichever way its choices go."""
+        for node in walk(expr):
+            if node in self._certain:
+                continue
+            match node:
+                case Select():
+                    always = self._certain[node.condition] | self._certain[node.then] & self._certain[node.otherwise]
+                case Reduce():  # its body is another scope, and may be computed never
+                    always = frozenset()
+                case _:
+                    always = frozenset().union(*(self._certain[operand] for operand in node.operands))
+            if isinstance(node, (Load, Reduce)) or any(operand in self._reading for operand in node.operands):
+                self._reading.add(node)
+                always |= {node}
+            self._certain[node] = always
+        return self._certain[expr]
 
     def _if(self, expr: Select, scope: _Scope) -> Ref:
         condition = self._lower(expr.condition, scope)
@@ -223,3 +255,15 @@ def lower_all(
     lowering = Lowering(bindings, unroll_limit=unroll_limit)
     results = [lowering.lower(e) for e in exprs]
     return lowering.block, results
+
+
+def is_short(exprs: Sequence[Expr], most: int) -> bool:
+    """Whether ``most`` statements and loops compute ``exprs``: choices between choices may be far more than their nodes."""
+    bindings = {axis: f"i{k}" for k, axis in enumerate(frozenset().union(*(e.free for e in exprs)))}
+    lowering = Lowering(bindings, most=most)
+    try:
+        for expr in exprs:
+            lowering.lower(expr)
+    except OverflowError:
+        return False
+    return True

@@ -8,7 +8,7 @@ import pytest
 from gpucomp.expr.core import Cast, Const, Expr, Load, call, cast, literal, load, reduce, select, var
 from gpucomp.expr.evaluate import convert, evaluate
 from gpucomp.expr.functions import FUNCTIONS
-from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Lowering, Start, lower_all
+from gpucomp.expr.lower import Accumulate, Block, If, Let, Loop, Lowering, Start, is_short, lower_all
 from gpucomp.ir.types import F32, F64, I32, I64
 
 
@@ -77,6 +77,49 @@ def test_a_guard_protects_the_load_behind_it():
     assert inside == X[4, 2]
     assert outside == -1.0
     assert machine.reads == 0
+
+
+def chain_of_choices(length):
+    """``value = conditions[k] ? value : -value``, again and again."""
+    value = load(0, (I, literal(0, I64)), F32)
+    for k in range(1, length + 1):
+        value = select(call("lt", load(k, (I, literal(0, I64)), F32), 0.0), value, -value)
+    return value
+
+
+def test_what_both_branches_read_is_read_in_front_of_the_choice():
+    (value,), machine, block = run([chain_of_choices(41)], {I: "i"}, [X] * 42, {"i": np.int64(3)})
+
+    assert value == X[3, 0] * (-1) ** (41 if X[3, 0] >= 0 else 0)
+    assert machine.reads == 42
+    assert len(block.statements) <= 42 * 5
+    assert not any(isinstance(s, If) for s in block)
+
+
+def test_a_choice_that_both_branches_read_is_written_once():
+    guarded = select(call("lt", I, 6), load(0, (I + 1, literal(2, I64)), F32), 1.0)
+    expr = select(call("lt", load(0, (I, literal(0, I64)), F32), 0.0), guarded, -guarded)
+
+    for i in (2, 6):
+        (value,), machine, block = run([expr], {I: "i"}, [X], {"i": np.int64(i)})
+
+        assert value == (X[3, 2] if i == 2 else 1) * (1 if X[i, 0] < 0 else -1)
+        assert machine.reads == (2 if i == 2 else 1)
+        assert sum(isinstance(s, If) for s in block) == 1
+
+
+def test_what_one_branch_reads_under_a_condition_stays_behind_it():
+    inner = load(0, (I + 1, literal(2, I64)), F32)
+    expr = select(call("lt", I, 3), inner, select(call("lt", I, 6), -inner, 5.0))
+
+    (value,), machine, _ = run([expr], {I: "i"}, [X], {"i": np.int64(6)})
+
+    assert (value, machine.reads) == (5.0, 0)
+
+
+def test_expressions_are_short_as_far_as_their_statements_are_few():
+    assert is_short([chain_of_choices(41)], 42 * 5)
+    assert not is_short([chain_of_choices(41)], 41)
 
 
 def test_a_shared_expression_is_computed_once():

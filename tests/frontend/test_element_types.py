@@ -9,8 +9,10 @@ from onnx.reference import ReferenceEvaluator
 from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
+from gpucomp.compiler import lower
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from gpucomp.targets import resolve
 
 RNG = np.random.default_rng(17)
 F8 = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz)
@@ -64,6 +66,16 @@ def test_rows_change_places_and_columns_may_be_zero():
     assert ours(*of("Det", (singular,), opset=22)) == 0
     assert ours(*of("Det", (np.zeros((9, 9), np.float32),), opset=22)) == 0
     assert np.isnan(ours(*of("Det", (np.full((5, 5), np.nan, np.float32),), opset=22)))
+
+
+def test_a_determinant_is_written_out_once_a_row():
+    device = resolve("cpu:x86-64-v3")
+
+    def size(n):
+        rendered = lower(of("Det", (np.zeros((2, n, n), np.float32),), opset=22)[0], device).rendered
+        return sum({r.source.name: len(r.source.text) for r in rendered.values()}.values())
+
+    assert size(22) < 3 * size(11)
 
 
 def test_determinants_end_somewhere():

@@ -8,10 +8,12 @@ from graphs import interpret, random_graph, tensor, weight
 from kernel_oracle import run_steps
 
 from gpucomp import ops
+from gpucomp.compiler import kernels_of, render
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
 from gpucomp.ir.types import F32, I64, U8, TensorType
 from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
+from gpucomp.targets import resolve
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
 
@@ -206,6 +208,47 @@ def test_a_chain_of_three_hundred_operations_is_cut(rng):
     steps = check(Graph((x,), (value,)), rng)
 
     assert 1 <= len(steps) <= 12
+
+
+def choices(links, *, crossed):
+    """A value or its negative, again and again; ``crossed``, two values, each of them one of both.
+
+    Each by a condition of its own that is known at run time.
+    """
+    x = tensor("x", 7, 5)
+    left, right = ([tensor(f"{side}{k}", 7) for k in range(links)] for side in "lr")
+    zero = constant(np.float32(0))
+    a = ops.ReduceSum(x, axes=(1,), keepdims=False)
+    b = ops.Abs(a)
+    for c, d in zip(left, right, strict=True):
+        if crossed:
+            a, b = ops.Where(ops.Less(c, zero), a, b), ops.Where(ops.Less(d, zero), b, a)
+        else:
+            a = ops.Where(ops.Less(c, zero), a, ops.Neg(a))
+    return Graph((x, *left, *(right if crossed else ())), (ops.Sub(a, b),), ("y",))
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "opencl:generic", "cuda:sm_80"])
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_chain_of_choices_is_no_longer_written_out_than_it_is(crossed, target):
+    device = resolve(target)
+
+    def size(links):
+        graph = choices(links, crossed=crossed)
+        return sum(len(r.source.text) for r in render(kernels_of(graph, device), device, lambda *told: None)[1].values())
+
+    assert size(22) < 4 * size(11)
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_chain_of_choices_computes_what_it_says(rng, crossed):
+    steps = check(choices(13, crossed=crossed), rng)
+
+    assert (len(steps) > 1) is crossed  # only where a choice between choices doubles
+
+
+def test_few_choices_stay_in_one_kernel(rng):
+    assert len(check(choices(3, crossed=True), rng)) == 1
 
 
 def test_every_kernel_says_why_it_ends(rng):

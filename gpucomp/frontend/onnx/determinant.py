@@ -53,8 +53,9 @@ def _by_elimination(x: Value) -> Value:
         chosen = unsqueeze(ops.Equal(place, iota(m)), (rank - 1,))  # [..., m, 1]
         row = ops.ReduceSum(ops.Where(chosen, x, like(x, 0)), axes=(rank - 2,), keepdims=True)
         pivot = part(row, rank - 1, 0, 1)
-        signed = ops.Where(ops.Equal(reshape(place, batch), like(place, 0)), result, ops.Neg(result))
-        result = ops.Mul(signed, reshape(pivot, batch))
+        pivot_first = ops.Equal(reshape(place, batch), like(place, 0))
+        sign = ops.Where(pivot_first, like(result, 1), like(result, -1))
+        result = ops.Mul(result, ops.Mul(sign, reshape(pivot, batch)))
         if m == 1:
             break
         others = part(
