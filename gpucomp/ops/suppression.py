@@ -36,7 +36,11 @@ def NonMaxSuppression(
     more than ``overlap`` of their union. Of equal scores the first box goes first, and scores that are NaN come last: the
     standard says neither, onnxruntime's order has no rule with NaN. Results: i64[B * C * min(limit, N), 3], zeros behind
     the rows that count, and the number of these, i64[].
+
+    Raises ``ValueError`` for an ``overlap`` that is not in [0, 1].
     """
+    if not 0 <= overlap <= 1:
+        raise ValueError(f"an IoU threshold between 0 and 1 expected, got {overlap}")
     if boxes.dtype is not F32 or scores.dtype is not F32:
         raise ValueError(f"f32 expected, got {boxes.dtype} and {scores.dtype}")
     if boxes.rank != 3 or boxes.shape[2] != 4 or scores.rank != 3 or scores.shape[::2] != boxes.shape[:2]:
@@ -100,6 +104,8 @@ def _kept(boxes: Boxes, scores: np.ndarray, limit: int, overlap: float, least: f
     """The best box that none kept before covers, and so on; blocks of candidates at a time. NaN scores come last."""
     left = np.arange(len(scores)) if least is None else np.flatnonzero(scores > np.float32(least))
     left = left[np.argsort(-scores[left], kind="stable")]
+    if overlap >= 1:  # no intersection is more than the union, in f32 neither
+        return left[: max(limit, 0)]
     axis = _selective_axis(boxes, left)
     kept: list[np.ndarray] = []
     count, start, size = 0, 0, FIRST_BLOCK
@@ -171,7 +177,7 @@ class Index:
 
         Such a pair shares more than ``overlap`` of the longer one's extent along each axis.
         """
-        share = min(max(overlap - SLACK, 0.0), 1.0) if overlap == overlap else 1.0
+        share = max(overlap - SLACK, 0.0)
         solid = np.flatnonzero(candidates.solid)
         low, high = (side[self.axis, solid].astype(np.float64) for side in (candidates.low, candidates.high))
         length = high - low

@@ -10,7 +10,7 @@ from onnx_cases import InterpreterBackend
 
 from gpucomp import ops
 from gpucomp.errors import ShapeError, UnsupportedError
-from gpucomp.frontend.onnx import load
+from gpucomp.frontend.onnx import load, svm
 
 ML = "ai.onnx.ml"
 RNG = np.random.default_rng(5)
@@ -84,6 +84,36 @@ def test_a_classifier_votes_by_pairs(classes, kernel, probabilities):
 @pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 def test_scores_of_pairs_are_transformed(transform):
     agrees(classifier(3, "RBF", post_transform=transform))
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+def test_two_classes_are_transformed_as_the_standards_evaluator_does(transform):
+    """The standard says that scores are transformed, and not for one score of two classes what the first one's is."""
+    proto = classifier(2, "RBF", post_transform=transform)
+
+    expected = ReferenceEvaluator(proto).run(None, {"x": X})
+
+    label, scores = InterpreterBackend.prepare(proto).run([X])
+    assert label.tolist() == expected[0].tolist()
+    np.testing.assert_allclose(scores, expected[1], rtol=2e-5, atol=2e-6)
+
+
+def test_pairs_of_many_classes_are_counted_before_they_are_listed(monkeypatch):
+    monkeypatch.setattr(svm, "combinations", None)
+    proto = of("SVMClassifier", X, ("label", "scores"), classlabels_ints=list(range(2503)), rho=[0.3], coefficients=[0.5],
+               vectors_per_class=[1] * 2503, kernel_params=KERNELS["RBF"])  # fmt: skip
+
+    with pytest.raises(ShapeError, match="3131253 pairs"):
+        load(proto)
+
+
+@pytest.mark.parametrize("counts", [[-1, 1, 0], [-3, 2, 4]])
+def test_a_class_of_fewer_than_no_vectors_is_refused(counts):
+    proto = of("SVMClassifier", X, ("label", "scores"), rho=[0.3] * 3, coefficients=numbers(2, 3), vectors_per_class=counts,
+               support_vectors=numbers(3, 4), kernel_params=KERNELS["RBF"], **LABELS[3])  # fmt: skip
+
+    with pytest.raises(ShapeError, match="below 0"):
+        load(proto)
 
 
 def test_other_types_are_classified_in_f32():

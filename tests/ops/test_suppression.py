@@ -7,6 +7,9 @@ from onnx import TensorProto
 from onnx_builders import model, node, value
 
 from gpucomp import ops
+from gpucomp.errors import ShapeError
+from gpucomp.ir.graph import infer
+from gpucomp.ir.types import F32, TensorType
 from gpucomp.ops import suppression
 
 FREE = (None, None, None)
@@ -95,6 +98,24 @@ def test_the_best_of_a_crowd_covers_the_rest():
     scores = np.linspace(0, 1, 3001, dtype=np.float32)[None, None]
 
     assert kept(boxes, scores).tolist() == [[0, 0, 3000]]
+
+
+def test_at_a_threshold_of_one_nothing_is_compared(monkeypatch):
+    monkeypatch.setattr(suppression, "_overlaps", None)
+    boxes = np.tile(np.float32([0, 0, 1, 1]), (1, 3001, 1))
+    scores = np.linspace(0, 1, 3001, dtype=np.float32)[None, None]
+
+    assert kept(boxes, scores, overlap=1.0)[:, 2].tolist() == list(range(3001))[::-1]
+    assert kept(boxes, scores, overlap=1.0, limit=7, least=0.5)[:, 2].tolist() == list(range(2994, 3001))[::-1]
+    assert kept(boxes, scores, overlap=1.0, limit=-1).shape == (0, 3)
+
+
+@pytest.mark.parametrize("overlap", [-0.1, 1.5, np.nan, np.inf])
+def test_a_threshold_outside_its_range_is_refused(overlap):
+    types = TensorType(F32, (1, 7, 4)), TensorType(F32, (1, 2, 7))
+
+    with pytest.raises(ShapeError, match="between 0 and 1"):
+        infer(ops.NonMaxSuppression, types, {"limit": 3, "overlap": overlap, "least": None, "centred": False})
 
 
 def test_scores_that_are_nan_come_last_and_are_below_every_threshold():

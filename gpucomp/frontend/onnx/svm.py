@@ -108,7 +108,8 @@ def svm_classifier(
     """The label, and in f32 the probability of each class, or a score for each pair of classes.
 
     A pair's score s votes for the first of the two where it is above 0, and the most votes win; for two classes the scores
-    are -s and s. Without support vectors there is a row of coefficients, and so a score, for each class.
+    are -s and s, of which SOFTMAX is one of two as the standard's evaluator has it (onnxruntime gives 1 - s and s, which sum
+    to 1 but are no probabilities). Without support vectors there is a row of coefficients, and so a score, for each class.
     """
     _checked(kernel_type, kernel_params)
     labels: tuple[int, ...] | tuple[str, ...] = classlabels_strings or classlabels_ints
@@ -117,13 +118,16 @@ def svm_classifier(
     x, classes = _rows(x), len(labels)
     if not rho or not coefficients:
         raise ValueError("rho and coefficients expected")
+    if min(vectors_per_class, default=0) < 0:
+        raise ValueError("vectors_per_class below 0")
     if not sum(vectors_per_class):
         return _linear(x, labels, coefficients, rho[0], post_transform)
-    if len(vectors_per_class) != classes or min(vectors_per_class) < 0:
-        raise ValueError(f"vectors_per_class for {classes} classes expected, {list(vectors_per_class)} given")
+    if len(vectors_per_class) != classes:
+        raise ValueError(f"vectors_per_class for {classes} classes expected, {len(vectors_per_class)} given")
+    count = classes * (classes - 1) // 2
+    if len(rho) != count or {len(prob_a), len(prob_b)} not in ({0}, {count}):
+        raise ValueError(f"rho, and prob_a and prob_b if any, for {count} pairs of classes expected")
     pairs = list(combinations(range(classes), 2))
-    if len(rho) != len(pairs) or {len(prob_a), len(prob_b)} not in ({0}, {len(pairs)}):
-        raise ValueError(f"rho, and prob_a and prob_b if any, for {len(pairs)} pairs of classes expected")
     total = sum(vectors_per_class)
     vectors = _table(support_vectors, total, x.shape[1], "support_vectors")
     weights = _pair_weights(_table(coefficients, classes - 1, total, "coefficients"), vectors_per_class, pairs)
