@@ -151,7 +151,9 @@ def transformed(scores: Value, how: str) -> Value:
             axes = (axis_of(-1, len(scores.shape)),)
             highest = ops.ReduceMax(scores, axes=axes, keepdims=True)
             power = ops.Exp(ops.Sub(scores, highest))
-            kept = ops.Where(ops.Less(like(scores, 1e-7), ops.Abs(scores)), power, ops.Mul(scores, ops.Exp(ops.Neg(highest))))
+            kept = ops.Where(
+                ops.Less(like(scores, 1e-7), ops.Abs(scores)), power, ops.Mul(scores, ops.Exp(ops.Neg(highest)))
+            )
             total = ops.ReduceSum(kept, axes=axes, keepdims=True)
             nothing = ops.Equal(total, like(total, 0))
             return ops.Where(nothing, like(scores, 0.5), ops.Div(kept, total))
