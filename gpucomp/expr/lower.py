@@ -259,7 +259,7 @@ def lower_all(
 
 def is_short(exprs: Sequence[Expr], most: int) -> bool:
     """Whether ``most`` statements and loops compute ``exprs``: choices between choices may be far more than their nodes."""
-    bindings = {axis: f"i{k}" for k, axis in enumerate(frozenset().union(*(e.free for e in exprs)))}
+    bindings: dict[Expr, str] = {axis: f"i{k}" for k, axis in enumerate(frozenset().union(*(e.free for e in exprs)))}
     lowering = Lowering(bindings, most=most)
     try:
         for expr in exprs:

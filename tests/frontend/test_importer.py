@@ -468,6 +468,15 @@ def test_a_chain_of_twenty_thousand_nodes_loads_and_runs():
     assert np.array_equal(run(model(nodes, [X], ["v19999"]))[0], DATA)
 
 
+def test_a_sum_may_be_of_as_many_as_its_file_lists(monkeypatch):
+    monkeypatch.setattr("gpucomp.frontend.onnx.functions.EFFORT", 0)
+    nodes = [node("Sum", ["x"] * (50 + k), [f"y{k}"]) for k in range(50)]
+
+    graph = load(model(nodes, [value("x", (3,))], [value("y49", (3,))]))
+
+    assert sum(n.op is ops.Add for n in graph.nodes()) == 98
+
+
 def test_a_concat_of_two_thousand_and_a_split_into_a_thousand_work():
     nodes = [
         node("Concat", ["x"] * 2000, ["wide"], axis=0),

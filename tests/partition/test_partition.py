@@ -235,7 +235,9 @@ def test_a_chain_of_choices_is_no_longer_written_out_than_it_is(crossed, target)
 
     def size(links):
         graph = choices(links, crossed=crossed)
-        return sum(len(r.source.text) for r in render(kernels_of(graph, device), device, lambda *told: None)[1].values())
+        return sum(
+            len(r.source.text) for r in render(kernels_of(graph, device), device, lambda *told: None)[1].values()
+        )
 
     assert size(22) < 4 * size(11)
 

@@ -22,6 +22,7 @@ MAX_LISTED = 6_000_000  # entries of all lists in attributes: each becomes an ob
 EFFORT = 400_000  # about a microsecond each: operands and results of what is built, names bound, entries of lists read
 BUILT_EFFORT, OPERAND_EFFORT = 8, 2  # of building a node and giving it an operand; a result is 1
 EFFORT_OF_THE_FILE = 256  # more for each node of the file
+EFFORT_AN_OPERAND = BUILT_EFFORT + 2 * OPERAND_EFFORT + 1  # more for each: a Sum is one addition less than it has operands
 EFFORT_A_NODE = 96  # more for each node that is translated: those come again and again of few in the file
 BYTES_A_UNIT = 64  # of a message that is written and read again, for one of effort
 COUNTLESS = 10**15
@@ -104,12 +105,13 @@ def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) 
     Raises ``UnsupportedError`` for a file that has too many nodes, or too long lists in their attributes.
     """
     count = len(graph.node) + sum(len(f.node) for f in functions.values())
-    names = numbers = 0
+    names = numbers = operands = 0
     if count <= MAX_NODES:
         count = 0
         for nodes in (graph.node, *(f.node for f in functions.values())):
             for node in nested_nodes(nodes):
                 count += 1
+                operands += len(node.input)
                 names += len(node.input) + len(node.output) + len(node.attribute)
                 numbers += sum(len(a.ints) + len(a.floats) + len(a.strings) for a in node.attribute)
     if count > MAX_NODES:
@@ -119,7 +121,7 @@ def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) 
             f"the lists in the model's attributes have {numbers} entries, at most {MAX_LISTED} are supported",
             code="GPC4006",
         )
-    return Bounds(MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + numbers)
+    return Bounds(MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + EFFORT_AN_OPERAND * operands + numbers)
 
 
 def check_expansion(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto, most: int) -> None:
