@@ -133,6 +133,7 @@ def mma_attention_hooks(
     dtype = stored(body.q).dtype
     return {
         **_common(kernel, printer, batch, s, p, derived),
+        "exp2": "gc_exp2",
         "q": _copier(kernel, printer, "q", batch, s, p, derived),
         "k": _copier(kernel, printer, "k", batch, s, p, derived),
         "v": _copier(kernel, printer, "v", batch, s, p, derived),

@@ -185,6 +185,13 @@ __device__ __forceinline__ float gc_min_nan(float a, float b) {
 #endif
 }
 
+// 2 to the power of x, within 2 ulp as exp2f, but zero where that is denormal.
+__device__ __forceinline__ float gc_exp2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
 // A NaN in any lane is the result, as in numpy.
 template <class T>
 __device__ __forceinline__ T gc_warp_max(T value) {

@@ -250,6 +250,11 @@ __device__ __forceinline__ T gc_warp_sum(T value) {
 __device__ __forceinline__ float gc_max_nan(float a, float b) { return a > b || a != a ? a : b; }
 __device__ __forceinline__ float gc_min_nan(float a, float b) { return a < b || a != a ? a : b; }
 
+__device__ __forceinline__ float gc_exp2(float x) {
+  const float power = exp2f(x);
+  return power < 0x1p-126f ? 0.0f : power;
+}
+
 template <class T>
 __device__ __forceinline__ T gc_warp_max(T value) {
   for (int lane_mask = 16; lane_mask > 0; lane_mask >>= 1) {

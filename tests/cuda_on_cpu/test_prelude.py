@@ -240,6 +240,17 @@ def test_a_nan_on_either_side_is_the_larger_and_the_smaller():
     np.testing.assert_array_equal(smaller, np.minimum(a, b))
 
 
+def test_powers_of_two_are_zero_where_they_would_be_denormal():
+    x = np.float32([-np.inf, -150, -126.5, -126, -3.25, 0, 0.5, 127, 128, np.nan])
+    found = np.empty_like(x)
+
+    CudaOnCpu(COLLECTIVES, "k_powers_of_two").run((1,), (x.size,), [x, found])
+
+    with np.errstate(over="ignore"):
+        right = np.exp2(x)
+    np.testing.assert_allclose(found, np.where(right < 2.0**-126, np.float32(0), right), rtol=2.4e-7)
+
+
 def test_a_lane_that_does_not_exist_gives_nan():
     x, y = np.ones(29, np.float32), np.zeros((6, 29), np.float32)
 
