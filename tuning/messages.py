@@ -52,11 +52,19 @@ def unpacked(read: Callable[[int], bytes]) -> tuple[Message, dict[str, np.ndarra
     text_bytes, array_bytes = HEAD.unpack(read(HEAD.size))
     if text_bytes + array_bytes > MOST:
         raise ArtifactError("a message is longer than any that is sent", code="GPC7110")
-    message = json.loads(read(text_bytes))
+    try:
+        message = json.loads(read(text_bytes))
+        types = {name: TensorType(DTYPES[dtype], tuple(shape)) for name, dtype, shape, _ in message["arrays"]}
+        listed = [nbytes for *_, nbytes in message.pop("arrays")]
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise ArtifactError("a message is none that is sent", code="GPC7110") from None
+    whole = all(type(d) is int and 0 <= d < MOST for t in types.values() for d in t.shape)
+    if not whole or [t.nbytes for t in types.values()] != listed or sum(listed) != array_bytes:
+        raise ArtifactError("a message's arrays are not as long as it says", code="GPC7110")
     arrays = {}
-    for name, dtype, shape, nbytes in message.pop("arrays"):
-        raw = np.frombuffer(bytearray(read(nbytes)), np.uint8)
-        arrays[name] = raw.view(DTYPES[dtype].numpy).reshape(shape)
+    for name, type_ in types.items():
+        raw = np.frombuffer(bytearray(read(type_.nbytes)), np.uint8)
+        arrays[name] = raw.view(type_.dtype.numpy).reshape(type_.shape)
     return message, arrays
 
 

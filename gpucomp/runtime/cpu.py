@@ -26,7 +26,7 @@ from gpucomp.ir.types import NAMED, STRING
 from gpucomp.runtime import ceilings, large_pages, processor
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.elf import Image
-from gpucomp.runtime.host import run_host
+from gpucomp.runtime.host import check_host, run_host
 from gpucomp.runtime.native import ALIGNMENT, Table, address_of, aligned
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
@@ -154,6 +154,7 @@ class CpuProgram:
         self.plan = plan
         self.threads = min(threads, LARGEST_POOL) or available_threads()
         self._lock = threading.Lock()
+        check_host(plan)
         self._arena = aligned((plan.arena_bytes,), np.dtype(np.uint8))
         large_pages.gather(weights)
         self._memory: list[np.ndarray | None] = [self._fixed(b, weights) for b in plan.buffers]

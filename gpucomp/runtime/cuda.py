@@ -15,7 +15,7 @@ from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.cuda_driver import OverlappingLaunch, encoded, import_driver
-from gpucomp.runtime.host import Strings, run_host
+from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets.cuda import architecture_for, runs_on
@@ -45,6 +45,7 @@ class CudaProgram:
         cupy: Any = None,
         driver: Any = None,
     ) -> None:
+        check_host(plan)
         cp = self._cupy = cupy if cupy is not None else import_cupy()
         self._driver = driver if driver is not None else _driver_for(plan)
         self.plan = plan

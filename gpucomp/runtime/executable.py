@@ -18,7 +18,6 @@ from gpucomp.errors import DeviceError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.host import check_host
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs, flattened, gathered
 from gpucomp.runtime.plan import TEMP, Plan
 
@@ -196,10 +195,10 @@ class Executable:
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Run the model once: ``{input name: array}`` to ``{output name: numpy array}``.
 
-        A sequence is a list of arrays, an optional that holds nothing ``None``. An array is numpy's, or has ``__dlpack__``
-        or ``__cuda_array_interface__``. Element types and shapes must be the model's. Raises ``InputError`` for a wrong
-        input and ``DeviceError`` when the device cannot run it; where values decide shapes, ``ModelError`` and
-        ``UnsupportedError`` for values that lead to what cannot be computed.
+        A sequence is a list of arrays, or of dicts where it is one of maps, an optional that holds nothing ``None``. An array is
+        numpy's, or has ``__dlpack__`` or ``__cuda_array_interface__``. Element types and shapes must be the model's. Raises
+        ``InputError`` for a wrong input and ``DeviceError`` when the device cannot run it; where values decide shapes,
+        ``ModelError`` and ``UnsupportedError`` for values that lead to what cannot be computed.
         """
         arrays = self._checked(inputs)
         with self._lock:
@@ -234,7 +233,6 @@ class Executable:
 
     def _opened(self) -> Program:
         if self._program is None:
-            check_host(self.plan)
             module, name = PROGRAMS[self.plan.kind]
             program = getattr(importlib.import_module(module), name)
             try:

@@ -145,7 +145,7 @@ def gathered(results: Mapping[str, Any], containers: Containers) -> dict[str, An
     return whole
 
 
-def as_array(value: object, name: str, on_gpu: bool) -> Any:
+def as_array(value: Any, name: str, on_gpu: bool) -> Any:
     """``value`` as an array: numpy's, or anything's with ``__cuda_array_interface__`` or ``__dlpack__``."""
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)

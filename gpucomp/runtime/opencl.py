@@ -11,7 +11,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
-from gpucomp.runtime.host import Strings, run_host
+from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets import opencl
@@ -32,6 +32,7 @@ class OpenCLProgram:
         binaries: Mapping[str, bytes],
         weights: Mapping[str, np.ndarray],
     ) -> None:
+        check_host(plan)
         cl = self._cl = opencl.pyopencl()
         self.plan = plan
         self.device = opencl.device_of(_target_of(plan))

@@ -369,7 +369,7 @@ def test_hostile_names_are_escaped_and_cut_in_messages(name):
 
 def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type():
     nodes = [
-        node("SVMClassifier", ["x"], ["p", "scores"], name="classify", domain="ai.onnx.ml"),
+        node("DictVectorizer", ["x"], ["p"], name="vectorise", domain="ai.onnx.ml"),
         node("Cast", ["p"], ["q"], to=TensorProto.FLOAT),
         node("Frobnicate", ["x"], ["r"], name="frob", domain="com.example"),
         node("NonZero", ["x"], ["s"], name="places"),
@@ -378,11 +378,11 @@ def test_all_unsupported_operators_are_reported_at_once_with_node_opset_and_type
     proto = model(nodes, [X, value("b", (8,), TensorProto.UINT8)], ["y", "q", "r", "s"],
                   domains=["com.example", "ai.onnx.ml"])  # fmt: skip
 
-    with pytest.raises(UnsupportedError, match=r"classify.*\(and 2 more\)") as caught:
+    with pytest.raises(UnsupportedError, match=r"vectorise.*\(and 2 more\)") as caught:
         load(proto)
 
     assert list(caught.value.problems) == [
-        "ai.onnx.ml.SVMClassifier (opset 1) at node 'classify': no translation for it (f32)",
+        "ai.onnx.ml.DictVectorizer (opset 1) at node 'vectorise': no translation for it (f32)",
         "com.example.Frobnicate (opset 1) at node 'frob': unknown operator",
         "NonZero (opset 20) at node 'places': its operand must be known at compile time, and depends on the value of 'x'",
     ]

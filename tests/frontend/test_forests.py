@@ -137,7 +137,7 @@ def test_a_tree_of_one_leaf_and_a_device():
         ({"target_ids": None}, ShapeError, "for targets that do not"),
         ({"aggregate_function": "PRODUCT"}, ShapeError, "aggregate_function='PRODUCT'"),
         ({"base_values": [1.0, 2.0]}, ShapeError, "1 base values expected, 2 given"),
-        ({"post_transform": "PROBIT"}, UnsupportedError, "post_transform PROBIT is not supported"),
+        ({"post_transform": "OTHER"}, UnsupportedError, "post_transform OTHER is not supported"),
     ],
 )
 def test_what_breaks_the_standard_is_refused(change, error, message):

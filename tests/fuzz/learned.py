@@ -10,7 +10,7 @@ from tests.fuzz.kinds import draws
 
 ML = "ai.onnx.ml"
 POSTS = ("NONE", "NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
-NOT_DRAWN = {"CategoryMapper": "what is drawn are numbers"}
+NOT_DRAWN = {"CategoryMapper": "what is drawn are numbers", "ZipMap": "it makes maps"}
 BRANCHES = {"LEQ": 0, "LT": 1, "GTE": 2, "GT": 3, "EQ": 4, "NEQ": 5}  # of TreeEnsemble's nodes_modes
 
 

@@ -155,6 +155,24 @@ listed("attributes", [(what, code, make, NODE) for what, code, make in [
     ("constant_of_two_values", "GPC3101", one("Constant", None, attributes={"value_int": 1, "value_float": 1.0})),
 ]])  # fmt: skip
 
+# operators that have no schema, or whose schema asks for less than they need
+listed("attributes", [(what, code, make, NODE) for what, code, make in [
+    ("of_microsoft_without_an_input", "GPC3013", one("BiasGelu", None, domain="com.microsoft", a="", b=f32(1))),
+    ("of_microsoft_with_too_many_inputs", "GPC3013", one(
+        "BiasGelu", domain="com.microsoft", a=f32(1), b=f32(1), c=f32(1), d=f32(1))),
+    ("of_microsoft_text_for_a_number", "GPC3014", one(
+        "LayerNormalization", domain="com.microsoft", attributes={"axis": "x"}, s=f32(1, 1, 1))),
+    ("of_microsoft_list_for_a_number", "GPC3014", one(
+        "LayerNormalization", domain="com.microsoft", attributes={"axis": [1]}, s=f32(1, 1, 1))),
+    ("of_microsoft_graph_for_a_text", "GPC3014", one("GridSample", IMAGE, domain="com.microsoft", attributes={
+        "mode": helper.make_graph([], "g", [], [])}, g=np.zeros((1, 2, 2, 2), np.float32))),
+    ("of_microsoft_scalar_for_a_list", "GPC3101", one("NhwcConv", IMAGE, domain="com.microsoft", attributes={
+        "pads": 1}, w=WEIGHTS)),
+    ("of_ml_without_coefficients", "GPC3101", one("LinearRegressor", domain="ai.onnx.ml")),
+    ("of_ml_trees_without_nodes", "GPC3101", one("TreeEnsembleRegressor", domain="ai.onnx.ml", attributes={
+        "target_treeids": [0], "target_nodeids": [0], "target_ids": [0], "target_weights": [1.0]})),
+]])  # fmt: skip
+
 
 # --- arithmetic that ends processes elsewhere: of constants, and at run time
 

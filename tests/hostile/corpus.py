@@ -17,8 +17,8 @@ import onnx
 
 OK = "ok"
 GROUPS = (
-    "arguments", "artifacts", "attributes", "bytes", "cache", "commands", "effort", "external", "functions", "graph", "loops",
-    "names", "records", "running", "shapes", "tensors",
+    "arguments", "artifacts", "attributes", "bytes", "cache", "commands", "effort", "external", "frames", "functions",
+    "graph", "loops", "names", "records", "running", "shapes", "tensors",
 )  # fmt: skip
 
 Act = Callable[[], object]

@@ -243,6 +243,9 @@ listed("effort", [
     ("boxes_again_and_again", "GPC4006", lambda: many("NonMaxSuppression", 3_000, ["b", "s", "m"], weights={
         "m": i64(200), "b": np.random.default_rng(0).random((1, 2000, 4), np.float32),
         "s": np.random.default_rng(1).random((1, 1, 2000), np.float32)}), TOO_MUCH),
+    ("regions_of_2_40_windows", "GPC4001", one("MaxRoiPool", value("x", (1, 1, 5, 7)), attributes={
+        "pooled_shape": [1 << 40, 1]}, r=np.zeros((1, 5), np.float32)), "'n'"),
+    ("grid_of_no_and_2_40_pixels", "GPC4001", one("AffineGrid", value("x", (1, 2, 3)), s=i64(1, 1, 0, 1 << 40)), "'n'"),
     ("bands_of_nothing", "GPC4001", one("MelWeightMatrix", None, b=np.array(2_500_000), d=np.array(1), r=np.array(8000),
                                         lo=np.array(0, np.float32), hi=np.array(4e3, np.float32))),
     ("numbers_of_a_byte_each", OK, lambda: numbers(TensorProto.INT64, "int64_data", 7_500_000)),

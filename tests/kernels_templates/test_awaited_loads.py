@@ -88,5 +88,10 @@ def test_constants_are_read_as_such_and_results_hold_up_no_load():
 
     text = render(known, default(known, TARGET.limits, family), TARGET, "k0", family).text
 
-    for parameter in ("const float* x0", "const float* __restrict__ x1", "const float* x2", "    float* __restrict__ x3"):
+    for parameter in (
+        "const float* x0",
+        "const float* __restrict__ x1",
+        "const float* x2",
+        "    float* __restrict__ x3",
+    ):
         assert parameter in text

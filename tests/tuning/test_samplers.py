@@ -181,6 +181,22 @@ def test_the_default_search_learns_where_points_fail():
     assert failing[40:].sum() < 40 / 6  # a third of them by chance
 
 
+def test_what_is_next_to_a_failure_is_as_unsure_as_before():
+    space = table(*[[a, b] for a in range(8) for b in range(9)])
+    neighbour = space.find({"p0": 5, "p1": 4})
+    deviations = []
+    for failed in ((), [(5, 3), (5, 5), (4, 4), (6, 4)]):
+        sampler = samplers.create("model", space, 0)
+        for point in range(0, 27, 2):
+            sampler.tell(point, 1.0 + point % 5)
+        for a, b in failed:
+            sampler.tell(space.find({"p0": a, "p1": b}), None)
+        pool = sampler._fit()
+        deviations.append(sampler.views[0].posterior.deviation()[pool.rows.tolist().index(neighbour)])
+
+    assert deviations[0] == pytest.approx(deviations[1])
+
+
 def test_a_large_space_is_searched_through_a_pool(monkeypatch):
     monkeypatch.setattr(model, "POOL", 64)
     space = tiled()

@@ -145,8 +145,8 @@ class ModelSampler:
             told = told[: MEMBERS // 2] + self.rng.choice(slower, MEMBERS // 2, replace=False).tolist()
         known = {*self.ledger.seconds, *self.ledger.failed}
         under_way = [p for p in np.flatnonzero(self.ledger.taken).tolist() if p not in known]
-        # a failure's time stays unknown, but there is nothing to find next to it; half is room for those that follow
-        members = told + self.ledger.failed[-UNDER_WAY // 4 :] + under_way[-UNDER_WAY // 4 :]
+        # not the failures: what is next to one may be the best there is, and whether it runs is another process's to say
+        members = told + under_way[-UNDER_WAY // 4 :]
         rows = self._rows(told)
         fitted = told[:FITTED]
         logs = np.log([self.ledger.seconds[p] for p in fitted])

@@ -77,9 +77,17 @@ class _Emitter:
             self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
         exprs = [e for s in ops.stores for e in (s.offset, s.value)]
         self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
+        self.far_rows = self._rows_come_from_far(target.limits.cache_bytes)
         self.touched = touched_by(ops, kernel.params)
         self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
         self._scratch()
+
+    def _rows_come_from_far(self, cache_bytes: int) -> bool:
+        """Whether the rows of a register block are one stretch of memory, out of more than the second cache keeps."""
+        rows, ops = self.rows, self.ops
+        if rows is None or rows.row != ops.ki.extent or rows.step != 1 or self.blocks.count > 1:
+            return False
+        return 2 * ops.m.extent * ops.ki.extent * self.dtype.nbytes > cache_bytes
 
     @property
     def _pointers(self) -> bool:
@@ -225,7 +233,13 @@ class _Emitter:
             a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
             a = code.gep(a, part.start * self.rows.step, self.scalar)
             lines = [(a, i * self.rows.row) for i in range(rows)]
-            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside)
+
+            def beside_in_place(k: Value) -> None:
+                beside(k)
+                if self.far_rows:
+                    self._ask_for_rows(a, rows, k)
+
+            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
         if partial is None:
             self._finish(m0 + row, panel * self.nr, sums, columns)
             return
@@ -242,6 +256,17 @@ class _Emitter:
                 code.store(slot.get(), at, self.dtype.nbytes)
         code.jump(f"{name}.end")
         code.label(f"{name}.end")
+
+    def _ask_for_rows(self, a: Value, rows: int, k: Value) -> None:
+        """Asks for a share of the ``rows`` rows after those at ``a``, which the next register block reads.
+
+        Hardware prefetchers follow one stream in a page: here several short rows of it are read at a time.
+        """
+        code, nbytes = self.code, rows * self.dtype.nbytes
+        following = code.gep(a, rows * self.ops.ki.extent, self.scalar)
+        at = code.gep(following, k * nbytes, "i8")
+        for line in range(0, self.unroll * nbytes, LINE):
+            code.prefetch(code.gep(at, line, "i8"))
 
     def _requests(self, part: Part, m: Value, n: Value, rows: int, columns: int) -> Requests | None:
         """What the stores of a block of ``rows`` rows by ``columns`` columns will touch; ``None``: nothing of note."""

@@ -251,8 +251,9 @@ def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS
     """The register block that wastes least, then the tiles that share the work best among ``threads``, by the model."""
     lanes = limits.vector_bytes // 4
     constant = bool(p.b_constant)
+    kc = 512 if p.k <= 512 else 384  # one block where it takes little more than the first cache
     base = {
-        "lanes": lanes, "mr": 4, "nv": 1, "kc": 384, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
+        "lanes": lanes, "mr": 4, "nv": 1, "kc": kc, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
         "pack_b": 2 if constant else 1, "unroll_k": 4, "ahead": int(constant and p.m > 1),
     }  # fmt: skip
     if p.form != FORMS.index("gemm") or not lanes:

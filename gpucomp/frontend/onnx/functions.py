@@ -182,8 +182,12 @@ def all_operator_names() -> frozenset[str]:
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
 
 
-# operators that onnxruntime's optimiser writes into the standard's domain, the first into opsets before the standard had it
-ADDED = frozenset(("LayerNormalization", "SimplifiedLayerNormalization"))
+# operators that onnxruntime's optimiser writes into the standard's domain, the first into opsets before the standard had it;
+# and those that the standard took back
+ADDED = frozenset((
+    *("LayerNormalization", "SimplifiedLayerNormalization"),
+    *("Affine", "ConstantFill", "Crop", "ImageScaler", "MeanVarianceNormalization", "ParametricSoftplus", "Scale", "ScaledTanh"),
+))  # fmt: skip
 
 
 def must_have_schema(site: Site) -> bool:

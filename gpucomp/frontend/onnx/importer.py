@@ -414,7 +414,7 @@ class Importer:
         self.spend(sum(map(_entries, given)), site)
         if signature is None:
             assert found is not None
-            attributes = unchecked_attributes(given, found[0], len(operands), self.files, site)
+            attributes = unchecked_attributes(given, found[0], known_operands, self.files, site)
         else:
             if not scope.of_standard:
                 check_operand_types(known_operands, signature, site)

@@ -151,7 +151,9 @@ def transformed(scores: Value, how: str) -> Value:
             axes = (axis_of(-1, len(scores.shape)),)
             highest = ops.ReduceMax(scores, axes=axes, keepdims=True)
             power = ops.Exp(ops.Sub(scores, highest))
-            kept = ops.Where(ops.Less(like(scores, 1e-7), ops.Abs(scores)), power, ops.Mul(scores, ops.Exp(ops.Neg(highest))))
+            kept = ops.Where(
+                ops.Less(like(scores, 1e-7), ops.Abs(scores)), power, ops.Mul(scores, ops.Exp(ops.Neg(highest)))
+            )
             total = ops.ReduceSum(kept, axes=axes, keepdims=True)
             nothing = ops.Equal(total, like(total, 0))
             return ops.Where(nothing, like(scores, 0.5), ops.Div(kept, total))
@@ -258,8 +260,8 @@ def _half_away(x: Value) -> Value:
 def _inside(start: Value, end: Value, windows: int, extent: int) -> Value:
     """[R, windows, extent]: whether a place lies in a window; a region is at least 1 wide."""
     step = ops.Div(ops.Max(ops.Add(ops.Sub(end, start), like(end, 1)), like(end, 1)), like(end, windows))
-    number = constant(np.arange(windows, dtype=np.float32)[None, :])
+    number = reshape(iota(windows, F32), (1, windows))
     low = ops.Add(ops.Floor(ops.Mul(number, step)), start)
     high = ops.Add(ops.Ceil(ops.Mul(ops.Add(number, like(number, 1)), step)), start)
-    place = constant(np.arange(extent, dtype=np.float32)[None, None, :])
+    place = reshape(iota(extent, F32), (1, 1, extent))
     return ops.And(ops.LessOrEqual(unsqueeze(low, (2,)), place), ops.Less(place, unsqueeze(high, (2,))))

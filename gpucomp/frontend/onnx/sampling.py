@@ -42,7 +42,7 @@ def affine_grid(theta: Value, size: Value, *, align_corners: int) -> Value:
     if d not in (2, 3) or min(spatial) < 0 or theta.shape != (count, d, d + 1):
         raise ValueError(f"size {[count, _, *spatial]} with {theta.type}")
     points = math.prod(spatial)
-    checked_size(points * (d + 1), 4)
+    checked_size(max(points * (d + 1), *spatial), 8)  # one extent may be 0
     along = [_pixels(n, align_corners=bool(align_corners)) for n in spatial]
     grid = np.stack([*np.meshgrid(*along, indexing="ij")[::-1], np.ones(spatial)], -1)
     pixels = constant(grid.reshape(points, d + 1).astype(theta.type.dtype.numpy))

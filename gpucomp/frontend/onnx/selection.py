@@ -16,6 +16,7 @@ from gpucomp.ir import types as t
 
 ELEMENTS_A_UNIT = 10  # that are sorted, for a microsecond
 PAIRS_A_UNIT = 100  # of boxes that are compared, for a microsecond
+BOX_EFFORT = 5  # microseconds for each, besides
 
 
 def _made(op: Op, *operands: Value, **attrs: Any) -> tuple[Value, ...]:
@@ -85,7 +86,7 @@ def non_max_suppression(
     known = constant_value(boxes) is not None and constant_value(scores) is not None
     if known and (size > 1 << 16 or size * kept_at_most > 1 << 24):
         raise UnsupportedError(f"{size} scores are too many at compile time", code="GPC4008")
-    spend(size * kept_at_most // PAIRS_A_UNIT if known else 0)
+    spend(size * BOX_EFFORT + size * kept_at_most // PAIRS_A_UNIT if known else 0)
     kept, found = _made(
         ops.NonMaxSuppression,
         boxes,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx.defs import OpSchema, SchemaError
 
@@ -248,7 +249,11 @@ def checked_attributes(
 
 
 def unchecked_attributes(
-    attributes: Attributes, translator: Translator, operands: int, files: ExternalFiles, site: Site
+    attributes: Attributes,
+    translator: Translator,
+    operands: Sequence[Value | None],
+    files: ExternalFiles,
+    site: Site,
 ) -> dict[str, Any]:
     """The attributes of an operator that has no schema, checked against what its translator takes."""
     result: dict[str, Any] = {}
@@ -257,15 +262,37 @@ def unchecked_attributes(
             raise ModelError(f"{site}: attribute {quote(name)} is given twice", code="GPC3014")
         result[name] = attribute_value(attribute, files, str(site), name)
     known = inspect.signature(translator)
-    names = {name for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    own = {"site": site} if "site" in names else {}
-    if unknown := sorted(set(result) - (names - set(own))):
-        raise ModelError(f"{site}: unknown attribute {quote(unknown[0])}", code="GPC3014")
+    keywords = {name: p for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    own = {"site": site} if keywords.pop("site", None) is not None else {}
+    for name, value in result.items():
+        if name not in keywords:
+            raise ModelError(f"{site}: unknown attribute {quote(name)}", code="GPC3014")
+        if not _is_annotated(value, str(keywords[name].annotation)):
+            raise ModelError(f"{site}: attribute {quote(name)} is of a wrong type", code="GPC3014")
     try:
-        known.bind(*[None] * operands, **result, **own)
+        known.bind(*operands, **result, **own)
     except TypeError:
-        raise ModelError(f"{site}: {operands} inputs and these attributes do not go with it", code="GPC3013") from None
+        raise ModelError(
+            f"{site}: {len(operands)} inputs and these attributes do not go with it", code="GPC3013"
+        ) from None
+    positional = [p for p in known.parameters.values() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    for number, (parameter, operand) in enumerate(zip(positional, operands, strict=False)):
+        if operand is None and "None" not in str(parameter.annotation):
+            raise ModelError(f"{site}: input {number} is required", code="GPC3013")
     return result
+
+
+_ELEMENTS: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,)}
+_WHOLE: Mapping[str, tuple[type, ...]] = {"np.ndarray": (np.ndarray,), "onnx.GraphProto": (onnx.GraphProto,)}
+
+
+def _is_annotated(value: Any, annotation: str) -> bool:
+    """Whether an attribute's value is what the annotation of a translator's parameter says."""
+    kind = annotation.removesuffix(" | None")
+    if kind.startswith("tuple["):
+        element = _ELEMENTS.get(kind[len("tuple[") :].rstrip("]").partition(",")[0], (object,))
+        return isinstance(value, tuple) and all(isinstance(v, element) for v in value)
+    return isinstance(value, _ELEMENTS.get(kind, _WHOLE.get(kind, (object,))))
 
 
 # --- operands
@@ -367,6 +394,6 @@ class located:
             raise type(error)(f"{self.site}: {error.message}", code=error.code) from error
         if isinstance(error, ShapeError):
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
-        of_numpy = type(error) is RuntimeError  # too many axes in between, say
-        if of_numpy or isinstance(error, (ValueError, OverflowError, IndexError, ZeroDivisionError)):
+        unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
+        if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
             raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error

@@ -58,10 +58,11 @@ def _sets(values: np.ndarray | None, modes: np.ndarray) -> np.ndarray:
     """The set of each MEMBER node, padded with NaN, which no number equals. In the attribute a NaN ends each."""
     flat = np.zeros(0) if values is None else values.reshape(-1)
     ends = np.flatnonzero(np.isnan(flat))
-    sets = np.split(flat[: ends[-1]] if len(ends) else flat, ends[:-1]) if len(flat) else []
     owners = np.flatnonzero(modes == MEMBER)
-    if len(sets) != len(owners):
-        raise ValueError(f"{len(sets)} sets of membership_values for {len(owners)} nodes")
+    count = max(len(ends), 1) if len(flat) else 0
+    if count != len(owners):
+        raise ValueError(f"{count} sets of membership_values for {len(owners)} nodes")
+    sets = np.split(flat[: ends[-1]] if len(ends) else flat, ends[:-1]) if count else []
     checked_size(len(modes) * max(map(len, sets), default=0), 8)
     table = np.full((len(modes), max(1, max(map(len, sets), default=0))), np.nan)
     for owner, members in zip(owners, sets, strict=True):

@@ -76,6 +76,22 @@ def test_lines_are_asked_for(kernel, changes, lines):
     assert asked(kernel, **changes) == lines
 
 
+@pytest.mark.parametrize(
+    ("image", "changes", "lines"),
+    [
+        # after five rows of 128 points 80 bytes every four points, two lines; after the last two rows one
+        ((1, 46, 47, 128), {}, 3),
+        ((1, 46, 47, 128), {"kc": 64}, 0),  # a row's points are not all read at a time
+        ((1, 31, 33, 128), {}, 0),  # half of the second cache
+    ],
+    ids=["far", "in parts", "near"],
+)
+def test_rows_that_come_from_far_are_asked_for(image, changes, lines):
+    read, written = asked(conv(image, 32, (1, 1)), **changes)
+
+    assert read - written == lines  # beside the residual's, as many as the result's
+
+
 def test_a_row_past_the_last_is_never_asked_for():
     code = Code("k")
     start, step = code.argument("start", I64), code.argument("step", I64)
