@@ -80,7 +80,7 @@ def attended(
     (batch, count, length, size), total = q.shape, k.shape[2]
     scores = scaled(ops.MatMul(q, transpose(k, (0, 1, 3, 2))), scale or 1 / math.sqrt(size))
     if mask is not None:
-        scores = ops.Add(scores, padding(mask, batch, total, mask_filter_value, q.type.dtype, queries=length))
+        scores = _masked(scores, _counting(mask, batch, length, total), mask_filter_value)
     if bias is not None:
         scores = ops.Add(scores, expected_bias(bias, (batch, count, length, total)))
     if unidirectional:
@@ -98,8 +98,18 @@ def expected_bias(bias: Value, scores: tuple[int, ...]) -> Value:
     return bias
 
 
-def padding(mask: Value, batch: int, total: int, value: float, dtype: t.DType, *, queries: int) -> Value:
-    """The addition to the scores for a mask i32: ``value`` where it excludes a key, 0 elsewhere.
+def _masked(scores: Value, kept: Value, value: float) -> Value:
+    """``scores`` + ``value`` where a key is not kept. What is below all numbers of the type, where a sum would be infinite and a
+    row of them have no Softmax, is the least of them whatever the score: so it is in f32, in which onnxruntime adds.
+    """
+    least = LOWEST[scores.type.dtype]
+    if value <= least:
+        return ops.Where(kept, scores, like(scores, least))
+    return ops.Add(scores, ops.Where(kept, like(scores, 0), like(scores, value)))
+
+
+def _counting(mask: Value, batch: int, queries: int, total: int) -> Value:
+    """Which keys count by a mask i32, bool[B, 1, 1 or S, T].
 
     [B, T] and [B, S, T] are 0 for keys that are left out; [B] says how many count, and so do the first B of [3 B + 2], the rest
     of which is for kernels that store no padding; [2 B] where they end and begin.
@@ -107,21 +117,17 @@ def padding(mask: Value, batch: int, total: int, value: float, dtype: t.DType, *
     expect_types((t.I32,), mask)
     match mask.shape:
         case (b, n) if (b, n) == (batch, total):
-            kept = reshape(ops.Less(like(mask, 0), mask), (batch, 1, 1, total))
+            return reshape(ops.Less(like(mask, 0), mask), (batch, 1, 1, total))
         case (b, s, n) if (b, s, n) == (batch, queries, total):
-            kept = reshape(ops.Less(like(mask, 0), mask), (batch, 1, queries, total))
+            return reshape(ops.Less(like(mask, 0), mask), (batch, 1, queries, total))
         case (n,) if n in (batch, 2 * batch, 3 * batch + 2):
             place = reshape(iota(total, mask.type.dtype), (1, total))
             kept = ops.Less(place, reshape(part(mask, 0, 0, batch), (batch, 1)))
             if n == 2 * batch and batch:
                 start = reshape(part(mask, 0, batch, batch), (batch, 1))
                 kept = ops.And(kept, ops.LessOrEqual(start, place))
-            kept = reshape(kept, (batch, 1, 1, total))
-        case _:
-            raise UnsupportedError(f"a mask {mask.type} for {batch} sentences of {total} keys")
-    # a row of nothing but -inf has no Softmax, and f16 ends so soon that the sum with a score could be one
-    least = LOWEST[dtype] / 2 if dtype is t.F16 else LOWEST[dtype]
-    return ops.Where(kept, scalar_of(dtype, 0), scalar_of(dtype, max(value, least)))
+            return reshape(kept, (batch, 1, 1, total))
+    raise UnsupportedError(f"a mask {mask.type} for {batch} sentences of {total} keys")
 
 
 def _of_one_operand(
