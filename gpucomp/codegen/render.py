@@ -55,13 +55,14 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
     derived = family.derive(s, p)
     hooks = HOOKS[family.title](kernel, printer, s, p, SimpleNamespace(**derived))
     waits = "pdl" in target.features
+    programmatic = hooks.get("programmatic", waits)
     text = (
         environment()
         .get_template(family.template)
         .render(
             dialect=dialect.template,
             name=name,
-            params=[*_parameters(kernel, dialect), *hooks.get("scratch", ())],
+            params=[*_parameters(kernel, dialect, programmatic), *hooks.get("scratch", ())],
             wide="" if hooks["index"] == "int" else f"({hooks['index']})",
             helpers=list(printer.helpers.values()),
             waits=waits,
@@ -84,13 +85,20 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
         dict(schedule),
         family.template,
         tensor_maps=hooks.get("tensor_maps", ()),
-        programmatic=hooks.get("programmatic", waits),
+        programmatic=programmatic,
     )
 
 
-def _parameters(kernel: Kernel, dialect: Dialect) -> list[dict[str, Any]]:
+def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[dict[str, Any]]:
+    """What the templates declare. Inputs of a ``programmatic`` kernel are ``awaited``, but for constants."""
+
+    def access(number: int) -> str:
+        if number >= kernel.inputs:
+            return "written"
+        return "awaited" if programmatic and number not in kernel.constants else "read"
+
     return [
-        {"name": f"x{i}", "type": dialect.storage_type(t.dtype), "access": "read" if i < kernel.inputs else "written"}
+        {"name": f"x{i}", "type": dialect.storage_type(t.dtype), "access": access(i)}
         for i, t in enumerate(kernel.params)
     ]
 

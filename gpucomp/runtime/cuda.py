@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
-from gpucomp.runtime.cuda_driver import encoded, import_driver, launch_overlapping
+from gpucomp.runtime.cuda_driver import OverlappingLaunch, encoded, import_driver
 from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
@@ -107,10 +108,8 @@ class CudaProgram:
             memory.set(_bytes(weights[buffer.name]), stream=self._stream)
         return memory
 
-    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Any]:
-        """(function, groups, items, arguments, shared bytes, whether it may overlap) a launch; ``None`` for a host
-        operator.
-        """
+    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Callable[[], None] | None]:
+        """A call that makes each launch, on the current stream, which is ours; ``None`` for a host operator."""
         functions = []
         for kernel in self.plan.kernels:
             binary = bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source])
@@ -123,7 +122,7 @@ class CudaProgram:
                     function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared
                 )
             functions.append(function)
-        calls: list[Any] = []
+        calls: list[Callable[[], None] | None] = []
         for launch in self.plan.launches:
             if launch.kernel < 0:
                 calls.append(None)
@@ -131,9 +130,14 @@ class CudaProgram:
             kernel = self.plan.kernels[launch.kernel]
             buffers = [self._memory[a] for a in launch.args]
             maps = [encoded(self._driver, m, _address(buffers[m.parameter])) for m in kernel.tensor_maps]
-            arguments = (*buffers, *maps)
-            call = (functions[launch.kernel], kernel.groups, kernel.items, arguments, kernel.shared)
-            calls.append((*call, kernel.programmatic and self._driver is not None))
+            function, shape = functions[launch.kernel], (kernel.groups, kernel.items)
+            if kernel.programmatic and self._driver is not None:
+                raw = [*(np.array([_address(b)], np.uint64) for b in buffers), *maps]
+                calls.append(
+                    OverlappingLaunch(self._driver, function.ptr, *shape, kernel.shared, self._stream.ptr, raw)
+                )
+            else:
+                calls.append(partial(function, *shape, (*buffers, *maps), shared_mem=kernel.shared))
         return calls
 
     def _compiled(self, name: str, text: str) -> bytes:
@@ -237,16 +241,11 @@ class CudaProgram:
         for launch, call in zip(self.plan.launches, self._calls, strict=True):
             self._launch(launch, call)
 
-    def _launch(self, launch: Launch, call: Any) -> None:
+    def _launch(self, launch: Launch, call: Callable[[], None] | None) -> None:
         if call is None:
             self._run_host(launch)
-            return
-        function, groups, items, arguments, shared, may_overlap = call
-        if may_overlap:
-            raw = [a if isinstance(a, np.ndarray) else np.array([_address(a)], np.uint64) for a in arguments]
-            launch_overlapping(self._driver, function.ptr, groups, items, shared, self._stream.ptr, raw)
-            return
-        function(groups, items, arguments, shared_mem=shared)  # on the current stream, which is ours
+        else:
+            call()
 
     def _run_host(self, launch: Launch) -> None:
         self._stream.synchronize()

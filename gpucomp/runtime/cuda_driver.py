@@ -55,28 +55,36 @@ def encoded(driver: Any, spec: TensorMap, address: int) -> np.ndarray:
     return np.array([int(word) for word in found.opaque], np.uint64).view(f"V{MAP_BYTES}")
 
 
-def launch_overlapping(
-    driver: Any,
-    function: int,
-    groups: Sequence[int],
-    items: Sequence[int],
-    shared: int,
-    stream: int,
-    arguments: Sequence[np.ndarray],
-) -> None:
-    """Launch a kernel that waits itself for the launches before it, so that it may start before they end.
+class OverlappingLaunch:
+    """A launch of a kernel that waits itself for the launches before it, so that it may start before they end.
 
-    ``arguments`` hold the bytes of each parameter. Raises ``DeviceError``.
+    Made once, with all that it hands to the driver; a call is one launch. ``arguments`` hold the bytes of each parameter
+    and are kept, as what they point to must be.
     """
-    attribute = driver.CUlaunchAttribute()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attribute.value.programmaticStreamSerializationAllowed = 1
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = groups
-    config.blockDimX, config.blockDimY, config.blockDimZ = items
-    config.sharedMemBytes, config.hStream = shared, stream
-    config.attrs, config.numAttrs = [attribute], 1
-    pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in arguments))
-    (status,) = driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)
-    if int(status):
-        raise DeviceError(f"CUDA: the launch failed (error {int(status)})", code="GPC5006")
+
+    def __init__(
+        self,
+        driver: Any,
+        function: int,
+        groups: Sequence[int],
+        items: Sequence[int],
+        shared: int,
+        stream: int,
+        arguments: Sequence[np.ndarray],
+    ) -> None:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config = self._config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = groups
+        config.blockDimX, config.blockDimY, config.blockDimZ = items
+        config.sharedMemBytes, config.hStream = shared, stream
+        config.attrs, config.numAttrs = [attribute], 1
+        self._driver, self._function, self._arguments = driver, function, tuple(arguments)
+        self._pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in self._arguments))
+
+    def __call__(self) -> None:
+        """Launch it. Raises ``DeviceError``."""
+        (status,) = self._driver.cuLaunchKernelEx(self._config, self._function, ctypes.addressof(self._pointers), 0)
+        if int(status):
+            raise DeviceError(f"CUDA: the launch failed (error {int(status)})", code="GPC5006")

@@ -27,8 +27,8 @@ def disassembler() -> Path | None:
     return Path(found) if found else None
 
 
-def instructions(cubin: bytes) -> Counter[str] | None:
-    """How often each instruction stands in ``cubin``, modifiers included; ``None`` where there is no nvdisasm."""
+def listing(cubin: bytes) -> str | None:
+    """What nvdisasm prints of ``cubin``; ``None`` where there is none, or it refuses."""
     tool = disassembler()
     if tool is None:
         return None
@@ -36,9 +36,13 @@ def instructions(cubin: bytes) -> Counter[str] | None:
         file.write(cubin)
         file.flush()
         done = subprocess.run([tool, "-c", file.name], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    if done.returncode:
-        return None
-    return Counter(INSTRUCTION.findall(done.stdout))
+    return None if done.returncode else done.stdout
+
+
+def instructions(cubin: bytes) -> Counter[str] | None:
+    """How often each instruction stands in ``cubin``, modifiers included; ``None`` where there is no nvdisasm."""
+    text = listing(cubin)
+    return None if text is None else Counter(INSTRUCTION.findall(text))
 
 
 def count(found: Mapping[str, int], *opcodes: str) -> int:

@@ -103,8 +103,8 @@ class CudaOnCpu:
         passed as a pointer, a numpy scalar or ``Mapped`` by value; the same array twice is one buffer. ``order`` is that of
         the threads within a block and of the blocks; "shuffled" draws both from ``seed``. A read-only array
         must come back unchanged. ``late`` arguments are what launches before this one leave that have not ended yet:
-        they hold poison until no thread can go on but by gc_grid_wait. Raises CudaOnCpuError, or RaceError from a
-        ThreadSanitizer build.
+        for each cluster they hold poison until no thread of it can go on but by gc_grid_wait. Raises CudaOnCpuError, or
+        RaceError from a ThreadSanitizer build.
         """
         buffers = _distinct_buffers(args)
         (found,) = self._play((order,), grid, block, args, buffers, seed, dynamic_shared, late, timeout)

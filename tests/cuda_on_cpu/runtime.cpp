@@ -65,6 +65,7 @@ constexpr uint64_t MBARRIER_WORD = 0x6d62617272696572;  // what an mbarrier's me
 constexpr int IDLE_PASSES = 20000;  // passes in which atomics changed nothing, before it is called a deadlock
 
 constexpr int NAMED_BARRIERS = 16;
+constexpr uint64_t MOST_BYTES_HELD = 32 << 20;  // of a launch's clusters together: more would take long
 
 enum class State {
   READY, AT_BARRIER, AT_NAMED_BARRIER, AT_WARP, AT_MBARRIER, AT_REGISTERS, AT_CLUSTER, AT_GRID, DONE
@@ -204,8 +205,8 @@ struct Buffer {
   uint64_t bytes;
   unsigned char* data;
   std::vector<unsigned char> guard;  // before its first byte, and after its last
-  // What launches before this one leave in it, where they have not ended yet: poison is there until a wait for them.
-  std::vector<unsigned char> late;
+  bool late;  // launches before this one write it, which have not ended when a cluster starts
+  std::vector<unsigned char> held;  // its content, while poison stands in its place
 };
 
 Fiber scheduler;
@@ -220,7 +221,8 @@ uint64_t dynamic_shared_bytes;
 int first_registers;  // of a thread when a block starts
 Thread* running;  // null while the scheduler itself runs
 bool in_block;
-bool landed;  // what launches before this one leave
+bool landed;  // what launches before this one leave, as the cluster sees it
+uint64_t bytes_held;  // so far, of all clusters
 uint64_t progress;
 unsigned cluster_phase;
 char cluster_sync[2], fence_sync;
@@ -492,6 +494,22 @@ bool release_cluster() {
   return true;
 }
 
+// Sets the launches before this one going again, for a cluster that starts: until it waits for them it meets poison
+// where they write. So do all clusters of a launch whose buffers are small, and of a larger one those that start first;
+// the others only may not copy from there.
+void hold_back() {
+  landed = true;
+  for (const Buffer& buffer : buffers) landed = landed && !buffer.late;
+  if (bytes_held > MOST_BYTES_HELD) return;
+  for (Buffer& buffer : buffers) {
+    if (!buffer.late) continue;
+    buffer.held.resize(buffer.bytes);
+    deposit(buffer.held.data(), buffer.data, buffer.bytes);
+    poison(buffer.data, buffer.bytes);
+    bytes_held += buffer.bytes;
+  }
+}
+
 // Lets the launches before this one end, where a thread waits for them: as late as can be.
 bool release_grid() {
   bool released = false;
@@ -501,8 +519,10 @@ bool release_grid() {
     released = true;
   }
   if (!released) return false;
-  for (Buffer& buffer : buffers)
-    if (!buffer.late.empty()) deposit(buffer.data, buffer.late.data(), buffer.bytes);
+  for (Buffer& buffer : buffers) {
+    deposit(buffer.data, buffer.held.data(), buffer.held.size());
+    buffer.held.clear();
+  }
   landed = true;
   ++progress;
   return true;
@@ -575,6 +595,7 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
     const uint3 index = {first.x + rank % size.x, first.y + rank / size.x % size.y, first.z + rank / size.x / size.y};
     start_block(cluster[rank], index, rank);
   }
+  hold_back();
   std::vector<int> turns = ordered(threads.size(), order);
   int idle = 0;
   for (;;) {
@@ -586,12 +607,13 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
       resume(threads[(size_t)turn]);
       ran = true;
     }
-    if (!ran && !release_waiting()) return;
+    if (!ran && !release_waiting()) break;
     idle = ran && progress == before ? idle + 1 : 0;
     bool ready = false;
     for (const Thread& thread : threads) ready = ready || thread.state == State::READY;
     if (ready && idle > IDLE_PASSES) fail_deadlock();
   }
+  if (!landed) fail("nobody waits for the launches before this one: gc_grid_wait");
 }
 
 // ---- TMA ------------------------------------------------------------------------------------------
@@ -881,7 +903,7 @@ std::vector<unsigned char> guard_of(size_t number) {
 void read_buffer(Buffer& buffer, size_t number) {
   buffer.argument = read_u64();
   buffer.bytes = read_u64();
-  const bool is_late = read_u64();
+  buffer.late = read_u64();
   // the guard after a buffer starts at its very last byte, whatever its length
   unsigned char* memory = allocate(buffer.bytes + 2 * GUARD_BYTES);
   buffer.data = memory + GUARD_BYTES;
@@ -889,9 +911,6 @@ void read_buffer(Buffer& buffer, size_t number) {
   memcpy(memory, buffer.guard.data(), GUARD_BYTES);
   memcpy(buffer.data + buffer.bytes, buffer.guard.data(), GUARD_BYTES);
   read_all(buffer.data, buffer.bytes);
-  if (!is_late) return;
-  buffer.late.assign(buffer.data, buffer.data + buffer.bytes);
-  poison(buffer.data, buffer.bytes);
 }
 
 void check_guards(const Buffer& buffer) {
@@ -1054,7 +1073,7 @@ static void require_landed(const char* what, const void* source) {
   if (landed) return;
   const unsigned char* const at = static_cast<const unsigned char*>(source);
   for (const Buffer& buffer : buffers)
-    if (!buffer.late.empty() && at >= buffer.data && at < buffer.data + buffer.bytes)
+    if (buffer.late && at >= buffer.data && at < buffer.data + buffer.bytes)
       fail("%s: argument %" PRIu64 " is read before gc_grid_wait", what, buffer.argument);
 }
 
@@ -1407,10 +1426,7 @@ void gc_runtime_fence() {
     in_block = false;
   }
   __tsan_acquire(&block_sync[(blocks_started + 1) & 1]);
-  for (const Buffer& buffer : buffers) {
-    check_guards(buffer);
-    if (!buffer.late.empty() && !landed) fail("nobody waits for the launches before this one: gc_grid_wait");
-  }
+  for (const Buffer& buffer : buffers) check_guards(buffer);
 
   const uint64_t header[2] = {0, 0};
   write_all(header, sizeof header);

@@ -34,9 +34,11 @@ MASKS = {
     "lengths": np.int32([5, 3]),
     "ends and starts": np.int32([5, 4, 1, 2]),
     "of queries": some(B, S, S),
+    "lengths and sums of lengths": np.int32([5, 3, 0, 5, 10, 0, 5, 8]),
 }
 Q, K, V = normal(B, S, D), normal(B, KEYS, D), normal(B, KEYS, D)
 PAST = normal(2, B, H, 3, SIZE)
+QKV, AS_HEADS, NO = (Q, K, V), (normal(B, H, KEYS, SIZE), normal(B, H, KEYS, SIZE)), (None,) * 5
 
 
 def agrees(operator, arrays, *, count=1, **attributes):
@@ -83,11 +85,12 @@ def test_attention_of_codes(past):
         (Q, K, V, BIAS),
         (Q, K, V, None, lengths(7, 5, total=KEYS)),
         (Q, K, V, None, np.int32([7, 5]), normal(B, H, S, KEYS)),
+        (Q, K, V, None, np.int32([7, 5, 0, 5, 10, 0, 7, 12]), normal(B, 1, S, KEYS)),
         (Q, K, V, None, some(B, S, KEYS), normal(1, H, S, KEYS)),
         (Q, K, normal(B, KEYS, 18)),
         (Q, normal(B, H, KEYS, SIZE), normal(B, H, KEYS, SIZE)),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_heads_of_their_own_operands(arrays):
     agrees("MultiHeadAttention", arrays, num_heads=H, scale=0.3)
@@ -113,12 +116,38 @@ def test_packed_heads_are_the_same():
     np.testing.assert_array_equal(of_two, expected)
 
 
+@pytest.mark.parametrize("filtered", [-3.4e38, -65504.0, -60000.0, -10000.0])
+def test_a_sentence_without_keys_is_finite_in_f16(filtered):
+    """Its scores are large beside what f16 has. onnxruntime adds in f32: what f16 cannot hold is all the same to it."""
+    q, k, v = (x.astype(np.float16) for x in (Q * 20, K, V))
+    arrays = (q, k, v, None, lengths(5, 0, total=KEYS))
+    proto, feeds = model_of("MultiHeadAttention", arrays, num_heads=H, mask_filter_value=filtered)
+
+    (found,), (expected,) = interpreted(proto, feeds), by_onnxruntime(proto, feeds)
+
+    assert np.isfinite(found).all()
+    sentences = B if filtered < -65504 else 1
+    assert_matches(found[:sentences], expected[:sentences], terms=20 * D)
+
+
+def test_a_causal_row_beyond_the_queries_sees_its_own_place():
+    """onnxruntime's last row sees every key where there are more keys than queries, and none before."""
+    proto, feeds = model_of("MultiHeadAttention", (Q, K, V), num_heads=H, unidirectional=1)
+    (square,) = by_onnxruntime(*model_of("MultiHeadAttention", (Q, K[:, :S], V[:, :S]), num_heads=H, unidirectional=1))
+
+    (found,) = interpreted(proto, feeds)
+
+    assert_matches(found, square, terms=2 * D)
+    assert_matches(found[:, :-1], by_onnxruntime(proto, feeds)[0][:, :-1], terms=2 * D)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_pairs_are_rotated(interleaved):
     places = RNG.integers(0, 9, (B, S))
     halves = normal(9, SIZE // 2), normal(9, SIZE // 2)
     agrees("RotaryEmbedding", (X, places, *halves), interleaved=interleaved)
     agrees("RotaryEmbedding", (X, np.int64([3]), *halves), interleaved=interleaved, num_heads=H)
+    agrees("RotaryEmbedding", (X, np.int64(3), *halves), interleaved=interleaved)
     agrees("RotaryEmbedding", (normal(B, H, S, 8), places, normal(9, 4), normal(9, 4)), interleaved=interleaved)
     agrees("RotaryEmbedding", (normal(B, S, H * 8), places, *halves), interleaved=interleaved, num_heads=H,
            rotary_embedding_dim=4)  # fmt: skip
@@ -164,10 +193,13 @@ PROMPT, STEP, CHUNK = (5, 0, [5, 5], 5), (1, 7, [8, 6], 8), (3, 7, [10], 10)
         {**grouped(*STEP), "smooth_softmax": 1},
         grouped(*PROMPT, more=(None, normal(2, HEADS, 5, 5))),
         grouped(*STEP, more=(None, normal(1, HEADS, 1, 8))),
+        grouped(1, 12, [8, 5], 8, more=(None, normal(1, HEADS, 1, 8))),
+        grouped(5, 9, [5, 5], 5, more=(None, normal(2, 1, 5, 5))),
+        {**grouped(3, 12, [10], 10, more=(None, normal(1, 1, 3, 10))), "local_window_size": 4, "softcap": 0.7},
         grouped(*PROMPT, more=(None, None, normal(HEADS))),
         grouped(*PROMPT, rotary=1, more=(np.stack([np.arange(5) + 2] * 2),)),
     ],
-    ids=range(20),
+    ids=range(23),
 )
 def test_groups_of_queries_share_keys(attributes):
     agrees("GroupQueryAttention", **attributes)
@@ -218,19 +250,50 @@ def test_a_decoders_step_is_compiled():
     ("operator", "arrays", "attributes", "error", "message"),
     [
         ("Attention", (X, WEIGHTS), {"num_heads": 5}, ShapeError, "of 5 heads expected"),
-        ("Attention", (X, WEIGHTS), {"num_heads": H, "do_rotary": 1}, UnsupportedError, "do_rotary is not supported"),
+        ("Attention", (X, WEIGHTS), {"num_heads": H, "do_rotary": 1}, UnsupportedError, "do_rotary 1 is not supported"),
         ("Attention", (X, WEIGHTS, BIAS, some(B, 1, S, S)), {"num_heads": H}, UnsupportedError, "a mask i32"),
         ("Attention", (X, WEIGHTS, BIAS, None, PAST[:, :1]), {"num_heads": H}, ShapeError, "past keys and values"),
+        ("Attention", (X, WEIGHTS, BIAS, None, PAST[:, :, :, :, :2]), {"num_heads": H}, ShapeError, "in front of f32"),
         ("Attention", (X, WEIGHTS), {"num_heads": H, "qkv_hidden_sizes": [1, 2]}, ShapeError, "36 columns for"),
         ("MultiHeadAttention", (X,), {"num_heads": H}, ShapeError, "keys and values expected"),
         ("MultiHeadAttention", (X, normal(B, S, 2, 2, D)), {"num_heads": H}, ShapeError, r"\[batch, length, 3, 2"),
         ("RotaryEmbedding", (X, np.int64([0]), normal(9, 2), normal(9, 2)), {"scale": 2.0}, UnsupportedError, "scale"),
         ("RotaryEmbedding", (X, np.int64([0]), normal(9, 2), normal(9, 3)), {}, ShapeError, "cosines and sines"),
+        ("MultiHeadAttention", (*QKV, *NO[:3], PAST[0], PAST[1], np.int32([3])), {"num_heads": H}, UnsupportedError,
+         r"past_sequence_length i32\[1\] is not supported"),
+        ("MultiHeadAttention", (Q, *AS_HEADS, *NO[:3], *PAST), {"num_heads": H}, ShapeError, "before keys and values as heads"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_refused(operator, arrays, attributes, error, message):
     with pytest.raises(error, match=message):
         load(model_of(operator, arrays, **attributes)[0])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"local_window_size": 0}, "local_window_size=0"),
+        ({"softcap": -0.5}, "softcap=-0.5"),
+        ({"smooth_softmax": 2}, "smooth_softmax=2"),
+        ({"smooth_softmax": -2}, "smooth_softmax=-2"),
+        ({"causal": 0}, "causal=0 is not supported"),
+        ({"k_quant_type": "PER_TENSOR"}, "k_quant_type PER_TENSOR is not supported"),
+        ({"qk_output": 1}, "qk_output 1 is not supported"),
+    ],
+)
+def test_attributes_without_a_meaning_are_refused(attributes, message):
+    """onnxruntime takes a window of 0 and numbers like these, and each of its kernels makes something else of them."""
+    given = grouped(*PROMPT)
+    given.pop("count")
+    with pytest.raises((ShapeError, UnsupportedError), match=message):
+        load(model_of("GroupQueryAttention", **given, **attributes)[0])
+
+
+def test_a_norm_of_queries_needs_that_of_keys():
+    given = grouped(*PROMPT, more=(*NO, np.abs(normal(WIDE))))
+    given.pop("count")
+    with pytest.raises(ShapeError, match="norms: one of two is missing"):
+        load(model_of("GroupQueryAttention", **given)[0])
 
 
 def test_the_length_of_the_keys_decides_a_shape():

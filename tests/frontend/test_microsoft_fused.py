@@ -48,6 +48,8 @@ CASES = [
             ("LeakyRelu", {"activation_params": [0.2]}),
             ("Clip", {"activation_params": [-0.5, 1.0]}),
             ("HardSigmoid", {"activation_params": [0.3, 0.4]}),
+            ("HardSwish", {}),
+            ("Relu", {"activation_params": [0.3]}),
         )
     ),
     ("FusedConv", (IMAGE, KERNELS, CHANNELS, normal(2, 6, 4, 6)), {"activation": "Relu", **WINDOWS}),
@@ -58,6 +60,19 @@ CASES = [
     ("TransposeMatMul", (normal(5, 4), normal(5, 6)), {"transA": 1}),
     ("FusedGemm", (normal(3, 5), normal(6, 5), CHANNELS), {"activation": "Relu", "transB": 1, "alpha": 0.5, "beta": 2.0}),
     ("FusedGemm", (normal(3, 5), normal(5, 6)), {"activation": "LeakyRelu", "activation_alpha": 0.3}),
+    *(
+        ("FusedGemm", (normal(3, 5), normal(5, 6)), {"activation": name, **{f"activation_{k}": v for k, v in given.items()}})
+        for name, given in (
+            ("Softplus", {}),
+            ("Softsign", {}),
+            ("Relu", {"alpha": 0.3}),
+            ("LeakyRelu", {"alpha": 0.3, "beta": 0.2, "gamma": 0.7}),
+            ("Elu", {"alpha": 0.3}),
+            ("ThresholdedRelu", {"alpha": 0.3}),
+            ("Selu", {"alpha": 0.3, "gamma": 1.3}),
+            ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+        )
+    ),
     ("CDist", (normal(5, 3), normal(7, 3)), {"metric": "sqeuclidean"}),
     ("CDist", (normal(5, 3), normal(7, 3)), {"metric": "euclidean"}),
     ("ExpandDims", (X, np.int32(-2)), {}),
@@ -84,6 +99,36 @@ def test_it_computes_what_onnxruntime_does(operator, arrays, attributes):
 
     for actual, wanted in zip(interpreted(proto, feeds), expected, strict=True):
         assert_matches(actual, wanted, terms=36)
+
+
+@pytest.mark.parametrize("types", [(np.float16, F), (F, np.float16)])
+@pytest.mark.parametrize(
+    ("operator", "outputs", "count"),
+    [("SimplifiedLayerNormalization", ("y", "root"), 1), ("LayerNormalization", ("y", "mean", "root"), 2)],
+)
+def test_the_norm_of_one_type_may_be_scaled_by_another(operator, outputs, count, types):
+    arrays = (X.astype(types[0]), *(v.astype(types[1]) for v in (GAMMA, BETA)[:count]))
+    proto, feeds = model_of(operator, arrays, range(1, count + 1), outputs, domain="", standard=13)
+
+    expected = by_onnxruntime(proto, feeds)
+
+    for actual, wanted in zip(interpreted(proto, feeds), expected, strict=True):
+        assert actual.dtype == wanted.dtype
+        assert_matches(actual, wanted, terms=D)
+
+
+@pytest.mark.parametrize(
+    ("given", "alpha", "beta"), [({"alpha": 0.3}, 0.3, 0.5), ({"beta": 0.3}, 0.2, 0.3), ({}, 0.2, 0.5)]
+)
+def test_an_absent_parameter_is_the_standards(given, alpha, beta):
+    """onnxruntime refuses the model."""
+    named = {f"activation_{name}": number for name, number in given.items()}
+    proto, feeds = model_of("FusedGemm", (normal(3, 5), normal(5, 6)), activation="HardSigmoid", **named)
+
+    (y,) = interpreted(proto, feeds)
+
+    product = feeds["x0"].astype(np.float64) @ feeds["x1"]
+    assert_matches(y, np.clip(alpha * product + beta, 0, 1).astype(F), terms=5)
 
 
 def gelu(x):
@@ -154,7 +199,10 @@ def test_a_residual_block_of_a_transformer_is_compiled():
     ("operator", "arrays", "attributes", "error", "message"),
     [
         ("BiasSplitGelu", (X[..., :3], BIAS[:3]), {}, ShapeError, "an even number of columns"),
-        ("FusedConv", (IMAGE, KERNELS), {"activation": "Elu", "group": 2}, UnsupportedError, "activation 'Elu'"),
+        ("FusedConv", (IMAGE, KERNELS), {"activation": "Gelu", "group": 2}, UnsupportedError, "activation 'Gelu'"),
+        ("FusedConv", (IMAGE, KERNELS), {"activation": "Clip", "activation_params": [1.0], "group": 2}, ShapeError,
+         "2 parameters of Clip expected"),
+        ("FusedGemm", (X[0], X[0].T.copy()), {"activation": "Clip"}, UnsupportedError, "activation 'Clip'"),
         ("SkipLayerNormalization", (X[:1], X, GAMMA), {}, ShapeError, "is not added to"),
         ("EmbedLayerNormalization", (IDS, SEGMENTS, *TABLES[:2], None, GAMMA, BETA), {}, ShapeError, "segments with"),
         ("GroupNorm", (X, GAMMA, BETA), {"groups": 2, "activation": 2}, ShapeError, "activation 0 or 1"),

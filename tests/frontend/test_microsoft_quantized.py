@@ -14,6 +14,10 @@ F = np.float32
 CODES = (np.uint8, np.int8)
 
 
+QGEMM = (RNG.integers(0, 256, (3, 5)).astype(np.uint8), F(0.1), np.uint8(3), RNG.integers(0, 256, (5, 7)).astype(np.uint8),
+         F(0.2), np.uint8(4))  # fmt: skip
+
+
 def low(dtype):
     return np.iinfo(dtype).min
 
@@ -221,6 +225,8 @@ def test_a_quantised_layer_is_compiled():
         ("QLinearMul", (F([1]), F(1), None, F([1]), F(1), None, F(1)), {}, ShapeError, "i8 or u8 expected"),
         ("QLinearConcat", (F(1), np.uint8(1), np.uint8([1])), {"axis": 0}, ShapeError, "threes"),
         ("MatMulInteger16", (np.int8([[1]]), np.int8([[1]])), {}, ShapeError, "i16 or u16"),
+        ("QGemm", (*QGEMM, None, F(0.3)), {}, ShapeError, "go together"),
+        ("QGemm", (*QGEMM, None, None, np.uint8(3)), {}, ShapeError, "go together"),
         ("QLinearSoftmax", (np.uint8([1]), F(1), None, F(1), np.uint8(0)), {}, ModelError, "these attributes"),
         ("QLinearSigmoid", (np.uint8([1]), F(1), None, F(1)), {"site": 1}, ModelError, "unknown attribute 'site'"),
         ("NhwcMaxPool", (np.uint8([[[1]]]),), {"kernel_shape": [1], "site": 1}, ModelError, "unknown attribute 'site'"),

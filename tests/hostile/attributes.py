@@ -166,7 +166,7 @@ listed("attributes", [(what, code, make, NODE) for what, code, make in [
         "LayerNormalization", domain="com.microsoft", attributes={"axis": [1]}, s=f32(1, 1, 1))),
     ("of_microsoft_graph_for_a_text", "GPC3014", one("GridSample", IMAGE, domain="com.microsoft", attributes={
         "mode": helper.make_graph([], "g", [], [])}, g=np.zeros((1, 2, 2, 2), np.float32))),
-    ("of_microsoft_scalar_for_a_list", "GPC3101", one("NhwcConv", IMAGE, domain="com.microsoft", attributes={
+    ("of_microsoft_scalar_for_a_list", "GPC3014", one("NhwcConv", IMAGE, domain="com.microsoft", attributes={
         "pads": 1}, w=WEIGHTS)),
     ("of_ml_without_coefficients", "GPC3101", one("LinearRegressor", domain="ai.onnx.ml")),
     ("of_ml_trees_without_nodes", "GPC3101", one("TreeEnsembleRegressor", domain="ai.onnx.ml", attributes={

@@ -157,17 +157,42 @@ def test_what_is_read_before_the_wait_is_caught(case, played):
         assert not np.array_equal(wrong, correct)
 
 
+BLOCKS = """extern "C" __global__ void k_blocks(const int* x, int* y, int early, int silent) {
+  const int block = (int)blockIdx.x;
+  int found = block == early ? x[block] : 0;
+  if (block != silent) gc_grid_wait();
+  if (block != early) found = x[block];
+  y[block] = found;
+}"""
+
+
+def test_every_block_meets_poison_until_it_waits():
+    (kernel,) = compile_many([(BLOCKS, "k_blocks")])
+    x, nobody = np.arange(5, 12, dtype=np.int32), np.int32(-1)
+
+    def played(early=nobody, silent=nobody):
+        y = np.full(7, -1, np.int32)
+        kernel.run((7,), (1,), [x, y, np.int32(early), np.int32(silent)], late=(0, 1))
+        return y
+
+    np.testing.assert_array_equal(played(), x)
+    for block in (0, 3, 6):
+        assert np.flatnonzero(played(early=block) != x) == [block]
+        with pytest.raises(CudaOnCpuError, match=rf"block \({block},.*nobody waits for the launches before this one"):
+            played(silent=block)
+
+
 def test_tiles_of_a_constant_set_out_before_the_wait(played):
     text = played["contraction/mma"][1].text
 
     assert text.index("&x1[") < text.index(WAIT) < text.index("&x0[")
 
 
-def test_a_kernel_that_reads_what_it_writes_does_not_let_the_next_one_start(played):
-    _, source, _, _ = played["scatter"]
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_next_launch_may_start_once_this_one_has_waited(name, played):
+    text = played[name][1].text
 
-    assert WAIT in source.text
-    assert "gc_grid_launch_dependents" not in source.text
+    assert text.index(WAIT) < text.index("gc_grid_launch_dependents();")
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])

@@ -26,7 +26,7 @@ PIXELS = TensorMap(
 )  # fmt: skip
 
 
-def opened(maps=(), programmatic=False, driver=None, kernel=None):
+def opened(maps=(), programmatic=False, driver=None, host=False):
     seen = []
 
     def add_relu(x, bias, relu, total, *descriptors):
@@ -36,7 +36,7 @@ def opened(maps=(), programmatic=False, driver=None, kernel=None):
         relu[:] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
 
     cupy = FakeCupy({"k0": add_relu}, (9, 0))
-    plan, sources, weights = two_layers(cuda.manifest("sm_90a"))
+    plan, sources, weights = two_layers(cuda.manifest("sm_90a"), host=host)
     changed = tuple(replace(k, tensor_maps=tuple(maps), programmatic=programmatic) for k in plan.kernels)
     plan = replace(plan, kernels=changed)
     if driver is not None:
@@ -135,6 +135,19 @@ def test_a_kernel_that_waits_itself_is_launched_to_overlap():
     assert attribute.id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
     assert attribute.value.programmaticStreamSerializationAllowed == 1
     assert read[0] == [*(program._memory[p].data.ctypes.data for p in (0, 1, 2, 3)), 0]
+
+
+def test_what_launches_hand_to_the_driver_is_made_once_though_a_host_operator_keeps_them_from_being_captured():
+    driver = FakeDriver()
+    program, cupy, _ = opened([MAP], programmatic=True, driver=driver, host=True)
+
+    for _ in range(3):
+        program.run({"x": X})
+
+    assert cupy.log == ["overlapping launch"] * 6
+    made = [(id(c), c.parameters) for c in driver.launched]
+    assert len(set(made)) == 2
+    assert made == made[:2] * 3
 
 
 def test_an_overlapping_launch_that_fails_is_a_device_error():

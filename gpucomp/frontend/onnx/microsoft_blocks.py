@@ -7,7 +7,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import axis_of, cast, part, reshape, scalar_of, transpose, unsqueeze
-from gpucomp.frontend.onnx.microsoft_quantized import MICROSOFT
+from gpucomp.frontend.onnx.microsoft import MICROSOFT, expect_floats, expect_types
 from gpucomp.frontend.onnx.nn import matmul
 from gpucomp.frontend.onnx.quantize import dequantized, spread
 from gpucomp.frontend.onnx.translate import translates
@@ -34,11 +34,15 @@ def matmul_nbits(
     """a [..., K] times the transpose of N rows of weights of ``bits`` bits, in blocks of ``block_size`` along K.
 
     ``b`` u8[N, blocks, block_size bits / 8] holds them, the first in the lowest bits; ``scales`` one a block, and
-    ``zero_points`` one a block: packed as the weights, row by row, or of the type of ``a``; 2^(bits - 1) where there are
+    ``zero_points`` one a block: packed as the weights, row by row, or floats; 2^(bits - 1) where there are
     none. ``accuracy_level`` allows rounding ``a``, which is not done.
     """
     if g_idx is not None or weight_prepacked:
         raise UnsupportedError("an order of the groups of its own, or weights packed for one device")
+    expect_floats(a, scales, bias)
+    expect_types((t.U8, t.F16, t.BF16, t.F32), zero_points)
+    if bias is not None and bias.shape != (N,):
+        raise ValueError(f"a bias of {N} elements expected, {bias.type} given")
     if bits not in (2, 4, 8) or min(K, N) < 1 or block_size < 1 or block_size * bits % 8:
         raise UnsupportedError(f"bits={bits} in blocks of {block_size}; 2, 4 and 8 in whole bytes are supported")
     blocks, dtype = -(-K // block_size), a.type.dtype

@@ -6,36 +6,38 @@ Each becomes the operators that it was fused from, which are then fused for the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
-    accumulation,
     axes_of,
     axis_of,
     cast,
-    channels,
-    expand,
     int64,
     ints,
     iota,
     like,
-    mean,
     part,
     reshape,
-    scalar,
     scalar_of,
     static,
     transpose,
     unsqueeze,
 )
 from gpucomp.frontend.onnx.generate import arange
-from gpucomp.frontend.onnx.microsoft_quantized import MICROSOFT, channels_first, channels_last
+from gpucomp.frontend.onnx.microsoft import (
+    MICROSOFT,
+    expect_types,
+    to_channels_first,
+    to_channels_last,
+    whole,
+)
 from gpucomp.frontend.onnx.movement import pad_inputs, trilu
-from gpucomp.frontend.onnx.nn import conv, conv_transpose, gemm, layer_normalization, matmul, normalized_groups, scaled
+from gpucomp.frontend.onnx.nn import conv, conv_transpose, gemm, matmul, scaled
 from gpucomp.frontend.onnx.sampling import grid_sample_2d
 from gpucomp.frontend.onnx.scatter import gather_nd
-from gpucomp.frontend.onnx.translate import Site, translates
+from gpucomp.frontend.onnx.translate import translates
 from gpucomp.ir import Value
 from gpucomp.ir import types as t
 
@@ -95,24 +97,31 @@ def bias_softmax(x: Value, bias: Value, *, axis: int = 1, is_inner_broadcast: in
     return reshape(ops.Softmax(flat, axis=1), x.shape)
 
 
-def activated(y: Value, activation: str, parameters: tuple[float, ...]) -> Value:
-    """``y`` through the activation that was fused behind it."""
-    match activation, parameters:
-        case "", ():
-            return y
-        case "Relu", ():
-            return ops.Relu(y)
-        case "Sigmoid", ():
-            return ops.Sigmoid(y)
-        case "Tanh", ():
-            return ops.Tanh(y)
-        case "LeakyRelu", (alpha,):
-            return ops.LeakyRelu(y, alpha=alpha)
-        case "Clip", (low, high):
-            return ops.Clip(y, low=low, high=high)
-        case "HardSigmoid", (alpha, beta):
-            return ops.HardSigmoid(y, alpha=alpha, beta=beta)
-    raise UnsupportedError(f"activation {activation!r} of parameters {list(parameters)}")
+FUSED: Mapping[str, tuple[Callable[..., Value], tuple[str, ...]]] = {  # and the parameters that it takes
+    "Relu": (ops.Relu, ()),
+    "Sigmoid": (ops.Sigmoid, ()),
+    "Tanh": (ops.Tanh, ()),
+    "Softplus": (ops.Softplus, ()),
+    "Softsign": (ops.Softsign, ()),
+    "HardSwish": (ops.HardSwish, ()),
+    "LeakyRelu": (ops.LeakyRelu, ("alpha",)),
+    "Elu": (ops.Elu, ("alpha",)),
+    "ThresholdedRelu": (ops.ThresholdedRelu, ("alpha",)),
+    "HardSigmoid": (ops.HardSigmoid, ("alpha", "beta")),
+    "Selu": (ops.Selu, ("alpha", "gamma")),
+    "Clip": (ops.Clip, ("low", "high")),
+}
+
+
+def activated(y: Value, activation: str, parameters: Mapping[str, float | None]) -> Value:
+    """``y`` through what was fused behind it. A parameter that it does not take is ignored, as onnxruntime ignores it."""
+    if not activation:
+        return y
+    if activation not in FUSED:
+        raise UnsupportedError(f"activation {activation!r}")
+    function, names = FUSED[activation]
+    given = {name: parameters.get(name) for name in names}
+    return function(y, **{name: number for name, number in given.items() if number is not None})
 
 
 # --- contractions
@@ -144,7 +153,12 @@ def fused_conv(
         pads=pads,
         strides=strides,
     )
-    return activated(y if z is None else ops.Add(y, z), activation, activation_params)
+    if z is not None and z.shape != y.shape:
+        raise ValueError(f"{z.type} is not added to {y.type}")
+    names = FUSED[activation][1] if activation in FUSED else ()
+    if names and len(names) != len(activation_params):
+        raise ValueError(f"{len(names)} parameters of {activation} expected, {list(activation_params)} given")
+    return activated(y if z is None else ops.Add(y, z), activation, dict(zip(names, activation_params, strict=False)))
 
 
 @translates("NhwcFusedConv", since=1, domain=MICROSOFT)
@@ -166,7 +180,7 @@ def nhwc_conv(
 ) -> Value:
     """``x``, ``z`` and the result [N, spatial..., C], ``w`` [M, spatial..., C / group]."""
     y = fused_conv(
-        *(channels_first(x), channels_first(w), bias, None if z is None else channels_first(z)),
+        *(to_channels_first(x), to_channels_first(w), bias, None if z is None else to_channels_first(z)),
         activation=activation,
         activation_params=activation_params,
         auto_pad=auto_pad,
@@ -176,7 +190,7 @@ def nhwc_conv(
         pads=pads,
         strides=strides,
     )
-    return channels_last(y)
+    return to_channels_last(y)
 
 
 @translates("ConvTransposeWithDynamicPads", since=1, domain=MICROSOFT)
@@ -246,166 +260,17 @@ def fused_gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
+    """activation(alpha a b + beta c). An absent parameter is the standard's; onnxruntime refuses the model."""
+    if activation == "Clip":
+        raise UnsupportedError("activation 'Clip'")  # its two limits have no attributes
     y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    given = tuple(p for p in (activation_alpha, activation_beta, activation_gamma) if p is not None)
-    defaults = {"LeakyRelu": (0.01,), "HardSigmoid": (0.2, 0.5)}.get(activation, ())
-    return activated(y, activation, given or defaults)
+    parameters = {"alpha": activation_alpha, "beta": activation_beta, "gamma": activation_gamma}
+    return activated(y, activation, parameters)
 
 
 @translates("GemmFastGelu", since=1, domain=MICROSOFT)
 def gemm_fast_gelu(x: Value, w: Value, bias: Value | None = None) -> Value:
     return fast_gelu(matmul(x, w), bias)
-
-
-# --- norms
-
-
-@translates("LayerNormalization", since=1, until=17)
-@translates("LayerNormalization", since=1, domain=MICROSOFT)
-def early_layer_normalization(
-    x: Value,
-    scale: Value,
-    bias: Value | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-    site: Site,
-) -> tuple[Value, ...]:
-    """As onnxruntime writes it into models of opsets that have none yet."""
-    return layer_normalization(x, scale, bias, axis=axis, epsilon=epsilon, stash_type=stash_type, site=site)
-
-
-@translates("SimplifiedLayerNormalization")
-@translates("SimplifiedLayerNormalization", since=1, domain=MICROSOFT)
-def simplified_layer_normalization(
-    x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, site: Site
-) -> tuple[Value, ...]:
-    """x / sqrt(mean of squares + epsilon) scale, and the reciprocal of the root. onnxruntime has it in the standard's domain."""
-    place = axis_of(axis, len(x.shape))
-    y = ops.Mul(ops.RMSNorm(x, axis=place, epsilon=epsilon), scale)
-    if not site.wants(1):
-        return (y,)
-    wide = cast(x, accumulation(x.type.dtype))
-    squares = mean(ops.Mul(wide, wide), tuple(range(place, len(x.shape))))
-    return y, ops.Reciprocal(ops.Sqrt(ops.Add(squares, like(squares, epsilon))))
-
-
-def _with_skip(x: Value, skip: Value, bias: Value | None) -> Value:
-    total = ops.Add(x, skip)
-    total = total if bias is None else ops.Add(total, bias)
-    if total.shape != x.shape:
-        raise ValueError(f"{skip.type} is not added to {x.type}")
-    return total
-
-
-@translates("SkipLayerNormalization", since=1, domain=MICROSOFT)
-def skip_layer_normalization(
-    x: Value,
-    skip: Value,
-    gamma: Value,
-    beta: Value | None = None,
-    bias: Value | None = None,
-    *,
-    epsilon: float = 1e-12,
-    site: Site,
-) -> tuple[Value | None, ...]:
-    """The layer norm of x + skip + bias, its statistics, and that sum."""
-    total = _with_skip(x, skip, bias)
-    y, *statistics = layer_normalization(total, gamma, beta, axis=-1, epsilon=epsilon, stash_type=1, site=site)
-    return y, *(statistics or (None, None)), total
-
-
-@translates("SkipSimplifiedLayerNormalization", since=1, domain=MICROSOFT)
-def skip_simplified_layer_normalization(
-    x: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: float = 1e-12, site: Site
-) -> tuple[Value | None, ...]:
-    total = _with_skip(x, skip, bias)
-    y = ops.Mul(ops.RMSNorm(total, axis=len(x.shape) - 1, epsilon=epsilon), gamma)
-    return y, None, None, total
-
-
-@translates("EmbedLayerNormalization", since=1, domain=MICROSOFT)
-def embed_layer_normalization(
-    ids: Value,
-    segments: Value | None,
-    words: Value,
-    positions: Value,
-    segment_table: Value | None,
-    gamma: Value,
-    beta: Value,
-    mask: Value | None = None,
-    position_ids: Value | None = None,
-    *,
-    epsilon: float = 1e-12,
-    mask_index_type: int = 0,
-    site: Site,
-) -> tuple[Value, ...]:
-    """The norm of the sum of three rows for each word: its own, its place's and its segment's.
-
-    Also how many of each sentence the mask keeps, i32[batch], and the sum itself.
-    """
-    if len(ids.shape) != 2 or (segments is None) != (segment_table is None):
-        raise ValueError(f"[batch, length] expected, {ids.type} given, and segments with their table")
-    batch, length = ids.shape
-    total = ops.Gather(words, cast(ids, t.I64), axis=0)
-    if position_ids is None:
-        total = ops.Add(total, part(positions, 0, 0, length))
-    else:
-        total = ops.Add(total, ops.Gather(positions, cast(position_ids, t.I64), axis=0))
-    if segments is not None and segment_table is not None:
-        total = ops.Add(total, ops.Gather(segment_table, cast(segments, t.I64), axis=0))
-    y = ops.Add(ops.Mul(ops.LayerNorm(total, axis=2, epsilon=epsilon), gamma), beta)
-    if mask is None:
-        kept = expand(scalar_of(t.I32, 0), (batch,))
-    else:
-        one = ops.Equal(mask, like(mask, 1))
-        kept = ops.ReduceSum(cast(one, t.I32), axes=(1,), keepdims=False)
-    return y, kept, total
-
-
-@translates("GroupNorm", since=1, domain=MICROSOFT)
-def group_norm(
-    x: Value,
-    gamma: Value,
-    beta: Value,
-    *,
-    activation: int,
-    channels_last: int = 1,
-    epsilon: float = 1e-5,
-    groups: int,
-) -> Value:
-    """The norm of each group of channels, and with ``activation`` 1 its Swish."""
-    if activation not in (0, 1):
-        raise ValueError(f"activation 0 or 1 expected, {activation} given")
-    first = channels_first(x) if channels_last else x
-    rank, dtype = len(x.shape), x.type.dtype
-    y = normalized_groups(first, groups, epsilon)
-    y = ops.Add(ops.Mul(y, channels(cast(gamma, dtype), rank)), channels(cast(beta, dtype), rank))
-    y = ops.Swish(y, alpha=1.0) if activation else y
-    return transpose(y, (0, *range(2, rank), 1)) if channels_last else y
-
-
-@translates("SkipGroupNorm", since=1, domain=MICROSOFT)
-def skip_group_norm(
-    x: Value,
-    gamma: Value,
-    beta: Value,
-    skip: Value,
-    bias: Value | None = None,
-    *,
-    activation: int,
-    channels_last: int = 1,
-    epsilon: float = 1e-5,
-    groups: int,
-) -> tuple[Value, Value]:
-    """``skip`` [N, H, W, C], or [N, 1, 1, C] or [N, C] for all places; ``bias`` [C]."""
-    if not channels_last:
-        raise UnsupportedError("channels_last=0")
-    skip = reshape(skip, (skip.shape[0], 1, 1, skip.shape[1])) if len(skip.shape) == 2 else skip
-    total = _with_skip(x, skip, bias)
-    y = group_norm(total, gamma, beta, activation=activation, epsilon=epsilon, groups=groups)
-    return y, total
 
 
 # --- what the standard has by now, or nearly
@@ -423,7 +288,7 @@ def pairwise_distances(a: Value, b: Value, *, metric: str = "sqeuclidean") -> Va
 
 @translates("ExpandDims", since=1, domain=MICROSOFT)
 def expand_dims(x: Value, axis: Value) -> Value:
-    return unsqueeze(x, axes_of((int(scalar(axis, "axis")),), len(x.shape) + 1))
+    return unsqueeze(x, axes_of((whole(axis, "axis"),), len(x.shape) + 1))
 
 
 @translates("Range", since=1, domain=MICROSOFT)
@@ -439,6 +304,7 @@ def microsoft_pad(x: Value, pads: Value, value: Value | None = None, *, mode: st
 
 @translates("Trilu", since=1, domain=MICROSOFT)
 def microsoft_trilu(x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+    expect_types((t.I64,), k)
     return trilu(x, k, upper=upper)
 
 

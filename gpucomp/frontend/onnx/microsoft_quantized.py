@@ -16,10 +16,17 @@ from gpucomp.frontend.onnx.compose import (
     axis_of,
     cast,
     concat,
-    move_axis,
     reshape,
     scalar_of,
     transpose,
+)
+from gpucomp.frontend.onnx.microsoft import (
+    MICROSOFT,
+    expect_codes,
+    expect_floats,
+    expect_types,
+    to_channels_first,
+    to_channels_last,
 )
 from gpucomp.frontend.onnx.nn import matmul
 from gpucomp.frontend.onnx.pooling import average_pool, max_pool
@@ -42,33 +49,16 @@ from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value, constant_value
 from gpucomp.ir import types as t
 
-MICROSOFT = "com.microsoft"
-
-
-def channels_first(x: Value) -> Value:
-    """[N, spatial..., C] to [N, C, spatial...]"""
-    if len(x.shape) < 3:
-        raise ValueError(f"[N, spatial..., C] expected, {x.type} given")
-    return move_axis(x, len(x.shape) - 1, 1)
-
-
-def channels_last(x: Value) -> Value:
-    """[N, C, spatial...] to [N, spatial..., C]"""
-    return move_axis(x, 1, len(x.shape) - 1)
-
-
-def _expect_codes(*operands: Value) -> None:
-    if other := next((x for x in operands if x.type.dtype not in (t.I8, t.U8)), None):
-        raise ValueError(f"i8 or u8 expected, {other.type} given")
-
 
 def _read(x: Value, scale: Value, zero_point: Value | None) -> Value:
     """What the codes ``x`` stand for, in f32."""
-    _expect_codes(x)
+    expect_codes(x, zero_point)
     return dequantized(x, single(scale), single_or_none(zero_point))
 
 
 def _written(y: Value, scale: Value, zero_point: Value | None, to: t.DType) -> Value:
+    if zero_point is not None:
+        expect_types((to,), zero_point)
     return quantized(y, single(scale), single_or_none(zero_point), to)
 
 
@@ -91,6 +81,7 @@ def qlinear_add(
     rest = y_zero - (ra a_zero + rb b_zero), in f32 with ra a_zero not rounded: onnxruntime's formula on processors with
     fused multiply-add. The operator is its own, and so is the order of its roundings.
     """
+    expect_codes(a, a_zero, b, b_zero, y_zero)
     scale = single(y_scale)
     left, right = ops.Div(single(a_scale), scale), ops.Div(single(b_scale), scale)
     zeros = [scalar_of(t.F32, 0) if zero is None else cast(single(zero), t.F32) for zero in (a_zero, b_zero, y_zero)]
@@ -114,7 +105,7 @@ def qlinear_mul(
     y_zero: Value | None = None,
 ) -> Value:
     """saturate(round((a - a_zero) (b - b_zero) (a_scale b_scale / y_scale)) + y_zero), the product of codes in i32."""
-    _expect_codes(a, b)
+    expect_codes(a, a_zero, b, b_zero, y_zero)
     product = ops.Mul(centred(a, single_or_none(a_zero)), centred(b, single_or_none(b_zero)))
     factor = ops.Mul(single(a_scale), single(b_scale))
     return requantized(product, factor, single(y_scale), single_or_none(y_zero), a.type.dtype)
@@ -147,6 +138,7 @@ def qlinear_where(
     z_zero: Value,
 ) -> Value:
     """The codes of ``x`` or ``y``, both brought to the scale and zero point of the result."""
+    expect_codes(x, y, z_zero)
     x, y = (
         _written(_read(v, scale, zero), z_scale, z_zero, z_zero.type.dtype)
         for v, scale, zero in ((x, x_scale, x_zero), (y, y_scale, y_zero))
@@ -161,6 +153,7 @@ def qlinear_concat(y_scale: Value, y_zero: Value, *operands: Value, axis: int) -
         raise ValueError(f"threes of codes, scale and zero point expected, {len(operands)} inputs given")
     parts = []
     for x, scale, zero in zip(operands[::3], operands[1::3], operands[2::3], strict=True):
+        expect_codes(x, zero, y_zero)
         same = all(_equal(one, other) for one, other in ((scale, y_scale), (zero, y_zero)))
         parts.append(x if same else _written(_read(x, scale, zero), y_scale, y_zero, y_zero.type.dtype))
     return concat(parts, axis_of(axis, len(parts[0].shape)))
@@ -193,6 +186,7 @@ def qlinear_softmax(
     """Below ``opset`` 13 one row is everything from ``axis`` on. Rounded to the next code: with its table of exponentials as
     integers onnxruntime may land on the one beside it.
     """
+    expect_codes(x, x_zero)
     place = axis_of(axis, len(x.shape))
     real = _read(x, x_scale, None)  # what is added to a row changes nothing
     if opset >= 13:
@@ -200,7 +194,7 @@ def qlinear_softmax(
     else:
         flat = reshape(real, (math.prod(x.shape[:place]), math.prod(x.shape[place:])))
         y = reshape(ops.Softmax(flat, axis=1), x.shape)
-    return _written(y, y_scale, y_zero, y_zero.type.dtype)
+    return _written(y, y_scale, y_zero, x.type.dtype)
 
 
 @translates("QLinearAveragePool", since=1, domain=MICROSOFT)
@@ -222,7 +216,7 @@ def qlinear_average_pool(
     """The mean of what the codes stand for; padding stands for 0."""
     real = _read(x, x_scale, x_zero)
     y = average_pool(
-        channels_first(real) if channels_last else real,
+        to_channels_first(real) if channels_last else real,
         auto_pad=auto_pad,
         kernel_shape=kernel_shape,
         pads=pads,
@@ -231,7 +225,7 @@ def qlinear_average_pool(
         count_include_pad=count_include_pad,
     )
     y = _written(y, y_scale, y_zero, x.type.dtype)
-    return move_axis(y, 1, len(x.shape) - 1) if channels_last else y
+    return to_channels_last(y) if channels_last else y
 
 
 @translates("QLinearGlobalAveragePool", since=1, domain=MICROSOFT)
@@ -275,7 +269,7 @@ def _mean(
     keepdims: bool,
 ) -> Value:
     """The sum of the codes over ``axes`` in i32, and one multiplier that divides by how many there are."""
-    _expect_codes(x)
+    expect_codes(x, x_zero, y_zero)
     total = ops.ReduceSum(centred(x, single_or_none(x_zero)), axes=tuple(axes), keepdims=keepdims)
     points = scalar_of(t.F32, math.prod(x.shape[axis] for axis in axes))
     divisor = ops.Mul(single(y_scale), points)
@@ -294,9 +288,9 @@ def nhwc_max_pool(
     strides: tuple[int, ...] | None = None,
     site: Site,
 ) -> Value:
-    _expect_codes(x)
+    expect_codes(x)
     y, *_ = max_pool(
-        channels_first(x),
+        to_channels_first(x),
         auto_pad=auto_pad,
         kernel_shape=kernel_shape,
         pads=pads,
@@ -305,7 +299,7 @@ def nhwc_max_pool(
         dilations=dilations,
         site=site,
     )
-    return channels_last(y)
+    return to_channels_last(y)
 
 
 @translates("QLinearConv", since=1, domain=MICROSOFT)
@@ -329,8 +323,11 @@ def qlinear_conv_of_either_layout(
     strides: tuple[int, ...] | None = None,
 ) -> Value:
     """The standard's, and with ``channels_last`` of [N, spatial..., C]; the weights are [M, C / group, spatial...]."""
+    expect_codes(x, x_zero)
+    expect_codes(w, w_zero)
+    expect_types((t.I8, t.U8), y_zero)
     y = qlinear_conv(
-        channels_first(x) if channels_last else x,
+        to_channels_first(x) if channels_last else x,
         *(x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias),
         auto_pad=auto_pad,
         dilations=dilations,
@@ -339,7 +336,7 @@ def qlinear_conv_of_either_layout(
         pads=pads,
         strides=strides,
     )
-    return move_axis(y, 1, len(y.shape) - 1) if channels_last else y
+    return to_channels_last(y) if channels_last else y
 
 
 # --- products of matrices
@@ -361,10 +358,17 @@ def qgemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    """(a - a_zero) (b - b_zero) + c in i32, times alpha a_scale b_scale; as codes where there is a ``y_scale``, else in f32.
+    """(a - a_zero) (b - b_zero) + c in i32, times alpha a_scale b_scale; as codes where there are ``y_scale`` and ``y_zero``,
 
-    ``b_scale`` and ``b_zero`` are one, or one a column. ``c`` is i32, of scale alpha a_scale b_scale.
+    else in f32. ``b_scale`` and ``b_zero`` are one, or one a column. ``c`` is i32, of scale alpha a_scale b_scale.
+    onnxruntime lets ``y_zero`` alone decide; one without the other is refused.
     """
+    expect_codes(a, a_zero)
+    expect_codes(b, b_zero)
+    expect_types((t.I32,), c)
+    expect_types((t.I8, t.U8), y_zero)
+    if (y_scale is None) != (y_zero is None):
+        raise ValueError("the scale and the zero point of the result go together")
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError("matrices expected")
     left = transpose(centred(a, single(a_zero)), (1, 0) if transA else (0, 1))
@@ -374,10 +378,9 @@ def qgemm(
     if c is not None:
         total = ops.Add(total, c)
     factor = ops.Mul(ops.Mul(scalar_of(t.F32, alpha), single(a_scale)), matrix_parameter(b_scale, columns, row=False))
-    if y_scale is None:
+    if y_scale is None or y_zero is None:
         return ops.Mul(cast(total, t.F32), factor)
-    to = a.type.dtype if y_zero is None else y_zero.type.dtype
-    return requantized(total, factor, single(y_scale), single_or_none(y_zero), to)
+    return requantized(total, factor, single(y_scale), single(y_zero), y_zero.type.dtype)
 
 
 @translates("MatMulIntegerToFloat", since=1, domain=MICROSOFT)
@@ -391,11 +394,16 @@ def matmul_integer_to_float(
     bias: Value | None = None,
 ) -> Value:
     """The product of codes in i32, times a_scale b_scale, and the bias; ``b_scale`` and ``b_zero`` are one, or one a column."""
+    expect_codes(a, a_zero)
+    expect_codes(b, b_zero)
+    expect_floats(a_scale, b_scale, bias)
+    if bias is not None and bias.type.size != b.shape[-1]:
+        raise ValueError(f"a bias of {b.shape[-1]} elements expected, {bias.type} given")
     dtype = a_scale.type.dtype
     total = matmul_integer(a, b, None if a_zero is None else single(a_zero), b_zero)
     factor = ops.Mul(cast(single(a_scale), t.F32), cast(matrix_parameter(b_scale, b, row=False), t.F32))
     y = ops.Mul(cast(total, t.F32), factor)
-    return cast(y if bias is None else ops.Add(y, cast(bias, t.F32)), dtype)
+    return cast(y if bias is None else ops.Add(y, reshape(cast(bias, t.F32), (b.shape[-1],))), dtype)
 
 
 @translates("DynamicQuantizeMatMul", since=1, domain=MICROSOFT)
@@ -410,8 +418,7 @@ def dynamic_quantize_matmul(
 @translates("MatMulInteger16", since=1, domain=MICROSOFT)
 def matmul_integer_16(a: Value, b: Value) -> Value:
     """In i32, which overflows as integers do."""
-    if any(x.type.dtype not in (t.I16, t.U16) for x in (a, b)):
-        raise ValueError(f"i16 or u16 expected, {a.type} and {b.type} given")
+    expect_types((t.I16, t.U16), a, b)
     return matmul(cast(a, t.I32), cast(b, t.I32))
 
 

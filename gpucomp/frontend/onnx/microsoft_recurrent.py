@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpucomp.frontend.onnx.compose import part, squeeze, transpose
-from gpucomp.frontend.onnx.microsoft_quantized import MICROSOFT, dynamic_quantize_matmul
+from gpucomp.frontend.onnx.microsoft import MICROSOFT
+from gpucomp.frontend.onnx.microsoft_quantized import dynamic_quantize_matmul
 from gpucomp.frontend.onnx.recurrent import LSTM_ACTIVATIONS, Activation, Recurrence, chosen_activations, run_lstm
 from gpucomp.frontend.onnx.translate import Site, translates
 from gpucomp.ir import Value

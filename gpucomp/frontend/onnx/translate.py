@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
-import numpy as np
 import onnx
 from onnx.defs import OpSchema, SchemaError
 
@@ -261,13 +261,13 @@ def unchecked_attributes(
         if name in result:
             raise ModelError(f"{site}: attribute {quote(name)} is given twice", code="GPC3014")
         result[name] = attribute_value(attribute, files, str(site), name)
-    known = inspect.signature(translator)
+    known = _annotated(translator)
     keywords = {name: p for name, p in known.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
     own = {"site": site} if keywords.pop("site", None) is not None else {}
     for name, value in result.items():
         if name not in keywords:
             raise ModelError(f"{site}: unknown attribute {quote(name)}", code="GPC3014")
-        if not _is_annotated(value, str(keywords[name].annotation)):
+        if not _is_annotated(value, keywords[name].annotation):
             raise ModelError(f"{site}: attribute {quote(name)} is of a wrong type", code="GPC3014")
     try:
         known.bind(*operands, **result, **own)
@@ -275,24 +275,29 @@ def unchecked_attributes(
         raise ModelError(
             f"{site}: {len(operands)} inputs and these attributes do not go with it", code="GPC3013"
         ) from None
-    positional = [p for p in known.parameters.values() if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    for number, (parameter, operand) in enumerate(zip(positional, operands, strict=False)):
-        if operand is None and "None" not in str(parameter.annotation):
+    positional = [p for p in known.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    for number, operand in enumerate(operands):
+        if isinstance(operand, positional[min(number, len(positional) - 1)].annotation):
+            continue
+        if operand is None:
             raise ModelError(f"{site}: input {number} is required", code="GPC3013")
+        raise ModelError(f"{site}: input {number} must not be of type {operand.type}", code="GPC3015")
     return result
 
 
-_ELEMENTS: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,)}
-_WHOLE: Mapping[str, tuple[type, ...]] = {"np.ndarray": (np.ndarray,), "onnx.GraphProto": (onnx.GraphProto,)}
+@cache
+def _annotated(translator: Translator) -> inspect.Signature:
+    """Its signature with the types themselves, also those that go by a name of their file's own."""
+    return inspect.signature(translator, eval_str=True)
 
 
-def _is_annotated(value: Any, annotation: str) -> bool:
-    """Whether an attribute's value is what the annotation of a translator's parameter says."""
-    kind = annotation.removesuffix(" | None")
-    if kind.startswith("tuple["):
-        element = _ELEMENTS.get(kind[len("tuple[") :].rstrip("]").partition(",")[0], (object,))
-        return isinstance(value, tuple) and all(isinstance(v, element) for v in value)
-    return isinstance(value, _ELEMENTS.get(kind, _WHOLE.get(kind, (object,))))
+def _is_annotated(value: Any, kind: Any) -> bool:
+    """Whether an attribute's value is what a translator's parameter takes: of one type, a tuple of them, or one of several."""
+    if isinstance(kind, UnionType):
+        return any(_is_annotated(value, one) for one in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(v, get_args(kind)[0]) for v in value)
+    return isinstance(value, kind)
 
 
 # --- operands

@@ -1,0 +1,97 @@
+"""Machine code of kernels that start early: no load of what other launches write stands before the wait for them.
+
+ptxas may move a load that it takes for one of a constant (ld.global.nc, in machine code LDG....CONSTANT) to where it likes,
+whatever the order of the text is; the CPU-played device, which runs the text, does not see that.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from kernels import add_relu, attention, conv, matmul
+from sass_paths import before, kernels
+from template_cases import default
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
+from gpucomp.ir.types import F16
+from gpucomp.packing import pack
+from gpucomp.targets import cuda, sass
+
+TARGET = cuda.manifest("sm_90a")
+WAIT = "ACQBULK"  # griddepcontrol.wait
+CONV = replace(conv((1, 7, 9, 136), 72, (1, 1), dtype=F16), constants=frozenset({1}))  # with a residual
+WIDE = {"tile_n": 96, "stages": 3}
+KERNELS = {  # engine, kernel, schedule beside the default
+    "loops": ("loops", add_relu(64, 130, 68), {}),
+    "gemv": ("contraction/gemv", matmul(1, 100, 33), {}),
+    "mma": ("contraction/mma", CONV, {}),
+    "wgmma": ("contraction/wgmma", CONV, WIDE | {"overlap": 1}),
+    "weights_early": ("contraction/wgmma", CONV, WIDE | {"overlap": 2}),
+    "attention": ("attention/mma", attention(17, 21, 16, 16, residual=True, dtype=F16), {}),
+}
+AS_CONSTANTS = "weights_early, all inputs as if they were constants"
+
+
+def rendered(name):
+    engine, kernel, changes = KERNELS[name]
+    family = FAMILIES[engine]
+    schedule = default(kernel, TARGET.limits, family) | changes
+    wanted = family.packing(kernel, SimpleNamespace(**schedule), SimpleNamespace(**family.problem(kernel)))
+    return render(pack(kernel, wanted).kernel if wanted else kernel, schedule, TARGET, f"k_{name}", family)
+
+
+@pytest.fixture(scope="module")
+def listings():
+    if sass.disassembler() is None:
+        pytest.skip("nvdisasm is not installed")
+    sources = {name: rendered(name) for name in KERNELS}
+    text = sources["weights_early"].text.replace("k_weights_early", "k_as_constants")
+    sources[AS_CONSTANTS] = replace(sources["weights_early"], name="k_as_constants", text=restricted(text))
+    apart = "".join(f"namespace of_{s.name} {{\n{s.text}}}\n" for s in sources.values())
+    cubin, _ = cuda.compile_source(replace(sources["loops"], text=apart), TARGET)
+    found = kernels(sass.listing(cubin))
+    return {name: found[source.name] for name, source in sources.items()}
+
+
+def restricted(text):
+    found, count = re.subn(r"^( +const \w+\*) (x\d,)$", r"\1 __restrict__ \2", text, flags=re.MULTILINE)
+    assert count == 3  # pixels, the row that is added, the residual
+    return found
+
+
+def loads(instructions):
+    return [i for i in instructions if i.split(".")[0] in ("LDG", "LD")]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_other_launches_leave_is_loaded_behind_the_wait(name, listings):
+    assert "LDG." in listings[name]
+    assert WAIT in listings[name]
+    assert loads(before(listings[name], WAIT)) == []
+    assert ".CONSTANT" not in listings[name]
+
+
+def test_a_load_that_ptxas_moves_before_the_wait_is_seen(listings):
+    found = loads(before(listings[AS_CONSTANTS], WAIT))
+
+    assert found
+    assert all(".CONSTANT" in load for load in found)
+
+
+def test_constants_are_read_as_such_and_results_hold_up_no_load():
+    engine, kernel, _ = KERNELS["gemv"]
+    known, family = replace(kernel, constants=frozenset({1})), FAMILIES[engine]
+
+    text = render(known, default(known, TARGET.limits, family), TARGET, "k0", family).text
+
+    for parameter in (
+        "const float* x0",
+        "const float* __restrict__ x1",
+        "const float* x2",
+        "    float* __restrict__ x3",
+    ):
+        assert parameter in text
