@@ -142,8 +142,10 @@ def tolerance_for(model: Path) -> float:
     proto, _ = read(model)
     graph = proto.graph
     types = {i.type.tensor_type.elem_type for i in (*graph.input, *graph.output, *graph.value_info)}
-    types |= {weight.data_type for weight in graph.initializer}
-    for node in nested_nodes([*graph.node, *(n for f in proto.functions for n in f.node)]):
+    nodes = list(nested_nodes([*graph.node, *(n for f in proto.functions for n in f.node)]))
+    computed = {name for node in nodes if node.op_type != "Cast" for name in node.input}
+    types |= {weight.data_type for weight in graph.initializer if weight.name in computed}  # others are stored so alone
+    for node in nodes:
         types |= {a.t.data_type for a in node.attribute if a.HasField("t")}
         types |= {a.i for a in node.attribute if (node.op_type, a.name) == ("Cast", "to")}
     units = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}

@@ -104,6 +104,21 @@ def test_the_tolerance_is_that_of_the_types_a_model_computes_in(element, wanted,
     assert compare.tolerance_for(tmp_path / "m.onnx") == wanted
 
 
+@pytest.mark.parametrize(("reader", "wanted"), [("Cast", 1e-4), ("Relu", 2.0**-5)])
+def test_weights_that_are_only_stored_in_16_bits_widen_no_tolerance(reader, wanted, tmp_path):
+    attributes = {"to": TensorProto.FLOAT} if reader == "Cast" else {}
+    graph = helper.make_graph(
+        [helper.make_node(reader, ["w"], ["v"], **attributes), helper.make_node("Neg", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+        [helper.make_tensor("w", TensorProto.BFLOAT16, [1], [0.5])],
+    )
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+
+    assert compare.tolerance_for(tmp_path / "m.onnx") == wanted
+
+
 @rule(ops.Tanh)
 def tanh_is_sin(node: Node):
     """tanh(x)  ->  sin(x): wrong on purpose"""
