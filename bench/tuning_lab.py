@@ -142,7 +142,7 @@ def held_out(
     mark = fingerprint([Path(tuning_lab_held_out.__file__)])
     rows: list[dict[str, object]] = []
     groups = [(name, name, spaces) for name in ALTERATIONS if seeds and spaces and name != RECORDED]
-    groups += [(s.device, RECORDED, [s]) for s in own]
+    groups += [(s.device.partition(": ")[2] or s.device, RECORDED, [s]) for s in own]
     for title, alteration, group in groups:
         for engine in engines:
             found = []

@@ -14,7 +14,7 @@ from gpucomp.errors import ArtifactError, DeviceError, UnsupportedError, UsageEr
 from gpucomp.frontend.onnx import folding
 from gpucomp.ir import Graph, Input, TensorType, constant, input_value
 from gpucomp.ir.types import F32
-from gpucomp.ops import selection
+from gpucomp.ops import suppression
 from tests.tolerance import assert_matches
 
 RNG = np.random.default_rng(7)
@@ -301,14 +301,16 @@ def test_programs_are_kept_by_their_steps_too(monkeypatch):
 
 def test_suppression_is_the_same_whatever_is_compared_at_once(monkeypatch):
     rng = np.random.default_rng(3)
-    low = rng.uniform(0, 40, (211, 2))
-    boxes = np.concatenate([low, low + rng.uniform(1, 5, (211, 2))], axis=1).T
+    low = rng.uniform(0, 40, (2, 211)).astype(np.float32)
+    high = low + rng.uniform(1, 5, (2, 211)).astype(np.float32)
+    boxes = suppression.Boxes(low, high, np.prod(high - low, axis=0))
     scores = rng.uniform(0, 1, 211).astype(np.float32)
-    wanted = selection._kept(boxes, scores, 1 << 40, 0.2, None)
+    wanted = suppression._kept(boxes, scores, 1 << 40, 0.2, None).tolist()
 
     assert 70 < len(wanted) < 211
-    for block, against in ((1, 1), (7, 5), (300, 64)):
-        monkeypatch.setattr(selection, "BLOCK", block)
-        monkeypatch.setattr(selection, "AGAINST", against)
+    for first, most, pairs in ((1, 1, 1), (7, 50, 5), (300, 300, 1 << 15)):
+        monkeypatch.setattr(suppression, "FIRST_BLOCK", first)
+        monkeypatch.setattr(suppression, "MOST_BLOCK", most)
+        monkeypatch.setattr(suppression, "PAIRS", pairs)
         for limit in (0, 1, 31, 1 << 40):
-            assert selection._kept(boxes, scores, limit, 0.2, None) == wanted[:limit]
+            assert suppression._kept(boxes, scores, limit, 0.2, None).tolist() == wanted[:limit]

@@ -207,7 +207,10 @@ def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True
     apart = 4 * d.blocks_n + 12 + fragments * (min(d.warp_steps, 4) - 1) if p.products == 3 else 0
     spans = sum(getattr(d, f"{o}_slow_steps" if getattr(p, f"{o}_by_depth") else f"{o}_fast_steps") for o in "ab")
     staged = staged_registers(s, p, async_copy=async_copy)
-    return 4 * d.blocks_m * d.blocks_n + buffers * fragments + apart + staged + 2 * spans + RESERVED
+    sums = 4 * d.blocks_m * d.blocks_n
+    # what other work-groups left is held while it is added: beside 128 sums there is room for that only in second fragments
+    left = fragments + 4 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
+    return sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

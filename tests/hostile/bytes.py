@@ -132,9 +132,9 @@ content(
     "'x'",
 )
 content(
-    "bytes/ten_million_numbers_of_a_byte_each",
+    "bytes/eight_million_numbers_of_a_byte_each",
     "GPC3032",
-    lambda: plain(RELU + field(5, b"\x10\x07" + field(8, b"x") + field(7, b"\x01" * 10**7)) + Y),
+    lambda: plain(RELU + field(5, b"\x10\x07" + field(8, b"x") + field(7, b"\x01" * 8 * 10**6)) + Y),
     "'x'",
 )
 content(
