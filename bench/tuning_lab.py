@@ -193,7 +193,7 @@ HELD_OUT = (
     "one for each seed (bench/tuning_lab_held_out.py); a file in which there is nothing to alter is left out. Random and genetic",
     "do not look at what values mean, so that new names change nothing for them but chance. `values scrambled` leaves none near",
     "to any other; `more failures` are a tenth of the points anywhere and a tenth where two parameters are large. In brackets",
-    "95% bootstrap intervals over the seeds.",
+    "95% bootstrap intervals over the seeds, which of a few of them are too narrow.",
 )
 
 
