@@ -1,4 +1,4 @@
-"""Spaces that no sampler was made for: recorded ones altered, and what each search reaches there.
+"""Recorded spaces altered. They are no new ones: the samplers were developed on the same files as they are.
 
 What is altered says what a search may lean on: which configurations there are, what parameters and values are called and
 how they are ordered, how far times lie apart, how smooth they are, where configurations fail.
@@ -53,15 +53,20 @@ def scrambled(space: Recorded, rng: np.random.Generator) -> Recorded:
 
 
 def fixed(space: Recorded, rng: np.random.Generator) -> Recorded:
-    """One parameter at one of its values, of those that leave enough to search."""
+    """One parameter at one of its values, of those that leave enough to search: one at least, see ``differs``."""
+    choices = _fixable(space)
+    return rows_of(space, choices[int(rng.integers(len(choices)))])
+
+
+def _fixable(space: Recorded) -> list[np.ndarray]:
+    """The rows of each value of each parameter that leave enough to search."""
     whole = space.candidates
-    choices = [
+    return [
         rows
         for own, levels in zip(whole.ordinals.T, whole.levels, strict=True)
         for level in range(len(levels))
         if LEAST <= len(rows := np.flatnonzero(own == level)) < len(whole) and np.isfinite(space.seconds[rows]).any()
     ]
-    return rows_of(space, choices[int(rng.integers(len(choices)))]) if choices else space
 
 
 def raised(power: float) -> Alteration:
@@ -103,6 +108,13 @@ ALTERATIONS: Mapping[str, Alteration] = {
     "failures dropped": without_failures,
     f"{FAILING:.0%} more failures": failing,
 }
+
+
+def differs(space: Recorded, name: str) -> bool:
+    """Whether there is anything in ``space`` that ``name`` of ``ALTERATIONS`` alters, or it asks for none."""
+    if ALTERATIONS[name] is fixed:
+        return bool(_fixable(space))
+    return ALTERATIONS[name] is not without_failures or bool(np.isnan(space.seconds).any())
 
 
 def altered(space: Recorded, name: str, seed: int) -> Recorded:

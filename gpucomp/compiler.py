@@ -18,7 +18,7 @@ from gpucomp.partition import Policy, partition
 from gpucomp.passes import Pass, PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.runtime.executable import Executable
-from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Tiers, choose, expected_us, one_is_faster, recorded
+from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, expected_us, one_is_faster, recorded
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.targets.target import Target
 
@@ -188,35 +188,59 @@ def render(
             laid_out.append(step)
             continue
         if step.kernel.digest not in done:
-            found = _rendered(step, target, (*recorded(picks, target), *TIERS) if picks else TIERS)
-            if not _stands(found[0], step, target):
-                found = _rendered(step, target, TIERS)
-            done[step.kernel.digest] = found
+            tiers = (*recorded(picks, target), *TIERS) if picks else TIERS
+            done[step.kernel.digest] = _standing(step, target, tiers)
         item, packed = done[step.kernel.digest]
         laid_out.append(packed_step(step, packed, made) if packed else step)
         rendered[laid_out[-1]] = item
     return laid_out, rendered
 
 
-def _rendered(step: Step, target: Target, tiers: Tiers) -> tuple[Rendered, Packed | None]:
-    """A step's kernel with the schedule of the first of ``tiers`` that answers, and its operand that is packed for it."""
+def _choice(step: Step, target: Target, tiers: Tiers) -> Choice:
     assert step.kernel is not None
-    engines_of, render_one = back_end(target.language)
-    engines = engines_of(step.kernel, target.features)
-    choice = choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
+    engines_of, _ = back_end(target.language)
+    return choose(step.kernel, engines_of(step.kernel, target.features), target.limits, target.device, tiers=tiers)
+
+
+def _rendered(step: Step, target: Target, choice: Choice) -> tuple[Rendered, Packed | None]:
+    """A step's kernel with the schedule that was chosen, and its operand that is packed for it."""
+    assert step.kernel is not None
+    _, render_one = back_end(target.language)
     packed = pack(step.kernel, choice.packing) if choice.packing else None
     kernel = packed.kernel if packed else step.kernel
     return Rendered(render_one(kernel, choice.schedule, target, step.name, choice.family), choice), packed
 
 
-def _stands(found: Rendered, step: Step, target: Target) -> bool:
-    """Whether a record's schedule may be used: a stale one not, nor one that leaves a larger processor's threads idle."""
-    choice, source = found.choice, found.source
-    if choice.pick is None:
-        return True
-    if choice.tier == "record":
-        return choice.pick.source == source_hash(source.text, step.name)  # else another source was measured
-    parts = source.geometry.groups[0]
-    if target.limits.warp > 1 or parts >= ENOUGH_PARTS:
-        return True
-    return parts >= _rendered(step, target, TIERS)[0].source.geometry.groups[0]
+def _standing(step: Step, target: Target, tiers: Tiers) -> tuple[Rendered, Packed | None]:
+    """A step's kernel by the first of ``tiers`` whose answer may be used; after one that may not, the next is asked.
+
+    A stale record may not, nor one that leaves a larger processor's threads idle: one that makes fewer parts than
+    ``ENOUGH_PARTS`` and than what would be chosen without records.
+    """
+    untuned = None
+    while True:
+        choice = _choice(step, target, tiers)
+        if choice.pick is None and untuned is not None:
+            return untuned
+        found = _rendered(step, target, choice)
+        if not _is_stale(found[0], step):
+            if not _may_idle(found[0], target):
+                return found
+            untuned = untuned or _rendered(step, target, _choice(step, target, TIERS))
+            if found[0].source.geometry.groups[0] >= untuned[0].source.geometry.groups[0]:
+                return found
+        tiers = tiers[1 + [name for name, _ in tiers].index(choice.tier) :]
+
+
+def _is_stale(found: Rendered, step: Step) -> bool:
+    """Whether it is by a record of this very kernel and device, and another source was measured."""
+    pick = found.choice.pick
+    return found.choice.tier == "record" and pick is not None and pick.source != source_hash(found.source.text, step.name)
+
+
+def _may_idle(found: Rendered, target: Target) -> bool:
+    """Whether a pick makes few parts of the work and was not measured with the threads of this very device."""
+    pick = found.choice.pick
+    if pick is None or target.limits.warp > 1 or pick.is_of(target):
+        return False
+    return found.source.geometry.groups[0] < ENOUGH_PARTS

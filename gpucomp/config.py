@@ -9,6 +9,7 @@ GPUCOMP_CACHE     folder of compiled kernels; empty switches the cache off
 GPUCOMP_RECORDS   file or folder of tuning records, asked before those that are shipped; empty: neither
 GPUCOMP_DEVICES   file of measured devices by architecture, as ``bench/gpu probe`` writes it, for the analytic model
 GPUCOMP_THREADS   threads of the CPU target
+GPUCOMP_LARGE_PAGES=0  weights stay in the mapped file, which processes share, on the CPU target too
 GPUCOMP_FOLD_LIMIT  bytes that constant folding may produce for one value (default 1 GiB)
 """
 
@@ -36,6 +37,7 @@ class Config:
     fold_limit: int = 1 << 30
     records: Path | None = SHIPPED
     devices: Path | None = None
+    large_pages: bool = True
 
 
 def _integer(name: str, text: str) -> int:
@@ -55,7 +57,7 @@ def _default_cache() -> Path:
 
 def read(environment: Mapping[str, str]) -> Config:
     """The configuration in ``environment``. A misspelt ``GPUCOMP_`` name is an error, not a silent no-op."""
-    known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "THREADS", "FOLD_LIMIT", "RECORDS", "DEVICES"}
+    known = {"DEBUG", "DUMP", "VERIFY", "TARGET", "CACHE", "THREADS", "FOLD_LIMIT", "RECORDS", "DEVICES", "LARGE_PAGES"}
     given = {k.removeprefix("GPUCOMP_"): v for k, v in environment.items() if k.startswith("GPUCOMP_")}
     if unknown := sorted(set(given) - known):
         names = ", ".join(f"GPUCOMP_{name}" for name in sorted(known))
@@ -70,6 +72,7 @@ def read(environment: Mapping[str, str]) -> Config:
         fold_limit=_integer("GPUCOMP_FOLD_LIMIT", given.get("FOLD_LIMIT") or str(1 << 30)),
         records=Path(given["RECORDS"]) if given.get("RECORDS") else None if "RECORDS" in given else SHIPPED,
         devices=Path(given["DEVICES"]) if given.get("DEVICES") else None,
+        large_pages=bool(_integer("GPUCOMP_LARGE_PAGES", given.get("LARGE_PAGES") or "1")),
     )
 
 

@@ -61,8 +61,8 @@ def fit(
 ) -> tuple[Scales, float]:
     """Scales that explain ``y`` [n] at ``x`` [n, features] better than ``start``, or ``start`` itself; and the loss.
 
-    The loss is the negative logarithm of the posterior density of the scales: of two sets of features, the one with
-    the smaller loss explains the same ``y`` better.
+    The loss is the negative logarithm of the posterior density of the scales, but for constants, of which some grow with
+    the number of scales: between sets of features it is a rule of thumb.
 
     The prior's medians are ``prior``; a length is e times off at one standard deviation, the noise e^1.5 times.
     ``groups`` int [features], rising from 0 without a gap: features of the same number have one length.

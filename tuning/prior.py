@@ -88,7 +88,9 @@ class Prior:
 
         Which combination is best is what devices disagree on first: one has a cache for constants, another one banks
         that want padding. Which sizes are best beside it they agree on more. A switch is a parameter of two values, or
-        one whose values are names. Combinations in which nothing ran elsewhere are left out.
+        one whose values are names. Combinations in which all that was measured elsewhere failed are left out; of one
+        that nobody measured the model's times count. The rule was thought of for the kernels of the recorded spaces that
+        bench/tuning_lab.py searches, and its gain there says little about others.
         """
         own = self.candidates
         switches = [
@@ -99,8 +101,12 @@ class Prior:
         if not switches or not self:
             return []
         settings = np.concatenate(switches, 1)
+        _, combinations = np.unique(settings, axis=0, return_inverse=True)
+        ran, failed = np.isfinite(self.seconds).any(1), np.isposinf(self.seconds)
+        hopeless = np.bincount(combinations.ravel(), failed.any(1)).astype(bool)
+        hopeless &= np.bincount(combinations.ravel(), ran) == 0
         order = self.logarithms.mean(1).argsort(kind="stable")
-        order = order[~np.isposinf(self.seconds[order]).all(1)]
+        order = order[~failed[order].all(1) & ~hopeless[combinations.ravel()[order]]]
         _, first = np.unique(settings[order], axis=0, return_index=True)
         points = order[np.sort(first)]
         return [int(points[k]) for k in farthest_first(settings[points].astype(float), count)]

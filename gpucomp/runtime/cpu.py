@@ -138,7 +138,7 @@ class CpuProgram:
     """A plan with its machine code and memory. ``run`` may be called from several threads: they take turns.
 
     binaries   one member, the model's objects
-    weights    an array for every ``weight`` buffer of the plan, by name; they move to large pages and are there afterwards
+    weights    an array for every ``weight`` buffer of the plan, by name; what ``large_pages`` moves is replaced in it
     threads    0 for what ``GPUCOMP_THREADS`` says, else as many as the process may use
     """
 

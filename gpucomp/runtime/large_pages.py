@@ -1,7 +1,8 @@
-"""Weights in large pages, where the system gives them.
+"""Weights in large pages, where the system gives them and GPUCOMP_LARGE_PAGES does not say no.
 
 A model that reads all its weights once in a run visits each page of 4 KiB once: where translations of addresses are
-looked up anew for each, a core gets a third less from memory than from pages of 2 MiB.
+looked up anew for each, a core gets a third less from memory than from pages of 2 MiB. The price is a copy of its own in
+each process: pages of a mapped file are shared by all that load it.
 """
 
 from __future__ import annotations
@@ -9,20 +10,37 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import MutableMapping
+from pathlib import Path
 
 import numpy as np
 
+from gpucomp import config
 from gpucomp.runtime.native import ALIGNMENT, address_of
 
 LARGE_PAGE = 2 << 20
+SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 
 
-def room(nbytes: int) -> np.ndarray:
-    """Fresh memory that begins with a large page. It is of small ones where the system has no others."""
-    memory = mmap.mmap(-1, nbytes + LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel that was built without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
+def given() -> bool:
+    """Whether the system gives large pages to who asks for them.
+
+    Linux says so for each size of page, newer versions, or for all of them (Documentation/admin-guide/mm/transhuge.rst).
+    """
+    for folder in (SETTINGS / f"hugepages-{LARGE_PAGE >> 10}kB", SETTINGS):
+        with contextlib.suppress(OSError):
+            setting = (folder / "enabled").read_text(encoding="utf-8")
+            if "[inherit]" not in setting:
+                return "[never]" not in setting
+    return False
+
+
+def room(nbytes: int) -> np.ndarray | None:
+    """Fresh memory that begins with a large page; ``None`` where there is not as much, or the system refuses."""
+    try:
+        memory = mmap.mmap(-1, nbytes + LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:
+        return None
     raw = np.frombuffer(memory, np.uint8)
     start = -address_of(raw) % LARGE_PAGE
     return raw[start : start + nbytes]
@@ -31,14 +49,18 @@ def room(nbytes: int) -> np.ndarray:
 def gather(weights: MutableMapping[str, np.ndarray]) -> None:
     """Put copies of the arrays side by side into large pages; less than one of them stays where it is.
 
+    So does everything where no such pages are given, are not wanted, or there is no memory for the copies.
+
     Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are given back: the memory
     is needed once. Copies begin at multiples of ``ALIGNMENT`` and are read-only.
     """
     names = [name for name, weight in weights.items() if not weight.dtype.hasobject]
     sizes = [-(-weights[name].nbytes // ALIGNMENT) * ALIGNMENT for name in names]
-    if sum(sizes) < LARGE_PAGE:
+    if sum(sizes) < LARGE_PAGE or not config.current().large_pages or not given():
         return
-    memory, start = room(sum(sizes)), 0
+    if (memory := room(sum(sizes))) is None:
+        return
+    start = 0
     for name, size in zip(names, sizes, strict=True):
         weight = weights[name]
         copy = memory[start : start + weight.nbytes].view(weight.dtype).reshape(weight.shape)
@@ -62,4 +84,5 @@ def _give_back(array: np.ndarray) -> None:
     first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (offset + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if first < last:
-        owner.obj.madvise(mmap.MADV_DONTNEED, first, last - first)
+        with contextlib.suppress(OSError):  # of a process that locked its memory
+            owner.obj.madvise(mmap.MADV_DONTNEED, first, last - first)

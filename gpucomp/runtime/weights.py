@@ -1,8 +1,8 @@
 """Weights as safetensors (https://huggingface.co/docs/safetensors): a JSON header, then the bytes of every tensor.
 
-Every tensor begins at a multiple of 64 bytes, so that kernels may read them where they are mapped; the format knows
-no gaps, so padding is a tensor too, named ``pad.0``, ``pad.1`` and so on. The header follows from names and types
-alone: the reader computes it and compares, and never parses one.
+Every tensor begins at a multiple of 64 bytes, so that kernels may read them where they are mapped, where
+no copy in large pages pays; the format knows no gaps, so padding is a tensor too, named ``pad.0``, ``pad.1`` and so on.
+The header follows from names and types alone: the reader computes it and compares, and never parses one.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     2 sibling     the same problem on a sibling device      (tuning records)
     3 nearest     the nearest problem on this device        (tuning records)
                   where only a kind of device is named, on any device of its kind
-    4 portfolio   what most records of near and far problems agree on, on any device of this kind
-                                                            (tuning records)
+    4 portfolio   what most records of near and far problems agree on, on any device of this kind, all engines
+                  that can run the kernel heard             (tuning records)
     5 analytic    ranked by a model of the device
     6 default     the family's rule of thumb, legal everywhere
 
-A tier is a function ``(kernel, family, problem, limits) -> schedule, pick or None``. ``TIERS`` lists those that need no
+A tier is a function ``(kernel, family, problems, limits) -> schedule, pick or None``. ``TIERS`` lists those that need no
 records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. Within a tier
 the engines are asked in the order of preference, and the first with a legal answer wins. The analytic tier compares all
 engines: a GPU's by the model of ``gpucomp.schedule.model``, every schedule of each where a ``Device`` describes the
@@ -32,7 +32,8 @@ from gpucomp.schedule.records import Pick, Picks, template_hash
 from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
 from gpucomp.targets.target import Target
 
-Tier = Callable[[Kernel, Family, Problem, Limits], Schedule | Pick | None]
+Problems = Mapping[Family, Problem]  # of one kernel, by each engine that can run it
+Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | None]
 Tiers = tuple[tuple[str, Tier], ...]
 
 # Parts that a processor's threads share a kernel's work in: four for each of eight threads. A pick was measured on the
@@ -63,8 +64,8 @@ class Choice:
         return f"{self.tier}: {quote(self.pick.device['name'])}{problem}"
 
 
-def _default(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Schedule:
-    return family.default(SimpleNamespace(**problem), limits)
+def _default(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Schedule:
+    return family.default(SimpleNamespace(**problems[family]), limits)
 
 
 def recorded(picks: Picks, target: Target) -> Tiers:
@@ -73,20 +74,26 @@ def recorded(picks: Picks, target: Target) -> Tiers:
     Whether it still does is for who renders to see: its source has to be the one that was measured.
     """
 
-    def tier(find: Callable[[Kernel, Family, Problem], Pick | None], *, exact: bool) -> Tier:
-        def answer(kernel: Kernel, family: Family, problem: Problem, limits: Limits) -> Pick | None:
-            pick = find(kernel, family, problem)
+    def tier(find: Callable[[Kernel, Family, Problems], Pick | None], *, exact: bool) -> Tier:
+        def answer(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Pick | None:
+            pick = find(kernel, family, problems)
             if pick is None or pick.engine != family.title:
                 return None
             return pick if exact or pick.template == template_hash(family.template) else None
 
         return answer
 
+    def nearest(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
+        return picks.nearest(problems[family], family.title, target, kernel.digest)
+
+    def agreed(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
+        return picks.agreed({f.title: problem for f, problem in problems.items()}, target, kernel.digest)
+
     return (
-        ("record", tier(lambda kernel, family, problem: picks.exact(kernel.digest, target), exact=True)),
-        ("sibling", tier(lambda kernel, family, problem: picks.sibling(kernel.digest, target), exact=False)),
-        ("nearest", tier(lambda kernel, family, problem: picks.nearest(problem, family.title, target), exact=False)),
-        ("portfolio", tier(lambda kernel, family, problem: picks.agreed(problem, family.title, target), exact=False)),
+        ("record", tier(lambda kernel, family, problems: picks.exact(kernel.digest, target), exact=True)),
+        ("sibling", tier(lambda kernel, family, problems: picks.sibling(kernel.digest, target), exact=False)),
+        ("nearest", tier(nearest, exact=False)),
+        ("portfolio", tier(agreed, exact=False)),
     )
 
 
@@ -171,12 +178,12 @@ def choose(
         if name == "default" and (found := _compared(kernel, problems, limits, device)) is not None:
             return _choice(kernel, "analytic", *found)
         for family, problem in problems:
-            answer = tier(kernel, family, problem, limits)
+            answer = tier(kernel, family, dict(problems), limits)
             schedule, pick = (answer.schedule, answer) if isinstance(answer, Pick) else (answer, None)
             if schedule is not None and not family.reasons(schedule, problem, limits):
                 return _choice(kernel, name, family, problem, schedule, pick)
     family, problem = problems[-1]
-    family.require(_default(kernel, family, problem, limits), problem, limits)
+    family.require(family.default(SimpleNamespace(**problem), limits), problem, limits)
     raise AssertionError("the last tier always answers")
 
 

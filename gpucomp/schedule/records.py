@@ -231,6 +231,10 @@ class Pick:
         return cls(record["kernel"], record["problem"], record["device"], record["engine"], record["configuration"],
                    record["template"], record["source"], record["ratio"])  # fmt: skip
 
+    def is_of(self, target: Target) -> bool:
+        """Whether it was measured on the very device that ``target`` names; never where that is but a kind of device."""
+        return bool(target.identity) and device_key(self.device) == device_key(device_of(target))
+
 
 @dataclass(frozen=True)
 class Picks:
@@ -248,46 +252,59 @@ class Picks:
 
     def exact(self, kernel: str, target: Target) -> Pick | None:
         """The pick for a kernel on this very device; none where ``target`` is but a kind of device."""
-        here = device_key(device_of(target))
-        if not target.identity:
-            return None
-        return next((p for p in self.by_kernel.get(kernel, ()) if device_key(p.device) == here), None)
+        return next((pick for pick in self.by_kernel.get(kernel, ()) if pick.is_of(target)), None)
 
     def sibling(self, kernel: str, target: Target) -> Pick | None:
-        """The pick for a kernel on a device with the same instruction set; the surest gain where there are several."""
-        same = [p for p in self.by_kernel.get(kernel, ()) if device_key(p.device)[:2] == (target.kind, target.arch)]
+        """The pick for a kernel on another device with the same instruction set; the surest gain where there are several."""
+        same = [
+            pick
+            for pick in self.by_kernel.get(kernel, ())
+            if device_key(pick.device)[:2] == (target.kind, target.arch) and not pick.is_of(target)
+        ]
         return min(same, key=lambda p: p.ratio, default=None)
 
-    def nearest(self, problem: Mapping[str, int], engine: str, target: Target) -> Pick | None:
+    def nearest(self, problem: Mapping[str, int], engine: str, target: Target, besides: str = "") -> Pick | None:
         """The pick of an engine on this device whose problem has the least distance in logarithms of its sizes.
 
         Where ``target`` is but a kind of device, that of any device with its instruction set; the surest gain where
-        problems are equally near.
+        problems are equally near. Picks for the kernel ``besides`` are left out: they have been asked.
         """
         rivals = [
             (far, pick.ratio, pick)
             for pick in self._by_engine.get((engine, target.kind, target.arch), ())
-            if target.identity in ("", pick.device["name"]) and (far := distance(problem, pick.problem)) <= NEAR
+            if target.identity in ("", pick.device["name"])
+            and pick.kernel != besides
+            and (far := distance(problem, pick.problem)) <= NEAR
         ]
         return min(rivals, key=lambda r: r[:2], default=(0.0, 0.0, None))[2]
 
-    def agreed(self, problem: Mapping[str, int], engine: str, target: Target) -> Pick | None:
+    def agreed(self, problems: Mapping[str, Mapping[str, int]], target: Target, besides: str = "") -> Pick | None:
         """A pick whose schedule most picks for not too far problems agree on, on any device with this instruction set.
 
-        There have to be ``AGREED`` kernels for which it is the pick, two thirds of all that were tuned around here, and
-        it has to have been a clear gain for each. Of those kernels, the nearest one's pick.
+        ``problems`` is one kernel's problem by each engine that can run it: the picks of all these engines vote, each
+        at the distance that its own sizes give. There have to be ``AGREED`` problems for which it is the pick, two
+        thirds of all that were tuned around here, and it has to have been a clear gain for each. Of several devices,
+        and of several kernels of one problem, the surest gain votes. Given is the nearest one's pick; those for the
+        kernel ``besides`` are left out, as in ``nearest``.
         """
-        rivals: dict[str, tuple[float, Pick]] = {}
-        for pick in self._by_engine.get((engine, target.kind, target.arch), ()):
-            far = distance(problem, pick.problem)
-            old = rivals.get(pick.kernel)
-            if far <= FAR and (old is None or pick.ratio < old[1].ratio):
-                rivals[pick.kernel] = far, pick
-        groups: dict[tuple[object, ...], list[tuple[float, Pick]]] = {}
-        for one in rivals.values():
-            groups.setdefault((one[1].template, *sorted(one[1].schedule.items())), []).append(one)
+        around = [
+            (far, pick)
+            for engine, problem in problems.items()
+            for pick in self._by_engine.get((engine, target.kind, target.arch), ())
+            if pick.kernel != besides and (far := distance(problem, pick.problem)) <= FAR
+        ]
+        around.sort(key=lambda one: one[1].ratio)
+        of_kernels: dict[str, tuple[float, Pick]] = {}
+        for one in around:
+            of_kernels.setdefault(one[1].kernel, one)
+        votes: dict[object, tuple[float, Pick]] = {}
+        for one in of_kernels.values():
+            votes.setdefault((one[1].engine, *sorted(one[1].problem.items())), one)
+        groups: dict[object, list[tuple[float, Pick]]] = {}
+        for one in votes.values():
+            groups.setdefault((one[1].engine, one[1].template, *sorted(one[1].schedule.items())), []).append(one)
         most = max(groups.values(), key=len, default=[])
-        if len(most) < AGREED or 3 * len(most) < 2 * len(rivals) or any(pick.ratio > CLEAR for _, pick in most):
+        if len(most) < AGREED or 3 * len(most) < 2 * len(votes) or any(pick.ratio > CLEAR for _, pick in most):
             return None
         return min(most, key=lambda one: (one[0], one[1].ratio))[1]
 
@@ -302,7 +319,7 @@ class Picks:
 
 NEAR = math.log(1.5)  # one size half as large again, say
 FAR = math.log(4)  # one size four times as large, or two of them 2.7 times
-AGREED = 3  # kernels that a schedule is the pick of, before it is thought to be good for others
+AGREED = 3  # problems that a schedule is the pick of, before it is thought to be good for others
 CLEAR = 0.95  # of the default's time, that it took at most
 
 

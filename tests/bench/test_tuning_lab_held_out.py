@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from bench import tuning_lab_record
-from bench.tuning_lab import differs, held_out_table
-from bench.tuning_lab_held_out import ALTERATIONS, FAILING, altered
+from bench.tuning_lab import Cache, held_out, held_out_table
+from bench.tuning_lab_held_out import ALTERATIONS, FAILING, altered, differs, rows_of
 from gpucomp.errors import UsageError
 from gpucomp.tuning.recorded import read
+from gpucomp.tuning.replay import interval, search
 from tests.tuning.spaces import tiled
 
 SPACE = tiled(2)
@@ -87,8 +88,33 @@ def test_failures_are_added_and_dropped():
 
 def test_the_table_names_each_space_and_search():
     row = {"spaces": "renamed", "sampler": "model", "25": 0.7, "50": 0.8, "100": 0.9, "200": 1.0, "least at 100": 0.85}
+    row |= {f"interval at {budget}": [row[budget] - 0.02, row[budget]] for budget in ("25", "50", "100", "200")}
 
-    assert held_out_table([row], 5)[2] == "| renamed | model | 0.700 | 0.800 | 0.900 | 1.000 | 0.850 |"
+    assert held_out_table([row], 5)[2] == (
+        "| renamed | model | 0.700 (0.68-0.70) | 0.800 (0.78-0.80) | 0.900 (0.88-0.90) | 1.000 (0.98-1.00) | 0.850 |"
+    )
+
+
+def test_a_space_in_which_there_is_nothing_to_alter_is_left_out():
+    """Of so few points no parameter leaves enough when it is fixed, and all of them ran."""
+    ran = np.flatnonzero(np.isfinite(SPACE.seconds))
+    small = rows_of(SPACE, ran[:280])
+    cache = Cache(None, {small.name: "content"}, [])
+
+    rows = held_out([small], [], ["random"], 3, cache)
+
+    assert [differs(small, name) for name in ("a parameter fixed", "failures dropped")] == [False, False]
+    assert {row["spaces"] for row in rows} == {
+        *ALTERATIONS} - {"as recorded", "a parameter fixed", "failures dropped"}
+    (subset,) = [row for row in rows if row["spaces"] == "60% of the configurations"]
+    curves = [search(altered(small, subset["spaces"], seed), "random", trials=200, seed=seed).fractions for seed in range(3)]
+    low, high = subset["interval at 25"]
+    assert [low, high] == pytest.approx(interval(np.array([c[24] for c in curves])), abs=1e-5)
+    assert subset["25"] == pytest.approx(np.mean([c[24] for c in curves]), abs=1e-5)
+
+
+def test_a_space_in_which_a_parameter_can_be_fixed_differs():
+    assert differs(SPACE, "a parameter fixed")
 
 
 def test_a_kernel_is_recorded_as_a_space_that_is_read_again(tmp_path, monkeypatch, capsys):

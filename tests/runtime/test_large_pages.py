@@ -4,11 +4,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpucomp import config
 from gpucomp.ir.types import BF16
 from gpucomp.runtime import large_pages
 from gpucomp.runtime.native import ALIGNMENT, address_of
 
 COUNT = large_pages.LARGE_PAGE // 8 + 13  # of f64: more than one large page
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A system's settings, which say that large pages are given; any advice is taken, also where there are none."""
+    (tmp_path / "enabled").write_text("always [madvise] never\n")
+    monkeypatch.setattr(large_pages, "SETTINGS", tmp_path)
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", mmap.MADV_NORMAL, raising=False)
+    return tmp_path
 
 
 def resident_bytes(path: Path) -> int:
@@ -23,7 +33,7 @@ def resident_bytes(path: Path) -> int:
     return found
 
 
-def test_weights_move_side_by_side_and_keep_their_values() -> None:
+def test_weights_move_side_by_side_and_keep_their_values(pages: Path) -> None:
     rng = np.random.default_rng(0)
     before = {
         "a": rng.integers(-99, 99, (3, 1), dtype=np.int8),
@@ -49,7 +59,7 @@ def test_weights_move_side_by_side_and_keep_their_values() -> None:
     assert all(address_of(weight) % ALIGNMENT == 0 and weight.flags.c_contiguous for weight in moved if weight.size)
 
 
-def test_less_than_a_large_page_stays_where_it_is() -> None:
+def test_less_than_a_large_page_stays_where_it_is(pages: Path) -> None:
     before = {"a": np.zeros(large_pages.LARGE_PAGE // 2 - ALIGNMENT, np.int8), "b": np.ones(17)}
     after = dict(before)
 
@@ -71,7 +81,9 @@ def mapped(tmp_path: Path) -> tuple[Path, np.ndarray]:
     return path, found
 
 
-def test_the_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(mapped: tuple[Path, np.ndarray]) -> None:
+def test_the_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(
+    pages: Path, mapped: tuple[Path, np.ndarray]
+) -> None:
     path, weight = mapped
     assert resident_bytes(path) > weight.nbytes / 2
     weights = {"w": weight}
@@ -82,7 +94,7 @@ def test_the_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(mapped:
     np.testing.assert_array_equal(weights["w"], weight)
 
 
-def test_memory_that_is_no_file_is_left_alone() -> None:
+def test_memory_that_is_no_file_is_left_alone(pages: Path) -> None:
     """A page of an anonymous mapping that is given back is lost."""
     memory = mmap.mmap(-1, 8 * COUNT)
     weight = np.frombuffer(memory, np.float64)
@@ -93,11 +105,52 @@ def test_memory_that_is_no_file_is_left_alone() -> None:
     np.testing.assert_array_equal(weight, np.arange(COUNT))
 
 
-def test_a_system_without_large_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", -1)  # no advice of that number: the system refuses it
+def stays(nbytes: int = large_pages.LARGE_PAGE) -> bool:
+    weight = np.broadcast_to(np.int8(7), (nbytes,))  # a byte, however large
+    weights = {"w": weight}
 
-    memory = large_pages.room(1000)
-    memory[:] = 7
+    large_pages.gather(weights)
 
-    assert memory.size == 1000
-    assert memory.sum() == 7000
+    return weights["w"] is weight
+
+
+def test_without_memory_for_copies_weights_stay_where_they_are(pages: Path) -> None:
+    assert stays(1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_size", "given"),
+    [
+        ("[always] madvise never", None, True),
+        ("always [madvise] never", None, True),
+        ("always madvise [never]", None, False),
+        (None, None, False),
+        ("always [madvise] never", "always [inherit] madvise never", True),
+        ("always madvise [never]", "always [inherit] madvise never", False),
+        ("always madvise [never]", "always inherit [madvise] never", True),
+        ("always [madvise] never", "always inherit madvise [never]", False),
+    ],
+)
+def test_weights_are_copied_only_where_the_system_gives_large_pages(
+    pages: Path, of_all: str | None, of_size: str | None, given: bool
+) -> None:
+    (pages / "enabled").unlink()
+    (pages / "hugepages-2048kB").mkdir()
+    for place, setting in ((pages, of_all), (pages / "hugepages-2048kB", of_size)):
+        if setting is not None:
+            (place / "enabled").write_text(f"{setting}\n")
+
+    assert stays() is not given
+
+
+def test_advice_that_is_refused_is_no_reason_to_copy(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", -1)  # no advice of that number
+
+    assert stays()
+
+
+def test_a_setting_leaves_weights_where_processes_share_them(pages: Path) -> None:
+    with config.using(large_pages=config.read({"GPUCOMP_LARGE_PAGES": "0"}).large_pages):
+        assert stays()
+    with config.using(large_pages=config.read({}).large_pages):
+        assert not stays()

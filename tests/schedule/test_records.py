@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import shutil
 from importlib import resources
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from jinja2 import meta, nodes
-from kernels import matmul
+from kernels import conv, matmul
 
 import gpucomp
 from gpucomp import compiler, config
@@ -47,8 +48,8 @@ def another(kernel=KERNEL):
     raise AssertionError
 
 
-def pick(kernel=KERNEL, **changes):
-    found = Pick(kernel.digest, dict(FAMILY.problem(kernel)), device_of(HERE), FAMILY.title, another(kernel),
+def pick(kernel=KERNEL, *, digest=None, **changes):
+    found = Pick(digest or kernel.digest, dict(FAMILY.problem(kernel)), device_of(HERE), FAMILY.title, another(kernel),
                  template_hash(FAMILY.template), "source", 0.7)  # fmt: skip
     return dataclasses.replace(found, **changes)
 
@@ -209,6 +210,45 @@ def test_the_same_kernel_on_many_devices_is_no_agreement():
     same = [pick(FAR_OFF[0], schedule=another(), device=other(name=f"device {n}")) for n in range(5)]
 
     assert chosen(*same)[0] in ("analytic", "default")
+
+
+def test_variants_of_one_problem_are_no_agreement():
+    """The same product with other epilogues, thrice."""
+    variants = [pick(FAR_OFF[0], schedule=another(), digest=f"epilogue {n}") for n in range(3)]
+
+    assert chosen(*variants)[0] in ("analytic", "default")
+    assert chosen(*variants, common(1), common(2)) == ("portfolio", another())
+
+
+# of several engines
+
+IMAGE, *IMAGES = (dataclasses.replace(conv((1, size, size, 64), 64, (3, 3), pad=1), constants=frozenset({1}))
+                  for size in (56, *range(70, 85)))  # fmt: skip
+WINOGRAD, *_, DIRECT = engines_of(IMAGE)
+
+
+SCHEDULES = functools.cache(lambda family: dict(family.default(SimpleNamespace(**family.problem(IMAGE)), HERE.limits)))
+
+
+def engine_pick(family, kernel):
+    """A clear gain on another device, with the schedule that the engine has for ``IMAGE`` by default."""
+    return Pick(kernel.digest, dict(family.problem(kernel)), other(name="z"), family.title, SCHEDULES(family),
+                template_hash(family.template), "source", 0.7)  # fmt: skip
+
+
+def engine_chosen(families):
+    picks = Picks.of([engine_pick(family, kernel) for family, kernel in zip(families, IMAGES, strict=False)])
+    found = choose(IMAGE, engines_of(IMAGE), HERE.limits, tiers=(*recorded(picks, HERE), *TIERS))
+    return found.tier, found.family.title
+
+
+@pytest.mark.parametrize(("few", "many"), [(WINOGRAD, DIRECT), (DIRECT, WINOGRAD)])
+def test_the_engines_vote_together(few, many):
+    assert WINOGRAD.title != DIRECT.title
+
+    assert engine_chosen([few] * 3 + [many] * 12) == ("portfolio", many.title)
+    assert engine_chosen([few] * 3) == ("portfolio", few.title)
+    assert engine_chosen([few] * 3 + [many] * 2)[0] in ("analytic", "default")
 
 
 def test_a_record_of_the_default_keeps_the_nearest_away():
@@ -379,40 +419,83 @@ def test_what_is_shipped_is_used_on_the_same_class_of_processor_and_nowhere_else
 WIDE = "matmul m=512 n=384 k=40"
 
 
-def parts_of(picks):
-    """The tier that answers for ``WIDE`` on another processor of the same kind, and the parts its threads share."""
-    target = cpu.host()
+def parts_of(picks, target=None):
+    """The tier that answers for ``WIDE``, here or on ``target``, and the parts that threads share."""
+    target = target or cpu.host()
     lowered = compiler.lower(specs.model(WIDE), target)
     ((found, _),) = ((item, step) for step, item in compiler.again(lowered, target, picks).rendered.items())
     return found.choice.tier, found.source.geometry.groups[0]
 
 
+def wide_pick(*, few, name=None, **changes):
+    """A pick for ``WIDE`` whose schedule makes one part, or many; measured here, or on the device of that ``name``."""
+    target = cpu.host()
+    (task,) = tasks_of(compiler.lower(specs.model(WIDE), target), target)
+    family, default, problem = task.default.family, dict(task.default.schedule), dict(task.problem(task.default.family))
+    schedule = default | {"tile_m": 512, "panels": 32}
+    if not few:
+        schedule = next(
+            s
+            for s in family.legal(problem, target.limits)
+            if s["tile_m"] == 16 and s["panels"] == 1 and s["pack_b"] == default["pack_b"] and s["mr"] < 8
+        )
+    assert not family.reasons(schedule, problem, target.limits)
+    source = task.rendered(Candidate(family, schedule))[0]
+    found = Pick(task.kernel.digest, problem, device_of(target) | ({"name": name} if name else {}), family.title,
+                 schedule, template_hash(family.template), records.source_hash(source.text, source.name), 0.5)  # fmt: skip
+    return dataclasses.replace(found, **changes)
+
+
 @pytest.mark.parametrize("name", ["a sibling with 2 cores", None])
 def test_a_sibling_s_pick_does_not_leave_the_threads_of_a_larger_processor_idle(name):
     """A tile as large as the whole result is fine on one thread. On this very device it was measured so."""
-    target = cpu.host()
-    (task,) = tasks_of(compiler.lower(specs.model(WIDE), target), target)
-    family, default = task.default.family, dict(task.default.schedule)
-    few = default | {"tile_m": 512, "panels": 32}
-    many = next(
-        s
-        for s in family.legal(task.problem(family), target.limits)
-        if s["tile_m"] == 16 and s["panels"] == 1 and s["pack_b"] == default["pack_b"] and s["mr"] < 8
-    )
-    assert not family.reasons(few, task.problem(family), target.limits)
-    device = device_of(target) | ({"name": name} if name else {})
-
-    def picked(schedule):
-        source = task.rendered(Candidate(family, schedule))[0]
-        return Picks.of([Pick(task.kernel.digest, dict(task.problem(family)), device, family.title, schedule,
-                              template_hash(family.template), records.source_hash(source.text, source.name), 0.5)])  # fmt: skip
-
     untuned = parts_of(Picks())
     assert untuned[0] not in ("record", "sibling")
-    assert parts_of(picked(few)) == (untuned if name else ("record", 1))
-    tier, parts = parts_of(picked(many))
+    assert parts_of(Picks.of([wide_pick(few=True, name=name)])) == (untuned if name else ("record", 1))
+    tier, parts = parts_of(Picks.of([wide_pick(few=False, name=name)]))
     assert tier == ("sibling" if name else "record")
     assert parts >= 32
+
+
+def counted(monkeypatch):
+    """The tiers whose answers are rendered from now on, in order."""
+    found, render = [], compiler._rendered
+
+    def rendered(step, target, choice):
+        found.append(choice.tier)
+        return render(step, target, choice)
+
+    monkeypatch.setattr(compiler, "_rendered", rendered)
+    return found
+
+
+def near(found):
+    """``found`` as if it were for a problem that is a little larger."""
+    return dataclasses.replace(found, kernel="another", problem=found.problem | {"m": 515})
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_near_pick_of_this_very_device_may_leave_threads_idle(here):
+    """It was measured on them; that of a sibling, where the target is but a kind of device, was not."""
+    target = cpu.host() if here else dataclasses.replace(cpu.host(), identity="")
+
+    found = parts_of(Picks.of([near(wide_pick(few=True))]), target)
+
+    assert found == (("nearest", 1) if here else parts_of(Picks(), target))
+
+
+def test_after_a_pick_that_is_not_used_the_next_record_is_asked_and_the_default_rendered_once(monkeypatch):
+    untuned = parts_of(Picks())[0]
+    unused = [wide_pick(few=True, source="another"), wide_pick(few=True, name="a sibling with 2 cores")]
+    beside = near(wide_pick(few=False))
+    tiers = counted(monkeypatch)
+
+    assert parts_of(Picks.of([*unused, beside]))[0] == "nearest"
+    assert tiers[1:] == ["record", "sibling", untuned, "nearest"]  # after those of the model lowered without records
+
+    tiers.clear()
+    assert parts_of(Picks.of(unused))[0] == untuned
+    assert tiers[1:] == ["record", "sibling", untuned]
 
 
 @pytest.fixture

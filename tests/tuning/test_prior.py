@@ -78,6 +78,26 @@ def test_a_combination_in_which_everything_failed_is_not_named():
     assert [SWITCHED.values[p, 1] for p in Prior(SWITCHED, seconds[:, None]).fastest_by_switches(9)] == [0, 0]
 
 
+@pytest.mark.parametrize("ran", [True, False])
+def test_a_combination_that_failed_wherever_it_was_measured_is_not_named(ran):
+    """Two of the four points with the flag and the first way are measured; where one of them ran, the two others count."""
+    points = np.flatnonzero((SWITCHED.values[:, 1] == 1) & (SWITCHED.values[:, 2] == 3))
+    seconds = 2.0 + np.arange(16.0)
+    seconds[points] = [np.inf, 40.0 if ran else np.inf, np.nan, np.nan]
+    seconds = np.stack([seconds, np.where(np.isinf(seconds), np.nan, seconds)], 1)  # another source tried fewer
+
+    named = {tuple(SWITCHED.values[p, 1:]) for p in Prior(SWITCHED, seconds).fastest_by_switches(9)}
+
+    assert ((1, 3) in named) == ran
+    assert named >= {(0, 3), (0, 5), (1, 5)}
+
+
+def test_a_combination_that_nobody_measured_is_named():
+    seconds = np.where(SWITCHED.values[:, 1] == 1, np.nan, 2.0 + np.arange(16.0))
+
+    assert len(Prior(SWITCHED, seconds[:, None]).fastest_by_switches(9)) == 4
+
+
 def test_without_switches_nothing_is_named_by_them():
     sizes = table(*[[a, b] for a in (1, 2, 4) for b in (3, 5, 7)])
 

@@ -1,7 +1,9 @@
 """What a process sees of points and times: which features, on which scale, and what of it is fitted. No choice lives here.
 
 Which features explain a kernel's times is not known beforehand, so each fit decides between several sets of them by what
-they make of the measurements: Bayesian model selection, with the scales of each set at their most probable.
+they make of the measurements, with the scales of each set at their most probable. That is a heuristic after Bayesian model
+selection (MacKay, Bayesian interpolation, 1992), not it: sets have different numbers of scales, and their losses are compared
+without the normalisers of the priors and without the width of the posterior, Laplace's term.
 """
 
 from __future__ import annotations

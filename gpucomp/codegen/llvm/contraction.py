@@ -218,9 +218,9 @@ class _Emitter:
         columns_at = Stream(b, b_dtype, b_step, mask, self._next_columns(b, b_dtype, row))
         requests = self._requests(part, m0 + row, panel * self.nr, rows, columns)
 
-        def beside(k: Value) -> None:
+        def beside(k: Value, points: int) -> None:
             if requests is not None:
-                requests.ask(k.integer_op("udiv", self.unroll))
+                requests.ask(k.integer_op("udiv", points))
 
         if self._pointers:
             self._sum_along_table(part, row, columns_at, sums, requests)
@@ -234,10 +234,10 @@ class _Emitter:
             a = code.gep(a, part.start * self.rows.step, self.scalar)
             lines = [(a, i * self.rows.row) for i in range(rows)]
 
-            def beside_in_place(k: Value) -> None:
-                beside(k)
+            def beside_in_place(k: Value, points: int) -> None:
+                beside(k, points)
                 if self.far_rows:
-                    self._ask_for_rows(a, rows, k)
+                    self._ask_for_rows(a, rows, k, points)
 
             self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
         if partial is None:
@@ -257,15 +257,15 @@ class _Emitter:
         code.jump(f"{name}.end")
         code.label(f"{name}.end")
 
-    def _ask_for_rows(self, a: Value, rows: int, k: Value) -> None:
-        """Asks for a share of the ``rows`` rows after those at ``a``, which the next register block reads.
+    def _ask_for_rows(self, a: Value, rows: int, k: Value, points: int) -> None:
+        """Asks for the share of ``points`` points of the ``rows`` rows after those at ``a``, which the next block reads.
 
         Hardware prefetchers follow one stream in a page: here several short rows of it are read at a time.
         """
         code, nbytes = self.code, rows * self.dtype.nbytes
         following = code.gep(a, rows * self.ops.ki.extent, self.scalar)
         at = code.gep(following, k * nbytes, "i8")
-        for line in range(0, self.unroll * nbytes, LINE):
+        for line in range(0, points * nbytes, LINE):
             code.prefetch(code.gep(at, line, "i8"))
 
     def _requests(self, part: Part, m: Value, n: Value, rows: int, columns: int) -> Requests | None:

@@ -50,11 +50,11 @@ class RegisterBlock:
     ahead: int = 0
 
     def sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]],
-            beside: Callable[[Value], None] | None = None) -> None:  # fmt: skip
+            beside: Callable[[Value, int], None] | None = None) -> None:  # fmt: skip
         """``sums += a[row][k] * b[k]`` for ``length`` points of k.
 
         The columns of one point are not loaded before the point before it is done: they would take registers of sums.
-        ``beside`` writes what else is done every ``unroll`` points, given the first of them.
+        ``beside`` writes what else is done with the points that are written out, given the first and how many they are.
         """
         code = self.code
 
@@ -78,7 +78,7 @@ class RegisterBlock:
                     for line in range(0, unroll * self.ahead, LINE):
                         code.prefetch(code.gep(at, line, "i8"), far=True)
                 if beside is not None:
-                    beside(k)
+                    beside(k, unroll)
         with code.loop(whole, length) as k:
             self._step(rows, a_step, columns, sums, k, 0)
 

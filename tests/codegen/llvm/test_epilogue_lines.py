@@ -22,11 +22,15 @@ def touched(kernel):
     return [(t.source, t.row, t.written) for t in touched_by(operands_of(kernel, 1), kernel.params)]
 
 
-def asked(kernel, **changes):
-    """(lines asked for to read, to write) that stand in the text; columns are asked for into the second cache."""
+def text_of(kernel, **changes):
     schedule = {"lanes": 16, "mr": 5, "nv": 2, "kc": 384, "tile_m": 16, "panels": 1, "pack_a": 0, "pack_b": 0,
                 "unroll_k": 4, "ahead": 0}  # fmt: skip
-    text = emit(kernel, schedule | changes, V4, "k", FAMILY).text
+    return emit(kernel, schedule | changes, V4, "k", FAMILY).text
+
+
+def asked(kernel, **changes):
+    """(lines asked for to read, to write) that stand in the text; columns are asked for into the second cache."""
+    text = text_of(kernel, **changes)
     found = re.findall(r"@llvm.prefetch.p0\(ptr [^,]+, i32 (\d), i32 3, i32 1\)", text)
     return found.count("0"), found.count("1")
 
@@ -76,15 +80,25 @@ def test_lines_are_asked_for(kernel, changes, lines):
     assert asked(kernel, **changes) == lines
 
 
+@pytest.mark.parametrize(("k", "step"), [(30, 5), (147, 7), (32, 4), (31, 4)])
+def test_each_row_is_asked_for_however_many_points_are_written_out(k, step):
+    text = text_of(matmul(6, 32, k), mr=6)
+    (divisor,) = {int(found) for found in re.findall(r"udiv i64 %[.\w]+, (\d+)\n[^\n]+ call i64 @llvm\.smin", text)}
+
+    assert re.search(rf"= add (?:nuw |nsw )*i64 %[.\w]+, {step}\n", text)
+    assert {min(first // divisor, 5) for first in range(0, k // step * step, step)} == set(range(6))
+
+
 @pytest.mark.parametrize(
     ("image", "changes", "lines"),
     [
         # after five rows of 128 points 80 bytes every four points, two lines; after the last two rows one
         ((1, 46, 47, 128), {}, 3),
+        ((1, 46, 47, 133), {}, 4),  # 140 bytes every seven points, which leave none over; then 56
         ((1, 46, 47, 128), {"kc": 64}, 0),  # a row's points are not all read at a time
         ((1, 31, 33, 128), {}, 0),  # half of the second cache
     ],
-    ids=["far", "in parts", "near"],
+    ids=["far", "far, by seven", "in parts", "near"],
 )
 def test_rows_that_come_from_far_are_asked_for(image, changes, lines):
     read, written = asked(conv(image, 32, (1, 1)), **changes)
