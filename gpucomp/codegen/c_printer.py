@@ -420,8 +420,8 @@ class CPrinter:
         if fn in {"and", "or", "xor", "not"}:
             return self._bool_call(fn, operands, zero=" != 0")
         texts = ", ".join(self.operand(o) for o in operands)
-        if fn in {"max", "min"} and working is F32 and self.dialect.name == "cuda":
-            return f"gc_{fn}_nan({texts})", PRIMARY  # one instruction
+        if fn in {"max", "min"} and working is F32 and self.dialect.name == "cuda" and "cp_async" in self.features:
+            return f"gc_{fn}_nan({texts})", PRIMARY  # one instruction since sm_80
         if fn in {"max", "min"} and (chosen := self._clamp(fn, operands)) is not None:
             return chosen
         if fn == "neg":

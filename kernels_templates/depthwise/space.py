@@ -144,6 +144,9 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     written = s.tile_y * s.tile_x * p.taps_x * (p.taps_y if s.unroll else 1)
     if written > MAX_WRITTEN:
         yield f"{written} multiply-adds written out, the source would be too long for a compiler to end in seconds"
+    weights = p.weighted * p.taps_y * p.taps_x * s.vector * p.acc_words
+    if limits.warp > 1 and s.unroll and weights > limits.registers:  # ptxas reads them ahead all the same, and spills
+        yield f"{weights} weights written out per work-item, the device has {limits.registers} registers"
     if limits.warp > 1 and (used := registers_ahead(s, p)) > limits.registers:
         yield f"about {used} registers per work-item, the device has {limits.registers}"
     if groups(s, p) > MAX_GROUPS:

@@ -17,6 +17,8 @@ NOT_DRAWN = {
     "MaxRoiPool": "the evaluator has none",
 } | dict.fromkeys(
     ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), "what is drawn are numbers"
+) | dict.fromkeys(
+    ("Affine", "ConstantFill", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"), "of no standard opset"
 )  # fmt: skip
 
 
