@@ -16,7 +16,7 @@ from gpucomp.frontend.onnx.compose import cast, checked_size, concat, like
 from gpucomp.frontend.onnx.ml import ML, named, transformed
 from gpucomp.frontend.onnx.tensors import PIECE
 from gpucomp.frontend.onnx.translate import Categorical, FloatList, IntList, translates
-from gpucomp.frontend.onnx.trees import SUMS, Trees, aggregated, flags, leaf_of
+from gpucomp.frontend.onnx.trees import SUMS, Trees, aggregated, flags, ids, leaf_of
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64
 
@@ -59,9 +59,9 @@ class Places:
         return np.where((tree < 0) | (number < 0), -1, tree * len(self.numbers) + number)
 
 
-def _once(ids: np.ndarray) -> np.ndarray:
+def _once(numbers: np.ndarray) -> np.ndarray:
     """Ascending, each once: by sorting, where np.unique may keep a table of some times their size."""
-    ascending = np.sort(ids)
+    ascending = np.sort(numbers)
     return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
 
 
@@ -77,10 +77,6 @@ def _in_pieces(function: Callable[..., np.ndarray], dtype: type[np.integer], *ar
     for start in range(0, len(result), PIECE):
         result[start : start + PIECE] = function(*(array[start : start + PIECE] for array in arrays))
     return result
-
-
-def _ids(listed: IntList) -> np.ndarray:
-    return np.asarray(listed, np.int64)
 
 
 def _numbers(listed: FloatList, as_tensor: np.ndarray | None) -> np.ndarray:
@@ -118,18 +114,18 @@ def _trees(
     branches = int(np.count_nonzero(inner))
     place = np.empty(count, np.int32)
     place[inner], place[~inner] = (np.arange(*ends, dtype=np.int32) for ends in ((0, branches), (branches, count)))
-    treeids = _ids(nodes_treeids)
+    treeids = ids(nodes_treeids)
     roots = place[np.sort(np.unique(treeids, return_index=True)[1])]
-    places = Places.listed(treeids, _ids(nodes_nodeids), place)
+    places = Places.listed(treeids, ids(nodes_nodeids), place)
 
     def links(targets: IntList) -> np.ndarray:
-        found = places.of(treeids[inner], _ids(targets)[inner])
+        found = places.of(treeids[inner], ids(targets)[inner])
         if np.any(found < 0):
             raise ValueError("a branch leads to a node that does not exist")
         return np.concatenate([found, np.arange(branches, count, dtype=np.int32)])
 
     trees = Trees(
-        features=_ids(nodes_featureids)[inner],
+        features=ids(nodes_featureids)[inner],
         splits=np.asarray(splits)[inner],
         modes=modes[inner],
         missing=flags(missing, count)[inner],
@@ -154,7 +150,7 @@ def _forest(
     """
     trees, places = _trees(**nodes)
     lengths = {len(leaves[0]), len(leaves[1]), len(targets), len(weights)}
-    if len(lengths) != 1 or np.any((targets < 0) | (targets >= count)) or np.any((rows := places.of(*map(_ids, leaves))) < 0):
+    if len(lengths) != 1 or np.any((targets < 0) | (targets >= count)) or np.any((rows := places.of(*map(ids, leaves))) < 0):
         raise ValueError("weights of leaves that do not exist, or for targets that do not")
     checked_size(len(trees.yes) * count, 9)
     table = np.zeros((len(trees.yes), count), (F64 if x.type.dtype is F64 else F32).numpy)
@@ -185,7 +181,7 @@ def tree_ensemble_regressor(
     if aggregate_function not in kinds:
         raise ValueError(f"aggregate_function={aggregate_function!r}: one of {', '.join(kinds)} expected")
     weights = _numbers(target_weights, target_weights_as_tensor)
-    trees, table, given = _forest(x, nodes, (target_treeids, target_nodeids), _ids(target_ids), weights, n_targets)
+    trees, table, given = _forest(x, nodes, (target_treeids, target_nodeids), ids(target_ids), weights, n_targets)
     scores = aggregated(leaf_of(x, trees), table, given, kinds[aggregate_function])
     base = _numbers(base_values, base_values_as_tensor)
     if len(base):
@@ -217,7 +213,7 @@ def tree_ensemble_classifier(
     labels = classlabels_int64s or classlabels_strings
     if len(labels) < 2:
         raise UnsupportedError("a classifier of fewer than two classes")
-    weights, classes = _numbers(class_weights, class_weights_as_tensor), _ids(class_ids)
+    weights, classes = _numbers(class_weights, class_weights_as_tensor), ids(class_ids)
     trees, table, given = _forest(x, nodes, (class_treeids, class_nodeids), classes, weights, len(labels))
     weighed: np.ndarray = np.unique(classes)
     base = _numbers(base_values, base_values_as_tensor)

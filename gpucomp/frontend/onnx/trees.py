@@ -37,15 +37,22 @@ class Trees:
 
 def _links(nodes: int, leaves: int, targets: IntList, are_leaves: IntList) -> np.ndarray:
     """Where each node leads, leaves numbered behind the nodes; a leaf leads to itself."""
-    places = np.asarray(targets, np.int64) + nodes * (np.asarray(are_leaves, np.int64) != 0)
+    places = ids(targets).astype(np.int64) + nodes * (ids(are_leaves) != 0)
     if len(places) != nodes or np.any(places < 0) or np.any(places >= nodes + leaves):
         raise ValueError("a branch leads to a node that does not exist")
     return np.concatenate([places, nodes + np.arange(leaves)]).astype(np.int32)
 
 
+def ids(listed: IntList) -> np.ndarray:
+    """The numbers of a list, in 32 bits where all fit: a million of them count."""
+    wide = np.asarray(listed, np.int64)
+    fit = not len(wide) or (wide.min() >= -(1 << 31) and wide.max() < 1 << 31)
+    return wide.astype(np.int32) if fit else wide
+
+
 def flags(given: IntList, nodes: int) -> np.ndarray:
     """Whether each node is marked: none is where the list is empty."""
-    return np.asarray(given, np.int64) != 0 if len(given) else np.zeros(nodes, bool)
+    return ids(given) != 0 if len(given) else np.zeros(nodes, bool)
 
 
 def _levels(trees: Trees) -> int:
@@ -61,23 +68,23 @@ def _levels(trees: Trees) -> int:
         there = np.concatenate([trees.yes[here], trees.no[here]])
         return there[there < nodes]
 
-    reached = np.zeros(nodes, bool)
+    reached, before = np.zeros(nodes, bool), np.zeros(nodes, np.int32)  # ways to each that are not yet gone
     here, steps = np.unique(trees.roots[trees.roots < nodes]), 0
     while len(here):
         steps += 1
         if steps > MAX_LEVELS:
             raise refused
         reached[here] = True
-        there = below(here)
-        here = np.unique(there[~reached[there]])
-    before = np.bincount(below(np.flatnonzero(reached)), minlength=nodes)  # ways to each that are not yet gone
+        there, ways = np.unique(below(here), return_counts=True)
+        before[there] += ways.astype(np.int32)
+        here = there[~reached[there]]
     here, level = np.flatnonzero(reached & (before == 0)), 0
     while len(here):
         level += 1
         if level > MAX_LEVELS:
             raise refused
         there, ways = np.unique(below(here), return_counts=True)
-        before[there] -= ways
+        before[there] -= ways.astype(np.int32)
         here = there[before[there] == 0]
     if np.any(before):
         raise refused
@@ -128,15 +135,15 @@ def tree_ensemble(
         raise ValueError(f"[N, F] with features expected, {x.type} given")
     if aggregate_function not in SUMS or post_transform not in range(5):
         raise ValueError(f"aggregate_function={aggregate_function}, post_transform={post_transform}")
-    nodes, leaves, roots = len(nodes_featureids), len(leaf_targetids), np.asarray(tree_roots, np.int64)
-    modes, splits, targets = nodes_modes.reshape(-1), nodes_splits.reshape(-1), np.asarray(leaf_targetids, np.int64)
+    nodes, leaves, roots = len(nodes_featureids), len(leaf_targetids), ids(tree_roots)
+    modes, splits, targets = nodes_modes.reshape(-1), nodes_splits.reshape(-1), ids(leaf_targetids)
     if not nodes or not leaves or not len(roots) or {len(modes), len(splits)} != {nodes} or leaf_weights.size != leaves:
         raise ValueError("trees with at least a node and a leaf, and attributes of equal lengths, expected")
     if np.any(roots < 0) or np.any(roots >= nodes) or np.any((targets < 0) | (targets >= n_targets)):
         raise ValueError("a root or a target that does not exist")
     checked_size((nodes + leaves) * n_targets, 9)
     trees = Trees(
-        features=np.asarray(nodes_featureids, np.int64),
+        features=ids(nodes_featureids),
         splits=splits,
         modes=modes,
         missing=flags(nodes_missing_value_tracks_true, nodes),
@@ -166,7 +173,7 @@ def leaf_of(x: Value, trees: Trees) -> Value:
         return constant(padded)
 
     at_node = {
-        "feature": table(trees.features.astype(np.int32 if x.shape[1] <= 1 << 31 else np.int64)),
+        "feature": table(trees.features),
         "split": table(trees.splits.astype(dtype.numpy)),
         "mode": table(trees.modes.astype(np.int32)),
         "missing": table(trees.missing),

@@ -62,6 +62,12 @@ def check(data: bytes, what: str) -> None:
     at, end, messages, texts, listed = 0, len(data), 0, 0, 0
     most = MAX_LISTS + len(data) * 4 // 3
     while True:
+        if messages > MAX_MESSAGES or texts > MAX_TEXTS or listed > most:
+            raise UnsupportedError(
+                f"{what} has more than {MAX_MESSAGES} parts, {MAX_TEXTS} texts or {most // A_NUMBER} numbers in lists, the most "
+                "that are supported for its size",
+                code="GPC4006",
+            )
         while at >= end:
             if at > end:
                 raise broken
@@ -115,12 +121,6 @@ def check(data: bytes, what: str) -> None:
             messages += 1
             around.append((fields, end))
             fields, end = _fields(found), stop
-        if messages > MAX_MESSAGES or texts > MAX_TEXTS or listed > most:
-            raise UnsupportedError(
-                f"{what} has more than {MAX_MESSAGES} parts, {MAX_TEXTS} texts or {most // A_NUMBER} numbers in lists, the most "
-                "that are supported for its size",
-                code="GPC4006",
-            )
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
