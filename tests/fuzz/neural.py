@@ -410,7 +410,7 @@ def roi_align(d: Draft) -> None:
     rois = d.data(np.concatenate([corner, corner + size], 1).astype(x.dtype))
     batch = d.data(d.rng.integers(0, x.shape[0], count).astype(np.int64))
     d.add("RoiAlign", [x, rois, batch], mode=d.one(("avg", "max")), output_height=d.number(1, 4), output_width=d.number(1, 4),
-          sampling_ratio=d.number(1, 4), spatial_scale=d.one((1.0, 0.5)))  # fmt: skip
+          sampling_ratio=d.number(0, 4), spatial_scale=d.one((1.0, 0.5)))  # fmt: skip
 
 
 @draws(0.4)
