@@ -49,7 +49,7 @@ def room(nbytes: int) -> np.ndarray | None:
 def gather(weights: MutableMapping[str, np.ndarray]) -> None:
     """Put copies of the arrays side by side into large pages; less than one of them stays where it is.
 
-    So does everything where no such pages are given, are not wanted, or there is no memory for the copies.
+    So does everything where no such pages are given, are not wanted, or the system does not promise the memory.
 
     Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are given back: the memory
     is needed once. Copies begin at multiples of ``ALIGNMENT`` and are read-only.
