@@ -54,6 +54,7 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
                 functions.EFFORT,
                 functions.EFFORT_OF_THE_FILE,
                 functions.EFFORT_A_NODE,
+                functions.EFFORT_AN_OPERAND,
                 functions.BUILT_EFFORT,
                 functions.OPERAND_EFFORT,
             ),

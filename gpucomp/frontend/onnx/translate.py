@@ -459,4 +459,5 @@ class located:
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
         unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
         if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
-            raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error
+            told = f"{type(error).__name__}: {error}" if unforeseen else error
+            raise ShapeError(f"{self.site} on ({types}): {told}", code="GPC3101") from error
