@@ -19,7 +19,7 @@ from gpucomp.errors import ModelError, UnsupportedError
 
 MAX_MESSAGES = 1_000_000
 MAX_TEXTS = 2_000_000
-MAX_LISTS = 256_000_000  # bytes of lists while they are read, besides a third more than the file has: it is not yet given back
+MAX_LISTS = 256_000_000  # bytes of lists while they are read, and 4/3 of the file's: it is there until protobuf has read it
 A_NUMBER, A_SMALL_NUMBER = 32, 18  # bytes of an element, at most: 24 or 12 in a list, and 8 or up to 6 in arrays
 AN_ENTRY, A_TEXT = 24, 96  # of an attribute's list of numbers, of which arrays are made one by one; of a text in a list
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
