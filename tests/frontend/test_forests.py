@@ -19,6 +19,8 @@ ML = "ai.onnx.ml"
 BRANCHES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 X = np.random.default_rng(5).integers(-2, 3, (17, 3)).astype(np.float32)
 LABELS = {"classlabels_int64s": [7, -2, 5]}
+NEEDED = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids")
+WEIGHING = ("treeids", "nodeids", "ids", "weights")
 
 
 def forest(seed, role, count, *, trees=3, single=False):
@@ -152,6 +154,69 @@ def test_one_entry_too_few_is_found(name):
 
     with pytest.raises(ShapeError, match=r"attributes of equal lengths|weights of leaves that do not exist"):
         load(of("TreeEnsembleRegressor", attributes))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((f"nodes_{name}", "trees with at least a node, and attributes of equal lengths, expected") for name in NEEDED),
+        *((f"target_{name}", "weights of at least a leaf, and attributes of equal lengths") for name in WEIGHING),
+    ],
+)
+def test_a_list_that_is_missing_is_one_of_another_length(name, message):
+    attributes = forest(4, "target", 1)
+    del attributes[name]
+
+    with pytest.raises(ShapeError, match=message):
+        load(of("TreeEnsembleRegressor", attributes))
+
+
+@pytest.mark.parametrize("role", ["target", "class"])
+def test_a_forest_in_which_no_leaf_weighs_anything_is_refused(role):
+    attributes = {name: given for name, given in forest(4, role, 3).items() if name.removeprefix(f"{role}_") not in WEIGHING}
+    operator = "TreeEnsembleRegressor" if role == "target" else "TreeEnsembleClassifier"
+
+    with pytest.raises(ShapeError, match="weights of at least a leaf"):
+        load(of(operator, attributes | (LABELS if role == "class" else {})))
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("nodes", "values"), ("target", "weights"), ("base", "values")],
+)
+@pytest.mark.parametrize("given", [["0.5"], [1]])
+def test_tensors_of_what_is_no_floating_point_number_are_refused(role, name, given):
+    attributes = forest(4, "target", 1)
+    count = len(attributes.pop(f"{role}_{name}", [0]))
+    dtype = onnx.TensorProto.STRING if given == ["0.5"] else onnx.TensorProto.INT64
+    tensor = helper.make_tensor("t", dtype, [count], given * count)
+
+    with pytest.raises(ShapeError, match=f"{role}_{name}_as_tensor of floating-point elements expected"):
+        load(of("TreeEnsembleRegressor", attributes | {f"{role}_{name}_as_tensor": tensor}))
+
+
+def test_one_wide_number_is_another_node_than_that_of_its_low_bits():
+    """2^32 more than a leaf's: of the leaves 32 bits would be enough, of the trees not."""
+    attributes = large("target", 1)
+    wide = attributes | {"target_nodeids": [attributes["target_nodeids"][0] + (1 << 32), *attributes["target_nodeids"][1:]]}
+    load(of("TreeEnsembleRegressor", attributes))
+
+    with pytest.raises(ShapeError, match="weights of leaves that do not exist"):
+        load(of("TreeEnsembleRegressor", wide))
+
+
+def test_numbers_of_64_bits_name_the_nodes_that_small_ones_name():
+    attributes = large("target", 2)
+    wide = {
+        name: [number + (number > 5003) * (1 << 40) for number in given] if name.endswith("nodeids") else given
+        for name, given in attributes.items()
+    }
+
+    small, large_numbers = (
+        InterpreterBackend.prepare(of("TreeEnsembleRegressor", given)).run([X])[0] for given in (attributes, wide)
+    )
+
+    np.testing.assert_array_equal(small, large_numbers)
 
 
 def test_modes_of_which_many_differ_are_refused():

@@ -1,5 +1,9 @@
 """Scopes, inlining, folding, unrolling, tensors of every type, and sizes that must not use Python's stack."""
 
+import gc
+import tracemalloc
+from collections.abc import Sequence
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -11,6 +15,7 @@ from gpucomp import config, ops
 from gpucomp.errors import ModelError, UnsupportedError
 from gpucomp.frontend.onnx import load
 from gpucomp.frontend.onnx.functions import ADDED
+from gpucomp.frontend.onnx.tensors import as_array
 from gpucomp.frontend.onnx.translate import _TRANSLATORS, find_translator, signature_of, translates
 from gpucomp.interpreter import interpret
 from gpucomp.ir import Constant, constant_value, verify
@@ -170,6 +175,67 @@ def test_an_initialiser_is_read_from_raw_bytes_and_from_numbers(dtype, numbers):
 
         assert read.dtype == array.dtype
         assert read.tobytes() == array.tobytes()
+
+
+class Counted(int):
+    """A number that knows how many of its kind there are at a time, and were at most."""
+
+    there = most = 0
+
+    def __init__(self, number: int) -> None:
+        Counted.there += 1
+        Counted.most = max(Counted.most, Counted.there)
+
+    def __del__(self) -> None:
+        Counted.there -= 1
+
+
+class Listed(Sequence):
+    """A list as older versions of protobuf have them: each number becomes an object where it is read, not before."""
+
+    def __len__(self) -> int:
+        return 1009
+
+    def __getitem__(self, at: int) -> int:
+        if not 0 <= at < 1009:
+            raise IndexError(at)
+        return Counted(7 * at)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
+def test_a_list_that_is_no_array_is_read_without_all_of_its_numbers_as_objects(dtype):
+    Counted.most = 0
+
+    array = as_array(Listed(), dtype)
+
+    np.testing.assert_array_equal(array, np.arange(0, 7063, 7, dtype=dtype), strict=True)
+    assert 0 < Counted.most < 9
+
+
+@pytest.mark.parametrize("listed", [[], (5, -3), np.array([4, 9, 1], np.uint8)])
+def test_other_lists_and_arrays_are_read_as_they_are(listed):
+    np.testing.assert_array_equal(as_array(listed, np.int64), np.array(listed, np.int64), strict=True)
+
+
+@pytest.mark.parametrize("what", ["attribute", "operator", "domain"])
+def test_a_name_that_a_model_makes_up_is_not_kept(what):
+    def refused() -> None:
+        name = "n" * (1 << 20)
+        attributes = {name if what == "attribute" else "nodes_nodeids": range(17)}
+        operator = name if what == "operator" else "TreeEnsembleRegressor"
+        domain = name if what == "domain" else "ai.onnx.ml"
+        proto = model([node(operator, ["x"], ["y"], domain=domain, **attributes)], [value("x")], domains=[domain])
+        with pytest.raises((ModelError, UnsupportedError)):
+            load(proto)
+
+    refused()
+    tracemalloc.start()
+    try:
+        refused()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 1 << 19
+    finally:
+        tracemalloc.stop()
 
 
 def test_raw_bools_other_than_0_and_1_are_true():

@@ -130,6 +130,9 @@ def test_a_tree_that_leads_back_to_itself_is_refused():
         load(ensemble(attributes), shapes={"x": (2, 5)})
 
 
+NODES, LEAVES = (len(forest(2)[0][name]) for name in ("nodes_featureids", "leaf_targetids"))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -138,6 +141,20 @@ def test_a_tree_that_leads_back_to_itself_is_refused():
         ({"nodes_splits": np.zeros(1, np.float32)}, "attributes of equal lengths"),
         ({"membership_values": np.zeros(0, np.float32)}, "0 sets of membership_values for"),
         ({"aggregate_function": 4}, "aggregate_function=4"),
+        *(
+            ({name: [0]}, "attributes of equal lengths")  # which numpy would take for all nodes
+            for name in ("truenodeids", "falsenodeids", "trueleafs", "falseleafs", "missing_value_tracks_true")
+            for name in (f"nodes_{name}",)
+        ),
+        *(
+            ({"nodes_modes": np.full(NODES, mode, dtype)}, "nodes_modes of whole numbers from 0 to 6 expected")
+            for mode, dtype in [(-1, np.int8), (7, np.uint8), (1.5, np.float32), (1, np.float32), (np.nan, np.float64)]
+        ),
+        ({"nodes_modes": np.full(NODES, "1", object)}, "nodes_modes of whole numbers from 0 to 6 expected"),
+        ({"nodes_splits": np.full(NODES, "0.5", object)}, "nodes_splits of floating-point elements expected, object given"),
+        ({"nodes_splits": np.zeros(NODES, np.int64)}, "nodes_splits of floating-point elements expected, int64 given"),
+        ({"leaf_weights": np.zeros(LEAVES, bool)}, "leaf_weights of floating-point elements expected, bool given"),
+        ({"membership_values": np.array(["1"], object)}, "membership_values of floating-point elements expected, object"),
     ],
 )
 def test_trees_that_do_not_fit_together_are_refused(change, message):
@@ -147,8 +164,20 @@ def test_trees_that_do_not_fit_together_are_refused(change, message):
         load(ensemble(attributes | change), shapes={"x": (2, 5)})
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+def test_modes_may_be_whole_numbers_of_any_type_and_splits_of_any_floating_one(dtype):
+    attributes, sets = forest(1)
+    x = samples(1)
+    given = attributes | {"nodes_modes": attributes["nodes_modes"].astype(dtype)}
+    given |= {"nodes_splits": attributes["nodes_splits"].astype(np.float64 if dtype is np.int64 else np.float16)}
+
+    (y,) = InterpreterBackend.prepare(ensemble(given)).run([x])
+
+    np.testing.assert_allclose(y, walked(attributes, sets, x, 1), rtol=1e-6)
+
+
 def test_a_feature_that_the_samples_lack_is_refused():
-    with pytest.raises(ShapeError, match="a mode or a feature that does not exist"):
+    with pytest.raises(ShapeError, match="a feature that does not exist"):
         load(ensemble(forest(0)[0], features=2), shapes={"x": (3, 2)})
 
 

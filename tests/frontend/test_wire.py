@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
+from onnx_builders import model, node
 
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx import wire
@@ -23,13 +23,18 @@ def entries(count: int, number: int) -> onnx.ModelProto:
     return model([node("Constant", [], ["y"], value_ints=np.full(count, number).tolist())])
 
 
+def floats(count: int) -> onnx.ModelProto:
+    """Of an attribute, with a tag of its own each."""
+    return model([node("Constant", [], ["y"], value_floats=[1.0] * count)])
+
+
 def texts(count: int) -> onnx.ModelProto:
     return model([node("Constant", [], ["y"], value_strings=[b""] * count)])
 
 
-def unpacked(count: int) -> bytes:
-    """A tensor whose int32_data has a tag for each number."""
-    body = b"\x28\x01" * count
+def unpacked(count: int, element: bytes = b"\x28\x01") -> bytes:
+    """A tensor whose data have a tag for each number: int32_data, or what the element is."""
+    body = element * count
     length = bytes([len(body) & 127 | 128, len(body) >> 7 & 127 | 128, len(body) >> 14])
     graph = b"\x2a" + length + body
     whole = len(graph)
@@ -37,7 +42,7 @@ def unpacked(count: int) -> bytes:
 
 
 LARGE = 1 << 62  # nine bytes
-SAID = "numbers in lists"
+SAID = "bytes of lists"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +62,12 @@ SAID = "numbers in lists"
         (texts(6_907), False),
         (unpacked(41_011), True),
         (unpacked(42_013), False),
+        (floats(119_027), True),  # 12 bytes each, 4/3 are allowed for the 5 of the file
+        (floats(121_001), False),
+        (unpacked(119_027, b"\x25" + bytes(4)), True),
+        (unpacked(121_001, b"\x25" + bytes(4)), False),
+        (unpacked(52_009, b"\x51" + bytes(8)), True),  # 24 and 9
+        (unpacked(54_001, b"\x51" + bytes(8)), False),
     ],
 )
 def test_lists_are_weighed_by_what_they_take_in_memory(monkeypatch, given, passes):
@@ -70,7 +81,17 @@ def test_lists_are_weighed_by_what_they_take_in_memory(monkeypatch, given, passe
             wire.check(data, "the model")
 
 
-def test_numbers_of_fixed_size_are_what_the_file_has():
-    floats = model([node("Constant", [], ["y"], value_floats=[1.0] * 60_013)], [value("x")])
+@pytest.mark.parametrize("field", ["float_data", "double_data"])
+def test_packed_numbers_of_fixed_size_are_what_the_file_has(monkeypatch, field):
+    monkeypatch.setattr(wire, "MAX_LISTS", 1009)
+    packed = weights(field, TensorProto.FLOAT if field == "float_data" else TensorProto.DOUBLE, 200_003)
 
-    wire.check(floats.SerializeToString(), "the model")
+    wire.check(packed.SerializeToString(), "the model")
+
+
+def test_the_refusal_says_bytes_where_texts_take_them(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_LISTS", 1009)
+    data = texts(1013).SerializeToString()
+
+    with pytest.raises(UnsupportedError, match=f"or {1009 + len(data) * 4 // 3} bytes of lists, the most that are supported"):
+        wire.check(data, "the model")

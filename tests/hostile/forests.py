@@ -1,4 +1,6 @@
-"""Forests of a million nodes in few bytes: lists packed to a byte a number, which other files' writers do not do."""
+"""Forests of a million nodes: in few bytes, lists packed to a byte a number, which other files' writers do not do; and in no
+order, with numbers of 64 bits.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +20,46 @@ def attribute(name: str, type: int, value: bytes) -> bytes:
 
 
 def ints(name: str, numbers: np.ndarray) -> bytes:
-    """Below 2^14, packed: a byte for each where all are small, two else."""
-    small = numbers.max(initial=0) < 128
-    data = numbers.astype(np.uint8) if small else np.stack([numbers & 127 | 128, numbers >> 7], 1).astype(np.uint8)
-    return attribute(name, INTS, field(8, data.tobytes()))
+    """From 0 on, packed: seven bits a byte, as many as each takes."""
+    left, columns = numbers.astype(np.int64), []
+    while not columns or np.any(left):
+        columns.append((left & 127 | (left > 127) << 7).astype(np.uint8))
+        left >>= 7
+    there = [np.ones(len(numbers), bool), *(column > 127 for column in columns[:-1])]
+    return attribute(name, INTS, field(8, np.stack(columns, 1)[np.stack(there, 1)].tobytes()))
 
 
 def forest(trees: int, yes: np.ndarray, no: np.ndarray, modes: bytes, targets: int) -> bytes:
     """Of equal trees of ``A_TREE`` nodes, whose ``modes`` are fields; one leaf, the last of the first tree, gives something."""
-    nodes = trees * A_TREE
     lists = {
         "treeids": np.repeat(np.arange(trees), A_TREE),
         "nodeids": np.tile(np.arange(A_TREE), trees),
-        "featureids": np.zeros(nodes, np.int64),
         "truenodeids": np.tile(yes, trees),
         "falsenodeids": np.tile(no, trees),
     }
+    return listed(lists, modes, targets, A_TREE - 1)
+
+
+def shuffled(nodes: int) -> bytes:
+    """A tree in no order: a node leads a half and a quarter of the way to the last. One number has more than 32 bits."""
+    rng = np.random.default_rng(3)
+    number = rng.permutation(nodes)
+    number[-2] = 1 << 40
+    ahead = nodes - 1 - np.arange(nodes)
+    order = rng.permutation(nodes - 1)  # the leaf stays behind the others
+    order = np.concatenate([[0], order[order > 0], [nodes - 1]])
+    yes, no = (number[np.arange(nodes) + -(-ahead // part)][order] for part in (2, 4))
+    lists = {"treeids": np.zeros(nodes, np.int64), "nodeids": number[order], "truenodeids": yes, "falsenodeids": no}
+    return listed(lists, field(9, b"BRANCH_LT") * (nodes - 1) + field(9, b"LEAF"), 1, int(number[-1]))
+
+
+def listed(lists: dict[str, np.ndarray], modes: bytes, targets: int, leaf: int) -> bytes:
+    """A forest of these nodes; node ``leaf`` of tree 0 gives something."""
+    nodes = len(lists["nodeids"])
+    lists |= {"featureids": np.zeros(nodes, np.int64)}
     body = b"".join(ints(f"nodes_{name}", numbers) for name, numbers in lists.items())
     body += attribute("nodes_modes", STRINGS, modes) + attribute("nodes_values", FLOATS, field(7, bytes(4 * nodes)))
-    for name, number in {"treeids": 0, "nodeids": A_TREE - 1, "ids": 0}.items():
+    for name, number in {"treeids": 0, "nodeids": leaf, "ids": 0}.items():
         body += ints(f"target_{name}", np.array([number]))
     body += attribute("target_weights", FLOATS, field(7, np.ones(1, np.float32).tobytes()))
     body += attribute("n_targets", 2, b"\x18" + varint(targets))
@@ -57,8 +80,9 @@ CHAINED = [(AT + 1) * (AT < LAST), LAST * (AT < LAST)]  # as many levels as node
 TURNING = [(2 * AT + k) % LAST * (AT < LAST) for k in (1, 2)]  # a cycle through all that branch
 
 content("forests/nodes_of_few_bytes", OK, lambda: forest(10_233, *HALVED, modes(10_233, 64), 3))
+content("forests/shuffled_nodes_of_wide_numbers", OK, lambda: shuffled(1_340_009))
 content("forests/nodes_in_a_chain", OK, lambda: forest(10_233, *CHAINED, modes(10_233, LAST), 3))
-content("forests/too_many_nodes_of_few_bytes", "GPC4006", lambda: forest(11_003, *HALVED, modes(11_003, 64), 1), "numbers")
+content("forests/too_many_nodes_of_few_bytes", "GPC4006", lambda: forest(11_003, *HALVED, modes(11_003, 64), 1), "bytes of lists")
 content("forests/too_many_targets", "GPC4001", lambda: forest(10_007, *HALVED, modes(10_007, 64), 5), "makes a constant")
 content("forests/cycles_through_all_nodes", "GPC4001", lambda: forest(9_001, *TURNING, modes(9_001, LAST), 1), "a cycle")
 content(

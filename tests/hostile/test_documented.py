@@ -47,6 +47,7 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
         ("bytes of one value", (importer.MAX_NODE_BYTES >> 30,)),
         ("elements of one value", (graph.MAX_RANK,)),
         ("bytes that the lists", (wire.MAX_LISTS, wire.A_NUMBER, wire.A_SMALL_NUMBER, wire.AN_ENTRY, wire.A_TEXT)),
+        ("bytes that the lists", (wire.A_DOUBLE, wire.A_FLOAT)),
         ("entries of the lists", (functions.MAX_LISTED,)),
         (
             "what translating takes besides",

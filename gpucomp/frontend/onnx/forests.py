@@ -14,14 +14,15 @@ from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import cast, checked_size, concat, like
 from gpucomp.frontend.onnx.ml import ML, named, transformed
-from gpucomp.frontend.onnx.tensors import PIECE
+from gpucomp.frontend.onnx.tensors import PIECE, as_array
 from gpucomp.frontend.onnx.translate import Categorical, FloatList, IntList, translates
-from gpucomp.frontend.onnx.trees import SUMS, Trees, aggregated, flags, ids, leaf_of
+from gpucomp.frontend.onnx.trees import SUMS, Trees, aggregated, flags, ids, leaf_of, require_floats
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64
 
 MODES = {f"BRANCH_{name}": k for k, name in enumerate(("LEQ", "LT", "GTE", "GT", "EQ", "NEQ"))}
 LEAF = "LEAF"
+NO_TEXTS = Categorical((), np.zeros(0, np.uint8))
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,17 @@ def _once(numbers: np.ndarray) -> np.ndarray:
 
 
 def _rank(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The place of each of ``wanted`` among different numbers, -1 where it is not among them."""
-    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
-    return np.where(ascending[at] == wanted, at, -1)
+    """The place of each of ``wanted`` among different numbers, -1 where it is not among them.
+
+    They are looked for in their order: among a million, one beside the last is found in the cache, any other is not. Clipped,
+    they fit in the type of what they are looked for in, which np.searchsorted would else convert whole.
+    """
+    order = np.argsort(wanted)
+    sought = wanted[order]
+    at = np.searchsorted(ascending, np.clip(sought, ascending[0], ascending[-1]).astype(ascending.dtype))
+    ranks = np.empty(len(wanted), np.int64)
+    ranks[order] = np.where(ascending[at] == sought, at, -1)
+    return ranks
 
 
 def _in_pieces(function: Callable[..., np.ndarray], dtype: type[np.integer], *arrays: np.ndarray) -> np.ndarray:
@@ -80,19 +89,19 @@ def _in_pieces(function: Callable[..., np.ndarray], dtype: type[np.integer], *ar
 
 
 def _numbers(listed: FloatList, as_tensor: np.ndarray | None) -> np.ndarray:
-    return np.asarray(listed, np.float32) if as_tensor is None else as_tensor.reshape(-1)
+    return as_array(listed, np.float32) if as_tensor is None else as_tensor.reshape(-1)
 
 
 def _trees(
     *,
-    nodes_treeids: IntList,
-    nodes_nodeids: IntList,
-    nodes_featureids: IntList,
-    nodes_modes: Categorical,
+    nodes_treeids: IntList = (),
+    nodes_nodeids: IntList = (),
+    nodes_featureids: IntList = (),
+    nodes_modes: Categorical = NO_TEXTS,
     nodes_values: FloatList = (),
     nodes_values_as_tensor: np.ndarray | None = None,
-    nodes_truenodeids: IntList,
-    nodes_falsenodeids: IntList,
+    nodes_truenodeids: IntList = (),
+    nodes_falsenodeids: IntList = (),
     nodes_missing_value_tracks_true: IntList = (),
     nodes_hitrates: FloatList = (),
     nodes_hitrates_as_tensor: np.ndarray | None = None,
@@ -102,7 +111,8 @@ def _trees(
     A tree begins with the first of its nodes that is listed.
     """
     count = len(nodes_treeids)
-    splits = nodes_values if nodes_values_as_tensor is None else nodes_values_as_tensor.reshape(-1)
+    require_floats(nodes_values_as_tensor=nodes_values_as_tensor)
+    splits = _numbers(nodes_values, nodes_values_as_tensor)
     parts = (nodes_nodeids, nodes_featureids, nodes_modes.codes, splits, nodes_truenodeids, nodes_falsenodeids)
     missing = nodes_missing_value_tracks_true
     if not count or any(len(part) != count for part in (*parts, missing or nodes_treeids)):
@@ -126,7 +136,7 @@ def _trees(
 
     trees = Trees(
         features=ids(nodes_featureids)[inner],
-        splits=np.asarray(splits)[inner],
+        splits=splits[inner],
         modes=modes[inner],
         missing=flags(missing, count)[inner],
         yes=links(nodes_truenodeids),
@@ -150,7 +160,9 @@ def _forest(
     """
     trees, places = _trees(**nodes)
     lengths = {len(leaves[0]), len(leaves[1]), len(targets), len(weights)}
-    if len(lengths) != 1 or np.any((targets < 0) | (targets >= count)) or np.any((rows := places.of(*map(ids, leaves))) < 0):
+    if lengths == {0} or len(lengths) != 1:
+        raise ValueError("weights of at least a leaf, and attributes of equal lengths that say of which, expected")
+    if np.any((targets < 0) | (targets >= count)) or np.any((rows := places.of(*map(ids, leaves))) < 0):
         raise ValueError("weights of leaves that do not exist, or for targets that do not")
     checked_size(len(trees.yes) * count, 9)
     table = np.zeros((len(trees.yes), count), (F64 if x.type.dtype is F64 else F32).numpy)
@@ -164,9 +176,9 @@ def _forest(
 def tree_ensemble_regressor(
     x: Value,
     *,
-    target_treeids: IntList,
-    target_nodeids: IntList,
-    target_ids: IntList,
+    target_treeids: IntList = (),
+    target_nodeids: IntList = (),
+    target_ids: IntList = (),
     target_weights: FloatList = (),
     target_weights_as_tensor: np.ndarray | None = None,
     n_targets: int = 1,
@@ -180,6 +192,7 @@ def tree_ensemble_regressor(
     kinds = {name.upper(): number for number, name in SUMS.items()}
     if aggregate_function not in kinds:
         raise ValueError(f"aggregate_function={aggregate_function!r}: one of {', '.join(kinds)} expected")
+    require_floats(target_weights_as_tensor=target_weights_as_tensor, base_values_as_tensor=base_values_as_tensor)
     weights = _numbers(target_weights, target_weights_as_tensor)
     trees, table, given = _forest(x, nodes, (target_treeids, target_nodeids), ids(target_ids), weights, n_targets)
     scores = aggregated(leaf_of(x, trees), table, given, kinds[aggregate_function])
@@ -195,9 +208,9 @@ def tree_ensemble_regressor(
 def tree_ensemble_classifier(
     x: Value,
     *,
-    class_treeids: IntList,
-    class_nodeids: IntList,
-    class_ids: IntList,
+    class_treeids: IntList = (),
+    class_nodeids: IntList = (),
+    class_ids: IntList = (),
     class_weights: FloatList = (),
     class_weights_as_tensor: np.ndarray | None = None,
     classlabels_int64s: tuple[int, ...] = (),
@@ -213,6 +226,7 @@ def tree_ensemble_classifier(
     labels = classlabels_int64s or classlabels_strings
     if len(labels) < 2:
         raise UnsupportedError("a classifier of fewer than two classes")
+    require_floats(class_weights_as_tensor=class_weights_as_tensor, base_values_as_tensor=base_values_as_tensor)
     weights, classes = _numbers(class_weights, class_weights_as_tensor), ids(class_ids)
     trees, table, given = _forest(x, nodes, (class_treeids, class_nodeids), classes, weights, len(labels))
     weighed: np.ndarray = np.unique(classes)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from gpucomp import config
@@ -49,6 +50,13 @@ MADE_LIMIT = 40 << 20  # bytes of a constant that is made of little
 ALL_MADE = 128 << 20  # bytes of all such constants, besides four times what the model has; sparse tensors apart
 PIECE = 1 << 18  # elements that are converted at a time
 FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+
+
+def as_array(listed: Sequence[int] | Sequence[float] | np.ndarray, dtype: npt.DTypeLike) -> np.ndarray:
+    """The numbers of a list, [n]. protobuf's lists are arrays to numpy from version 7 on; of older ones, and of any other list,
+    one number at a time becomes an object, where np.asarray would make all of them first.
+    """
+    return np.asarray(listed, dtype) if hasattr(listed, "__array__") else np.fromiter(listed, dtype, len(listed))
 
 
 def element_type(number: int, where: str) -> DType:
@@ -143,14 +151,14 @@ def _from_numbers(
     numbers = getattr(tensor, field)
     count = math.prod(shape)
     if dtype.bits < 8:
-        expected, unpacked = -(-count * dtype.bits // 8), np.asarray(numbers, np.int64)
+        expected, unpacked = -(-count * dtype.bits // 8), as_array(numbers, np.int64)
         if len(numbers) == expected and not np.any((unpacked < -128) | (unpacked > 255)):
             return _unpacked(unpacked.astype(np.uint8), dtype, shape)
     elif len(numbers) == count:
         if dtype in FIELD and dtype is not t.U32:
-            return np.asarray(numbers, dtype.numpy).reshape(shape)
+            return as_array(numbers, dtype.numpy).reshape(shape)
         carrier = np.dtype(f"u{dtype.nbytes}") if dtype in BIT_PATTERNS or dtype is t.BOOL else dtype.numpy
-        wide = np.asarray(numbers, np.uint64 if dtype is t.U32 else np.int32)
+        wide = as_array(numbers, np.uint64 if dtype is t.U32 else np.int32)
         narrow = wide.astype(carrier, copy=False)
         for start in range(0, count, PIECE):  # piece by piece: what is compared takes more than the result
             if not np.array_equal(narrow[start : start + PIECE].astype(np.int64), wide[start : start + PIECE].astype(np.int64)):

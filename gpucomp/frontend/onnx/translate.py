@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin
 
@@ -26,7 +26,7 @@ OLDEST_OPSET = 1
 NEVER = 1 << 31  # an opset that will not come
 DEFAULT_DOMAIN = ""
 Translator = Callable[..., Any]
-# of a keyword whose list may be long: the translator gets what protobuf holds, of which np.asarray makes no object an entry
+# of a keyword whose list may be long: what protobuf holds, of which ``tensors.as_array`` makes an array without an object an entry
 IntList = Sequence[int]
 FloatList = Sequence[float]
 
@@ -111,8 +111,12 @@ def is_translated_at(domain: str, op_type: str, since: int) -> bool:
     return any(v.since == since for v in _TRANSLATORS.get((domain, op_type), []))
 
 
-@cache
 def find_schema(domain: str, op_type: str, opset: int) -> Any:  # an OpSchema, whose stubs miss half of it, or None
+    return _newest_schema(domain, op_type, opset) if onnx.defs.has(op_type, domain) else None
+
+
+@cache  # of what exists alone: names that models make up would stay
+def _newest_schema(domain: str, op_type: str, opset: int) -> Any:
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except SchemaError:
@@ -146,11 +150,14 @@ class Signature:
     deprecated: bool
 
 
-@cache
 def signature_of(domain: str, op_type: str, opset: int) -> Signature | None:
+    """What the newest schema up to ``opset`` says, ``None`` where there is none."""
+    return None if find_schema(domain, op_type, opset) is None else _known_signature(domain, op_type, opset)
+
+
+@cache
+def _known_signature(domain: str, op_type: str, opset: int) -> Signature:
     schema = find_schema(domain, op_type, opset)
-    if schema is None:
-        return None
     option = OpSchema.FormalParameterOption
     inputs = tuple(
         Formal(
@@ -197,13 +204,20 @@ _LISTS: dict[int, Any] = {A.INTS: IntList, A.FLOATS: FloatList, A.STRINGS: Categ
 Attributes = Sequence[tuple[str, onnx.AttributeProto]]  # by their names: one of a function's caller has another
 
 
-@lru_cache(maxsize=4096)
+@cache
+def _lists_taken(translator: Translator) -> tuple[Mapping[str, tuple[Any, ...]], tuple[Any, ...]]:
+    """The kinds of lists that each of its keywords is annotated with, and ``**``. By the translator alone: names that come from
+    models would stay.
+    """
+    parameters = _annotated(translator).parameters.values()
+    taken = {p.name: tuple(k for k in _LISTS.values() if k in (p.annotation, *get_args(p.annotation))) for p in parameters}
+    return taken, next((taken[p.name] for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD), ())
+
+
 def _takes_list(translator: Translator, name: str, type: int) -> bool:
     """Whether keyword ``name``, or ``**``, is annotated with the list that this type is, and not with a tuple."""
-    parameters = _annotated(translator).parameters
-    others = next((p for p in parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
-    parameter, kind = parameters.get(name, others), _LISTS.get(type)
-    return parameter is not None and kind is not None and kind in (parameter.annotation, *get_args(parameter.annotation))
+    taken, others = _lists_taken(translator)
+    return type in _LISTS and _LISTS[type] in taken.get(name, others)
 
 
 def becomes_objects(domain: str, op_type: str, attribute: onnx.AttributeProto) -> bool:

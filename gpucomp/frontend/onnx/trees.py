@@ -10,6 +10,7 @@ from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import checked_size, expand, like, scalar_of, unsqueeze
 from gpucomp.frontend.onnx.ml import transformed
+from gpucomp.frontend.onnx.tensors import as_array
 from gpucomp.frontend.onnx.translate import IntList, translates
 from gpucomp.ir import Value, constant
 
@@ -38,16 +39,23 @@ class Trees:
 def _links(nodes: int, leaves: int, targets: IntList, are_leaves: IntList) -> np.ndarray:
     """Where each node leads, leaves numbered behind the nodes; a leaf leads to itself."""
     places = ids(targets).astype(np.int64) + nodes * (ids(are_leaves) != 0)
-    if len(places) != nodes or np.any(places < 0) or np.any(places >= nodes + leaves):
+    if np.any(places < 0) or np.any(places >= nodes + leaves):
         raise ValueError("a branch leads to a node that does not exist")
     return np.concatenate([places, nodes + np.arange(leaves)]).astype(np.int32)
 
 
 def ids(listed: IntList) -> np.ndarray:
     """The numbers of a list, in 32 bits where all fit: a million of them count."""
-    wide = np.asarray(listed, np.int64)
+    wide = as_array(listed, np.int64)
     fit = not len(wide) or (wide.min() >= -(1 << 31) and wide.max() < 1 << 31)
     return wide.astype(np.int32) if fit else wide
+
+
+def require_floats(**given: np.ndarray | None) -> None:
+    """Raise ``ValueError`` for an attribute's tensor that is of no floating-point type."""
+    for name, array in given.items():
+        if array is not None and array.dtype.kind != "f":
+            raise ValueError(f"{name} of floating-point elements expected, {array.dtype} given")
 
 
 def flags(given: IntList, nodes: int) -> np.ndarray:
@@ -135,9 +143,14 @@ def tree_ensemble(
         raise ValueError(f"[N, F] with features expected, {x.type} given")
     if aggregate_function not in SUMS or post_transform not in range(5):
         raise ValueError(f"aggregate_function={aggregate_function}, post_transform={post_transform}")
+    require_floats(nodes_splits=nodes_splits, leaf_weights=leaf_weights, membership_values=membership_values)
+    if nodes_modes.dtype.kind not in "iu" or np.any((nodes_modes < LEQ) | (nodes_modes > MEMBER)):
+        raise ValueError(f"nodes_modes of whole numbers from {LEQ} to {MEMBER} expected")
     nodes, leaves, roots = len(nodes_featureids), len(leaf_targetids), ids(tree_roots)
     modes, splits, targets = nodes_modes.reshape(-1), nodes_splits.reshape(-1), ids(leaf_targetids)
-    if not nodes or not leaves or not len(roots) or {len(modes), len(splits)} != {nodes} or leaf_weights.size != leaves:
+    links = (nodes_truenodeids, nodes_falsenodeids, nodes_trueleafs, nodes_falseleafs)
+    lengths = {len(part) for part in (modes, splits, *links, nodes_missing_value_tracks_true or modes)}
+    if not nodes or not leaves or not len(roots) or lengths != {nodes} or leaf_weights.size != leaves:
         raise ValueError("trees with at least a node and a leaf, and attributes of equal lengths, expected")
     if np.any(roots < 0) or np.any(roots >= nodes) or np.any((targets < 0) | (targets >= n_targets)):
         raise ValueError("a root or a target that does not exist")
@@ -164,8 +177,8 @@ def leaf_of(x: Value, trees: Trees) -> Value:
     nodes, leaves, dtype = len(trees.features), len(trees.yes) - len(trees.features), x.type.dtype
     if len(x.shape) != 2:
         raise ValueError(f"[N, F] expected, {x.type} given")
-    if np.any(trees.modes > MEMBER) or np.any(trees.features < 0) or np.any(trees.features >= x.shape[1]):
-        raise ValueError("a mode or a feature that does not exist")
+    if np.any(trees.features < 0) or np.any(trees.features >= x.shape[1]):
+        raise ValueError("a feature that does not exist")
 
     def table(numbers: np.ndarray) -> Value:  # one row more for each leaf, which nothing depends on
         padded = np.zeros((nodes + leaves, *numbers.shape[1:]), numbers.dtype)

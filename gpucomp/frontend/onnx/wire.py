@@ -22,6 +22,7 @@ MAX_TEXTS = 2_000_000
 MAX_LISTS = 256_000_000  # bytes of lists while they are read, and 4/3 of the file's: it is there until protobuf has read it
 A_NUMBER, A_SMALL_NUMBER = 32, 18  # bytes of an element, at most: 24 or 12 in a list, and 8 or up to 6 in arrays
 AN_ENTRY, A_TEXT = 24, 96  # of an attribute's list of numbers, of which arrays are made one by one; of a text in a list
+A_DOUBLE, A_FLOAT = 24, 12  # of an element with a tag of its own: protobuf knows the length of a packed list beforehand
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 TEXT, BYTES = "text", "bytes"
 
@@ -64,8 +65,8 @@ def check(data: bytes, what: str) -> None:
     while True:
         if messages > MAX_MESSAGES or texts > MAX_TEXTS or listed > most:
             raise UnsupportedError(
-                f"{what} has more than {MAX_MESSAGES} parts, {MAX_TEXTS} texts or {most // A_NUMBER} numbers in lists, the most "
-                "that are supported for its size",
+                f"{what} has more than {MAX_MESSAGES} parts, {MAX_TEXTS} texts or {most} bytes of lists, the most that are "
+                "supported for its size",
                 code="GPC4006",
             )
         while at >= end:
@@ -90,6 +91,8 @@ def check(data: bytes, what: str) -> None:
                 if kind == VARINT:  # each with its tag, which ends too
                     size = fields.get(number)
                     listed += _ends(data, start, at) // 2 * (size if isinstance(size, int) else A_NUMBER)
+                else:
+                    listed += (at - start) // 9 * A_DOUBLE if kind == FIXED64 else (at - start) // 5 * A_FLOAT
             elif kind == VARINT:
                 _, at = _varint(data, at, end)
             else:
