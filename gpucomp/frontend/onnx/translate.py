@@ -26,7 +26,7 @@ OLDEST_OPSET = 1
 NEVER = 1 << 31  # an opset that will not come
 DEFAULT_DOMAIN = ""
 Translator = Callable[..., Any]
-# of a keyword whose list may be long: what protobuf holds, of which ``tensors.as_array`` makes an array without an object an entry
+# of a keyword whose list may be long: what protobuf holds, which ``tensors.as_array`` makes an array without an object an entry
 IntList = Sequence[int]
 FloatList = Sequence[float]
 
