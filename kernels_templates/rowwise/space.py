@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_kept, rows_side_by_side
+from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
 from gpucomp.kernel import Kernel, Rowwise
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, groups_for_registers
 
 PARAMS = (
     Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items of a work-group that share a row"),
     Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows, or vectors of rows, per work-group"),
     Param("vector", (1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side"),
-    Param("keep", (0, 1), "whether a row's elements stay in registers between the statistics"),
+    Param(
+        "keep", (0, 1, 2), "1: a row's elements stay in registers between the statistics; 2: with what only results read"
+    ),
     Param("splits", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-groups that share a row"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
@@ -28,6 +30,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
     widest           elements an access may take along the contiguous axis
     kept             values of an element that several stages need
+    early            values of an element that only the results need: a norm's scale and shift
     element_bytes    of one element, all inputs and outputs that move with the columns about
     splittable       whether several work-groups may share a row: one statistic, and nothing stored once an element
     """
@@ -41,6 +44,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "rows_side_by_side": int(side_by_side),
         "widest": access_width(kernel, side_by_side),
         "kept": parts_kept(kernel),
+        "early": parts_early(kernel),
         "statistics": len(body.statistics),
         "shared_per_item": sum(max(4, s.hole.dtype.nbytes) for s in body.statistics),
         "element_bytes": max((t.dtype.nbytes for t in kernel.params), default=4),
@@ -64,7 +68,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """
     d = SimpleNamespace(**derive(s, p))
     words = max(1, p.element_bytes // 4)
-    kept = p.kept * d.steps * d.col_width * d.row_width if s.keep else 0
+    kept = (p.kept + p.early * (s.keep == 2)) * d.steps * d.col_width * d.row_width if s.keep else 0
     accesses = 3 if p.element_stores else 1
     return words * (kept + accesses * s.vector + d.row_width * p.statistics) + OTHER_REGISTERS
 
@@ -90,6 +94,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
     if s.keep and d.steps > MAX_STEPS:
         yield f"{d.steps} accesses of a row per work-item, {MAX_STEPS} can be written out"
+    if s.keep == 2 and not p.early:
+        yield "the results read nothing that the statistics do not"
     if s.keep and s.splits > 1:
         yield "a row that work-groups share is read once: there is nothing to keep"
     if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
@@ -126,6 +132,15 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     }
 
 
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
+
+    It saves registers for many, and asks for a scale and a shift piece by piece, between the stores.
+    """
+    d = derive(s, p)
+    return {**d, "groups_per_unit": groups_for_registers(registers_taken(s, p), d["threads"]) if s.keep else 0}
+
+
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     d = SimpleNamespace(**derive(s, p))
     split = s.splits > 1 and d.groups > 0
@@ -158,7 +173,8 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     warps = z.lanes // d.lanes_in_warp
     joining = SHUFFLE * math.log2(d.lanes_in_warp) + (MEETING + 4 * warps if warps > 1 else 0)
     joining *= 1 + 0.1 * (d.row_width - 1)  # exchanges of several rows overlap
-    alone = waves * (reading + p.statistics * joining) + (SPLIT + z.splits if z.splits > 1 else 0)
+    late = LATENCY if p.early and z.keep != 2 else 0  # what results read is asked for when statistics are known
+    alone = waves * (reading + late + p.statistics * joining) + (SPLIT + z.splits if z.splits > 1 else 0)
     used = max(1, min(limits.units, groups))
     # neighbouring work-items that do not fill a line of memory fetch it for nothing
     side = z.rows_per_group if p.rows_side_by_side else z.lanes
@@ -179,7 +195,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         for n in lanes:
             for rows in {max(1, t // n) for t in (64, 128, most)}:
                 for split in splits:
-                    for keep in (1, 0):
+                    for keep in (1, 2, 0):
                         s = {"lanes": n, "rows_per_group": rows, "vector": vector, "keep": keep, "splits": split}
                         if rows not in PARAMS[1].choices or n * rows > max(most, n):
                             continue
@@ -207,5 +223,5 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
 
 
 FAMILY = Family(
-    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers
+    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers
 )
