@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
 from gpucomp.kernel import Kernel, Rowwise
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, groups_for_registers
+from gpucomp.schedule.lockstep import least, most
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    Family,
+    Geometry,
+    Limits,
+    Param,
+    Schedule,
+    Work,
+    groups_for_registers,
+)
 
 PARAMS = (
     Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items of a work-group that share a row"),
@@ -76,8 +86,8 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while registers are plenty: it asks for every access of a second input ahead too."""
     d = SimpleNamespace(**derive(s, p))
-    ahead = min(d.steps, MAX_STEPS) * s.vector if s.keep else 4 * s.vector
-    return min(255, registers(s, p) + max(1, p.element_bytes // 4) * ahead + 24)
+    ahead = least(d.steps, MAX_STEPS) * s.vector if s.keep else 4 * s.vector
+    return least(MOST_REGISTERS, registers(s, p) + max(1, p.element_bytes // 4) * ahead + 24)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -123,11 +133,11 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "col_width": col_width,
         "row_groups": row_groups,
         "col_groups": col_groups,
-        "last_row": max(0, row_groups - 1),
+        "last_row": most(0, row_groups - 1),
         "part": part,
         "steps": -(-part // s.lanes),
         "lane_stride": stride,
-        "lanes_in_warp": max(1, min(s.lanes, SHUFFLED // stride)),
+        "lanes_in_warp": most(1, least(s.lanes, SHUFFLED // stride)),
         "groups": -(-row_groups // s.rows_per_group),
     }
 
@@ -135,10 +145,14 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
 
-    It saves registers for many, and asks for a scale and a shift piece by piece, between the stores.
+    It saves registers for many, and asks for a scale and a shift piece by piece, between the stores. Where registers for
+    all of them run short it is right.
     """
     d = derive(s, p)
-    return {**d, "groups_per_unit": groups_for_registers(registers_taken(s, p), d["threads"]) if s.keep else 0}
+    late = max(1, p.element_bytes // 4) * p.early * d["steps"] * s.vector * (s.keep == 1)
+    taken = registers_taken(s, p) + late
+    told = s.keep and taken < MOST_REGISTERS
+    return {**d, "groups_per_unit": groups_for_registers(taken, d["threads"]) if told else 0}
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
@@ -207,6 +221,50 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return best[1] if best else _one_at_a_time(p)
 
 
+SECTOR = 32  # bytes that a cache delivers at least
+WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
+ACCESS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 4, 3  # of an access; of an element in each stage
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's part of its rows: of what is kept one pass, else one a stage. Results may read more, at the end."""
+    d = SimpleNamespace(**derive(s, p))
+    stages = p.statistics + int(p.element_stores > 0)
+    kept = least(1, s.keep)
+    passes = kept + (1 - kept) * stages if p.kept else 1
+    late = (s.keep < 2) * 1 if p.early else 0
+    elements = s.rows_per_group * d.row_width * d.part * d.col_width
+    warps, warps_of_row = -(-d.threads // SHUFFLED), s.lanes // d.lanes_in_warp
+    exchanges = sum((d.lanes_in_warp > lanes) * 1 for lanes in (1, 2, 4, 8, 16))
+    joining = SHUFFLE * exchanges + (warps_of_row > 1) * (MEETING + 4 * warps_of_row)
+    run = (s.rows_per_group if p.rows_side_by_side else s.lanes) * s.vector * p.element_bytes
+    issued = passes * ACCESS_INSTRUCTIONS + stages * ELEMENT_INSTRUCTIONS * s.vector
+    return Work(
+        macs=stages * elements,
+        cache_bytes=(passes + p.early / 2) * elements * p.element_bytes * SECTOR / least(SECTOR, run),
+        steps=passes * (kept + (1 - kept) * -(-d.steps // WRITTEN_OUT)) + late,
+        out_bytes=elements * p.element_bytes * p.element_stores,
+        shared_bytes=shared_bytes(s, p, shuffles=True),
+        instructions=warps * (d.steps * issued + p.statistics * exchanges * 2),
+        registers=registers_taken(s, p),
+        start_cycles=200 + p.statistics * joining,
+        splits=s.splits,
+        joined_bytes=s.rows_per_group * d.row_width * p.shared_per_item,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """The widest accesses or single elements, work-groups of few rows; splits of long rows. First what the model cannot
+    tell from the rest where memory is what counts."""
+    return {
+        "lanes": (32, 64, 128, 256, 512, 1024, 16, 8, 4, 2, 1),
+        "rows_per_group": (4, 2, 1, 8, 16, 32),
+        "vector": tuple(dict.fromkeys((p.widest, 1))),
+        "keep": (1, 2, 0) if p.early else (1, 0),
+        "splits": tuple(n for n in PARAMS[4].choices if n == 1 or (p.splittable and n * 8 <= p.cols)),
+    }
+
+
 def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     """A work-item a row: the compiler makes vectors of neighbouring rows, or is given them where there are few."""
     extent = p.rows if p.rows_side_by_side else p.cols
@@ -223,5 +281,6 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
 
 
 FAMILY = Family(
-    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers
-)
+    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers,
+    work=work, focus=focus
+)  # fmt: skip
