@@ -56,6 +56,9 @@ def work(node: Node) -> int:
         case ops.RegexFullMatch if node.inputs[0].op is Constant:  # a set of states a character, in Python
             texts = node.inputs[0].attrs["value"].reshape(-1)
             return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
+        case ops.AdaptiveRoiAlign:  # at most every element of the image, and some numpy calls a region
+            largest = node.inputs[0].type.size // max(1, node.inputs[0].shape[0])
+            return node.types[0].shape[0] * (20_000 + (largest if node.attrs["mode"] == "avg" else 16 * largest * size))
         case ops.TfIdfVectorizer:
             return _gram_work(node) + size
     letters = sum(_letters(v, size) for v in node.inputs if v.op is Constant and v.type.dtype is STRING)

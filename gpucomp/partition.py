@@ -17,8 +17,7 @@ Legality (``_joins``) and profit (``_worth_inlining``) are separate; only the la
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from gpucomp.errors import quote
@@ -52,6 +51,7 @@ MAX_PLACE = 60  # nodes of a store map
 MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
 MAX_STATEMENTS = 2000  # of a kernel's body, where ...
 FEW_CHOICES = 8  # ... each choice between two values that choose may double them
+ATTEMPTS = 3  # at cutting what is longer
 EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
                        "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
 
@@ -95,8 +95,9 @@ class _Footprint:
 
 
 class _Partition:
-    def __init__(self, graph: Graph, policy: Policy, most_choices: int = sys.maxsize) -> None:
-        self.graph, self.policy, self.most_choices = graph, policy, most_choices
+    def __init__(self, graph: Graph, policy: Policy, cut: Set[Value] = frozenset()) -> None:
+        """``cut``: values that are not computed where more than ``FEW_CHOICES`` choices come together."""
+        self.graph, self.policy, self.cut = graph, policy, cut
         self.nodes = graph.nodes()
         self.position = {node: i for i, node in enumerate(self.nodes)}
         self.consumers = graph.consumers()
@@ -254,7 +255,7 @@ class _Partition:
             return f"the kernel already takes {MAX_PARAMS} buffers"
         if group.weight + sum(1 for _ in walk(algorithm.body)) > MAX_MEMBERS:
             return "the kernel is long enough"
-        if group.choices + self._choices(value) > self.most_choices:
+        if value in self.cut and group.choices + self._choices(value) > FEW_CHOICES:
             return "the kernel chooses between enough values that are chosen"
         return ""
 
@@ -375,7 +376,7 @@ class _Partition:
             return "read on the host"
         if len(footprint.reads) > MAX_PARAMS // 2 or footprint.weight > MAX_WEIGHT or footprint.depth > MAX_DEPTH:
             return "long enough for a kernel of its own"
-        if footprint.choices > self.most_choices:
+        if value in self.cut and footprint.choices > FEW_CHOICES:
             return "chooses between enough values that are chosen"
         if len(footprint.reads) > 1 and not footprint.computes and self._read_by_contraction(value):
             return f"{value.op} gathers from several places"
@@ -521,8 +522,14 @@ def partition(graph: Graph, policy: Policy | None = None) -> list[Step]:
     """The graph's kernels and host steps, in an order in which they can run."""
     plan = _Partition(graph, policy or Policy())
     kernels = plan.composed()
-    if any(_spells_long(composed) for _, _, composed, _ in kernels):
-        plan = _Partition(graph, plan.policy, FEW_CHOICES)
+    for attempt in range(1, ATTEMPTS + 1):
+        long = [(group, composer) for group, composer, composed, _ in kernels if _spells_long(composed)]
+        if not long:
+            break
+        cut = {
+            v for group, composer in long for v in (*group.members, *(v for n in composer.prologue for v in n.values))
+        }
+        plan = _Partition(graph, plan.policy, cut.union(plan.cut) if attempt < ATTEMPTS else plan.live)
         kernels = plan.composed()
     ordered: list[tuple[Order, Step]] = []
     for group, composer, composed, targets in kernels:

@@ -184,7 +184,9 @@ class FakeDriver:
 
 
 class FakeCupy:
-    def __init__(self, kernels: dict[str, Callable[..., None]], capability: tuple[int, int] = (8, 0)) -> None:
+    def __init__(
+        self, kernels: dict[str, Callable[..., None]], capability: tuple[int, int] = (8, 0), shared: int = 163 << 10
+    ) -> None:
         self.kernels, self.log = kernels, []
         self.current_device = 0
         self.shared_limits: dict[int, int] = {}  # of dynamic shared memory, by function
@@ -195,7 +197,7 @@ class FakeCupy:
 
         class Module:
             def load(self, binary: bytes) -> None:
-                if not binary.startswith(b"cubin"):
+                if not binary.startswith((b"cubin", b"ptx")):
                     raise Failure("device kernel image is invalid")
                 fake.loaded.append(binary)
 
@@ -218,7 +220,7 @@ class FakeCupy:
             Device=lambda: Device(fake),
             runtime=SimpleNamespace(
                 CUDARuntimeError=Failure,
-                deviceGetAttribute=lambda number, device: dict(zip((75, 76), capability, strict=True))[number],
+                deviceGetAttribute=lambda number, device: dict(zip((75, 76, 97), (*capability, shared), strict=True))[number],
             ),
             driver=SimpleNamespace(
                 CUDADriverError=Failure,

@@ -275,6 +275,16 @@ def roi_aligns() -> list[Case]:
     return made
 
 
+def adaptive_roi_aligns() -> list[Case]:
+    boxes = np.array([[-9, -2, 40, 13], [1, 0.5, 6.5, 4.25], [2, 2, 2.25, 2.5], [4, 4, 2, 5]], np.float32)
+    attrs = {"output_height": 3, "output_width": 2, "spatial_scale": 0.75}
+    return [
+        Case((sample(t, 2, 3, 7, 5), boxes.astype(t.numpy), ints(1, 0, 1, 1)), attrs | {"mode": mode}, terms=99)
+        for mode in ("avg", "max")
+        for t in FLOATS
+    ]
+
+
 def deform_convs() -> list[Case]:
     made = []
     for t in FLOATS:
@@ -672,6 +682,7 @@ LABELS = {"keys": ("a", ""), "values": (7, 3), "default": -1, "to": I64}
 GRAMS = {"grams": ((2,), (5, 3)), "places": (1, 0), "weights": (0.5, 2.0), "lengths": (1, 2), "skips": 1}
 DRAW = {"shape": (3, 0, 5), "seed": 7, "stream": 0}
 HOST_CASES: dict[str, list[Case]] = {  # no algorithm: numpy runs them on the host
+    "AdaptiveRoiAlign": adaptive_roi_aligns(),
     "StringConcat": [Case((WORDS, WORDS[:, :1])), Case((WORDS[:0], WORDS[0]))],
     "StringEqual": [Case((WORDS, WORDS[::-1])), Case((WORDS, np.array("a", object)))],
     "RegexFullMatch": [Case((WORDS,), {"pattern": "[a-z ]*"}), Case((WORDS[:0],), {"pattern": ""})],

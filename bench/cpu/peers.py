@@ -88,12 +88,14 @@ def convert(name: str, python: Path, folder: Path, timeout_s: float) -> None:
     except subprocess.TimeoutExpired:
         raise PeerError(f"its converter did not finish in {timeout_s:g} s") from None
     if done.returncode:
-        raise PeerError(f"its converter failed: {_last_line(done.stderr)}")
+        raise PeerError(f"its converter failed: {_said(done.stderr)}")
 
 
-def _last_line(text: str) -> str:
+def _said(text: str) -> str:
+    """What a process said of its end: a compiler's first error, before what Python says of the compiler; or its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "without a word"
+    errors = [line.partition(" error: ")[2] for line in lines if " error: " in line]
+    return [*errors, *lines[-1:], "without a word"][0][:200]
 
 
 class Worker:
@@ -151,7 +153,7 @@ class Worker:
         code = self._process.wait()
         self._errors.seek(0)
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return PeerError(f"it died ({how}): {_last_line(self._errors.read())}")
+        return PeerError(f"it died ({how}): {_said(self._errors.read())}")
 
     def close(self) -> None:
         """End the process, whatever it does."""

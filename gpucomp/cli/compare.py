@@ -104,7 +104,9 @@ def reference_outputs(model: Path | bytes, inputs: Arrays) -> dict[str, Any]:
             answers = ReferenceEvaluator(proto).run(None, dict(inputs))
         except (ArithmeticError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
             raise DeviceError(f"ONNX's reference evaluator cannot run the model: {error}", code="GPC5004") from None
-    return {name: a if isinstance(a, list) or a is None else np.asarray(a) for name, a in zip(names, answers, strict=True)}
+    return {
+        name: a if isinstance(a, list) or a is None else np.asarray(a) for name, a in zip(names, answers, strict=True)
+    }
 
 
 def answers(model: Path | bytes, inputs: Arrays, against: str, *, optimised: bool = True) -> dict[str, np.ndarray]:
@@ -144,9 +146,11 @@ def tolerance_for(model: Path) -> float:
     types = {i.type.tensor_type.elem_type for i in (*graph.input, *graph.output, *graph.value_info)}
     nodes = list(nested_nodes([*graph.node, *(n for f in proto.functions for n in f.node)]))
     computed = {name for node in nodes if node.op_type != "Cast" for name in node.input}
-    types |= {weight.data_type for weight in graph.initializer if weight.name in computed}  # others are stored so alone
-    for node in nodes:
-        types |= {a.t.data_type for a in node.attribute if a.HasField("t")}
+    graphs = [graph, *(g for node in nodes for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs))]
+    types |= {weight.data_type for g in graphs for weight in g.initializer if weight.name in computed}
+    for node in nodes:  # a weight that is only cast is stored so, and nothing is computed in its type
+        if node.op_type != "Constant" or not computed.isdisjoint(node.output):
+            types |= {a.t.data_type for a in node.attribute if a.HasField("t")}
         types |= {a.i for a in node.attribute if (node.op_type, a.name) == ("Cast", "to")}
     units = {TensorProto.FLOAT16: 2.0**-11, TensorProto.BFLOAT16: 2.0**-8}
     return max([TOLERANCE, *(ROUNDINGS * unit for kind, unit in units.items() if kind in types)])

@@ -201,9 +201,16 @@ class Lowering:
 
     def _reads_certainly(self, expr: Expr) -> frozenset[Expr]:
         """The parts of ``expr`` that read memory and are computed whichever way its choices go."""
-        for node in walk(expr):
+        pending = [expr]
+        while pending:
+            node = pending[-1]
             if node in self._certain:
+                pending.pop()
                 continue
+            if unknown := [operand for operand in node.operands if operand not in self._certain]:
+                pending += unknown
+                continue
+            pending.pop()
             match node:
                 case Select():
                     always = self._certain[node.condition] | self._certain[node.then] & self._certain[node.otherwise]

@@ -104,6 +104,7 @@ from gpucomp.ops.reduction import (
     ReduceSum,
     TopK,
 )
+from gpucomp.ops.regions import AdaptiveRoiAlign
 from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
 from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
@@ -126,6 +127,7 @@ __all__ = [
     "Abs",
     "Acos",
     "Acosh",
+    "AdaptiveRoiAlign",
     "Add",
     "And",
     "ArgMax",

@@ -1,4 +1,7 @@
-"""A plan on a CUDA device, through cupy: cubins loaded as they are, one stream, the second run captured and replayed."""
+"""A plan on a CUDA device, through cupy: cubins loaded as they are, one stream, the second run captured and replayed.
+
+A device of a newer generation than the cubins gets their PTX, which its driver compiles when it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,12 @@ from gpucomp.runtime.cuda_driver import OverlappingLaunch, encoded, import_drive
 from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.schedule.space import Geometry
-from gpucomp.targets.cuda import architecture_for, runs_on
+from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, runs_on
 
 DEFAULT_SHARED_BYTES = 48 << 10  # more has to be asked for, function by function
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, ...Minor
+SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
 # errors after which every call of the process fails: memory that cannot be corrected (214, 220, 226), an access, an
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
@@ -54,7 +58,7 @@ class CudaProgram:
         self._lost = ""
         with self._failing("", "GPC5005"):
             self._device = cp.cuda.Device()  # the current one; runs from threads that have another come here too
-            self._check_architecture()
+            self._by_ptx = self._needs_ptx(binaries)
             self._stream = cp.cuda.Stream(non_blocking=True)
         with self._current("", "GPC5005"):
             self._arena = cp.cuda.alloc(max(1, plan.arena_bytes))
@@ -86,16 +90,26 @@ class CudaProgram:
 
     # ---- opening ----
 
-    def _check_architecture(self) -> None:
-        """Raise ``DeviceError`` unless the device loads the plan's cubins: the driver says only "invalid image"."""
-        attribute, number = self._cupy.cuda.runtime.deviceGetAttribute, self._device.id
+    def _needs_ptx(self, binaries: Mapping[str, bytes]) -> bool:
+        """Whether the device loads the plan's PTX instead of its cubins.
+
+        Raises ``DeviceError`` where it loads neither, or gives a kernel less shared memory: the driver says only "invalid".
+        """
+        attribute, number, arch = self._cupy.cuda.runtime.deviceGetAttribute, self._device.id, self.plan.arch
         major, minor = attribute(CAPABILITY_MAJOR, number), attribute(CAPABILITY_MINOR, number)
-        if not runs_on(self.plan.arch, major, minor):
+        native = runs_on(arch, major, minor)
+        what = f"the model is compiled for {arch}, the GPU has compute capability {major}.{minor}"
+        by_ptx = all(ptx_name(kernel.binary) in binaries for kernel in self.plan.kernels)
+        if not native and not (by_ptx and compiles_ptx(arch, major, minor)):
+            raise DeviceError(f"{what}: compile for cuda:{architecture_for(major, minor)}", code="GPC5008")
+        needed, there = max((k.shared for k in self.plan.kernels), default=0), attribute(SHARED_BYTES, number)
+        if needed > there:
             raise DeviceError(
-                f"the model is compiled for {self.plan.arch}, the GPU has compute capability {major}.{minor}: "
+                f"{what}; a kernel takes {needed} bytes of shared memory, it has {there}: "
                 f"compile for cuda:{architecture_for(major, minor)}",
                 code="GPC5008",
             )
+        return not native
 
     def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> Any:
         """The buffer's bytes as a device array; temporaries are views of the arena."""
@@ -112,9 +126,12 @@ class CudaProgram:
         """A call that makes each launch, on the current stream, which is ours; ``None`` for a host operator."""
         functions = []
         for kernel in self.plan.kernels:
-            binary = bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source])
             module = self._cupy.cuda.function.Module()
-            module.load(binary)
+            if self._by_ptx:
+                with self._failing(f"kernel {kernel.name}: the driver refuses PTX made for {self.plan.arch}: ", "GPC5008"):
+                    module.load(bytes(binaries[ptx_name(kernel.binary)]))
+            else:
+                module.load(bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source]))
             function = module.get_function(kernel.name)
             if kernel.shared > DEFAULT_SHARED_BYTES:
                 driver = self._cupy.cuda.driver

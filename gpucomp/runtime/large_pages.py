@@ -18,6 +18,7 @@ from gpucomp import config
 from gpucomp.runtime.native import ALIGNMENT, address_of
 
 LARGE_PAGE = 2 << 20
+PART = 8 * LARGE_PAGE  # copied at a time
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 
 
@@ -49,10 +50,10 @@ def room(nbytes: int) -> np.ndarray | None:
 def gather(weights: MutableMapping[str, np.ndarray]) -> None:
     """Put copies of the arrays side by side into large pages; less than one of them stays where it is.
 
-    So does everything where no such pages are given, are not wanted, or there is no memory for the copies.
+    So does everything where no such pages are given, are not wanted, or the system does not promise the memory.
 
-    Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are given back: the memory
-    is needed once. Copies begin at multiples of ``ALIGNMENT`` and are read-only.
+    Each array is replaced in ``weights`` as soon as it is copied, and pages of a mapped file are given back part by part:
+    the memory is needed once. Copies begin at multiples of ``ALIGNMENT`` and are read-only.
     """
     names = [name for name, weight in weights.items() if not weight.dtype.hasobject]
     sizes = [-(-weights[name].nbytes // ALIGNMENT) * ALIGNMENT for name in names]
@@ -64,11 +65,22 @@ def gather(weights: MutableMapping[str, np.ndarray]) -> None:
     for name, size in zip(names, sizes, strict=True):
         weight = weights[name]
         copy = memory[start : start + weight.nbytes].view(weight.dtype).reshape(weight.shape)
-        copy[...] = weight
+        _move(weight, copy)
         copy.flags.writeable = False
         weights[name] = copy
-        _give_back(weight)
         start += size
+
+
+def _move(source: np.ndarray, target: np.ndarray) -> None:
+    """Copy; pages of a mapped file are given back as soon as ``PART`` bytes of them are copied."""
+    if not source.flags.c_contiguous:
+        target[...] = source
+        return
+    source, target = source.reshape(-1), target.reshape(-1)
+    step = max(1, PART // source.itemsize)
+    for start in range(0, source.size, step):
+        target[start : start + step] = source[start : start + step]
+        _give_back(source[: start + step])  # from the first on: what a part shares with the next one is a page too
 
 
 def _give_back(array: np.ndarray) -> None:
@@ -78,7 +90,7 @@ def _give_back(array: np.ndarray) -> None:
         owner = owner.base
     if not isinstance(owner, memoryview) or not owner.readonly or not isinstance(owner.obj, mmap.mmap):
         return
-    if not array.flags.c_contiguous or not hasattr(mmap, "MADV_DONTNEED"):
+    if not hasattr(mmap, "MADV_DONTNEED"):
         return
     offset = address_of(array) - address_of(np.frombuffer(owner.obj, np.uint8))
     first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -51,6 +51,8 @@ def resolve(text: str) -> Target:
 def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress) -> dict[str, bytes]:
     """The machine code of ``sources``, by the names the plan's kernels have for it (``CompiledKernel.binary``).
 
+    For CUDA there is PTX beside it (``cuda.ptx_name``), for devices that are newer.
+
     Raises ``KernelBuildError`` when a compiler refuses a kernel.
     """
     members = {kernel.name: kernel.binary for kernel in plan.kernels}
@@ -64,12 +66,12 @@ def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Pro
         tell("compile", 0, 1)
         return {plan.kernels[0].binary: module.build(wanted, target, cache)}
     with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), len(os.sched_getaffinity(0)), 16))) as pool:
-        waiting = [pool.submit(module.build, source, target, cache) for source in wanted]
-        binaries = {}
+        waiting = [pool.submit(module.members, members[source.name], source, target, cache) for source in wanted]
+        binaries: dict[str, bytes] = {}
         try:
-            for number, (source, future) in enumerate(zip(wanted, waiting, strict=True)):
+            for number, future in enumerate(waiting):
                 tell("compile", number, len(wanted))
-                binaries[members[source.name]] = future.result()
+                binaries |= future.result()
         finally:
             for future in waiting:
                 future.cancel()

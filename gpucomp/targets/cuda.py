@@ -130,6 +130,19 @@ def runs_on(arch: str, major: int, minor: int) -> bool:
     return generation == major and (step == minor if arch.endswith("a") else step <= minor)
 
 
+def compiles_ptx(arch: str, major: int, minor: int) -> bool:
+    """Whether the driver of a device of this compute capability may compile PTX that was made for ``arch``.
+
+    It may for every device that is no older, but PTX of an ``a`` architecture is for that one alone.
+    """
+    return not arch.endswith("a") and int(arch.removeprefix("sm_")) <= 10 * major + minor
+
+
+def ptx_name(binary: str) -> str:
+    """The member that holds a kernel's PTX, by that of its cubin."""
+    return f"{binary.removesuffix('.cubin')}.ptx"
+
+
 def architecture_for(major: int, minor: int) -> str:
     """The newest architecture whose cubins a device of this compute capability loads.
 
@@ -206,19 +219,45 @@ def build(source: KernelSource, target: Target, cache: KernelCache | None = None
 
     Raises ``KernelBuildError`` with the compiler's first error.
     """
+    return _built(source, target, cache)[0]
+
+
+def members(binary: str, source: KernelSource, target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
+    """What an artefact holds of a kernel: the cubin, and PTX where it is of use to devices that are newer than ``target.arch``.
+
+    Raises ``KernelBuildError`` with the compiler's first error.
+    """
+    cubin, ptx = _built(source, target, cache)
+    return {binary: cubin} | ({ptx_name(binary): ptx} if ptx else {})
+
+
+def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> tuple[bytes, bytes]:
+    """Cubin and PTX, which is empty where no other architecture could use it."""
     flags = [f"-arch={target.arch}", *OPTIONS]
     compiler = f"{compiler_version()} prelude {hashlib.sha256(prelude().encode()).hexdigest()}"
-    key = cache.key(source, target=target.arch, compiler=compiler, flags=flags) if cache else ""
-    if cache and (found := cache.get(key)) is not None:
-        return found
-    cubin, _ = compile_source(source, target)
+    only_here = target.arch.endswith("a")
+    keys = []
     if cache:
-        cache.put(key, cubin)
-    return cubin
+        key = cache.key(source, target=target.arch, compiler=compiler, flags=flags)
+        keys = [key] if only_here else [key, cache.key(source, target=target.arch, compiler=compiler, flags=[*flags, "ptx"])]
+        found = [code for key in keys if (code := cache.get(key)) is not None]
+        if len(found) == len(keys):
+            return found[0], b"" if only_here else found[1]
+    cubin, ptx, _ = _compiled(source, target)
+    for key, code in zip(keys, (cubin, ptx), strict=False):
+        assert cache is not None
+        cache.put(key, code)
+    return cubin, b"" if only_here else ptx
 
 
 def compile_source(source: KernelSource, target: Target) -> tuple[bytes, str]:
     """The cubin and the compiler's log. Raises ``KernelBuildError`` with its first error."""
+    cubin, _, log = _compiled(source, target)
+    return cubin, log
+
+
+def _compiled(source: KernelSource, target: Target) -> tuple[bytes, bytes, str]:
+    """Cubin, PTX (text, with the zero that the driver wants behind it) and log of one compilation."""
     lib = nvrtc()
     program = ctypes.c_void_p()
     text = f"{prelude()}\n{source.text}".encode()
@@ -230,7 +269,7 @@ def compile_source(source: KernelSource, target: Target) -> tuple[bytes, str]:
         if status != 0:
             first = next((line for line in log.splitlines() if "error" in line), log[:200] or f"NVRTC status {status}")
             raise KernelBuildError(build_failed(source, first))
-        return _output(program, "CUBIN"), log
+        return _output(program, "CUBIN"), _output(program, "PTX"), log
     finally:
         lib.nvrtcDestroyProgram(ctypes.byref(program))
 

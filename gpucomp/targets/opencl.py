@@ -199,6 +199,11 @@ def build(source: KernelSource, target: Target, cache: KernelCache | None = None
     return program(cl.Context([device]), device, source, cache)[1]
 
 
+def members(binary: str, source: KernelSource, target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
+    """What an artefact holds of a kernel: see ``build``."""
+    return {binary: build(source, target, cache)}
+
+
 def compiler_version(device: Any) -> str:
     return f"{device.platform.version} | {device.name} | {device.driver_version}"
 

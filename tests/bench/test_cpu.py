@@ -194,6 +194,14 @@ def test_a_converter_that_fails_says_why(tmp_path):
         peers.convert("gpucomp", Path(sys.executable), tmp_path, 60)
 
 
+def test_the_first_error_of_a_compiler_that_a_converter_calls_is_what_it_says():
+    said = "a.mlir:58:11: error: no MaxPool\n  ^\na.mlir:60:1: error: more\nCalledProcessError: exit status 1"
+
+    assert peers._said(said) == "no MaxPool"
+    assert peers._said("one\nValueError: 3\n") == "ValueError: 3"
+    assert peers._said("\n") == "without a word"
+
+
 def test_a_converter_that_hangs_is_ended(tmp_path):
     slow = tmp_path / "python"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")

@@ -97,7 +97,11 @@ def test_the_tolerance_is_that_of_the_types_a_model_computes_in(element, wanted,
     inner = helper.make_graph([node("Cast", ["x"], ["b"], to=of["body"])], "inner", [], [info("b", of["body"], [3])])
     nodes = [node("Cast", ["x"], ["y"], to=of["cast"]), node("If", ["c"], ["z"], then_branch=inner, else_branch=inner)]
     graph = helper.make_graph(
-        nodes, "g", [info("x", of["input"], [3]), info("c", TensorProto.BOOL, [])], [info("w", of["weight"], [1])], [weight]
+        nodes,
+        "g",
+        [info("x", of["input"], [3]), info("c", TensorProto.BOOL, [])],
+        [info("w", of["weight"], [1])],
+        [weight],
     )
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
 
@@ -105,14 +109,21 @@ def test_the_tolerance_is_that_of_the_types_a_model_computes_in(element, wanted,
 
 
 @pytest.mark.parametrize(("reader", "wanted"), [("Cast", 1e-4), ("Relu", 2.0**-5)])
-def test_weights_that_are_only_stored_in_16_bits_widen_no_tolerance(reader, wanted, tmp_path):
-    attributes = {"to": TensorProto.FLOAT} if reader == "Cast" else {}
+@pytest.mark.parametrize("where", ["model", "node", "body"])
+def test_weights_that_are_only_stored_in_16_bits_widen_no_tolerance(where, reader, wanted, tmp_path):
+    node, info = helper.make_node, helper.make_tensor_value_info
+    weight = helper.make_tensor("w", TensorProto.BFLOAT16, [1], [0.5])
+    nodes = [node(reader, ["w"], ["v"], **({"to": TensorProto.FLOAT} if reader == "Cast" else {}))]
+    weights = [weight] if where == "model" else []
+    if where == "node":
+        nodes.insert(0, node("Constant", [], ["w"], value=weight))
+    if where == "body":
+        result = TensorProto.FLOAT if reader == "Cast" else TensorProto.UNDEFINED
+        body = helper.make_graph(nodes, "b", [], [info("v", result, [1])], [weight])
+        nodes = [node("If", ["c"], ["v"], then_branch=body, else_branch=body)]
+    inputs = [info("x", TensorProto.FLOAT, [3]), info("c", TensorProto.BOOL, [])]
     graph = helper.make_graph(
-        [helper.make_node(reader, ["w"], ["v"], **attributes), helper.make_node("Neg", ["x"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
-        [helper.make_tensor("w", TensorProto.BFLOAT16, [1], [0.5])],
+        [*nodes, node("Neg", ["x"], ["y"])], "g", inputs, [info("y", TensorProto.FLOAT, [3])], weights
     )
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import helper
@@ -11,8 +12,8 @@ from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
 from gpucomp import compile
-from gpucomp.errors import ShapeError, UnsupportedError
-from gpucomp.frontend.onnx import load
+from gpucomp.errors import ModelError, ShapeError, UnsupportedError
+from gpucomp.frontend.onnx import functions, load
 
 ML = "ai.onnx.ml"
 BRANCHES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
@@ -60,6 +61,132 @@ def by_onnxruntime(proto, x=X):
     proto.ir_version = 10
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, {"x": x})
+
+
+def large(role, count, *, mixed=False):
+    """Eleven thousand nodes by numpy. Tree 9 before 4, one of a leaf alone, numbers with gaps, in no order behind the root."""
+    rng = np.random.default_rng(7)
+    parts, weights = [], []
+    for tree, leaves in ((9, 997), (4, 1999), (23, 1), (6, 2503)):
+        nodes = 2 * leaves - 1
+        at = np.arange(nodes)
+        inner = at < leaves - 1
+        number = rng.choice(10_007, nodes, replace=False) + 3  # onnxruntime takes none above the count of all nodes
+        yes, no = (number[np.where(inner, 2 * at + k, at)] * inner for k in (1, 2))
+        mode = np.where(inner, np.array(BRANCHES)[rng.integers(6, size=nodes)], "LEAF")
+        drawn = rng.integers(3, size=nodes), mode, rng.integers(-2, 3, nodes).astype(np.float32)
+        columns = (np.full(nodes, tree), number, *drawn, yes, no, rng.integers(2, size=nodes))
+        order = np.concatenate([[0], 1 + rng.permutation(nodes - 1)])
+        parts.append([column[order] for column in columns])
+        weights.append([np.full(leaves * count, tree), np.repeat(number[~inner], count), np.tile(np.arange(count), leaves),
+                        rng.uniform(-2, 2, leaves * count).astype(np.float32)])  # fmt: skip
+    rows, given = ([np.concatenate(column) for column in zip(*table, strict=True)] for table in (parts, weights))
+    if mixed:  # the nodes of all trees between one another, behind the roots
+        order = rng.permutation(len(rows[0]))
+        firsts = np.cumsum([0, *(len(part[0]) for part in parts[:-1])])
+        rows = [column[np.concatenate([firsts, order[~np.isin(order, firsts)]])] for column in rows]
+    names = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids", "missing_value_tracks_true")
+    kinds = ("treeids", "nodeids", "ids", "weights")
+    attributes = {f"nodes_{name}": column.tolist() for name, column in zip(names, rows, strict=True)}
+    attributes |= {f"{role}_{name}": column.tolist() for name, column in zip(kinds, given, strict=True)}
+    return attributes | ({"n_targets": count} if role == "target" else {})
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "MAX"])
+def test_ten_thousand_nodes_in_no_order_are_those_of_onnxruntime(aggregate):
+    proto = of("TreeEnsembleRegressor", large("target", 2) | {"aggregate_function": aggregate})
+
+    (actual,) = InterpreterBackend.prepare(proto).run([X])
+
+    expected = by_onnxruntime(proto)[0]
+    assert len(np.unique(expected)) > 5
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_ten_thousand_nodes_of_a_classifier_and_of_trees_between_one_another():
+    proto = of("TreeEnsembleClassifier", large("class", 3) | LABELS)
+    between = of("TreeEnsembleClassifier", large("class", 3, mixed=True) | LABELS)
+
+    label, scores = InterpreterBackend.prepare(proto).run([X])
+
+    expected = by_onnxruntime(proto)
+    assert label.tolist() == expected[0].tolist()
+    assert len(set(label.tolist())) > 1
+    np.testing.assert_allclose(scores, expected[1], rtol=1e-5)
+    np.testing.assert_array_equal(scores, InterpreterBackend.prepare(between).run([X])[1])
+
+
+def test_what_a_leaf_gives_a_target_twice_is_summed():
+    attributes = large("target", 2)
+    twice = attributes | {name: 2 * entries for name, entries in attributes.items() if name.startswith("target_")}
+
+    (once,), (summed,) = (
+        InterpreterBackend.prepare(of("TreeEnsembleRegressor", given)).run([X]) for given in (attributes, twice)
+    )
+
+    np.testing.assert_array_equal(summed, 2 * once)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "like", "message"),
+    [
+        ("nodes_nodeids", 5000, 4999, "a node of a tree is there twice"),
+        ("nodes_truenodeids", 0, None, "a branch leads to a node that does not exist"),
+        ("nodes_falsenodeids", 0, None, "a branch leads to a node that does not exist"),
+        ("target_nodeids", 1234, None, "weights of leaves that do not exist"),
+        ("target_treeids", 1234, None, "weights of leaves that do not exist"),
+    ],
+)
+def test_one_wrong_entry_of_ten_thousand_is_found(name, at, like, message):
+    attributes = large("target", 1)
+    attributes[name][at] = 1 << 40 if like is None else attributes[name][like]
+
+    with pytest.raises(ShapeError, match=message):
+        load(of("TreeEnsembleRegressor", attributes))
+
+
+@pytest.mark.parametrize("name", ["nodes_nodeids", "nodes_missing_value_tracks_true", "target_treeids", "target_weights"])
+def test_one_entry_too_few_is_found(name):
+    attributes = large("target", 1)
+    del attributes[name][-1]
+
+    with pytest.raises(ShapeError, match=r"attributes of equal lengths|weights of leaves that do not exist"):
+        load(of("TreeEnsembleRegressor", attributes))
+
+
+def test_modes_of_which_many_differ_are_refused():
+    attributes = forest(4, "target", 1)
+
+    with pytest.raises(ModelError, match="'nodes_modes': more than 256 different texts"):
+        load(of("TreeEnsembleRegressor", attributes | {"nodes_modes": [f"M{k}" for k in range(257)]}))
+
+
+def test_entries_that_become_no_objects_are_not_counted_as_such(monkeypatch):
+    proto = of("TreeEnsembleRegressor", forest(4, "target", 1))
+    entries = sum(len(a.ints) + len(a.floats) + len(a.strings) for a in proto.graph.node[0].attribute)
+    listing = model([node("Constant", [], ["y"], value_ints=range(entries))])
+    monkeypatch.setattr(functions, "MAX_LISTED", entries - 1)
+
+    load(proto)
+
+    with pytest.raises(UnsupportedError, match=f"have {entries} entries, at most {entries - 1}"):
+        load(listing)
+
+
+def test_lists_that_a_models_own_function_reads_become_objects(monkeypatch):
+    """Though it has the name of an operator that reads its lists as arrays: what is in it may read them otherwise."""
+    inner = node("Constant", [], ["y"])
+    inner.attribute.add(name="value_ints", ref_attr_name="nodes_nodeids", type=onnx.AttributeProto.INTS)
+    function = helper.make_function(
+        ML, "TreeEnsembleRegressor", ["x"], ["y"], [inner], [helper.make_opsetid("", 20)], attributes=["nodes_nodeids"]
+    )
+    call = node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, nodes_nodeids=range(1009))
+    proto = model([call], [value("x")], functions=[function], domains=[ML])
+    load(proto)
+    monkeypatch.setattr(functions, "MAX_LISTED", 1008)
+
+    with pytest.raises(UnsupportedError, match="have 1009 entries, at most 1008"):
+        load(proto)
 
 
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])

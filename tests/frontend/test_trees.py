@@ -9,6 +9,7 @@ from onnx_cases import InterpreterBackend
 from gpucomp import compile
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from gpucomp.frontend.onnx.trees import Trees, _levels
 
 ML = "ai.onnx.ml"
 COMPARE = [
@@ -149,3 +150,42 @@ def test_trees_that_do_not_fit_together_are_refused(change, message):
 def test_a_feature_that_the_samples_lack_is_refused():
     with pytest.raises(ShapeError, match="a mode or a feature that does not exist"):
         load(ensemble(forest(0)[0], features=2), shapes={"x": (3, 2)})
+
+
+def linked(yes: list[int], no: list[int], roots: list[int]) -> Trees:
+    """As many nodes as ``yes`` has, and behind them one leaf."""
+    nodes = len(yes)
+    nothing = np.zeros(nodes, np.int64)
+    both = (np.array([*branch, nodes], np.int32) for branch in (yes, no))
+    return Trees(nothing, nothing, nothing, nothing.astype(bool), *both, np.array(roots))
+
+
+@pytest.mark.parametrize(
+    ("yes", "no", "roots", "levels"),
+    [
+        ([1], [1], [1], 0),  # a leaf alone
+        ([1], [1], [0, 1], 1),
+        ([1, 2, 3, 4], [4, 4, 4, 4], [0], 4),
+        ([1, 2, 3, 4], [3, 4, 4, 4], [0], 4),  # node 3 is reached after one step and after three
+        ([4, 2, 1, 4], [4, 2, 1, 4], [0, 3], 1),  # a cycle of nodes that nothing leads to
+        ([1, 2, 3, 4], [2, 3, 4, 4], [3, 0, 2], 4),
+        (list(range(1, 257)), [256] * 256, [0], 256),
+    ],
+)
+def test_the_levels_are_the_longest_way_down(yes, no, roots, levels):
+    assert _levels(linked(yes, no, roots)) == levels
+
+
+@pytest.mark.parametrize(
+    ("yes", "no"),
+    [
+        ([0], [1]),
+        ([1, 2, 0], [3, 3, 3]),
+        ([1, 2, 1, 4], [3, 3, 3, 4]),  # behind a node that is in no cycle
+        (list(range(1, 258)), [257] * 257),
+        (list(range(1, 258)), [min(k + 30, 257) for k in range(257)]),  # 257 levels that nine steps lead past
+    ],
+)
+def test_cycles_and_more_levels_than_are_supported_are_refused(yes, no):
+    with pytest.raises(UnsupportedError, match="a cycle, or of more than 256 levels"):
+        _levels(linked(yes, no, [0]))

@@ -325,12 +325,13 @@ def top_k(d: Draft) -> None:
 
 @draws(0.5)
 def determinant(d: Draft) -> None:
-    """Not of products over fewer than there are rows: these have no inverse, and all of it cancels."""
-    if x := d.pick((F32, F64), (2, 3, 4), lambda v: min(v.shape) > 0 and v.shape[-1] <= 7):
-        n = x.shape[-1]
-        square = d.add("MatMul", [x, d.floats(n, x.shape[-2], scale=1 / n**0.5, dtype=x.dtype)])
-        if square and x.shape[-2] <= n:
-            d.add("Det", square)
+    """Of matrices whose diagonal outweighs the rest: where all of it cancels, what is left is rounding."""
+    if x := d.pick((F32, F64), (2, 3, 4), lambda v: min(v.shape) > 0 and v.shape[-2] <= 7):
+        m, n = x.shape[-2:]
+        square = d.add("MatMul", [x, d.floats(n, m, scale=1 / n**0.5, dtype=x.dtype)])
+        small = square and d.add("Clip", [*square, *(d.data(np.array(side / m, x.dtype)) for side in (-1, 1))])
+        if small and (added := d.add("Add", [*small, d.data((1.5 * np.eye(m)).astype(x.dtype))])):
+            d.add("Det", added)
 
 
 # --- recurrences
@@ -410,7 +411,7 @@ def roi_align(d: Draft) -> None:
     rois = d.data(np.concatenate([corner, corner + size], 1).astype(x.dtype))
     batch = d.data(d.rng.integers(0, x.shape[0], count).astype(np.int64))
     d.add("RoiAlign", [x, rois, batch], mode=d.one(("avg", "max")), output_height=d.number(1, 4), output_width=d.number(1, 4),
-          sampling_ratio=d.number(1, 4), spatial_scale=d.one((1.0, 0.5)))  # fmt: skip
+          sampling_ratio=d.number(0, 4), spatial_scale=d.one((1.0, 0.5)))  # fmt: skip
 
 
 @draws(0.4)

@@ -17,7 +17,7 @@ import onnx
 
 OK = "ok"
 GROUPS = (
-    "arguments", "artifacts", "attributes", "bytes", "cache", "commands", "effort", "external", "frames", "functions",
+    "arguments", "artifacts", "attributes", "bytes", "cache", "commands", "effort", "external", "forests", "frames", "functions",
     "graph", "loops", "names", "records", "running", "shapes", "tensors",
 )  # fmt: skip
 

@@ -250,7 +250,7 @@ listed("effort", [
                                         lo=np.array(0, np.float32), hi=np.array(4e3, np.float32))),
     ("numbers_of_a_byte_each", OK, lambda: numbers(TensorProto.INT64, "int64_data", 7_500_000)),
     ("too_many_numbers_of_a_byte_each", "GPC4006", lambda: numbers(TensorProto.INT64, "int64_data", 12_000_000), "numbers"),
-    ("bytes_as_numbers", OK, lambda: numbers(TensorProto.INT8, "int32_data", 7_500_000)),
+    ("bytes_as_numbers", OK, lambda: numbers(TensorProto.INT8, "int32_data", 15_000_000)),
     ("quarters_of_bytes", OK, lambda: packed(TensorProto.INT2, 24 << 20, 4)),
     ("list_of_seven_million_floats", "GPC4006", lambda: one("Constant", None, attributes={
         "value_floats": np.zeros(7_000_000, np.float32)})(), "entries"),

@@ -46,7 +46,7 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
         ("steps of a loop", (recurrent.MAX_STEPS,)),
         ("bytes of one value", (importer.MAX_NODE_BYTES >> 30,)),
         ("elements of one value", (graph.MAX_RANK,)),
-        ("whole numbers in the lists", (wire.MAX_NUMBERS,)),
+        ("bytes that the lists", (wire.MAX_LISTS, wire.A_NUMBER, wire.A_SMALL_NUMBER, wire.AN_ENTRY, wire.A_TEXT)),
         ("entries of the lists", (functions.MAX_LISTED,)),
         (
             "what translating takes besides",
@@ -54,6 +54,7 @@ def test_every_code_that_a_hostile_case_ends_with_is_on_the_page():
                 functions.EFFORT,
                 functions.EFFORT_OF_THE_FILE,
                 functions.EFFORT_A_NODE,
+                functions.EFFORT_AN_OPERAND,
                 functions.BUILT_EFFORT,
                 functions.OPERAND_EFFORT,
             ),

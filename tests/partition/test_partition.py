@@ -249,6 +249,20 @@ def test_a_chain_of_choices_computes_what_it_says(rng, crossed):
     assert (len(steps) > 1) is crossed  # only where a choice between choices doubles
 
 
+def test_a_kernel_is_not_cut_because_another_one_chooses_too_much(rng):
+    crossed = choices(13, crossed=True)
+    x = tensor("z", 11)
+    y = x
+    for k in range(19):  # one choice each, which doubles nothing
+        y = ops.Where(ops.Less(x, constant(np.float32(k))), y, constant(np.float32(-k)))
+    graph = Graph((*crossed.inputs, x), (*crossed.outputs, y), ("y", "z"))
+
+    alone, together = len(check(crossed, rng)), len(check(graph, rng))
+
+    assert alone > 1
+    assert together == alone + 1
+
+
 def test_few_choices_stay_in_one_kernel(rng):
     assert len(check(choices(3, crossed=True), rng)) == 1
 

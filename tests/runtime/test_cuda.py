@@ -26,11 +26,12 @@ def add_relu(x, bias, relu, total):
     relu[:] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
 
 
-def opened(host=False, binary=b"cubin k0", kernel=add_relu, arch="sm_80", capability=(8, 0), shared=0):
-    cupy = FakeCupy({"k0": kernel}, capability)
+def opened(host=False, binary=b"cubin k0", kernel=add_relu, arch="sm_80", capability=(8, 0), shared=0, ptx=None, room=163 << 10):
+    cupy = FakeCupy({"k0": kernel}, capability, room)
     plan, sources, weights = two_layers(cuda.manifest(arch), host=host)
     plan = replace(plan, kernels=tuple(replace(k, shared=shared) for k in plan.kernels))
-    return CudaProgram(plan, sources, {"k0.bin": binary}, weights, cupy=cupy), cupy
+    binaries = {"k0.bin": binary} | ({cuda.ptx_name("k0.bin"): ptx} if ptx else {})
+    return CudaProgram(plan, sources, binaries, weights, cupy=cupy), cupy
 
 
 def test_every_run_gives_the_answer():
@@ -118,6 +119,40 @@ def test_a_cubin_that_the_device_refuses_is_a_device_error():
         opened(binary=b"garbage")
 
     assert found.value.exit_code == 5
+
+
+@pytest.mark.parametrize(("arch", "capability"), [("sm_80", (9, 0)), ("sm_75", (12, 1)), ("sm_89", (10, 0))])
+def test_the_driver_of_a_newer_device_compiles_the_ptx(arch, capability):
+    program, cupy = opened(arch=arch, capability=capability, ptx=b"ptx of k0")
+
+    np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
+    assert cupy.loaded == [b"ptx of k0"]
+
+
+def test_a_device_that_the_cubins_are_for_gets_these():
+    _, cupy = opened(arch="sm_80", capability=(8, 9), ptx=b"ptx of k0")
+
+    assert cupy.loaded == [b"cubin k0"]
+
+
+@pytest.mark.parametrize(("arch", "capability"), [("sm_90a", (10, 0)), ("sm_86", (8, 0)), ("sm_100", (9, 0))])
+def test_ptx_is_for_no_older_device_and_that_of_one_architecture_for_no_other(arch, capability):
+    with pytest.raises(DeviceError, match="compile for cuda:sm_"):
+        opened(arch=arch, capability=capability, ptx=b"ptx of k0")
+
+
+def test_ptx_that_the_driver_refuses_is_named():
+    with pytest.raises(DeviceError, match="kernel k0: the driver refuses PTX made for sm_80: device kernel image") as found:
+        opened(arch="sm_80", capability=(9, 0), ptx=b"of a newer toolkit")
+
+    assert found.value.code == "GPC5008"
+
+
+def test_a_device_of_the_same_generation_with_less_shared_memory_is_told_so():
+    opened(capability=(8, 6), shared=99 << 10, room=99 << 10)
+
+    with pytest.raises(DeviceError, match="102400 bytes of shared memory, it has 101376: compile for cuda:sm_86"):
+        opened(capability=(8, 6), shared=100 << 10, room=99 << 10)
 
 
 def test_a_failing_launch_is_a_device_error():

@@ -94,6 +94,21 @@ def test_the_pages_of_a_mapped_file_are_given_back_and_can_be_read_again(
     np.testing.assert_array_equal(weights["w"], weight)
 
 
+def test_a_file_and_its_copy_are_never_both_in_memory(
+    pages: Path, mapped: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, weight = mapped
+    monkeypatch.setattr(large_pages, "PART", weight.nbytes // 4 + 40)  # ends inside of a page
+    give_back, seen = large_pages._give_back, []
+    monkeypatch.setattr(large_pages, "_give_back", lambda part: (give_back(part), seen.append(resident_bytes(path))))
+
+    large_pages.gather({"w": weight})
+
+    quarters = [resident / weight.nbytes * 4 for resident in seen]
+    assert len(quarters) == 4
+    assert all(found < left + 0.25 for found, left in zip(quarters, (3, 2, 1, 0), strict=True))  # some systems unmap more
+
+
 def test_memory_that_is_no_file_is_left_alone(pages: Path) -> None:
     """A page of an anonymous mapping that is given back is lost."""
     memory = mmap.mmap(-1, 8 * COUNT)

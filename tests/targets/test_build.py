@@ -75,7 +75,7 @@ def test_a_second_build_comes_from_the_cache(target, tmp_path, monkeypatch):
     monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")  # a driver that keeps nothing itself
 
     first = module.build(source, target, cache)
-    monkeypatch.setattr(cuda, "compile_source", lambda *a: pytest.fail("compiled again"))
+    monkeypatch.setattr(cuda, "_compiled", lambda *a: pytest.fail("compiled again"))
     reads = []
     monkeypatch.setattr(cache, "put", lambda key, payload: reads.append(key))
     second = module.build(source, target, cache)
@@ -93,13 +93,25 @@ def test_what_pocl_builds_is_left_to_its_own_cache(tmp_path):
     assert not list(tmp_path.rglob("*.bin"))
 
 
-def test_a_damaged_entry_is_compiled_again(tmp_path):
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_damaged_entry_is_compiled_again(damaged, tmp_path):
     target, cache = cuda.manifest("sm_80"), KernelCache(tmp_path)
-    first = cuda.build(source_for(target), target, cache)
-    (entry,) = tmp_path.rglob("*.bin")
+    first = cuda.members("k0.cubin", source_for(target), target, cache)
+    entry = sorted(tmp_path.rglob("*.bin"))[damaged]
     entry.write_bytes(entry.read_bytes()[:-1] + b"?")
 
-    assert cuda.build(source_for(target), target, cache) == first
+    assert cuda.members("k0.cubin", source_for(target), target, cache) == first
+
+
+@pytest.mark.parametrize(("arch", "kept"), [("sm_75", ["k0.cubin", "k0.ptx"]), ("sm_90a", ["k0.cubin"])])
+def test_ptx_is_kept_where_it_is_of_use_to_newer_devices(arch, kept, tmp_path):
+    target = cuda.manifest(arch)
+    for _ in range(2):  # compiled, then from the cache
+        found = cuda.members("k0.cubin", source_for(target), target, KernelCache(tmp_path))
+
+        assert sorted(found) == kept
+        assert found["k0.cubin"].startswith(b"\x7fELF")
+        assert all(b".target sm_75" in found[name] and found[name].endswith(b"\0") for name in kept[1:])
 
 
 def test_a_flavour_without_a_device_keeps_its_source():
@@ -117,7 +129,7 @@ def test_a_plan_s_binaries_have_the_plan_s_names(tmp_path):
     with config.using(cache=tmp_path):
         found = targets.build(plan_for(target, ["k0", "k1", "k2"]), sources, target, lambda *a: told.append(a))
 
-    assert set(found) == {"k0.bin", "k1.bin", "k2.bin"}
+    assert set(found) == {f"k{i}.bin{of}" for i in range(3) for of in ("", ".ptx")}
     assert all(b"k%d" % i in found[f"k{i}.bin"] for i in range(3))
     assert told == [("compile", i, 3) for i in range(3)]
 

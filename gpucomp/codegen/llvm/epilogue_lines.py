@@ -33,13 +33,16 @@ class Touched:
 
 
 def touched_by(ops: Operands, params: Sequence[TensorType]) -> list[Touched]:
-    """What the stores write and load in rows of columns side by side; a bias, which all rows share, is not among it."""
+    """What the stores write and load in rows of columns side by side; a bias, which all rows share, is not among it.
+
+    Nor is what lies where another load says: that load may stand under a guard, which asking ahead would not respect.
+    """
     places = [(s.target, s.offset, True) for s in ops.stores]
     places += [(e.source, e.index[0], False) for s in ops.stores for e in walk(s.value) if isinstance(e, Load)]
     found = []
     for source, offset, written in dict.fromkeys(places):
         row = coefficient(offset, ops.m)
-        if row and coefficient(offset, ops.n) == 1:
+        if row and coefficient(offset, ops.n) == 1 and not any(isinstance(node, Load) for node in walk(offset)):
             found.append(Touched(source, offset, row * params[source].dtype.nbytes, written))
     return found
 

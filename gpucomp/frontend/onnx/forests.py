@@ -4,7 +4,9 @@ and XGBoost's converters write them. How samples go down the trees is in trees.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,126 +14,176 @@ from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import cast, checked_size, concat, like
 from gpucomp.frontend.onnx.ml import ML, named, transformed
-from gpucomp.frontend.onnx.translate import translates
-from gpucomp.frontend.onnx.trees import SUMS, Trees, aggregated, leaf_of
+from gpucomp.frontend.onnx.tensors import PIECE
+from gpucomp.frontend.onnx.translate import Categorical, FloatList, IntList, translates
+from gpucomp.frontend.onnx.trees import SUMS, Trees, aggregated, flags, ids, leaf_of
 from gpucomp.ir import Value, constant
 from gpucomp.ir.types import F32, F64
 
 MODES = {f"BRANCH_{name}": k for k, name in enumerate(("LEQ", "LT", "GTE", "GT", "EQ", "NEQ"))}
 LEAF = "LEAF"
-Floats = tuple[float, ...]
-Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the node of each (tree, number) is, found by binary search: a forest has a million of them."""
+
+    trees: np.ndarray  # each once, ascending, as the numbers
+    numbers: np.ndarray
+    keys: np.ndarray  # ascending, one a node: the rank of its tree times the numbers there are, and the rank of its own
+    places: np.ndarray  # of the nodes, in the order of their keys
+
+    @classmethod
+    def listed(cls, trees: np.ndarray, numbers: np.ndarray, places: np.ndarray) -> Places:
+        """Of the nodes of these trees and numbers. Raises ``ValueError`` for a node that is there twice."""
+        nobody = np.zeros(0, np.int64)
+        found = cls(_once(trees), _once(numbers), nobody, nobody)
+        keys = _in_pieces(found._keys, np.int64, trees, numbers)
+        del trees, numbers  # what is sorted takes as much again
+        order = np.argsort(keys)
+        keys = keys[order]
+        if np.any(keys[1:] == keys[:-1]):
+            raise ValueError("a node of a tree is there twice")
+        return replace(found, keys=keys, places=places[order])
+
+    def of(self, trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """The place of each, -1 where there is no such node."""
+        return _in_pieces(self._found, np.int32, trees, numbers)
+
+    def _found(self, trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        at = _rank(self.keys, self._keys(trees, numbers))
+        return np.where(at < 0, -1, self.places[at])
+
+    def _keys(self, trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        tree, number = _rank(self.trees, trees), _rank(self.numbers, numbers)
+        return np.where((tree < 0) | (number < 0), -1, tree * len(self.numbers) + number)
+
+
+def _once(numbers: np.ndarray) -> np.ndarray:
+    """Ascending, each once: by sorting, where np.unique may keep a table of some times their size."""
+    ascending = np.sort(numbers)
+    return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])]
+
+
+def _rank(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The place of each of ``wanted`` among different numbers, -1 where it is not among them."""
+    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    return np.where(ascending[at] == wanted, at, -1)
+
+
+def _in_pieces(function: Callable[..., np.ndarray], dtype: type[np.integer], *arrays: np.ndarray) -> np.ndarray:
+    """``function`` of a piece of the arrays at a time: what lies between takes some times more than the result."""
+    result = np.empty(len(arrays[0]), dtype)
+    for start in range(0, len(result), PIECE):
+        result[start : start + PIECE] = function(*(array[start : start + PIECE] for array in arrays))
+    return result
+
+
+def _numbers(listed: FloatList, as_tensor: np.ndarray | None) -> np.ndarray:
+    return np.asarray(listed, np.float32) if as_tensor is None else as_tensor.reshape(-1)
 
 
 def _trees(
     *,
-    nodes_treeids: Ints,
-    nodes_nodeids: Ints,
-    nodes_featureids: Ints,
-    nodes_modes: tuple[str, ...],
-    nodes_values: Floats = (),
+    nodes_treeids: IntList,
+    nodes_nodeids: IntList,
+    nodes_featureids: IntList,
+    nodes_modes: Categorical,
+    nodes_values: FloatList = (),
     nodes_values_as_tensor: np.ndarray | None = None,
-    nodes_truenodeids: Ints,
-    nodes_falsenodeids: Ints,
-    nodes_missing_value_tracks_true: Ints = (),
-    nodes_hitrates: Floats = (),
+    nodes_truenodeids: IntList,
+    nodes_falsenodeids: IntList,
+    nodes_missing_value_tracks_true: IntList = (),
+    nodes_hitrates: FloatList = (),
     nodes_hitrates_as_tensor: np.ndarray | None = None,
-) -> tuple[Trees, dict[tuple[int, int], int]]:
-    """The trees with their branches in front of their leaves, and the place of the node of each (tree, number).
+) -> tuple[Trees, Places]:
+    """The trees with their branches in front of their leaves, and where each node of the lists is among them.
 
     A tree begins with the first of its nodes that is listed.
     """
-    keys = list(zip(nodes_treeids, nodes_nodeids, strict=True))
-    splits = np.asarray(nodes_values if nodes_values_as_tensor is None else nodes_values_as_tensor).reshape(-1)
-    missing = nodes_missing_value_tracks_true or (0,) * len(keys)
-    parts = (nodes_featureids, nodes_modes, splits, nodes_truenodeids, nodes_falsenodeids, missing)
-    if not keys or any(len(part) != len(keys) for part in parts):
+    count = len(nodes_treeids)
+    splits = nodes_values if nodes_values_as_tensor is None else nodes_values_as_tensor.reshape(-1)
+    parts = (nodes_nodeids, nodes_featureids, nodes_modes.codes, splits, nodes_truenodeids, nodes_falsenodeids)
+    missing = nodes_missing_value_tracks_true
+    if not count or any(len(part) != count for part in (*parts, missing or nodes_treeids)):
         raise ValueError("trees with at least a node, and attributes of equal lengths, expected")
-    unknown = set(nodes_modes) - set(MODES) - {LEAF}
-    if unknown or len(set(keys)) != len(keys):
-        raise ValueError(f"nodes of mode {min(unknown)!r}" if unknown else "a node of a tree is there twice")
-    order = sorted(range(len(keys)), key=lambda k: nodes_modes[k] == LEAF)  # stable
-    place = {keys[k]: at for at, k in enumerate(order)}
-    inner = [k for k in order if nodes_modes[k] != LEAF]
+    if unknown := set(nodes_modes.categories) - set(MODES) - {LEAF}:
+        raise ValueError(f"nodes of mode {min(unknown)!r}")
+    modes = np.array([MODES.get(mode, len(MODES)) for mode in nodes_modes.categories], np.uint8)[nodes_modes.codes]
+    inner = modes != len(MODES)
+    branches = int(np.count_nonzero(inner))
+    place = np.empty(count, np.int32)
+    place[inner], place[~inner] = (np.arange(*ends, dtype=np.int32) for ends in ((0, branches), (branches, count)))
+    treeids = ids(nodes_treeids)
+    roots = place[np.sort(np.unique(treeids, return_index=True)[1])]
+    places = Places.listed(treeids, ids(nodes_nodeids), place)
 
-    def links(targets: Ints) -> np.ndarray:
-        found = [place.get((keys[k][0], targets[k]), -1) for k in inner]
-        if -1 in found:
+    def links(targets: IntList) -> np.ndarray:
+        found = places.of(treeids[inner], ids(targets)[inner])
+        if np.any(found < 0):
             raise ValueError("a branch leads to a node that does not exist")
-        return np.array([*found, *range(len(inner), len(keys))], np.int64)
+        return np.concatenate([found, np.arange(branches, count, dtype=np.int32)])
 
-    firsts = {tree: place[tree, number] for tree, number in reversed(keys)}
     trees = Trees(
-        features=np.array([nodes_featureids[k] for k in inner], np.int64),
-        splits=splits[inner],
-        modes=np.array([MODES[nodes_modes[k]] for k in inner], np.uint8),
-        missing=np.array([missing[k] for k in inner], bool),
+        features=ids(nodes_featureids)[inner],
+        splits=np.asarray(splits)[inner],
+        modes=modes[inner],
+        missing=flags(missing, count)[inner],
         yes=links(nodes_truenodeids),
         no=links(nodes_falsenodeids),
-        roots=np.array([firsts[tree] for tree in dict.fromkeys(nodes_treeids)], np.int64),
+        roots=roots,
     )
-    return trees, place
+    return trees, places
 
 
-def _are_targets(targets: Ints, count: int) -> bool:
-    return not targets or (min(targets) >= 0 and max(targets) < count)
-
-
-def _weights(
-    trees: Trees,
-    place: dict[tuple[int, int], int],
-    keys: Sequence[tuple[int, int]],
-    targets: Ints,
-    weights: Floats | np.ndarray,
+def _forest(
+    x: Value,
+    nodes: Mapping[str, Any],
+    leaves: tuple[IntList, IntList],
+    targets: np.ndarray,
+    weights: np.ndarray,
     count: int,
-    dtype: np.dtype,
-) -> tuple[np.ndarray, np.ndarray]:
-    """[nodes and leaves, count]: what each gives to each target, and whether it gives anything."""
-    flat = np.asarray(weights).reshape(-1)
-    if len({len(keys), len(targets), len(flat)}) != 1 or not _are_targets(targets, count) or not set(keys) <= set(place):
+) -> tuple[Trees, np.ndarray, np.ndarray]:
+    """The trees; [nodes and leaves, count] what each gives to each target, and whether it gives anything.
+
+    ``leaves``, by tree and number, ``targets`` and ``weights`` go together; what a leaf gives to a target twice is summed.
+    """
+    trees, places = _trees(**nodes)
+    lengths = {len(leaves[0]), len(leaves[1]), len(targets), len(weights)}
+    if len(lengths) != 1 or np.any((targets < 0) | (targets >= count)) or np.any((rows := places.of(*map(ids, leaves))) < 0):
         raise ValueError("weights of leaves that do not exist, or for targets that do not")
     checked_size(len(trees.yes) * count, 9)
-    table, given = np.zeros((len(trees.yes), count), dtype), np.zeros((len(trees.yes), count), bool)
-    for key, target, weight in zip(keys, targets, flat, strict=True):
-        table[place[key], target] += weight
-        given[place[key], target] = True
-    return table, given
-
-
-def _base(values: Floats, as_tensor: np.ndarray | None) -> np.ndarray:
-    return np.asarray(values if as_tensor is None else as_tensor, np.float64).reshape(-1)
-
-
-def _result_type(x: Value) -> np.dtype:
-    return (F64 if x.type.dtype is F64 else F32).numpy
+    table = np.zeros((len(trees.yes), count), (F64 if x.type.dtype is F64 else F32).numpy)
+    given = np.zeros(table.shape, bool)
+    np.add.at(table, (rows, targets), weights)
+    given[rows, targets] = True
+    return trees, table, given
 
 
 @translates("TreeEnsembleRegressor", since=1, domain=ML)
 def tree_ensemble_regressor(
     x: Value,
     *,
-    target_treeids: Ints,
-    target_nodeids: Ints,
-    target_ids: Ints,
-    target_weights: Floats = (),
+    target_treeids: IntList,
+    target_nodeids: IntList,
+    target_ids: IntList,
+    target_weights: FloatList = (),
     target_weights_as_tensor: np.ndarray | None = None,
     n_targets: int = 1,
     aggregate_function: str = "SUM",
-    base_values: Floats = (),
+    base_values: FloatList = (),
     base_values_as_tensor: np.ndarray | None = None,
     post_transform: str = "NONE",
-    **nodes: object,
+    **nodes: IntList | FloatList | Categorical | np.ndarray,
 ) -> Value:
     """[N, F] to [N, n_targets] in f32: the weights of the leaves that a sample ends in, and the base values."""
-    trees, place = _trees(**nodes)  # type: ignore[arg-type]
     kinds = {name.upper(): number for number, name in SUMS.items()}
     if aggregate_function not in kinds:
         raise ValueError(f"aggregate_function={aggregate_function!r}: one of {', '.join(kinds)} expected")
-    weights = target_weights if target_weights_as_tensor is None else target_weights_as_tensor
-    keys = list(zip(target_treeids, target_nodeids, strict=True))
-    table, given = _weights(trees, place, keys, target_ids, weights, n_targets, _result_type(x))
+    weights = _numbers(target_weights, target_weights_as_tensor)
+    trees, table, given = _forest(x, nodes, (target_treeids, target_nodeids), ids(target_ids), weights, n_targets)
     scores = aggregated(leaf_of(x, trees), table, given, kinds[aggregate_function])
-    base = _base(base_values, base_values_as_tensor)
+    base = _numbers(base_values, base_values_as_tensor)
     if len(base):
         if len(base) != n_targets:
             raise ValueError(f"{n_targets} base values expected, {len(base)} given")
@@ -143,17 +195,17 @@ def tree_ensemble_regressor(
 def tree_ensemble_classifier(
     x: Value,
     *,
-    class_treeids: Ints,
-    class_nodeids: Ints,
-    class_ids: Ints,
-    class_weights: Floats = (),
+    class_treeids: IntList,
+    class_nodeids: IntList,
+    class_ids: IntList,
+    class_weights: FloatList = (),
     class_weights_as_tensor: np.ndarray | None = None,
-    classlabels_int64s: Ints = (),
+    classlabels_int64s: tuple[int, ...] = (),
     classlabels_strings: tuple[str, ...] = (),
-    base_values: Floats = (),
+    base_values: FloatList = (),
     base_values_as_tensor: np.ndarray | None = None,
     post_transform: str = "NONE",
-    **nodes: object,
+    **nodes: IntList | FloatList | Categorical | np.ndarray,
 ) -> tuple[Value, Value]:
     """The label of the greatest score, and the scores in f32. Where leaves weigh one of two classes by s, as onnxruntime has it:
     the second is meant, for s above a half where all weights are positive, else above 0; the first has 1 - s or -s.
@@ -161,16 +213,15 @@ def tree_ensemble_classifier(
     labels = classlabels_int64s or classlabels_strings
     if len(labels) < 2:
         raise UnsupportedError("a classifier of fewer than two classes")
-    trees, place = _trees(**nodes)  # type: ignore[arg-type]
-    weights = np.asarray(class_weights if class_weights_as_tensor is None else class_weights_as_tensor)
-    keys = list(zip(class_treeids, class_nodeids, strict=True))
-    table, given = _weights(trees, place, keys, class_ids, weights, len(labels), _result_type(x))
-    base = _base(base_values, base_values_as_tensor)
-    one = len(labels) == 2 and len(set(class_ids)) == 1
+    weights, classes = _numbers(class_weights, class_weights_as_tensor), ids(class_ids)
+    trees, table, given = _forest(x, nodes, (class_treeids, class_nodeids), classes, weights, len(labels))
+    weighed: np.ndarray = np.unique(classes)
+    base = _numbers(base_values, base_values_as_tensor)
+    one = len(labels) == 2 and len(weighed) == 1
     if len(base) not in {0, 1 if one else len(labels)}:
-        raise UnsupportedError(f"{len(base)} base values for {len(labels)} classes of which leaves weigh {len(set(class_ids))}")
+        raise UnsupportedError(f"{len(base)} base values for {len(labels)} classes of which leaves weigh {len(weighed)}")
     if one:
-        table, given = (array[:, class_ids[:1]] for array in (table, given))
+        table, given = (array[:, weighed] for array in (table, given))
     scores = aggregated(leaf_of(x, trees), table, given, 1)
     if len(base):
         scores = ops.Add(scores, constant(base.astype(scores.type.dtype.numpy)))

@@ -11,14 +11,14 @@ import onnx
 
 from gpucomp.errors import ModelError, UnsupportedError, quote
 from gpucomp.frontend.onnx.tensors import DTYPES
-from gpucomp.frontend.onnx.translate import Site, find_schema
+from gpucomp.frontend.onnx.translate import Site, becomes_objects, find_schema
 from gpucomp.ir import Value
 from gpucomp.ir.types import OptionalType, SequenceType
 
 MAX_DEPTH = 100
 MAX_NODES = 250_000  # of a file
 MAX_ADDED = 20_000  # by inlining and unrolling, besides four times what the file has
-MAX_LISTED = 6_000_000  # entries of all lists in attributes: each becomes an object
+MAX_LISTED = 6_000_000  # entries of all lists in attributes that become objects, besides those that become arrays
 EFFORT = 400_000  # about a microsecond each: operands and results of what is built, names bound, entries of lists read
 BUILT_EFFORT, OPERAND_EFFORT = 8, 2  # of building a node and giving it an operand; a result is 1
 EFFORT_OF_THE_FILE = 256  # more for each node of the file
@@ -102,10 +102,10 @@ class Bounds:
 def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) -> Bounds:
     """How much translating a model may take: some times what its file has.
 
-    Raises ``UnsupportedError`` for a file that has too many nodes, or too long lists in their attributes.
+    Raises ``UnsupportedError`` for a file that has too many nodes, or lists in their attributes that become too many objects.
     """
     count = len(graph.node) + sum(len(f.node) for f in functions.values())
-    names = numbers = operands = 0
+    names = numbers = objects = operands = 0
     if count <= MAX_NODES:
         count = 0
         for nodes in (graph.node, *(f.node for f in functions.values())):
@@ -113,12 +113,17 @@ def bounds(functions: Mapping[Key, onnx.FunctionProto], graph: onnx.GraphProto) 
                 count += 1
                 operands += len(node.input)
                 names += len(node.input) + len(node.output) + len(node.attribute)
-                numbers += sum(len(a.ints) + len(a.floats) + len(a.strings) for a in node.attribute)
+                called = (node.domain, node.op_type, node.overload) in functions  # whose body reads the lists
+                for a in node.attribute:
+                    entries = len(a.ints) + len(a.floats) + len(a.strings)
+                    numbers += entries
+                    if entries and (called or becomes_objects(node.domain, node.op_type, a)):
+                        objects += entries
     if count > MAX_NODES:
         raise UnsupportedError(f"the model has {count} nodes, at most {MAX_NODES} are supported", code="GPC4006")
-    if numbers > MAX_LISTED:
+    if objects > MAX_LISTED:
         raise UnsupportedError(
-            f"the lists in the model's attributes have {numbers} entries, at most {MAX_LISTED} are supported",
+            f"the lists in the model's attributes have {objects} entries, at most {MAX_LISTED} are supported",
             code="GPC4006",
         )
     return Bounds(MAX_ADDED + 4 * count, EFFORT + EFFORT_OF_THE_FILE * count + 2 * names + EFFORT_AN_OPERAND * operands + numbers)

@@ -418,7 +418,7 @@ class Importer:
         else:
             if not scope.of_standard:
                 check_operand_types(known_operands, signature, site)
-            attributes = checked_attributes(given, signature, self.files, site)
+            attributes = checked_attributes(given, signature, found[0] if found else None, self.files, site)
         if found is None:
             body = functions.schema_body(node, site, known_operands, dict(given))
             if body is None:

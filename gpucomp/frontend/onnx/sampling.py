@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import cast, checked_size, ints, reshape, transpose
 from gpucomp.frontend.onnx.nn import matmul, with_bias
 from gpucomp.frontend.onnx.translate import translates
@@ -68,19 +68,16 @@ def roi_align(
     sampling_ratio: int,
     spatial_scale: float,
 ) -> Value:
+    how: dict[str, Any] = {
+        "output_height": output_height,
+        "output_width": output_width,
+        "spatial_scale": spatial_scale,
+        "mode": mode,
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+    }
     if sampling_ratio == 0:
-        raise UnsupportedError("sampling_ratio=0: as many samples as a region's size asks for", code="GPC4007")
-    return ops.RoiAlign(
-        x,
-        rois,
-        batch_indices,
-        output_height=output_height,
-        output_width=output_width,
-        sampling_ratio=sampling_ratio,
-        spatial_scale=spatial_scale,
-        mode=mode,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-    )
+        return ops.AdaptiveRoiAlign(x, rois, batch_indices, **how)
+    return ops.RoiAlign(x, rois, batch_indices, sampling_ratio=sampling_ratio, **how)
 
 
 @translates("DeformConv", since=19)

@@ -151,7 +151,7 @@ def _from_numbers(
             return np.asarray(numbers, dtype.numpy).reshape(shape)
         carrier = np.dtype(f"u{dtype.nbytes}") if dtype in BIT_PATTERNS or dtype is t.BOOL else dtype.numpy
         wide = np.asarray(numbers, np.uint64 if dtype is t.U32 else np.int32)
-        narrow = wide.astype(carrier)
+        narrow = wide.astype(carrier, copy=False)
         for start in range(0, count, PIECE):  # piece by piece: what is compared takes more than the result
             if not np.array_equal(narrow[start : start + PIECE].astype(np.int64), wide[start : start + PIECE].astype(np.int64)):
                 raise ModelError(f"{where}: a number in {field} does not fit in {dtype}", code="GPC3032")

@@ -7,11 +7,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx.defs import OpSchema, SchemaError
 
 from gpucomp.errors import ModelError, ShapeError, UnsupportedError, quote
@@ -24,6 +26,9 @@ OLDEST_OPSET = 1
 NEVER = 1 << 31  # an opset that will not come
 DEFAULT_DOMAIN = ""
 Translator = Callable[..., Any]
+# of a keyword whose list may be long: the translator gets what protobuf holds, of which np.asarray makes no object an entry
+IntList = Sequence[int]
+FloatList = Sequence[float]
 
 _TRANSLATORS: dict[tuple[str, str], list[Registered]] = {}
 
@@ -36,6 +41,14 @@ class Registered:
     until: int
     function: Translator
     takes_site: bool
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A list of texts of which at most 256 differ: the k-th is ``categories[codes[k]]``. For keywords, as ``IntList`` is."""
+
+    categories: tuple[str, ...]
+    codes: NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -68,9 +81,10 @@ def translates(
     One that ends itself, before opset ``until``, goes before one that does not.
 
     A translator gets the inputs as positional ``Value``s (``None`` for an absent optional one) and the attributes as
-    keywords, with the schema's defaults filled in; one with a ``site`` parameter also gets its ``Site``. It returns the
-    results, ``None`` for one that it does not make, and raises ``ValueError`` for what breaks the standard and
-    ``UnsupportedError`` for what gpucomp cannot do. A generator translator may yield bodies to be translated.
+    keywords, with the schema's defaults filled in, a list as a tuple or, by its annotation, as it is; one with a
+    ``site`` parameter also gets its ``Site``. It returns the results, ``None`` for one that it does not make, and
+    raises ``ValueError`` for what breaks the standard and ``UnsupportedError`` for what gpucomp cannot do. A generator
+    translator may yield bodies to be translated.
     """
 
     def register(function: Translator) -> Translator:
@@ -178,12 +192,33 @@ _FIELD = {A.FLOAT: "f", A.INT: "i", A.STRING: "s", A.TENSOR: "t", A.GRAPH: "g", 
     A.SPARSE_TENSORS: "sparse_tensors",
 }
 
+_LISTS: dict[int, Any] = {A.INTS: IntList, A.FLOATS: FloatList, A.STRINGS: Categorical}
 
 Attributes = Sequence[tuple[str, onnx.AttributeProto]]  # by their names: one of a function's caller has another
 
 
-def attribute_value(attribute: onnx.AttributeProto, files: ExternalFiles, where: str, label: str = "") -> Any:
-    """An attribute as a number, str, numpy array, ``GraphProto`` or tuple of these. ``label`` is what messages call it."""
+@lru_cache(maxsize=4096)
+def _takes_list(translator: Translator, name: str, type: int) -> bool:
+    """Whether keyword ``name``, or ``**``, is annotated with the list that this type is, and not with a tuple."""
+    parameters = _annotated(translator).parameters
+    others = next((p for p in parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
+    parameter, kind = parameters.get(name, others), _LISTS.get(type)
+    return parameter is not None and kind is not None and kind in (parameter.annotation, *get_args(parameter.annotation))
+
+
+def becomes_objects(domain: str, op_type: str, attribute: onnx.AttributeProto) -> bool:
+    """Whether a translator of ``op_type``, in any opset, gets the attribute's list as a tuple, which has an object an entry."""
+    versions = _TRANSLATORS.get((domain, op_type), [])
+    return not versions or not all(_takes_list(v.function, attribute.name, attribute.type) for v in versions)
+
+
+def attribute_value(
+    attribute: onnx.AttributeProto, files: ExternalFiles, where: str, label: str = "", *, as_it_is: bool = False
+) -> Any:
+    """An attribute as a number, str, numpy array, ``GraphProto`` or tuple of these.
+
+    ``label`` is what messages call it. A list that is wanted ``as_it_is`` is protobuf's own, or ``Categorical``.
+    """
     what = f"{where}: attribute {quote(label or attribute.name)}"
     name = _FIELD.get(attribute.type)
     if name is None:
@@ -202,6 +237,10 @@ def attribute_value(attribute: onnx.AttributeProto, files: ExternalFiles, where:
             return tensors.to_array(value, files, what)
         case A.SPARSE_TENSOR:
             return tensors.sparse_to_array(value, files, what)
+        case A.FLOATS | A.INTS if as_it_is:
+            return value
+        case A.STRINGS if as_it_is:
+            return _categorical(value, what)
         case A.STRINGS:
             return tuple(_text(v, what) for v in value)
         case A.FLOATS | A.INTS | A.GRAPHS | A.TYPE_PROTOS:
@@ -218,10 +257,28 @@ def _text(value: bytes, what: str) -> str:
         raise ModelError(f"{what} is no UTF-8 text", code="GPC3014") from None
 
 
+class _Codes(dict[bytes, int]):
+    """A number for each text that is asked for, from 0 on."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __missing__(self, text: bytes) -> int:
+        if len(self) > np.iinfo(np.uint8).max:
+            raise ModelError(f"{self.what}: more than {len(self)} different texts", code="GPC3014")
+        return self.setdefault(text, len(self))
+
+
+def _categorical(texts: Sequence[bytes], what: str) -> Categorical:
+    known = _Codes(what)
+    codes = np.fromiter(map(known.__getitem__, texts), np.uint8, len(texts))
+    return Categorical(tuple(_text(text, what) for text in known), codes)
+
+
 def checked_attributes(
-    attributes: Attributes, signature: Signature, files: ExternalFiles, site: Site
+    attributes: Attributes, signature: Signature, translator: Translator | None, files: ExternalFiles, site: Site
 ) -> dict[str, Any]:
-    """The attributes as keywords, checked against the schema, its defaults filled in."""
+    """The attributes as the keywords of ``translator``, checked against the schema, its defaults filled in."""
     result = dict(signature.defaults)
     seen: set[str] = set()
     for name, attribute in attributes:
@@ -240,7 +297,8 @@ def checked_attributes(
                 f"{site}: attribute {quote(name)} of type {A.AttributeType.Name(expected)} expected, {found} found",
                 code="GPC3014",
             )
-        result[name] = attribute_value(attribute, files, str(site), name)
+        as_it_is = translator is not None and _takes_list(translator, name, expected)
+        result[name] = attribute_value(attribute, files, str(site), name, as_it_is=as_it_is)
     result.pop("consumed_inputs", None)  # of opsets before 6: what the node may overwrite
     for name in signature.required:
         if name not in seen:
@@ -401,4 +459,5 @@ class located:
             raise ShapeError(f"{self.site}: {error.message}", code=error.code) from error
         unforeseen = isinstance(error, (TypeError, AttributeError, LookupError)) or type(error) is RuntimeError
         if unforeseen or isinstance(error, (ValueError, ArithmeticError)):
-            raise ShapeError(f"{self.site} on ({types}): {error}", code="GPC3101") from error
+            told = f"{type(error).__name__}: {error}" if unforeseen else error
+            raise ShapeError(f"{self.site} on ({types}): {told}", code="GPC3101") from error

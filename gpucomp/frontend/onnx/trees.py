@@ -10,7 +10,7 @@ from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import checked_size, expand, like, scalar_of, unsqueeze
 from gpucomp.frontend.onnx.ml import transformed
-from gpucomp.frontend.onnx.translate import translates
+from gpucomp.frontend.onnx.translate import IntList, translates
 from gpucomp.ir import Value, constant
 
 MAX_LEVELS = 256
@@ -35,22 +35,59 @@ class Trees:
     sets: np.ndarray | None = None
 
 
-def _links(nodes: int, leaves: int, targets: tuple[int, ...], are_leaves: tuple[int, ...]) -> np.ndarray:
+def _links(nodes: int, leaves: int, targets: IntList, are_leaves: IntList) -> np.ndarray:
     """Where each node leads, leaves numbered behind the nodes; a leaf leads to itself."""
-    places = np.asarray(targets, np.int64) + nodes * (np.asarray(are_leaves, np.int64) != 0)
+    places = ids(targets).astype(np.int64) + nodes * (ids(are_leaves) != 0)
     if len(places) != nodes or np.any(places < 0) or np.any(places >= nodes + leaves):
         raise ValueError("a branch leads to a node that does not exist")
-    return np.concatenate([places, nodes + np.arange(leaves)])
+    return np.concatenate([places, nodes + np.arange(leaves)]).astype(np.int32)
 
 
-def _levels(links: np.ndarray, roots: np.ndarray, nodes: int) -> int:
-    """How many steps lead from the roots to leaves everywhere. Raises for a cycle, which never ends there."""
-    level, here = 0, np.unique(roots)
-    while np.any(here < nodes):
+def ids(listed: IntList) -> np.ndarray:
+    """The numbers of a list, in 32 bits where all fit: a million of them count."""
+    wide = np.asarray(listed, np.int64)
+    fit = not len(wide) or (wide.min() >= -(1 << 31) and wide.max() < 1 << 31)
+    return wide.astype(np.int32) if fit else wide
+
+
+def flags(given: IntList, nodes: int) -> np.ndarray:
+    """Whether each node is marked: none is where the list is empty."""
+    return ids(given) != 0 if len(given) else np.zeros(nodes, bool)
+
+
+def _levels(trees: Trees) -> int:
+    """How many steps lead from the roots to leaves everywhere. Raises for a cycle, which never ends there.
+
+    A node is looked at twice, however many ways lead to it: where it is reached, and behind all that lead to it, which is the
+    topological order of A. B. Kahn (1962).
+    """
+    nodes = len(trees.features)
+    refused = UnsupportedError(f"trees with a cycle, or of more than {MAX_LEVELS} levels")
+
+    def below(here: np.ndarray) -> np.ndarray:
+        there = np.concatenate([trees.yes[here], trees.no[here]])
+        return there[there < nodes]
+
+    reached, before = np.zeros(nodes, bool), np.zeros(nodes, np.int32)  # ways to each that are not yet gone
+    here, steps = np.unique(trees.roots[trees.roots < nodes]), 0
+    while len(here):
+        steps += 1
+        if steps > MAX_LEVELS:
+            raise refused
+        reached[here] = True
+        there, ways = np.unique(below(here), return_counts=True)
+        before[there] += ways.astype(np.int32)
+        here = there[~reached[there]]
+    here, level = np.flatnonzero(reached & (before == 0)), 0
+    while len(here):
         level += 1
-        if level > min(nodes, MAX_LEVELS):
-            raise UnsupportedError(f"trees with a cycle, or of more than {MAX_LEVELS} levels")
-        here = np.unique(links[:, here[here < nodes]])
+        if level > MAX_LEVELS:
+            raise refused
+        there, ways = np.unique(below(here), return_counts=True)
+        before[there] -= ways.astype(np.int32)
+        here = there[before[there] == 0]
+    if np.any(before):
+        raise refused
     return level
 
 
@@ -62,12 +99,13 @@ def _sets(values: np.ndarray | None, modes: np.ndarray) -> np.ndarray:
     count = max(len(ends), 1) if len(flat) else 0
     if count != len(owners):
         raise ValueError(f"{count} sets of membership_values for {len(owners)} nodes")
-    sets = np.split(flat[: ends[-1]] if len(ends) else flat, ends[:-1]) if count else []
-    checked_size(len(modes) * max(map(len, sets), default=0), 8)
-    table = np.full((len(modes), max(1, max(map(len, sets), default=0))), np.nan)
-    for owner, members in zip(owners, sets, strict=True):
-        members = members[~np.isnan(members)]
-        table[owner, : len(members)] = members
+    members = np.flatnonzero(~np.isnan(flat[: ends[-1]] if len(ends) else flat))
+    own = np.searchsorted(ends, members)  # the set of each
+    sizes = np.bincount(own, minlength=count)
+    width = max(1, sizes.max(initial=0))
+    checked_size(len(modes) * width, 8)
+    table = np.full((len(modes), width), np.nan)
+    table[owners[own], np.arange(len(members)) - (np.cumsum(sizes) - sizes)[own]] = flat[members]
     return table
 
 
@@ -76,39 +114,39 @@ def tree_ensemble(
     x: Value,
     *,
     nodes_splits: np.ndarray,
-    nodes_featureids: tuple[int, ...],
+    nodes_featureids: IntList,
     nodes_modes: np.ndarray,
-    nodes_truenodeids: tuple[int, ...],
-    nodes_falsenodeids: tuple[int, ...],
-    nodes_trueleafs: tuple[int, ...],
-    nodes_falseleafs: tuple[int, ...],
-    tree_roots: tuple[int, ...],
-    leaf_targetids: tuple[int, ...],
+    nodes_truenodeids: IntList,
+    nodes_falsenodeids: IntList,
+    nodes_trueleafs: IntList,
+    nodes_falseleafs: IntList,
+    tree_roots: IntList,
+    leaf_targetids: IntList,
     leaf_weights: np.ndarray,
     n_targets: int = 1,
     aggregate_function: int = 1,
     post_transform: int = 0,
     membership_values: np.ndarray | None = None,
     nodes_hitrates: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: tuple[int, ...] | None = None,
+    nodes_missing_value_tracks_true: IntList = (),
 ) -> Value:
     """[N, F] to [N, n_targets]: the leaves that a sample ends in, summed (or the mean, least, greatest) a target."""
     if len(x.shape) != 2 or not x.shape[1]:
         raise ValueError(f"[N, F] with features expected, {x.type} given")
     if aggregate_function not in SUMS or post_transform not in range(5):
         raise ValueError(f"aggregate_function={aggregate_function}, post_transform={post_transform}")
-    nodes, leaves, roots = len(nodes_featureids), len(leaf_targetids), np.asarray(tree_roots, np.int64)
-    modes, splits, features = nodes_modes.reshape(-1), nodes_splits.reshape(-1), np.asarray(nodes_featureids, np.int64)
+    nodes, leaves, roots = len(nodes_featureids), len(leaf_targetids), ids(tree_roots)
+    modes, splits, targets = nodes_modes.reshape(-1), nodes_splits.reshape(-1), ids(leaf_targetids)
     if not nodes or not leaves or not len(roots) or {len(modes), len(splits)} != {nodes} or leaf_weights.size != leaves:
         raise ValueError("trees with at least a node and a leaf, and attributes of equal lengths, expected")
-    if np.any(roots < 0) or np.any(roots >= nodes) or not 0 <= min(leaf_targetids) <= max(leaf_targetids) < n_targets:
+    if np.any(roots < 0) or np.any(roots >= nodes) or np.any((targets < 0) | (targets >= n_targets)):
         raise ValueError("a root or a target that does not exist")
     checked_size((nodes + leaves) * n_targets, 9)
     trees = Trees(
-        features=features,
+        features=ids(nodes_featureids),
         splits=splits,
         modes=modes,
-        missing=np.asarray(nodes_missing_value_tracks_true or (0,) * nodes, bool),
+        missing=flags(nodes_missing_value_tracks_true, nodes),
         yes=_links(nodes, leaves, nodes_truenodeids, nodes_trueleafs),
         no=_links(nodes, leaves, nodes_falsenodeids, nodes_falseleafs),
         roots=roots,
@@ -116,8 +154,8 @@ def tree_ensemble(
     )
     table = np.zeros((nodes + leaves, n_targets), leaf_weights.dtype)
     given = np.zeros(table.shape, bool)
-    table[nodes + np.arange(leaves), list(leaf_targetids)] = leaf_weights.reshape(-1)
-    given[nodes + np.arange(leaves), list(leaf_targetids)] = True
+    table[nodes + np.arange(leaves), targets] = leaf_weights.reshape(-1)
+    given[nodes + np.arange(leaves), targets] = True
     return transformed(aggregated(leaf_of(x, trees), table, given, aggregate_function), POSTS[post_transform])
 
 
@@ -137,23 +175,25 @@ def leaf_of(x: Value, trees: Trees) -> Value:
     at_node = {
         "feature": table(trees.features),
         "split": table(trees.splits.astype(dtype.numpy)),
-        "mode": table(trees.modes.astype(np.int64)),
+        "mode": table(trees.modes.astype(np.int32)),
         "missing": table(trees.missing),
     }
     members = None if trees.sets is None else table(trees.sets.astype(dtype.numpy))
-    place = expand(constant(trees.roots[None, :]), (x.shape[0], len(trees.roots)))
-    for _ in range(_levels(np.stack([trees.yes, trees.no]), trees.roots, nodes)):
+    links = constant(trees.yes), constant(trees.no)
+    kinds = [int(mode) for mode in np.unique(trees.modes)]
+    place = expand(constant(trees.roots[None, :].astype(np.int32)), (x.shape[0], len(trees.roots)))
+    for _ in range(_levels(trees)):
         here = {name: ops.Gather(values, place, axis=0) for name, values in at_node.items()}
         value = ops.GatherElements(x, here["feature"], axis=1)
         holds = None
-        for mode in sorted({int(m) for m in trees.modes}):
+        for mode in kinds:
             passed = _compared(mode, value, here["split"], place, members)
             holds = (
                 passed if holds is None else ops.Where(ops.Equal(here["mode"], like(here["mode"], mode)), passed, holds)
             )
         assert holds is not None
         holds = ops.Or(holds, ops.And(ops.IsNaN(value), here["missing"]))
-        yes, no = (ops.Gather(constant(links), place, axis=0) for links in (trees.yes, trees.no))
+        yes, no = (ops.Gather(branch, place, axis=0) for branch in links)
         place = ops.Where(holds, yes, no)
     return place
 
@@ -182,11 +222,12 @@ def _compared(mode: int, value: Value, split: Value, place: Value, members: Valu
 def aggregated(place: Value, table: np.ndarray, given: np.ndarray, aggregate: int) -> Value:
     """[N, trees] to [N, targets]: the rows of ``table`` at ``place``, reduced over the trees where they are ``given``.
 
-    A target that no leaf of a sample gives anything is 0.
+    What is not given is 0 in the table. A target that no leaf of a sample gives anything is 0.
     """
     kind = SUMS[aggregate]
-    nothing = {"min": np.inf, "max": -np.inf}.get(kind, 0.0)
-    found = ops.Gather(constant(np.where(given, table, np.array(nothing, table.dtype))), place, axis=0)
+    if kind in ("min", "max"):
+        table = np.where(given, table, np.array(np.inf if kind == "min" else -np.inf, table.dtype))
+    found = ops.Gather(constant(table), place, axis=0)
     if kind in ("min", "max"):
         reduce = ops.ReduceMin if kind == "min" else ops.ReduceMax
         best = reduce(found, axes=(1,), keepdims=False)

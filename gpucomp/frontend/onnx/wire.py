@@ -1,7 +1,8 @@
 """The bytes of a model looked at before protobuf takes memory for them. Nothing is decoded here but lengths.
 
 protobuf makes an object of some hundred bytes of two bytes in a file, so a small file may ask for gigabytes. What is
-counted here is what becomes an object: messages and texts (https://protobuf.dev/programming-guides/encoding).
+counted here is what becomes an object, messages and texts (https://protobuf.dev/programming-guides/encoding), and what lists
+take: one that grows is copied to twice its size, and what it leaves behind, at most twice what it has, is not given back.
 """
 
 from __future__ import annotations
@@ -18,16 +19,21 @@ from gpucomp.errors import ModelError, UnsupportedError
 
 MAX_MESSAGES = 1_000_000
 MAX_TEXTS = 2_000_000
-MAX_NUMBERS = 8_000_000  # whole numbers of lists, besides one for every eight bytes: one of a byte takes eight in memory
+MAX_LISTS = 256_000_000  # bytes of lists while they are read, and 4/3 of the file's: it is there until protobuf has read it
+A_NUMBER, A_SMALL_NUMBER = 32, 18  # bytes of an element, at most: 24 or 12 in a list, and 8 or up to 6 in arrays
+AN_ENTRY, A_TEXT = 24, 96  # of an attribute's list of numbers, of which arrays are made one by one; of a text in a list
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-TEXT, BYTES, NUMBERS = "text", "bytes", "numbers"
+TEXT, BYTES = "text", "bytes"
 
 
 @cache
 def _fields(message: Descriptor) -> dict[int, Any]:
-    """By number, what a length-delimited field is: text, bytes, whole numbers or the descriptor of a message; no others."""
-    kinds = {FieldDescriptor.TYPE_STRING: TEXT, FieldDescriptor.TYPE_BYTES: BYTES}
-    kinds |= dict.fromkeys((FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64), NUMBERS)
+    """By number, what a length-delimited field is: text, bytes, whole numbers, told by the bytes that one may take in memory,
+    or the descriptor of a message; no others.
+    """
+    kinds: dict[int, Any] = {FieldDescriptor.TYPE_STRING: TEXT, FieldDescriptor.TYPE_BYTES: BYTES}
+    wide = AN_ENTRY if message is onnx.AttributeProto.DESCRIPTOR else A_NUMBER
+    kinds |= {FieldDescriptor.TYPE_INT64: wide, FieldDescriptor.TYPE_UINT64: wide, FieldDescriptor.TYPE_INT32: A_SMALL_NUMBER}
     return {f.number: f.message_type or kinds[f.type] for f in message.fields if f.message_type or f.type in kinds}
 
 
@@ -38,6 +44,13 @@ def _run(tag: int, kind: int) -> re.Pattern[bytes]:
     return re.compile(rb"(?s:(?:" + re.escape(bytes([tag])) + value + rb")++)")
 
 
+def _ends(data: bytes, start: int, stop: int) -> int:
+    """How many bytes end a number: those below 128. Of a short list, which numpy is slow for, all bytes."""
+    if stop - start <= 1000:
+        return stop - start
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8, stop - start, start) < 128))
+
+
 def check(data: bytes, what: str) -> None:
     """Raise ``ModelError`` for bytes that are no message or hold texts that are none, ``UnsupportedError`` for too many parts.
 
@@ -46,8 +59,15 @@ def check(data: bytes, what: str) -> None:
     broken = ModelError(f"{what} is no ONNX model, or is truncated", code="GPC3002")
     fields = _fields(onnx.ModelProto.DESCRIPTOR)
     around: list[tuple[dict[int, Any], int]] = []  # of the message that is read: its fields and where it ends
-    at, end, messages, texts, numbers = 0, len(data), 0, 0, 0
+    at, end, messages, texts, listed = 0, len(data), 0, 0, 0
+    most = MAX_LISTS + len(data) * 4 // 3
     while True:
+        if messages > MAX_MESSAGES or texts > MAX_TEXTS or listed > most:
+            raise UnsupportedError(
+                f"{what} has more than {MAX_MESSAGES} parts, {MAX_TEXTS} texts or {most // A_NUMBER} numbers in lists, the most "
+                "that are supported for its size",
+                code="GPC4006",
+            )
         while at >= end:
             if at > end:
                 raise broken
@@ -67,7 +87,9 @@ def check(data: bytes, what: str) -> None:
                 if run is None:
                     raise broken
                 at = run.end()
-                numbers += (at - start) // 2 if kind == VARINT else 0
+                if kind == VARINT:  # each with its tag, which ends too
+                    size = fields.get(number)
+                    listed += _ends(data, start, at) // 2 * (size if isinstance(size, int) else A_NUMBER)
             elif kind == VARINT:
                 _, at = _varint(data, at, end)
             else:
@@ -86,11 +108,12 @@ def check(data: bytes, what: str) -> None:
         if found is None:
             at = stop
             continue
-        if found is NUMBERS:
-            numbers += int(np.count_nonzero(np.frombuffer(data, np.uint8, length, at) < 128)) if length > 1000 else length
+        if isinstance(found, int):
+            listed += found * _ends(data, at, stop)
             at = stop
         elif found is TEXT or found is BYTES:
             texts += 1
+            listed += A_TEXT
             if found is TEXT and length and not _is_text(data[at:stop]):
                 raise ModelError(f"{what}: a name in it is no UTF-8 text", code="GPC3003")
             at = stop
@@ -98,12 +121,6 @@ def check(data: bytes, what: str) -> None:
             messages += 1
             around.append((fields, end))
             fields, end = _fields(found), stop
-        if messages > MAX_MESSAGES or texts > MAX_TEXTS or numbers > MAX_NUMBERS + len(data) // 8:
-            raise UnsupportedError(
-                f"{what} has more than {MAX_MESSAGES} parts, {MAX_TEXTS} texts or {MAX_NUMBERS + len(data) // 8} numbers in "
-                "lists, the most that are supported for its size",
-                code="GPC4006",
-            )
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from builders import tensor
 from kernels import conv, into_part, matmul
 
-from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.builder import I64, Code
+from gpucomp import ops
+from gpucomp.codegen.llvm import builder, emit
+from gpucomp.codegen.llvm.builder import Code
 from gpucomp.codegen.llvm.contraction_space import FAMILY
 from gpucomp.codegen.llvm.epilogue_lines import Requests, Touched, touched_by
 from gpucomp.codegen.llvm.operands import operands_of
+from gpucomp.ir import Graph, constant
+from gpucomp.ir.types import I64
+from gpucomp.partition import partition
 from gpucomp.targets import cpu
 
 V4 = cpu.named("cpu:x86-64-v4")
@@ -57,6 +63,17 @@ def test_columns_that_are_not_side_by_side_are_left_alone():
 
 def test_a_result_of_one_row_is_left_alone():
     assert touched(matmul(1, 40, 29)) == []
+
+
+def test_where_an_index_says_is_not_asked_for_ahead_of_the_guard_of_that_index():
+    """The matrix in front of the first is zeros: what would be the index of it lies in front of the indices."""
+    residual, indices, x = tensor("r", 17, 13, 29), tensor("i", 2, dtype=I64), tensor("x", 3, 13, 40)
+    product = ops.MatMul(x, constant(np.ones((3, 40, 29), np.float32)))
+    padded = ops.Pad(ops.Gather(residual, indices, axis=0), pads=(1, 0, 0, 0, 0, 0))
+    (step,) = partition(Graph((residual, indices, x), (ops.Add(product, padded),), ("y",)))
+
+    assert step.kernel.family == "contraction"
+    assert touched(step.kernel) == [(4, 116, True)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +125,7 @@ def test_rows_that_come_from_far_are_asked_for(image, changes, lines):
 
 def test_a_row_past_the_last_is_never_asked_for():
     code = Code("k")
-    start, step = code.argument("start", I64), code.argument("step", I64)
+    start, step = code.argument("start", builder.I64), code.argument("step", builder.I64)
     requests = Requests(code, [(Touched(0, operands_of(matmul(5, 32, 8), 1).stores[0].offset, 160, True), start, 2)], 5,
                         code.integer(0))  # fmt: skip
 

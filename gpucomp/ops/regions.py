@@ -1,0 +1,149 @@
+"""Regions of interest with as many samples as each region's size asks for: a number that is data, so numpy runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpucomp.ir.types import TensorType
+from gpucomp.ops.indexing import clamped_array
+from gpucomp.ops.registry import op
+from gpucomp.ops.sampling import RoiAlign
+
+
+@op("AdaptiveRoiAlign")
+def AdaptiveRoiAlign(
+    x: TensorType,
+    rois: TensorType,
+    batch_indices: TensorType,
+    *,
+    output_height: int,
+    output_width: int,
+    spatial_scale: float = 1.0,
+    mode: str = "avg",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> TensorType:
+    """``RoiAlign`` with ceil(bin's height) x ceil(bin's width) samples in each bin: ONNX's ``sampling_ratio`` 0.
+
+    A bin without samples, of a region that has no area, or of one that is not finite, is 0.
+    """
+    result = RoiAlign.type_rule(
+        x,
+        rois,
+        batch_indices,
+        output_height=output_height,
+        output_width=output_width,
+        sampling_ratio=1,
+        spatial_scale=spatial_scale,
+        mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+    )
+    assert isinstance(result, TensorType)
+    return result
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """One region's samples along one axis, those inside of the image: the bin of each, two neighbours, the second's weight.
+
+    begins  the first sample of each bin, and behind the last bin the number of samples
+    count   of a bin's samples, those outside of the image too
+    """
+
+    bins: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    weight: np.ndarray
+    begins: np.ndarray
+    count: float
+
+    def matrix(self, extent: int) -> np.ndarray:
+        """[bins, extent]: how much each element weighs in each bin's sum."""
+        result = np.zeros((len(self.begins) - 1, extent))
+        np.add.at(result, (self.bins, self.low), 1 - self.weight)
+        np.add.at(result, (self.bins, self.high), self.weight)
+        return result
+
+
+def _samples(start: np.floating, size: np.floating, bins: int, extent: int) -> _Samples:
+    """Samples of ``bins`` bins of ``size`` elements each, from ``start`` on. As precise as these two are.
+
+    They lie more than half an element apart, so there are few in an image however large a region is.
+    """
+    count = float(np.ceil(size))
+    if not 0 < count < np.inf:
+        count = 0.0
+    edges = start + np.arange(bins, dtype=start.dtype) * size
+    step = float(size) / max(count, 1.0)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        first, last = ((bound - edges.astype(np.float64)) / step - 0.5 for bound in (-1, extent))
+    first, last = np.clip(np.floor(first), 0, count), np.clip(np.ceil(last) + 1, 0, count)
+    lengths = np.nan_to_num(np.maximum(last - first, 0)).astype(np.int64)
+    owners = np.repeat(np.arange(bins), lengths)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    numbers = (first[owners] + within).astype(start.dtype)
+    places = edges[owners] + (numbers + start.dtype.type(0.5)) * size / start.dtype.type(max(count, 1.0))
+    inside = (places >= -1) & (places <= extent)
+    owners, places = owners[inside], np.clip(places[inside], 0, extent - 1)
+    low = places.astype(np.int64)
+    begins = np.searchsorted(owners, np.arange(bins + 1))
+    return _Samples(owners, low, np.minimum(low + 1, extent - 1), (places - low).astype(np.float64), begins, count)
+
+
+@AdaptiveRoiAlign.define("reference")
+def _adaptive_roi_align_reference(
+    x: np.ndarray,
+    rois: np.ndarray,
+    batch_indices: np.ndarray,
+    *,
+    output_height: int,
+    output_width: int,
+    spatial_scale: float = 1.0,
+    mode: str = "avg",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> np.ndarray:
+    result = np.zeros((len(rois), x.shape[1], output_height, output_width))
+    if not len(rois):
+        return result.astype(x.dtype)
+    kind = np.promote_types(rois.dtype, np.float32)  # how many samples there are depends on how it is rounded
+    half = coordinate_transformation_mode == "half_pixel"
+    images = clamped_array(batch_indices, x.shape[0])
+    bins = (output_height, output_width)
+    with np.errstate(over="ignore", invalid="ignore"):
+        boxes = rois.astype(kind) * kind.type(spatial_scale) - kind.type(0.5 if half else 0)
+        spans = boxes[:, 2:] - boxes[:, :2]
+        sizes = (spans if half else np.maximum(spans, 1)) / np.array(bins[::-1], kind)
+        for number, image in enumerate(images):
+            rows, columns = (
+                _samples(boxes[number, 1 - d], sizes[number, 1 - d], bins[d], x.shape[2 + d]) for d in range(2)
+            )
+            if len(rows.bins) and len(columns.bins):
+                pooled = _mean if mode == "avg" else _greatest
+                result[number] = pooled(x[image], rows, columns)
+    return result.astype(x.dtype)
+
+
+def _mean(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
+    """[C, bins, bins] of ``picture`` [C, H, W]: bilinear weights are products of both axes'."""
+    (top, bottom), (left, right) = ((s.low.min(), s.high.max() + 1) for s in (rows, columns))
+    part = picture[:, top:bottom, left:right].astype(np.float64)
+    down, across = rows.matrix(picture.shape[1])[:, top:bottom], columns.matrix(picture.shape[2])[:, left:right]
+    return down @ part @ across.T / (rows.count * columns.count)
+
+
+def _greatest(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
+    """The greatest weighted corner in each bin, as ONNX has it; a sample outside of the image is 0."""
+    bins = len(rows.begins) - 1, len(columns.begins) - 1
+    result = np.full((len(picture), *bins), -np.inf)
+    used = np.diff(columns.begins) > 0  # bins of no sample would take their neighbour's in ``reduceat``
+    for k, row in enumerate(rows.bins):
+        best = np.full((len(picture), len(columns.bins)), -np.inf)
+        for y, v in ((rows.low[k], 1 - rows.weight[k]), (rows.high[k], rows.weight[k])):
+            line = picture[:, y].astype(np.float64) * v
+            corners = line[:, columns.low] * (1 - columns.weight), line[:, columns.high] * columns.weight
+            best = np.maximum(best, np.maximum(*corners))
+        found = np.maximum.reduceat(best, columns.begins[:-1][used], axis=1)
+        result[:, row, used] = np.maximum(result[:, row, used], found)
+    counts = (np.diff(rows.begins)[:, None] == rows.count) & (np.diff(columns.begins)[None] == columns.count)
+    return np.where(counts, result, np.maximum(result, 0))

@@ -1,0 +1,76 @@
+"""What the lists of a file may take in memory is told from its bytes, before protobuf reads them."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+from onnx_builders import model, node, value
+
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx import wire
+
+ALLOWED = 640_000  # in place of the code's own: lists of some ten thousand
+
+
+def weights(field: str, dtype: int, count: int, number: int = 1) -> onnx.ModelProto:
+    w = TensorProto(name="w", data_type=dtype, dims=[count])
+    getattr(w, field).extend([number] * count)
+    return model([node("Identity", ["w"], ["y"])], weights=[w])
+
+
+def entries(count: int, number: int) -> onnx.ModelProto:
+    """Of an attribute: each has a tag of its own in the file."""
+    return model([node("Constant", [], ["y"], value_ints=np.full(count, number).tolist())])
+
+
+def texts(count: int) -> onnx.ModelProto:
+    return model([node("Constant", [], ["y"], value_strings=[b""] * count)])
+
+
+def unpacked(count: int) -> bytes:
+    """A tensor whose int32_data has a tag for each number."""
+    body = b"\x28\x01" * count
+    length = bytes([len(body) & 127 | 128, len(body) >> 7 & 127 | 128, len(body) >> 14])
+    graph = b"\x2a" + length + body
+    whole = len(graph)
+    return b"\x3a" + bytes([whole & 127 | 128, whole >> 7 & 127 | 128, whole >> 14]) + graph
+
+
+LARGE = 1 << 62  # nine bytes
+SAID = "numbers in lists"
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        (weights("int64_data", TensorProto.INT64, 20_011), True),  # 32 bytes each, 4/3 are allowed for that of the file
+        (weights("int64_data", TensorProto.INT64, 21_001), False),
+        (weights("int64_data", TensorProto.INT64, 30_011, LARGE), True),  # 12 are allowed for the 9
+        (weights("int64_data", TensorProto.INT64, 33_013, LARGE), False),
+        (weights("int32_data", TensorProto.FLOAT16, 38_011), True),  # 18 bytes each
+        (weights("int32_data", TensorProto.FLOAT16, 39_019), False),
+        (entries(29_921, 1), True),  # 24 bytes each
+        (entries(30_011, 1), False),
+        (entries(59_009, LARGE), True),
+        (entries(61_001, LARGE), False),
+        (texts(6_803), True),  # 96 bytes each
+        (texts(6_907), False),
+        (unpacked(41_011), True),
+        (unpacked(42_013), False),
+    ],
+)
+def test_lists_are_weighed_by_what_they_take_in_memory(monkeypatch, given, passes):
+    monkeypatch.setattr(wire, "MAX_LISTS", ALLOWED)
+    data = given if isinstance(given, bytes) else given.SerializeToString()
+
+    if passes:
+        wire.check(data, "the model")
+    else:
+        with pytest.raises(UnsupportedError, match=SAID):
+            wire.check(data, "the model")
+
+
+def test_numbers_of_fixed_size_are_what_the_file_has():
+    floats = model([node("Constant", [], ["y"], value_floats=[1.0] * 60_013)], [value("x")])
+
+    wire.check(floats.SerializeToString(), "the model")

@@ -1,0 +1,68 @@
+"""Regions of interest that take as many samples as their size asks for, beside onnxruntime."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto
+from onnx_builders import model, node, value
+from tolerance import assert_matches
+
+import gpucomp
+from gpucomp import ops
+
+ATTRS = {"output_height": 3, "output_width": 2, "spatial_scale": 0.5}
+IMAGE = np.random.default_rng(5).standard_normal((2, 3, 17, 11)).astype(np.float32)
+
+
+def proto(mode, how):
+    attrs = {**ATTRS, "mode": mode, "coordinate_transformation_mode": how, "sampling_ratio": 0}
+    inputs = [value("x", IMAGE.shape), value("r", (37, 4)), value("b", (37,), TensorProto.INT64)]
+    return model([node("RoiAlign", ["x", "r", "b"], ["y"], **attrs)], inputs, opset=16)
+
+
+def regions(seed):
+    """Some inside of the image, some across its edges or far away, some of no or negative area."""
+    rng = np.random.default_rng(seed)
+    corner, size = rng.uniform(-20, 50, (37, 2)), rng.uniform(-3, 60, (37, 2))
+    boxes = np.concatenate([corner, corner + size], 1).astype(np.float32)
+    return {"x": IMAGE, "r": boxes, "b": rng.integers(0, 2, 37)}
+
+
+@pytest.mark.parametrize("how", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_of_all_sizes_as_onnxruntime_has_them(mode, how):
+    session = onnxruntime.InferenceSession(proto(mode, how).SerializeToString(), providers=["CPUExecutionProvider"])
+    reference = ops.AdaptiveRoiAlign.meaning["reference"]
+    for seed in range(5):
+        feeds = regions(seed)
+
+        found = reference(*feeds.values(), **ATTRS, mode=mode, coordinate_transformation_mode=how)
+
+        assert_matches(found, session.run(None, feeds)[0], terms=900)
+
+
+def test_the_host_runs_it_between_kernels():
+    feeds = regions(7)
+    it = proto("avg", "half_pixel")
+    it.graph.node.insert(0, node("Exp", ["x"], ["e"]))
+    it.graph.node[1].input[0] = "e"
+    expected = onnxruntime.InferenceSession(it.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+
+    assert_matches(gpucomp.compile(it, target="cpu").run(feeds)["y"], expected[0], terms=900)
+
+
+def test_regions_that_are_not_finite_or_huge():
+    numbers = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e18, 2.0]
+    boxes = np.array(np.meshgrid(numbers, [1.0], numbers, [5.0])).reshape(4, -1).T.astype(np.float32)
+    zeros = np.zeros(len(boxes), np.int64)
+
+    found = ops.AdaptiveRoiAlign.meaning["reference"](IMAGE, boxes, zeros, output_height=2, output_width=2)
+
+    assert np.isfinite(found).all()
+    assert (found[np.isnan(boxes).any(1)] == 0).all()
+    whole = np.array([[-1e9, -1e9, 1e9, 1e9]], np.float32)  # the image is a speck of it, at a corner of four bins
+    for mode in ("avg", "max"):
+        found = ops.AdaptiveRoiAlign.meaning["reference"](
+            IMAGE, whole, zeros[:1], output_height=2, output_width=2, mode=mode
+        )
+        assert (np.abs(found) < 1e-12).all() if mode == "avg" else np.isfinite(found).all()
