@@ -56,13 +56,23 @@ def work(node: Node) -> int:
         case ops.RegexFullMatch if node.inputs[0].op is Constant:  # a set of states a character, in Python
             texts = node.inputs[0].attrs["value"].reshape(-1)
             return 1000 * sum(map(len, texts)) * len(Pattern(node.attrs["pattern"]).tests)
-        case ops.AdaptiveRoiAlign:  # at most every element of the image, and some numpy calls a region
-            largest = node.inputs[0].type.size // max(1, node.inputs[0].shape[0])
-            return node.types[0].shape[0] * (20_000 + (largest if node.attrs["mode"] == "avg" else 16 * largest * size))
+        case ops.AdaptiveRoiAlign:
+            return _region_work(node)
         case ops.TfIdfVectorizer:
             return _gram_work(node) + size
     letters = sum(_letters(v, size) for v in node.inputs if v.op is Constant and v.type.dtype is STRING)
     return size * math.prod(node.attrs.get("kernel", ())) + sum(v.type.size for v in node.inputs) + letters
+
+
+def _region_work(node: Node) -> int:
+    """Elements of all samples that a region may have in the image, along one axis and then the other, and numpy's calls."""
+    _, channels, height, width = node.inputs[0].shape
+    regions, _, *bins = node.types[0].shape
+    down, across = (count + 2 * extent + 3 for count, extent in zip(bins, (height, width), strict=True))
+    if node.attrs["mode"] == "max":
+        return regions * down * (20_000 + 8 * channels * across)
+    places = 16 * (down + across)  # of the samples, and their weights
+    return regions * (20_000 + places + channels * (down * (width + bins[1]) + across * (height + bins[0])))
 
 
 def _letters(texts: Value, size: int) -> int:

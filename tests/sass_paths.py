@@ -19,6 +19,8 @@ class Instruction(NamedTuple):
     conditional: bool
     targets: list[str]
 
+USES = ("FFMA", "FADD", "FMUL", "HFMA2", "HADD2", "PRMT", "SHFL", "MUFU", "STS", "STG")  # of what was loaded
+
 
 def kernels(listing: str) -> dict[str, str]:
     """The listing of each kernel, by its name."""
@@ -54,3 +56,14 @@ def before(listing: str, stop: str) -> list[str]:
         if found[at].conditional or found[at].opcode not in ENDS:
             paths.append(at + 1)
     return [found[at].text for at in sorted(seen)]
+
+
+def loads_together(listing: str) -> int:
+    """The most global loads that one kernel's listing asks for one after the other, before anything is done with numbers."""
+    longest = run = 0
+    for line in listing.splitlines():
+        match = INSTRUCTION.match(line)
+        opcode = match[3] if match else ""
+        run = run + 1 if opcode == "LDG" else 0 if opcode in USES else run
+        longest = max(longest, run)
+    return longest

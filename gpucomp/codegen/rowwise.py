@@ -13,7 +13,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lane_loop, lanes_of
 from gpucomp.codegen.epilogue import split_scratch
 from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, places
-from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, substitute, var, walk
+from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, loads, substitute, var, walk
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, U64
 from gpucomp.kernel import Kernel, Rowwise, Scan
@@ -73,10 +73,22 @@ def access_width(kernel: Kernel, side_by_side: bool) -> int:
 
 def parts_kept(kernel: Kernel) -> int:
     """How many values of each element more than one stage needs."""
+    stages, cols = _stages(kernel)
+    return len(_common(stages, cols))
+
+
+def parts_early(kernel: Kernel) -> int:
+    """How many values of each element, read from memory, only the results need."""
+    stages, cols = _stages(kernel)
+    return len(_early(stages, cols))
+
+
+def _stages(kernel: Kernel) -> tuple[list[list[Expr]], frozenset[Var]]:
+    """What each statistic reads of an element, then what the stores do; the columns."""
     body = kernel.body
     assert isinstance(body, Rowwise)
     each = [e for i, s in enumerate(kernel.stores) if i not in body.row_stores for e in (*s.index, s.value)]
-    return len(_common([*([s.value] for s in body.statistics), each], frozenset(body.cols)))
+    return [*([s.value] for s in body.statistics), each], frozenset(body.cols)
 
 
 # statements -------------------------------------------------------------------------------------------------
@@ -125,8 +137,14 @@ def rowwise_hooks(
         parts_within([*values, *each_parts], frozenset({row}))
     )
     walk_.known |= named
-    kept = _common([*([v] for v in values), each_parts], frozenset({col})) if s.keep else []
+    stages = [*([v] for v in values), each_parts]
+    kept = _common(stages, frozenset({col})) if s.keep else []
     names = {part: f"kept{i}" for i, part in enumerate(kept)}
+    ahead = _early(stages, frozenset({col})) if s.keep == 2 else []
+    early = {part: f"early{i}" for i, part in enumerate(ahead)}
+    early_body = _fetched_early(printer, walk_, early)
+    constants = {ld.source for part in ahead for ld in loads(part)} <= kernel.constants
+    before_all = bool(ahead) and constants and not any(n in named for part in ahead for n in walk(part))
 
     statistics = []
     for number, (statistic, value) in enumerate(zip(body.statistics, values, strict=True)):
@@ -150,11 +168,13 @@ def rowwise_hooks(
         ),
         **_joining(kernel, printer, s, derived),
         "row_body": row_body,
+        "early_body": early_body,
+        "before_all": before_all,
         "statistics": statistics,
         "row_stores": row_stores,
         "finals": finals,
         "element_body": element_body,
-        "kept": [{"name": names[part], "type": printer.ctype(part)} for part in kept],
+        "kept": [{"name": name, "type": printer.ctype(part)} for part, name in (names | early).items()],
     }
 
 
@@ -166,6 +186,28 @@ def _joining(kernel: Kernel, printer: CPrinter, s: SimpleNamespace, derived: Sim
     can = printer.dialect.name == "cuda" and whole and not any(t.hole.dtype is U64 for t in body.statistics)
     in_warp = derived.lanes_in_warp if can else 1
     return {"shuffles": int(can), "in_warp": in_warp, "warps": s.lanes // in_warp}
+
+
+def _fetched_early(printer: CPrinter, walk_: _Walk, names: Mapping[Expr, str]) -> list[str]:
+    """Statements that keep an access's ``names``; from here on they are known."""
+    if not names:
+        return []
+    emitter = Emitter(printer, walk_.scope(in_column=True), prefix="a")
+    if walk_.width > 1:
+        head, lines, texts = emitter.lanes(list(names), walk_.lane, walk_.width)
+    else:
+        head, (lines, texts) = [], emitter.values(list(names))
+    kept = _keep(walk_, names, texts)
+    return [*head, *(lane_loop([*lines, *kept], walk_.width) if walk_.width > 1 else [*lines, *kept])]
+
+
+def _keep(walk_: _Walk, names: Mapping[Expr, str], texts: Sequence[str]) -> list[str]:
+    """Statements that leave values in registers under their names, where what follows finds them."""
+    step = f"step * {walk_.width} + {LANE}" if walk_.width > 1 else "step"
+    for part, name in names.items():
+        walk_.held[part] = hole(name, part.dtype)
+        walk_.known[walk_.held[part]] = f"{name}[{step}]"
+    return [f"{name}[{step}] = {text};" for name, text in zip(names.values(), texts, strict=True)]
 
 
 def _statistic(
@@ -182,18 +224,13 @@ def _statistic(
         head, lines, (*parts, text) = emitter.lanes(exprs, walk_.lane, walk_.width)
     else:
         head, (lines, (*parts, text)) = [], emitter.values(exprs)
-    step = f"step * {walk_.width} + {LANE}" if walk_.width > 1 else "step"
-    inner = [*lines, *(f"{names[part]}[{step}] = {t};" for part, t in zip(fresh, parts, strict=True))]
+    inner = [*lines, *_keep(walk_, {part: names[part] for part in fresh}, parts)]
     ctype = printer.dialect.value_type(dtype)
     term = text
     if not text.isidentifier():
         term = "term"
         inner.append(f"const {ctype} term = {text};")
     inner.append(f"{at} = {printer.combine(op, dtype, at, term)};")
-    for part in fresh:
-        stand_in = hole(names[part], part.dtype)
-        walk_.held[part] = stand_in
-        walk_.known[stand_in] = f"{names[part]}[{step}]"
     walk_.known[which] = at
     return {
         "name": name,
@@ -269,6 +306,21 @@ def _common(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr
                 stack.append(node.condition)
             else:
                 stack += reversed(node.operands)
+    return list(found)
+
+
+def _early(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
+    """The largest values of an element that the last stage alone needs: read from memory, of no statistic, unguarded."""
+    kept, found = set(_common(stages, cols)), dict[Expr, None]()
+    stack = list(reversed(stages[-1]))
+    while stack:
+        node = stack.pop()
+        if node in kept:
+            continue
+        if node.free & cols and _is_input(node) and not any(n in kept for n in walk(node)):
+            found[node] = None
+        else:
+            stack += [node.condition] if isinstance(node, Select) else list(reversed(node.operands))
     return list(found)
 
 

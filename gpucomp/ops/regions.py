@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from gpucomp.ir.types import TensorType
 from gpucomp.ops.indexing import clamped_array
 from gpucomp.ops.registry import op
 from gpucomp.ops.sampling import RoiAlign
+
+AT_A_TIME = 1 << 20  # elements of samples that are summed together
 
 
 @op("AdaptiveRoiAlign")
@@ -58,12 +60,9 @@ class _Samples:
     begins: np.ndarray
     count: float
 
-    def matrix(self, extent: int) -> np.ndarray:
-        """[bins, extent]: how much each element weighs in each bin's sum."""
-        result = np.zeros((len(self.begins) - 1, extent))
-        np.add.at(result, (self.bins, self.low), 1 - self.weight)
-        np.add.at(result, (self.bins, self.high), self.weight)
-        return result
+    def within(self, start: int) -> _Samples:
+        """The same in a picture that begins at ``start``."""
+        return replace(self, low=self.low - start, high=self.high - start)
 
 
 def _samples(start: np.floating, size: np.floating, bins: int, extent: int) -> _Samples:
@@ -125,11 +124,35 @@ def _adaptive_roi_align_reference(
 
 
 def _mean(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
-    """[C, bins, bins] of ``picture`` [C, H, W]: bilinear weights are products of both axes'."""
+    """[C, bins, bins] of ``picture`` [C, H, W]: bilinear weights are products of both axes', which go one after the other.
+
+    What lies between them is no larger than the larger of picture and result: of both orders the smaller one is taken.
+    """
     (top, bottom), (left, right) = ((s.low.min(), s.high.max() + 1) for s in (rows, columns))
-    part = picture[:, top:bottom, left:right].astype(np.float64)
-    down, across = rows.matrix(picture.shape[1])[:, top:bottom], columns.matrix(picture.shape[2])[:, left:right]
-    return down @ part @ across.T / (rows.count * columns.count)
+    rows, columns = rows.within(top), columns.within(left)
+    part = picture[:, top:bottom, left:right]
+    if len(rows.begins) * part.shape[2] <= len(columns.begins) * part.shape[1]:
+        sums = _summed(_summed(part, rows, 1), columns, 2)
+    else:
+        sums = _summed(_summed(part, columns, 2), rows, 1)
+    return sums / (rows.count * columns.count)
+
+
+def _summed(values: np.ndarray, samples: _Samples, axis: int) -> np.ndarray:
+    """f64 sums over each bin's samples along ``axis``, some samples at a time."""
+    shape = list(values.shape)
+    shape[axis] = len(samples.begins) - 1
+    result = np.zeros(shape)
+    step = max(1, AT_A_TIME * values.shape[axis] // max(1, values.size))
+    at: list[slice | np.ndarray] = [slice(None)] * 3
+    for start in range(0, len(samples.bins), step):
+        chosen = slice(start, start + step)
+        bins, weight = samples.bins[chosen], np.expand_dims(samples.weight[chosen], tuple(range(1, 3 - axis)))
+        low, high = (values.take(places[chosen], axis).astype(np.float64) for places in (samples.low, samples.high))
+        begins = np.flatnonzero(np.diff(bins, prepend=-1))
+        at[axis] = bins[begins]
+        result[tuple(at)] += np.add.reduceat(low * (1 - weight) + high * weight, begins, axis)
+    return result
 
 
 def _greatest(picture: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:

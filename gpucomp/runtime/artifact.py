@@ -2,7 +2,7 @@
 
     manifest.json          format, schema, the plan, bytes and SHA-256 of every other member
     sources/NAME           the kernels' sources
-    binaries/NAME          machine code for the target
+    binaries/NAME          machine code for the target; for CUDA also PTX, for newer devices
     weights.safetensors    mapped into memory; a CPU may run with a copy (``large_pages``)
     strings.json           weights that are strings, where there are any: a list a weight
     rest.onnx              the nodes that wait for values, where there are any: an ONNX model, data like any other

@@ -128,10 +128,14 @@ class CudaProgram:
         for kernel in self.plan.kernels:
             module = self._cupy.cuda.function.Module()
             if self._by_ptx:
-                with self._failing(f"kernel {kernel.name}: the driver refuses PTX made for {self.plan.arch}: ", "GPC5008"):
+                with self._failing(
+                    f"kernel {kernel.name}, compiled by the driver from PTX for {self.plan.arch}: ", "GPC5008"
+                ):
                     module.load(bytes(binaries[ptx_name(kernel.binary)]))
             else:
-                module.load(bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source]))
+                module.load(
+                    bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source])
+                )
             function = module.get_function(kernel.name)
             if kernel.shared > DEFAULT_SHARED_BYTES:
                 driver = self._cupy.cuda.driver

@@ -80,7 +80,8 @@ def _move(source: np.ndarray, target: np.ndarray) -> None:
     step = max(1, PART // source.itemsize)
     for start in range(0, source.size, step):
         target[start : start + step] = source[start : start + step]
-        _give_back(source[: start + step])  # from the first on: what a part shares with the next one is a page too
+        before = max(0, start - mmap.PAGESIZE // source.itemsize)  # a page that the part before shares with this one
+        _give_back(source[before : start + step])
 
 
 def _give_back(array: np.ndarray) -> None:

@@ -134,20 +134,25 @@ def arithmetic(kernel: Kernel) -> str:
 
 
 def _reads(expr: Expr) -> dict[int, float]:
-    """Loads of each parameter for one point of the domain, those under a reduction times its extent."""
+    """Loads of each parameter for one point of the domain."""
+    found: dict[int, float] = {}
+    for ld, times in load_times(expr).items():
+        found[ld.source] = found.get(ld.source, 0) + times
+    return found
+
+
+def load_times(expr: Expr) -> dict[Load, float]:
+    """How often each load of ``expr`` happens for one point of the domain: under a reduction its extent's times."""
     if isinstance(expr, Reduce):
         extent = math.prod(a.extent for a in expr.axes)
-        return {source: extent * n for source, n in _reads(expr.body).items()}
+        return {ld: extent * n for ld, n in load_times(expr.body).items()}
     inner = _parts(expr)
-    found: dict[int, float] = {}
+    found: dict[Load, float] = {}
     for part in inner:
-        for source, n in _reads(part).items():
-            found[source] = found.get(source, 0) + n
+        for ld, n in load_times(part).items():
+            found[ld] = found.get(ld, 0) + n
     inside = {ld for part in inner for ld in loads(part)}
-    for ld in loads(expr):
-        if ld not in inside:
-            found[ld.source] = found.get(ld.source, 0) + 1
-    return found
+    return found | {ld: found.get(ld, 0) + 1 for ld in loads(expr) if ld not in inside}
 
 
 def _parts(expr: Expr) -> list[Reduce]:

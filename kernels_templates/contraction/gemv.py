@@ -14,14 +14,16 @@ from gpucomp.codegen.copies import stored
 from gpucomp.codegen.operand import fast_axis
 from gpucomp.ir.types import F32, F64, I32, I64, U32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.schedule.lockstep import least
 from gpucomp.schedule.space import (
+    MOST_REGISTERS,
     Family,
     Geometry,
     Limits,
     Param,
     Schedule,
     Work,
-    groups_for_less_than_a_warp,
+    groups_for_registers,
     remembered,
 )
 
@@ -103,6 +105,13 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     words = p.acc_bytes // 4
     vectors = p.width if p.by_depth else p.few
     return words * (p.few * d.sums + vectors + s.accesses * p.width) + p.few + s.accesses + 24
+
+
+def registers_ahead(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What is held when the reads of ``unroll`` steps are under way together: of the matrix as memory has it."""
+    matrix = s.accesses * -(-p.width * p.element_bytes // 4)
+    vectors = p.few * (p.width if p.by_depth else 1) * -(-p.element_bytes // 4)
+    return least(MOST_REGISTERS, registers(s, p) + (s.unroll - 1) * (matrix + vectors + s.accesses))
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -193,13 +202,18 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         shared_bytes=shared_bytes(s, p),
         instructions=warps * (rounds * issued + (ADDING_INSTRUCTIONS * d.sums * p.few if s.shuffle else 0)),
         chains=d.sums * p.few,
+        registers=registers_ahead(s, p),
         start_cycles=200 + ADDING_CYCLES * (d.parts + 5 * s.shuffle),
     )
 
 
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides."""
-    return {**derive(s, p), "groups_per_unit": groups_for_less_than_a_warp(s.many_items * s.depth_items)}
+    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
+
+    Left to itself ptxas saves registers for as many as can be there, 32 a thread, and asks for two or three steps at a
+    time where the schedule says eight; of work-groups of less than a warp it even spills.
+    """
+    return {**derive(s, p), "groups_per_unit": groups_for_registers(registers_ahead(s, p), s.many_items * s.depth_items)}
 
 
 FAMILY = Family(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
-from gpucomp.expr.core import loads
+from gpucomp.codegen.access import Rewriter
+from gpucomp.expr.core import Expr, Reduce, Var, loads, walk
+from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.analytic import load_times, operations
+from gpucomp.schedule.lockstep import least
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -20,15 +24,46 @@ MAX_GROUPS = (1 << 31) - 1
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
-    """``size``: points of the domain; ``width``: bytes of the widest element of which neighbouring points take others."""
+    """``size``: points of the domain; ``width``: bytes of the widest element of which neighbouring points take others.
+
+    operations       of a point
+    read_bytes       that its loads ask for
+    moved_bytes      that memory moves for its loads and stores: where neighbouring points lie apart, whole sectors
+    written_bytes    of its results
+    trips            of its longest loop
+    """
     domain = kernel.body.domain
     moving = {s.target for s in kernel.stores}
     moving |= {ld.source for s in kernel.stores for ld in loads(s.value) if domain and domain[-1] in ld.free}
+    size = math.prod(a.extent for a in domain)
+    sums = [n for s in kernel.stores for n in walk(s.value) if isinstance(n, Reduce)]
+    rewrite, inner = Rewriter(kernel.params, {}), domain[-1] if domain else None
+    read = [(ld, n) for s in kernel.stores for ld, n in load_times(rewrite(s.value)).items()]
+    moved = sum(n * moved_bytes(ld.index[0], inner, kernel.params[ld.source].dtype.nbytes) for ld, n in read)
+    moved += sum(
+        moved_bytes(rewrite.offset(s.target, s.index), inner, kernel.params[s.target].dtype.nbytes) for s in kernel.stores
+    )
     return {
-        "size": math.prod(a.extent for a in domain),
+        "size": size,
         "inner": domain[-1].extent if domain else 1,
         "width": max((kernel.params[k].dtype.nbytes for k in moving), default=4),
+        "operations": math.ceil(operations(kernel) / max(1, size)),
+        "read_bytes": math.ceil(sum(n * kernel.params[ld.source].dtype.nbytes for ld, n in read)),
+        "moved_bytes": math.ceil(moved),
+        "written_bytes": sum(kernel.params[s.target].dtype.nbytes for s in kernel.stores),
+        "trips": max([1, *(math.prod(a.extent for a in n.axes) for n in sums)]),
     }
+
+
+SECTOR, WARP = 32, 32  # bytes that memory moves at least; work-items that ask together
+
+
+def moved_bytes(offset: Expr, inner: Var | None, nbytes: int) -> float:
+    """Bytes that memory moves for an element at ``offset`` while neighbouring points along ``inner`` move theirs."""
+    step = coefficient(offset, inner) if inner is not None else 0
+    if step is None:
+        return nbytes  # by no rule, as what is gathered: of rows, say
+    return nbytes / WARP if step == 0 else min(max(SECTOR, nbytes), abs(step) * nbytes)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -52,6 +87,42 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
+ADDRESSES = 20  # registers beside the values
+LONGEST_ACCESS = 16  # bytes
+WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What a group of points reads, of loops four trips at a time, and writes."""
+    at_once = min(p.read_bytes, -(-p.read_bytes // p.trips) * WRITTEN_OUT)
+    return ADDRESSES + -(-s.vector * (at_once + p.written_bytes) // 4)
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's points; of those of a work-item one group after the other, since stores stand between its loads."""
+    warps, points = -(-s.threads // WARP), s.threads * s.vector * s.items
+    width = least(LONGEST_ACCESS, s.vector * p.width) / p.width  # elements of an access
+    accesses = (p.read_bytes + p.written_bytes) / p.width * s.vector / width
+    return Work(
+        macs=points * p.operations / 2,
+        cache_bytes=points * (p.moved_bytes - p.written_bytes),
+        steps=s.items * -(-p.trips // WRITTEN_OUT),
+        out_bytes=points * p.written_bytes,
+        instructions=warps * s.items * (s.vector * p.operations + 3 * accesses + 8),
+        chains=s.vector,
+        start_cycles=200,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Work-groups of some warps; accesses of 16 bytes, of which the model does not see what narrower ones cost, or less
+    where there are few points. First what it cannot tell from the rest where memory is what counts."""
+    return {
+        "threads": tuple(t for t in (256, 128, 64, 32) if t <= max(32, limits.threads)),
+        "vector": tuple(v for v in (16, 8, 4, 2, 1) if v == 1 or v * p.width <= LONGEST_ACCESS),
+    }
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """16-byte accesses where the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
@@ -66,4 +137,5 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return {"threads": threads, "vector": vector, "items": items}
 
 
-FAMILY = Family("loops", "loops/kernel.j2", PARAMS, problem, objections, derive, geometry, default)
+FAMILY = Family("loops", "loops/kernel.j2", PARAMS, problem, objections, derive, geometry, default,
+                registers=registers, work=work, focus=focus)  # fmt: skip

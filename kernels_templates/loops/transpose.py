@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.transpose import Transposed, transposed_of
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.lockstep import least
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
     Param("tile", (8, 16, 32, 64), "elements of both sides of a tile"),
@@ -66,6 +67,34 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((derive(s, p)["tiles"], 1, 1), (s.threads, 1, 1))
 
 
+WARP = 32
+SECTOR = 32  # bytes that a cache delivers at least
+INSTRUCTIONS = 16  # of an element: two accesses each of memory and of the tile, and where they are
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Those of a tile's reads that are under way together, and addresses."""
+    return 24 + least(8, -(-s.tile * s.tile // s.threads)) * -(-p.width // 4)
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A tile: read along memory, turned, written along memory."""
+    elements = s.tile * s.tile
+    trips = -(-elements // s.threads)
+    moved = elements * p.width * SECTOR / least(SECTOR, s.tile * p.width)
+    return Work(
+        macs=0,
+        cache_bytes=moved,
+        steps=-(-trips // 8),
+        out_bytes=moved,
+        shared_traffic=2 * elements * 4,
+        shared_bytes=s.tile * (s.tile + 1) * p.width,
+        instructions=-(-s.threads // WARP) * trips * INSTRUCTIONS,
+        step_cycles=40,
+        start_cycles=200,
+    )
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """128 bytes along both axes, smaller tiles where a side is short or too few of them would be there."""
     side = min(p.reading, p.writing)
@@ -81,4 +110,4 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 FAMILY = Family("loops", "loops/transpose.j2", PARAMS, problem, objections, derive, geometry, default, "transpose",
-                accepts)  # fmt: skip
+                accepts, registers=registers, work=work)  # fmt: skip

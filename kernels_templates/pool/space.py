@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.lockstep import most
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -23,7 +24,7 @@ MAX_GROUPS = (1 << 31) - 1
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """``size``: points of the domain; ``taps``: points of the window; ``width``: bytes of the widest element that moves;
-    ``guarded``: whether a tap may lie outside."""
+    ``guarded``: whether a tap may lie outside; ``image``: elements of all that is read, a point of the domain."""
     body = kernel.body
     assert isinstance(body, Window)
     domain = body.domain
@@ -32,6 +33,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "inner": domain[-1].extent if domain else 1,
         "taps": math.prod(a.extent for a in body.window),
         "width": max((p.dtype.nbytes for p in kernel.params), default=4),
+        "image": -(-sum(p.size for p in kernel.params[: kernel.inputs]) // max(1, math.prod(a.extent for a in domain))),
         "guarded": int(any(isinstance(e, Select) for e in walk(body.value))),
     }
 
@@ -39,9 +41,9 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """The sums and two accesses; of a window that is written out, all taps that may lie outside: ptxas does not wait to
     read behind one branch for what stands before it (measured: bench/compile_spaces.py)."""
-    access = s.vector * p.width / 4
+    access = s.vector * p.width  # bytes
     at_once = p.taps if s.unroll and p.guarded else 2
-    return math.ceil(max(access, s.vector) + at_once * access) + OTHER_REGISTERS
+    return -(-(most(access, 4 * s.vector) + at_once * access) // 4) + OTHER_REGISTERS
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -69,6 +71,38 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
+WARP = 32
+LONGEST_ACCESS = 16  # bytes
+WRITTEN_OUT = 4  # taps of a loop that ptxas writes out by itself
+POINT_INSTRUCTIONS = 60  # of a group of points: which it is, its window, its store
+ACCESS_INSTRUCTIONS = 5  # of an access: it, its address, whether it lies outside
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's points: neighbours along a row share what they read in the unit's own cache, rows do not."""
+    warps = -(-s.threads // WARP)
+    points = s.threads * s.vector * s.items
+    return Work(
+        macs=points * p.taps,
+        cache_bytes=points * p.width * max(min(p.image, p.taps), math.sqrt(p.taps)),
+        steps=s.items * (s.unroll + (1 - s.unroll) * -(-p.taps // WRITTEN_OUT)),
+        out_bytes=points * p.width,
+        shared_traffic=points * p.width * p.taps,  # the unit's own cache is of the same memory
+        instructions=warps * s.items * (p.taps * (s.vector + ACCESS_INSTRUCTIONS) + POINT_INSTRUCTIONS + s.vector),
+        chains=s.vector,
+        start_cycles=200,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Work-groups of some warps; accesses of 16 bytes, of which the model does not see what narrower ones cost, or less
+    where there are few points. First what it cannot tell from the rest where memory is what counts."""
+    return {
+        "threads": tuple(t for t in (256, 128, 64, 32) if t <= max(32, limits.threads)),
+        "vector": tuple(v for v in (16, 8, 4, 2, 1) if v == 1 or v * p.width <= LONGEST_ACCESS),
+    }
+
+
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """16-byte accesses where the innermost axis allows them and enough work-items remain."""
     threads = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
@@ -83,4 +117,5 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return schedule if fits else schedule | {"unroll": 0}
 
 
-FAMILY = Family("pool", "pool/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers)
+FAMILY = Family("pool", "pool/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers,
+                work=work, focus=focus)  # fmt: skip

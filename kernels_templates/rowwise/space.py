@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
-from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_kept, rows_side_by_side
+from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
 from gpucomp.kernel import Kernel, Rowwise
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.lockstep import least, most
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    Family,
+    Geometry,
+    Limits,
+    Param,
+    Schedule,
+    Work,
+    groups_for_registers,
+)
 
 PARAMS = (
     Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items of a work-group that share a row"),
     Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows, or vectors of rows, per work-group"),
     Param("vector", (1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side"),
-    Param("keep", (0, 1), "whether a row's elements stay in registers between the statistics"),
+    Param(
+        "keep", (0, 1, 2), "1: a row's elements stay in registers between the statistics; 2: with what only results read"
+    ),
     Param("splits", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-groups that share a row"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
@@ -28,6 +40,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
     widest           elements an access may take along the contiguous axis
     kept             values of an element that several stages need
+    early            values of an element that only the results need: a norm's scale and shift
     element_bytes    of one element, all inputs and outputs that move with the columns about
     splittable       whether several work-groups may share a row: one statistic, and nothing stored once an element
     """
@@ -41,6 +54,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "rows_side_by_side": int(side_by_side),
         "widest": access_width(kernel, side_by_side),
         "kept": parts_kept(kernel),
+        "early": parts_early(kernel),
         "statistics": len(body.statistics),
         "shared_per_item": sum(max(4, s.hole.dtype.nbytes) for s in body.statistics),
         "element_bytes": max((t.dtype.nbytes for t in kernel.params), default=4),
@@ -64,7 +78,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """
     d = SimpleNamespace(**derive(s, p))
     words = max(1, p.element_bytes // 4)
-    kept = p.kept * d.steps * d.col_width * d.row_width if s.keep else 0
+    kept = (p.kept + p.early * (s.keep == 2)) * d.steps * d.col_width * d.row_width if s.keep else 0
     accesses = 3 if p.element_stores else 1
     return words * (kept + accesses * s.vector + d.row_width * p.statistics) + OTHER_REGISTERS
 
@@ -72,8 +86,8 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
 def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """At most what ptxas takes while registers are plenty: it asks for every access of a second input ahead too."""
     d = SimpleNamespace(**derive(s, p))
-    ahead = min(d.steps, MAX_STEPS) * s.vector if s.keep else 4 * s.vector
-    return min(255, registers(s, p) + max(1, p.element_bytes // 4) * ahead + 24)
+    ahead = least(d.steps, MAX_STEPS) * s.vector if s.keep else 4 * s.vector
+    return least(MOST_REGISTERS, registers(s, p) + max(1, p.element_bytes // 4) * ahead + 24)
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -90,6 +104,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
     if s.keep and d.steps > MAX_STEPS:
         yield f"{d.steps} accesses of a row per work-item, {MAX_STEPS} can be written out"
+    if s.keep == 2 and not p.early:
+        yield "the results read nothing that the statistics do not"
     if s.keep and s.splits > 1:
         yield "a row that work-groups share is read once: there is nothing to keep"
     if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
@@ -117,13 +133,26 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "col_width": col_width,
         "row_groups": row_groups,
         "col_groups": col_groups,
-        "last_row": max(0, row_groups - 1),
+        "last_row": most(0, row_groups - 1),
         "part": part,
         "steps": -(-part // s.lanes),
         "lane_stride": stride,
-        "lanes_in_warp": max(1, min(s.lanes, SHUFFLED // stride)),
+        "lanes_in_warp": most(1, least(s.lanes, SHUFFLED // stride)),
         "groups": -(-row_groups // s.rows_per_group),
     }
+
+
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time; 0: ptxas decides.
+
+    It saves registers for many, and asks for a scale and a shift piece by piece, between the stores. Where registers for
+    all of them run short it is right.
+    """
+    d = derive(s, p)
+    late = max(1, p.element_bytes // 4) * p.early * d["steps"] * s.vector * (s.keep == 1)
+    taken = registers_taken(s, p) + late
+    told = s.keep and taken < MOST_REGISTERS
+    return {**d, "groups_per_unit": groups_for_registers(taken, d["threads"]) if told else 0}
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
@@ -158,7 +187,8 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     warps = z.lanes // d.lanes_in_warp
     joining = SHUFFLE * math.log2(d.lanes_in_warp) + (MEETING + 4 * warps if warps > 1 else 0)
     joining *= 1 + 0.1 * (d.row_width - 1)  # exchanges of several rows overlap
-    alone = waves * (reading + p.statistics * joining) + (SPLIT + z.splits if z.splits > 1 else 0)
+    late = LATENCY if p.early and z.keep != 2 else 0  # what results read is asked for when statistics are known
+    alone = waves * (reading + late + p.statistics * joining) + (SPLIT + z.splits if z.splits > 1 else 0)
     used = max(1, min(limits.units, groups))
     # neighbouring work-items that do not fill a line of memory fetch it for nothing
     side = z.rows_per_group if p.rows_side_by_side else z.lanes
@@ -179,7 +209,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         for n in lanes:
             for rows in {max(1, t // n) for t in (64, 128, most)}:
                 for split in splits:
-                    for keep in (1, 0):
+                    for keep in (1, 2, 0):
                         s = {"lanes": n, "rows_per_group": rows, "vector": vector, "keep": keep, "splits": split}
                         if rows not in PARAMS[1].choices or n * rows > max(most, n):
                             continue
@@ -189,6 +219,50 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
                         if best is None or cost < best[0]:
                             best = cost, s
     return best[1] if best else _one_at_a_time(p)
+
+
+SECTOR = 32  # bytes that a cache delivers at least
+WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
+ACCESS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 4, 3  # of an access; of an element in each stage
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's part of its rows: of what is kept one pass, else one a stage. Results may read more, at the end."""
+    d = SimpleNamespace(**derive(s, p))
+    stages = p.statistics + int(p.element_stores > 0)
+    kept = least(1, s.keep)
+    passes = kept + (1 - kept) * stages if p.kept else 1
+    late = (s.keep < 2) * 1 if p.early else 0
+    elements = s.rows_per_group * d.row_width * d.part * d.col_width
+    warps, warps_of_row = -(-d.threads // SHUFFLED), s.lanes // d.lanes_in_warp
+    exchanges = sum((d.lanes_in_warp > lanes) * 1 for lanes in (1, 2, 4, 8, 16))
+    joining = SHUFFLE * exchanges + (warps_of_row > 1) * (MEETING + 4 * warps_of_row)
+    run = (s.rows_per_group if p.rows_side_by_side else s.lanes) * s.vector * p.element_bytes
+    issued = passes * ACCESS_INSTRUCTIONS + stages * ELEMENT_INSTRUCTIONS * s.vector
+    return Work(
+        macs=stages * elements,
+        cache_bytes=(passes + p.early / 2) * elements * p.element_bytes * SECTOR / least(SECTOR, run),
+        steps=passes * (kept + (1 - kept) * -(-d.steps // WRITTEN_OUT)) + late,
+        out_bytes=elements * p.element_bytes * p.element_stores,
+        shared_bytes=shared_bytes(s, p, shuffles=True),
+        instructions=warps * (d.steps * issued + p.statistics * exchanges * 2),
+        registers=registers_taken(s, p),
+        start_cycles=200 + p.statistics * joining,
+        splits=s.splits,
+        joined_bytes=s.rows_per_group * d.row_width * p.shared_per_item,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """The widest accesses or single elements, work-groups of few rows; splits of long rows. First what the model cannot
+    tell from the rest where memory is what counts."""
+    return {
+        "lanes": (32, 64, 128, 256, 512, 1024, 16, 8, 4, 2, 1),
+        "rows_per_group": (4, 2, 1, 8, 16, 32),
+        "vector": tuple(dict.fromkeys((p.widest, 1))),
+        "keep": (1, 2, 0) if p.early else (1, 0),
+        "splits": tuple(n for n in PARAMS[4].choices if n == 1 or (p.splittable and n * 8 <= p.cols)),
+    }
 
 
 def _one_at_a_time(p: SimpleNamespace) -> Schedule:
@@ -207,5 +281,6 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
 
 
 FAMILY = Family(
-    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers
-)
+    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers,
+    work=work, focus=focus
+)  # fmt: skip

@@ -9,12 +9,13 @@ section 4.2), for a row of any length less than the ``n - 1`` of adding one by o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.rowwise import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.kernel import Kernel, Scan
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.schedule.lockstep import least
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
     Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items of a work-group that share a row"),
@@ -62,7 +63,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "tiles": -(-accesses // (s.lanes * s.accesses)),
         "elements": s.vector * s.accesses,
         "last_row": max(0, p.rows - 1),
-        "lanes_in_warp": min(s.lanes, SHUFFLED) if not p.rows_side_by_side or s.rows_per_group == 1 else 1,
+        "lanes_in_warp": least(s.lanes, SHUFFLED) if not p.rows_side_by_side or s.rows_per_group == 1 else 1,
     }
 
 
@@ -152,6 +153,34 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return best[1]
 
 
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's rows, tile after tile, each of which the next waits for."""
+    d = SimpleNamespace(**derive(s, p))
+    elements = s.rows_per_group * d.tiles * d.tile * s.vector
+    warps, warps_of_row = -(-d.threads // SHUFFLED), s.lanes // d.lanes_in_warp
+    exchanges = sum((d.lanes_in_warp > lanes) * 1 for lanes in (1, 2, 4, 8, 16))
+    joining = SHUFFLE * exchanges + (warps_of_row > 1) * (2 * MEETING + 4 * warps_of_row)
+    run = p.element_bytes * (s.rows_per_group if p.rows_side_by_side else s.lanes * d.elements)
+    # lanes that stand apart ask for a sector each access
+    apart = 1 if p.rows_side_by_side else least(SECTOR, d.elements * p.element_bytes) / least(SECTOR, s.vector * p.element_bytes)
+    return Work(
+        macs=elements,
+        cache_bytes=elements * p.element_bytes * SECTOR / least(SECTOR, run),
+        steps=d.tiles,
+        out_bytes=elements * p.element_bytes,
+        instructions=warps * d.tiles * (2 * s.accesses * (ACCESS * apart + s.vector) + 3 * exchanges),
+        shared_bytes=(warps_of_row > 1) * s.rows_per_group * warps_of_row * p.value_bytes,
+        chains=1.0,
+        step_cycles=joining + ADDITION * d.elements,
+        start_cycles=200,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """Single elements or the widest accesses, work-groups of few rows."""
+    return {"rows_per_group": (1, 2, 4, 8, 16, 32, 64), "vector": tuple(dict.fromkeys((p.widest, 1)))}
+
+
 def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     rows = 1
     while rows < 16 and 2 * rows <= p.rows:
@@ -161,4 +190,5 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     return {"lanes": 1, "rows_per_group": rows, "vector": 1, "accesses": 1}
 
 
-FAMILY = Family("scan", "scan/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers)
+FAMILY = Family("scan", "scan/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers,
+                work=work, focus=focus)  # fmt: skip

@@ -1,5 +1,5 @@
 // max pool
-// problem   size=64 inner=4 taps=4 width=4 guarded=1
+// problem   size=64 inner=4 taps=4 width=4 image=4 guarded=1
 // schedule  threads=64 vector=4 items=1 unroll=1
 // template  pool/kernel.j2
 

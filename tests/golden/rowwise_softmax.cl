@@ -1,5 +1,5 @@
 // softmax
-// problem   rows=6 cols=100 rows_side_by_side=0 widest=4 kept=1 statistics=2 shared_per_item=8 element_bytes=4 element_stores=1 splittable=0
+// problem   rows=6 cols=100 rows_side_by_side=0 widest=4 kept=1 early=0 statistics=2 shared_per_item=8 element_bytes=4 element_stores=1 splittable=0
 // schedule  lanes=32 rows_per_group=4 vector=4 keep=1 splits=1
 // template  rowwise/kernel.j2
 
@@ -19,8 +19,8 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
   const int slot = local_row * 32 + lane_id;
   const int my_row = (int)get_group_id(0) * 4 + local_row;
   const int row = my_row < 5 ? my_row : 5;
-  const int r0 = row * 100;
   float kept0[4];
+  const int r0 = row * 100;
 
   float s0 = (-INFINITY);
   {

@@ -1,9 +1,9 @@
 // softmax
-// problem   rows=6 cols=100 rows_side_by_side=0 widest=4 kept=1 statistics=2 shared_per_item=8 element_bytes=4 element_stores=1 splittable=0
+// problem   rows=6 cols=100 rows_side_by_side=0 widest=4 kept=1 early=0 statistics=2 shared_per_item=8 element_bytes=4 element_stores=1 splittable=0
 // schedule  lanes=32 rows_per_group=4 vector=4 keep=1 splits=1
 // template  rowwise/kernel.j2
 
-extern "C" __global__ void __launch_bounds__(128) kernel0(
+extern "C" __global__ void __launch_bounds__(128, 6) kernel0(
     const float* __restrict__ x0,
     float* __restrict__ x1,
     float* __restrict__ x2) {
@@ -12,8 +12,8 @@ extern "C" __global__ void __launch_bounds__(128) kernel0(
   const int lane_id = id % 32;
   const int my_row = (int)blockIdx.x * 4 + local_row;
   const int row = my_row < 5 ? my_row : 5;
-  const int r0 = row * 100;
   float kept0[4];
+  const int r0 = row * 100;
 
   float s0 = (-__int_as_float(0x7f800000));
   {

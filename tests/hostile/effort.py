@@ -197,6 +197,13 @@ def of_rank(rank: int, *nodes: onnx.NodeProto, constant: bool = False) -> onnx.M
     return model(nodes, [value("x", shape)])
 
 
+def regions_of_bins(bins: int, mode: str) -> onnx.ModelProto:
+    """All of it constant; as many samples as the region's size asks for."""
+    made = node("RoiAlign", ["x", "r", "b"], ["y"], output_height=bins, output_width=1, sampling_ratio=0, mode=mode)
+    region = np.array([[0, 0, 1, 16384]], np.float32)
+    return model([made], weights={"x": np.ones((1, 1, 16384, 1), np.float32), "r": region, "b": i64(0)})
+
+
 TOO_MUCH = "than are supported for a file of this size"
 MADE = "constants would take"
 listed("effort", [
@@ -243,6 +250,9 @@ listed("effort", [
     ("boxes_again_and_again", "GPC4006", lambda: many("NonMaxSuppression", 3_000, ["b", "s", "m"], weights={
         "m": i64(200), "b": np.random.default_rng(0).random((1, 2000, 4), np.float32),
         "s": np.random.default_rng(1).random((1, 1, 2000), np.float32)}), TOO_MUCH),
+    ("region_of_a_million_bins", OK, lambda: regions_of_bins(1_000_000, "avg")),
+    ("region_of_many_bins", OK, lambda: regions_of_bins(8_000_000, "avg")),
+    ("region_of_many_greatest_samples", OK, lambda: regions_of_bins(100_000, "max")),
     ("regions_of_2_40_windows", "GPC4001", one("MaxRoiPool", value("x", (1, 1, 5, 7)), attributes={
         "pooled_shape": [1 << 40, 1]}, r=np.zeros((1, 5), np.float32)), "'n'"),
     ("grid_of_no_and_2_40_pixels", "GPC4001", one("AffineGrid", value("x", (1, 2, 3)), s=i64(1, 1, 0, 1 << 40)), "'n'"),

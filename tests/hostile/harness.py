@@ -15,6 +15,7 @@ from tests.hostile.corpus import Case
 from tests.hostile.worker import ROOT
 
 PATIENCE = 60.0  # seconds of the wall clock for one case: beyond that not even its own timer ends it
+START = 300.0  # for a process that imports everything, on a machine that has much else to do
 CORPUS = "tests.hostile.corpus"
 
 
@@ -94,7 +95,7 @@ def outcomes(cases: Sequence[Case], scratch: Path, module: str = CORPUS, patienc
                     child.ask(name)
                 except BrokenPipeError:
                     raise RuntimeError(f"the worker does not start: {child.end()}") from None
-                started = child.answer(patience)
+                started = child.answer(max(patience, START))
                 if started is None:
                     raise RuntimeError(f"the worker does not start: {child.end()}")
                 result = child.answer(patience)

@@ -9,7 +9,7 @@ from tests.hostile.corpus import Case
 @pytest.fixture(scope="module")
 def complaints(tmp_path_factory):
     cases = misdeeds.everything()
-    found = harness.outcomes(list(cases.values()), tmp_path_factory.mktemp("misdeeds"), misdeeds.__name__, patience=15)
+    found = harness.outcomes(list(cases.values()), tmp_path_factory.mktemp("misdeeds"), misdeeds.__name__, patience=30)
     return harness.complaints(cases, found)
 
 

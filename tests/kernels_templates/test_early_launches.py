@@ -19,6 +19,7 @@ from kernels import (
     attention,
     conv,
     depthwise,
+    layer_norm,
     matmul,
     max_pool,
     random_inputs,
@@ -76,6 +77,12 @@ MMA_KERNELS = {
     "two stages": (constant(matmul(37, 24, 136, dtype=F16)), {"stages": 2}),
     "splits": (constant(matmul(37, 24, 168, dtype=F16)), {"stages": 3, "splits": 3}),
 }
+# a norm whose scale and shift are fetched first of all
+ROWS = {
+    "constant scale and shift": (replace(layer_norm(5, 44), constants=frozenset({2, 3})), {"keep": 2}),
+    "scale of another kernel": (replace(layer_norm(5, 44), constants=frozenset({3})), {"keep": 2}),
+}
+OTHERS = MMA_KERNELS | ROWS
 
 
 def prepared(kernel, family, changes, name):
@@ -93,6 +100,7 @@ def prepared(kernel, family, changes, name):
 def played():
     found = {n: prepared(k, FAMILIES[n], c, f"e{i}") for i, (n, (k, c)) in enumerate(KERNELS.items())}
     found |= {n: prepared(k, MMA, c, f"m{i}") for i, (n, (k, c)) in enumerate(MMA_KERNELS.items())}
+    found |= {n: prepared(k, FAMILIES["rowwise"], c, f"r{i}") for i, (n, (k, c)) in enumerate(ROWS.items())}
     built = compile_many([(source.text, source.name) for _, source, _ in found.values()])
     return {name: (*case, b) for (name, case), b in zip(found.items(), built, strict=True)}
 
@@ -106,10 +114,10 @@ def terms_of(kernel):
     return 1
 
 
-@pytest.mark.parametrize("name", [*KERNELS, *MMA_KERNELS])
+@pytest.mark.parametrize("name", [*KERNELS, *OTHERS])
 def test_whatever_launches_before_leave_is_read_after_they_have_ended(name, played):
     own, source, inputs, built = played[name]
-    kernel = (KERNELS | MMA_KERNELS)[name][0]
+    kernel = (KERNELS | OTHERS)[name][0]
     assert source.programmatic
 
     found = in_any_order(own, source, built, inputs)
@@ -186,6 +194,15 @@ def test_tiles_of_a_constant_set_out_before_the_wait(played):
     text = played["contraction/mma"][1].text
 
     assert text.index("&x1[") < text.index(WAIT) < text.index("&x0[")
+
+
+def test_what_results_read_is_fetched_before_the_wait_where_all_of_it_is_constant(played):
+    text, other = (played[name][1].text for name in ROWS)
+
+    assert text.index("(x2 +") < text.index(WAIT) < text.index("(x0 +")
+    assert text.index("(x3 +") < text.index(WAIT)
+    assert other.index(WAIT) < other.index("(x2 +") < other.index("(x0 +")
+    assert other.index(WAIT) < other.index("(x3 +")
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -12,6 +12,7 @@ from cuda_on_cpu.harness import RaceError, compile_many
 from kernel_oracle import expected
 from kernels import conv, grouped_conv, into_part, matmul, random_inputs
 from launches import in_any_order, launched
+from sass_paths import loads_together
 from template_cases import default, spread
 from tolerance import assert_matches
 
@@ -20,10 +21,11 @@ from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F64, I8, I32
 from gpucomp.kernel import Kernel
+from gpucomp.kernels_templates.contraction.gemv import registers_ahead
 from gpucomp.partition import partition
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Limits
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cuda, opencl, sass
 
 GEMV = FAMILIES["contraction/gemv"]
 
@@ -199,17 +201,40 @@ def test_defaults_of_classifiers_spill_nothing_and_read_16_bytes_at_once(arch):
         )
 
 
-@pytest.mark.parametrize(("depth_items", "most"), [(4, 1), (32, None)])
-def test_work_groups_of_less_than_a_warp_may_take_all_registers(depth_items, most):
+def test_work_groups_of_less_than_a_warp_may_take_all_registers():
     """ptxas else saves registers for as many of them as a unit may hold, and spills: 80 and 32 bytes."""
     target = cuda.manifest("sm_89")
-    schedule = {"many_items": 1, "depth_items": depth_items, "accesses": 4, "unroll": 8, "shuffle": 0}
+    schedule = {"many_items": 1, "depth_items": 4, "accesses": 4, "unroll": 8, "shuffle": 0}
     source = render(matmul(1, 1000, 512), schedule, target, "k0", GEMV)
 
     used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
 
-    assert f"__launch_bounds__({depth_items}{f', {most}' if most else ''})" in source.text
     assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+
+
+STEPS = {"many_items": 2, "depth_items": 64, "accesses": 1, "shuffle": 0}
+PLACES = {
+    "across the depth": matmul(1, 1000, 2048, dtype=F16),
+    "along the depth": matmul(1, 1000, 2048, b_transposed=True),
+}
+
+
+@pytest.mark.skipif(sass.disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("unroll", [2, 8])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+def test_the_reads_of_the_steps_that_are_written_out_are_under_way_together(arch, place, unroll):
+    """An access of the matrix and one of the vector a step. Left to itself ptxas takes 32 registers, and two to four."""
+    target = cuda.manifest(arch)
+    source = render(PLACES[place], STEPS | {"unroll": unroll}, target, "k0", GEMV)
+
+    cubin, log = cuda.compile_source(source, target)
+    together = loads_together(sass.listing(cubin))
+
+    assert 2 * unroll <= together < 2 * unroll + 4
+    assert cuda.resources(log)["k0"].registers <= registers_ahead(
+        SimpleNamespace(**STEPS, unroll=unroll), SimpleNamespace(**GEMV.problem(PLACES[place]))
+    )
 
 
 MANIFESTS = [*map(cuda.manifest, cuda.ARCHITECTURES), *map(opencl.manifest, opencl.FLAVOURS)]

@@ -100,8 +100,9 @@ def test_other_windows_stay_with_the_points(kernel, reason):
 
 
 def test_pooling_of_channels_goes_to_the_window():
-    kernel, _ = FEATURES["max 3x3 stride 2"]
+    kernel = max_pool((8, 112, 112, 64), 3, 2, 1)
 
+    assert [f.title for f in engines_of(kernel)] == ["pool/window", "pool"]
     assert choose(kernel, engines_of(kernel), TARGET.limits).family is FAMILY
 
 

@@ -9,6 +9,7 @@ from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import ops
+from gpucomp.ops import regions as regions_module
 
 ATTRS = {"output_height": 3, "output_width": 2, "spatial_scale": 0.5}
 IMAGE = np.random.default_rng(5).standard_normal((2, 3, 17, 11)).astype(np.float32)
@@ -39,6 +40,36 @@ def test_regions_of_all_sizes_as_onnxruntime_has_them(mode, how):
         found = reference(*feeds.values(), **ATTRS, mode=mode, coordinate_transformation_mode=how)
 
         assert_matches(found, session.run(None, feeds)[0], terms=900)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_a_pixel_that_is_no_number_is_seen_by_samples_beside_it_alone(mode):
+    session = onnxruntime.InferenceSession(
+        proto(mode, "half_pixel").SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = regions(3)
+    x = IMAGE.copy()
+    x[:, :, 11, 9] = np.inf
+    if mode == "avg":  # what the greatest of several and NaN is, onnxruntime leaves to their order
+        x[:, :, 5, 4] = np.nan
+
+    found = ops.AdaptiveRoiAlign.meaning["reference"](x, feeds["r"], feeds["b"], **ATTRS, mode=mode)
+
+    expected = session.run(None, feeds | {"x": x})[0]
+    assert 0 < np.isfinite(expected).sum() < expected.size
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+    finite = np.isfinite(expected)
+    assert_matches(found[finite], expected[finite], terms=900)
+
+
+def test_sums_do_not_depend_on_how_many_samples_are_taken_at_a_time(monkeypatch):
+    feeds = regions(1)
+    reference = ops.AdaptiveRoiAlign.meaning["reference"]
+    whole = reference(*feeds.values(), **ATTRS)
+    for few in (1, 200, 1000):
+        monkeypatch.setattr(regions_module, "AT_A_TIME", few)
+
+        assert_matches(reference(*feeds.values(), **ATTRS), whole, terms=900)
 
 
 def test_the_host_runs_it_between_kernels():

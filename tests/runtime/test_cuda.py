@@ -26,7 +26,9 @@ def add_relu(x, bias, relu, total):
     relu[:] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
 
 
-def opened(host=False, binary=b"cubin k0", kernel=add_relu, arch="sm_80", capability=(8, 0), shared=0, ptx=None, room=163 << 10):
+def opened(
+    host=False, binary=b"cubin k0", kernel=add_relu, arch="sm_80", capability=(8, 0), shared=0, ptx=None, room=163 << 10
+):
     cupy = FakeCupy({"k0": kernel}, capability, room)
     plan, sources, weights = two_layers(cuda.manifest(arch), host=host)
     plan = replace(plan, kernels=tuple(replace(k, shared=shared) for k in plan.kernels))
@@ -142,7 +144,9 @@ def test_ptx_is_for_no_older_device_and_that_of_one_architecture_for_no_other(ar
 
 
 def test_ptx_that_the_driver_refuses_is_named():
-    with pytest.raises(DeviceError, match="kernel k0: the driver refuses PTX made for sm_80: device kernel image") as found:
+    with pytest.raises(
+        DeviceError, match="kernel k0, compiled by the driver from PTX for sm_80: device kernel image"
+    ) as found:
         opened(arch="sm_80", capability=(9, 0), ptx=b"of a newer toolkit")
 
     assert found.value.code == "GPC5008"
@@ -287,7 +291,9 @@ def test_a_plan_without_binaries_is_compiled_from_its_sources(monkeypatch):
 def test_strings_stay_on_the_host_between_launches():
     nodes = [node("StringConcat", ["t", "w"], ["joined"]), node("Reshape", ["joined", "two"], ["y"])]
     weights = {"w": np.array(["!"], object), "two": np.array([2])}
-    exe = compile(model(nodes, [value("t", (1, 2), TensorProto.STRING)], ["y", "w"], weights=weights), target="cuda:sm_80")
+    exe = compile(
+        model(nodes, [value("t", (1, 2), TensorProto.STRING)], ["y", "w"], weights=weights), target="cuda:sm_80"
+    )
     program = CudaProgram(exe.plan, exe.sources, exe.binaries, exe.weights, cupy=FakeCupy({}, (8, 0)))
 
     for words in (["a", "β"], ["", "c d"]):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernels import conv, matmul
+from kernels import add_relu, conv, layer_norm, matmul, max_pool, reduction, scan, softmax, transposed
 
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.ir.types import F16
@@ -18,6 +18,9 @@ from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda
 
 SIMT, MMA, WGMMA, GEMV = (FAMILIES[f"contraction/{e}"] for e in ("simt", "mma", "wgmma", "gemv"))
+LOOPS, TRANSPOSE, ROWWISE, POOL, SCAN = (
+    FAMILIES[title] for title in ("loops", "loops/transpose", "rowwise", "pool", "scan")
+)
 LARGE = matmul(4096, 4096, 4096, dtype=F16, b_transposed=True)
 SEVEN = conv((1, 7, 7, 512), 512, (3, 3), pad=1, dtype=F16)
 
@@ -115,6 +118,87 @@ def test_a_matrix_read_once_takes_about_as_long_as_its_bytes():
     least = kernel.params[1].nbytes / (device.dram_gbs * 1e3)
     assert least < found.us < 1.15 * least + device.launch_us
     assert found.terms.limiter == "memory"
+
+
+def test_every_engine_says_what_it_does_but_the_one_whose_parts_keep_it_linear():
+    """A scatter's work-groups are as many as leave its time linear in data and updates: no matter of speed alone."""
+    assert [title for title, family in FAMILIES.items() if not rank.can_rank(family)] == ["scatter"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "family"),
+    [(softmax(37, 130), ROWWISE), (layer_norm(19, 44), ROWWISE), (reduction("sum", 3, 1001), ROWWISE),
+     (add_relu(5, 11, 28), LOOPS), (max_pool((1, 9, 7, 12), 3, 2, 1), POOL), (scan("sum", 5, 370), SCAN),
+     (transposed(61, 43), TRANSPOSE)],
+    ids=lambda x: x.title if hasattr(x, "title") else "",
+)  # fmt: skip
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+def test_of_kernels_without_matrices_too_what_is_ranked_first_can_run_and_beats_the_default(kernel, family, arch):
+    target, problem = cuda.manifest(arch), family.problem(kernel)
+    default = family.default(SimpleNamespace(**problem), target.limits)
+    wanted = demand(kernel, target.device)
+
+    chosen = first(kernel, family, arch)
+
+    assert family.reasons(chosen.schedule, problem, target.limits) == []
+    assert chosen.registers <= rank.PRESSURE
+    assert chosen.us <= rank.predicted(family, problem, default, target.device, wanted).us * (1 + 1e-9)
+
+
+def test_what_memory_bounds_takes_as_long_as_its_bytes_in_whole_accesses():
+    device = cuda.manifest("sm_90a").device
+    for kernel, family in ((add_relu(8192, 4096), LOOPS), (max_pool((8, 448, 448, 64), 2, 2, 0), POOL),
+                           (layer_norm(65536, 768), ROWWISE), (transposed(8192, 8000), TRANSPOSE)):  # fmt: skip
+        found = first(kernel, family, "sm_90a")
+
+        assert found.terms.limiter == "memory"
+        assert found.us == pytest.approx(found.terms.memory_us + device.launch_us)
+        assert found.schedule.get("vector", 4) == 4
+        assert found.schedule.get("threads", 256) * found.schedule.get("lanes", 1) >= 32
+
+
+def test_points_that_lie_apart_cost_whole_sectors():
+    """So a transpose goes to tiles, but where a side is so short that neighbours share sectors anyway."""
+    target = cuda.manifest("sm_90a")
+    turned, straight = transposed(512, 3000), add_relu(512, 3000)
+
+    assert LOOPS.problem(turned)["moved_bytes"] == 32 + 4
+    assert LOOPS.problem(transposed(3000, 3))["moved_bytes"] == 3 * 4 + 4
+    beside = LOOPS.problem(straight)
+    assert beside["moved_bytes"] == beside["read_bytes"] + beside["written_bytes"]
+    by_points, by_tiles = first(turned, LOOPS, "sm_90a"), first(turned, TRANSPOSE, "sm_90a")
+    assert by_points.us > 1.5 * by_tiles.us
+    engines = rank.problems(turned, engines_of(turned, target.features))
+    assert rank.best(turned, engines, target.limits, target.device)[0].family is TRANSPOSE
+
+
+def test_a_long_row_is_shared_by_work_groups_and_many_rows_are_not():
+    long, many = reduction("sum", 1, 1 << 22), reduction("sum", 16384, 256)
+    for arch in ("sm_75", "sm_90a"):
+        found = ranking(long, ROWWISE, arch)
+        assert fastest(found, splits=128) < 0.3 * fastest(found, splits=1)
+        assert first(many, ROWWISE, arch).schedule["splits"] == 1
+
+
+def test_what_results_read_is_fetched_early_where_there_is_nothing_else_to_wait_for():
+    few, many = ranking(layer_norm(128, 768), ROWWISE, "sm_90a"), ranking(layer_norm(65536, 768), ROWWISE, "sm_90a")
+
+    times = [fastest(few, keep=keep) for keep in (2, 1, 0)]
+    assert times == sorted(times)
+    assert times[0] + 0.15 < times[1]
+    assert fastest(many, keep=2) == pytest.approx(fastest(many, keep=1))  # bound by memory
+    assert set(points.columns(ROWWISE, ranking(softmax(128, 768), ROWWISE).values)["keep"].tolist()) == {0, 1}
+
+
+def test_a_window_that_is_not_written_out_is_waited_for_again_and_again():
+    found = ranking(max_pool((1, 7, 7, 512), 7, 1, 0), POOL, "sm_90a")
+
+    assert fastest(found, unroll=0) > 1.5 * fastest(found, unroll=1)
+
+
+def test_few_long_rows_of_a_scan_have_many_lanes_and_short_ones_few():
+    assert first(scan("sum", 3, 40000), SCAN, "sm_90a").schedule["lanes"] >= 256
+    assert first(scan("sum", 40000, 24), SCAN, "sm_90a").schedule["lanes"] <= 16
 
 
 def test_equal_problems_are_ranked_once():
