@@ -37,29 +37,34 @@ def forest(trees: int, yes: np.ndarray, no: np.ndarray, modes: bytes, targets: i
         "truenodeids": np.tile(yes, trees),
         "falsenodeids": np.tile(no, trees),
     }
-    return listed(lists, modes, targets, A_TREE - 1)
+    return listed(lists, modes, targets, (0, A_TREE - 1))
 
 
-def shuffled(nodes: int) -> bytes:
-    """A tree in no order: a node leads a half and a quarter of the way to the last. One number has more than 32 bits."""
+def shuffled(trees: int, size: int) -> bytes:
+    """Trees in no order, but for the roots in front: a node leads a half and a quarter of the way to the last. A tree and a node
+    have numbers of more than 32 bits.
+    """
     rng = np.random.default_rng(3)
-    number = rng.permutation(nodes)
-    number[-2] = 1 << 40
-    ahead = nodes - 1 - np.arange(nodes)
-    order = rng.permutation(nodes - 1)  # the leaf stays behind the others
-    order = np.concatenate([[0], order[order > 0], [nodes - 1]])
-    yes, no = (number[np.arange(nodes) + -(-ahead // part)][order] for part in (2, 4))
-    lists = {"treeids": np.zeros(nodes, np.int64), "nodeids": number[order], "truenodeids": yes, "falsenodeids": no}
-    return listed(lists, field(9, b"BRANCH_LT") * (nodes - 1) + field(9, b"LEAF"), 1, int(number[-1]))
+    nodes = trees * size
+    tree, number = rng.permutation(trees), rng.permutation(nodes)
+    tree[-1] = number[-2] = 1 << 40
+    at = np.arange(nodes)
+    ahead = size - 1 - at % size
+    order = np.concatenate([rng.permutation(at[::size]), rng.permutation(at[at % size > 0])])
+    yes, no = (number[at + -(-ahead // part)][order] for part in (2, 4))
+    lists = {"treeids": tree[at // size][order], "nodeids": number[order], "truenodeids": yes, "falsenodeids": no}
+    branches = (ahead > 0)[order]
+    ends = np.array([field(9, b"LEAF"), field(9, b"BRANCH_LT")], object)
+    return listed(lists, b"".join(ends[branches.astype(int)]), 1, (int(tree[0]), int(number[size - 1])))
 
 
-def listed(lists: dict[str, np.ndarray], modes: bytes, targets: int, leaf: int) -> bytes:
-    """A forest of these nodes; node ``leaf`` of tree 0 gives something."""
+def listed(lists: dict[str, np.ndarray], modes: bytes, targets: int, leaf: tuple[int, int]) -> bytes:
+    """A forest of these nodes; ``leaf``, by tree and number, gives something."""
     nodes = len(lists["nodeids"])
     lists |= {"featureids": np.zeros(nodes, np.int64)}
     body = b"".join(ints(f"nodes_{name}", numbers) for name, numbers in lists.items())
     body += attribute("nodes_modes", STRINGS, modes) + attribute("nodes_values", FLOATS, field(7, bytes(4 * nodes)))
-    for name, number in {"treeids": 0, "nodeids": leaf, "ids": 0}.items():
+    for name, number in {"treeids": leaf[0], "nodeids": leaf[1], "ids": 0}.items():
         body += ints(f"target_{name}", np.array([number]))
     body += attribute("target_weights", FLOATS, field(7, np.ones(1, np.float32).tobytes()))
     body += attribute("n_targets", 2, b"\x18" + varint(targets))
@@ -80,7 +85,8 @@ CHAINED = [(AT + 1) * (AT < LAST), LAST * (AT < LAST)]  # as many levels as node
 TURNING = [(2 * AT + k) % LAST * (AT < LAST) for k in (1, 2)]  # a cycle through all that branch
 
 content("forests/nodes_of_few_bytes", OK, lambda: forest(10_233, *HALVED, modes(10_233, 64), 3))
-content("forests/shuffled_nodes_of_wide_numbers", OK, lambda: shuffled(1_340_009))
+content("forests/shuffled_nodes_of_wide_numbers", OK, lambda: shuffled(1, 1_340_009))
+content("forests/shuffled_trees_of_wide_numbers", OK, lambda: shuffled(167_017, 8))
 content("forests/nodes_in_a_chain", OK, lambda: forest(10_233, *CHAINED, modes(10_233, LAST), 3))
 content("forests/too_many_nodes_of_few_bytes", "GPC4006", lambda: forest(11_003, *HALVED, modes(11_003, 64), 1), "bytes of lists")
 content("forests/too_many_targets", "GPC4001", lambda: forest(10_007, *HALVED, modes(10_007, 64), 5), "makes a constant")

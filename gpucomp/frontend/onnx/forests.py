@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,29 +36,31 @@ class Places:
     places: np.ndarray  # of the nodes, in the order of their keys
 
     @classmethod
-    def listed(cls, trees: np.ndarray, numbers: np.ndarray, places: np.ndarray) -> Places:
-        """Of the nodes of these trees and numbers. Raises ``ValueError`` for a node that is there twice."""
+    def listed(cls, trees: np.ndarray, ranks: np.ndarray, numbers: np.ndarray, places: np.ndarray) -> Places:
+        """Of the nodes of these numbers in the trees, each there once, of these ranks. Raises ``ValueError`` for a node that is
+        there twice.
+        """
         nobody = np.zeros(0, np.int64)
-        found = cls(_once(trees), _once(numbers), nobody, nobody)
-        keys = _in_pieces(found._keys, np.int64, trees, numbers)
-        del trees, numbers  # what is sorted takes as much again
+        found = cls(trees, _once(numbers), nobody, nobody)
+        keys = _in_pieces(found._keys, np.int64, ranks, numbers)
+        del ranks, numbers  # what is sorted takes as much again
         order = np.argsort(keys)
         keys = keys[order]
         if np.any(keys[1:] == keys[:-1]):
             raise ValueError("a node of a tree is there twice")
         return replace(found, keys=keys, places=places[order])
 
-    def of(self, trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """The place of each, -1 where there is no such node."""
-        return _in_pieces(self._found, np.int32, trees, numbers)
+    def of(self, ranks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """The place of each, by the rank of its tree and its number; -1 where there is no such node."""
+        return _in_pieces(self._found, np.int32, ranks, numbers)
 
-    def _found(self, trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        at = _rank(self.keys, self._keys(trees, numbers))
+    def _found(self, ranks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        at = _rank(self.keys, self._keys(ranks, numbers))
         return np.where(at < 0, -1, self.places[at])
 
-    def _keys(self, trees: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        tree, number = _rank(self.trees, trees), _rank(self.numbers, numbers)
-        return np.where((tree < 0) | (number < 0), -1, tree * len(self.numbers) + number)
+    def _keys(self, ranks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        number = _rank(self.numbers, numbers)
+        return np.where((ranks < 0) | (number < 0), -1, ranks * np.int64(len(self.numbers)) + number)
 
 
 def _once(numbers: np.ndarray) -> np.ndarray:
@@ -78,6 +81,10 @@ def _rank(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     ranks = np.empty(len(wanted), np.int64)
     ranks[order] = np.where(ascending[at] == sought, at, -1)
     return ranks
+
+
+def _ranks(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    return _in_pieces(partial(_rank, ascending), np.int32, wanted)
 
 
 def _in_pieces(function: Callable[..., np.ndarray], dtype: type[np.integer], *arrays: np.ndarray) -> np.ndarray:
@@ -125,11 +132,15 @@ def _trees(
     place = np.empty(count, np.int32)
     place[inner], place[~inner] = (np.arange(*ends, dtype=np.int32) for ends in ((0, branches), (branches, count)))
     treeids = ids(nodes_treeids)
-    roots = place[np.sort(np.unique(treeids, return_index=True)[1])]
-    places = Places.listed(treeids, ids(nodes_nodeids), place)
+    different = _once(treeids)
+    ranks = _ranks(different, treeids)
+    del treeids
+    firsts = np.empty(len(different), np.int32)
+    firsts[ranks[::-1]] = np.arange(count - 1, -1, -1, dtype=np.int32)  # of a tree's nodes the first is written last
+    places = Places.listed(different, ranks, ids(nodes_nodeids), place)
 
     def links(targets: IntList) -> np.ndarray:
-        found = places.of(treeids[inner], ids(targets)[inner])
+        found = places.of(ranks[inner], ids(targets)[inner])
         if np.any(found < 0):
             raise ValueError("a branch leads to a node that does not exist")
         return np.concatenate([found, np.arange(branches, count, dtype=np.int32)])
@@ -141,7 +152,7 @@ def _trees(
         missing=flags(missing, count)[inner],
         yes=links(nodes_truenodeids),
         no=links(nodes_falsenodeids),
-        roots=roots,
+        roots=place[np.sort(firsts)],
     )
     return trees, places
 
@@ -162,7 +173,8 @@ def _forest(
     lengths = {len(leaves[0]), len(leaves[1]), len(targets), len(weights)}
     if lengths == {0} or len(lengths) != 1:
         raise ValueError("weights of at least a leaf, and attributes of equal lengths that say of which, expected")
-    if np.any((targets < 0) | (targets >= count)) or np.any((rows := places.of(*map(ids, leaves))) < 0):
+    rows = places.of(_ranks(places.trees, ids(leaves[0])), ids(leaves[1]))
+    if np.any((targets < 0) | (targets >= count)) or np.any(rows < 0):
         raise ValueError("weights of leaves that do not exist, or for targets that do not")
     checked_size(len(trees.yes) * count, 9)
     table = np.zeros((len(trees.yes), count), (F64 if x.type.dtype is F64 else F32).numpy)
