@@ -176,6 +176,18 @@ def test_modes_may_be_whole_numbers_of_any_type_and_splits_of_any_floating_one(d
     np.testing.assert_allclose(y, walked(attributes, sets, x, 1), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_split_beyond_the_type_of_the_samples_is_above_all_of_them():
+    attributes, sets = forest(1)
+    modes = np.where(attributes["nodes_modes"] == 6, 6, 1).astype(np.uint8)
+    far = attributes | {"nodes_modes": modes, "nodes_splits": np.full(len(modes), 1e300)}
+    x = samples(1)
+
+    (y,) = InterpreterBackend.prepare(ensemble(far)).run([x])
+
+    np.testing.assert_allclose(y, walked(far, sets, x, 1), rtol=1e-6)
+
+
 def test_a_feature_that_the_samples_lack_is_refused():
     with pytest.raises(ShapeError, match="a feature that does not exist"):
         load(ensemble(forest(0)[0], features=2), shapes={"x": (3, 2)})

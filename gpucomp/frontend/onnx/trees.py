@@ -185,9 +185,11 @@ def leaf_of(x: Value, trees: Trees) -> Value:
         padded[:nodes] = numbers
         return constant(padded)
 
+    with np.errstate(over="ignore"):  # beyond what samples can be, a split is infinite
+        splits = trees.splits.astype(dtype.numpy)
     at_node = {
         "feature": table(trees.features),
-        "split": table(trees.splits.astype(dtype.numpy)),
+        "split": table(splits),
         "mode": table(trees.modes.astype(np.int32)),
         "missing": table(trees.missing),
     }
