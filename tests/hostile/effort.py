@@ -259,7 +259,7 @@ listed("effort", [
     ("bands_of_nothing", "GPC4001", one("MelWeightMatrix", None, b=np.array(2_500_000), d=np.array(1), r=np.array(8000),
                                         lo=np.array(0, np.float32), hi=np.array(4e3, np.float32))),
     ("numbers_of_a_byte_each", OK, lambda: numbers(TensorProto.INT64, "int64_data", 7_500_000)),
-    ("too_many_numbers_of_a_byte_each", "GPC4006", lambda: numbers(TensorProto.INT64, "int64_data", 12_000_000), "bytes of lists"),
+    ("too_many_numbers_of_a_byte_each", "GPC4006", lambda: numbers(TensorProto.INT64, "int64_data", 12_000_000), "of lists"),
     ("bytes_as_numbers", OK, lambda: numbers(TensorProto.INT8, "int32_data", 15_000_000)),
     ("quarters_of_bytes", OK, lambda: packed(TensorProto.INT2, 24 << 20, 4)),
     ("list_of_seven_million_floats", "GPC4006", lambda: one("Constant", None, attributes={
