@@ -305,6 +305,21 @@ def test_labels_may_be_texts_and_f64_features_are_compared_as_they_are():
     assert label.tolist() == ReferenceEvaluator(wide).run(None, {"x": x})[0].tolist()
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_features_may_be_integers(dtype):
+    x = X.astype(dtype)
+    classes = of("TreeEnsembleClassifier", forest(3, "class", 3) | LABELS, x)
+    numbers = of("TreeEnsembleRegressor", forest(1, "target", 2), x)
+
+    label, scores = InterpreterBackend.prepare(classes).run([x])
+    (actual,) = InterpreterBackend.prepare(numbers).run([x])
+
+    expected = by_onnxruntime(classes, x)
+    assert label.tolist() == expected[0].tolist()
+    np.testing.assert_allclose(scores, expected[1], rtol=1e-5)
+    np.testing.assert_allclose(actual, by_onnxruntime(of("TreeEnsembleRegressor", forest(1, "target", 2)))[0], rtol=1e-6)
+
+
 def test_a_tree_of_one_leaf_and_a_device():
     attributes = forest(4, "target", 1)
     last = len(set(attributes["nodes_treeids"]))

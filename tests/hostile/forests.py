@@ -85,8 +85,8 @@ CHAINED = [(AT + 1) * (AT < LAST), LAST * (AT < LAST)]  # as many levels as node
 TURNING = [(2 * AT + k) % LAST * (AT < LAST) for k in (1, 2)]  # a cycle through all that branch
 
 content("forests/nodes_of_few_bytes", OK, lambda: forest(10_233, *HALVED, modes(10_233, 64), 3))
-content("forests/shuffled_nodes_of_wide_numbers", OK, lambda: shuffled(1, 1_340_009))
-content("forests/shuffled_trees_of_wide_numbers", OK, lambda: shuffled(167_017, 8))
+content("forests/shuffled_nodes_of_wide_numbers", OK, lambda: shuffled(1, 700_001))
+content("forests/shuffled_trees_of_wide_numbers", OK, lambda: shuffled(87_011, 8))
 content("forests/nodes_in_a_chain", OK, lambda: forest(10_233, *CHAINED, modes(10_233, LAST), 3))
 content("forests/too_many_nodes_of_few_bytes", "GPC4006", lambda: forest(11_003, *HALVED, modes(11_003, 64), 1), "bytes of lists")
 content("forests/too_many_targets", "GPC4001", lambda: forest(10_007, *HALVED, modes(10_007, 64), 5), "makes a constant")

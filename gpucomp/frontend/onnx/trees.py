@@ -8,11 +8,12 @@ import numpy as np
 
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
-from gpucomp.frontend.onnx.compose import checked_size, expand, like, scalar_of, unsqueeze
+from gpucomp.frontend.onnx.compose import cast, checked_size, expand, like, scalar_of, unsqueeze
 from gpucomp.frontend.onnx.ml import transformed
 from gpucomp.frontend.onnx.tensors import as_array
 from gpucomp.frontend.onnx.translate import IntList, translates
 from gpucomp.ir import Value, constant
+from gpucomp.ir.types import F32
 
 MAX_LEVELS = 256
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
@@ -173,7 +174,8 @@ def tree_ensemble(
 
 
 def leaf_of(x: Value, trees: Trees) -> Value:
-    """[N, F] to [N, trees]: the place of the leaf that each sample ends in."""
+    """[N, F] to [N, trees]: the place of the leaf that each sample ends in. Integers are compared as f32, as in onnxruntime."""
+    x = x if x.type.dtype.is_float else cast(x, F32)
     nodes, leaves, dtype = len(trees.features), len(trees.yes) - len(trees.features), x.type.dtype
     if len(x.shape) != 2:
         raise ValueError(f"[N, F] expected, {x.type} given")
