@@ -128,7 +128,7 @@ def test_matrix_instructions_are_a_share_of_all_multiply_adds():
 
     by_engine = {c.engine: c for c in found}
     assert by_engine["contraction/amd"].spent.matrix_share > 0.2
-    assert by_engine["pool/window"].spent.matrix_share == 0
+    assert [c.spent.matrix_share for engine, c in by_engine.items() if engine.startswith("pool")] == [0]
     assert all(c.spent.spills == 0 and c.spent.waves >= 1 for c in found)
     assert static_opencl.matrix_share(listing(v_mfma_f32_16x16x16f16=3, v_fma_f32=1, v_add_f32=9)) == 0.75
     assert static_opencl.matrix_share(listing(v_fmac_f32=4)) == 0
