@@ -19,6 +19,7 @@ class Instruction(NamedTuple):
     conditional: bool
     targets: list[str]
 
+
 USES = ("FFMA", "FADD", "FMUL", "HFMA2", "HADD2", "PRMT", "SHFL", "MUFU", "STS", "STG")  # of what was loaded
 
 

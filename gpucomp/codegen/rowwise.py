@@ -13,7 +13,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lane_loop, lanes_of
 from gpucomp.codegen.epilogue import split_scratch
 from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, places
-from gpucomp.expr.core import Expr, Hole, Load, Select, Var, hole, identity_of, loads, substitute, var, walk
+from gpucomp.expr.core import Expr, Hole, Load, Reduce, Select, Var, hole, identity_of, loads, substitute, var, walk
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, U64
 from gpucomp.kernel import Kernel, Rowwise, Scan
@@ -315,7 +315,7 @@ def _early(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]
     stack = list(reversed(stages[-1]))
     while stack:
         node = stack.pop()
-        if node in kept:
+        if node in kept or isinstance(node, Reduce):
             continue
         if node.free & cols and _is_input(node) and not any(n in kept for n in walk(node)):
             found[node] = None

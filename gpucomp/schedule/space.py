@@ -111,11 +111,12 @@ def groups_for_registers(registers: int, threads: int) -> int:
     """How many work-groups of ``threads`` a multiprocessor holds when each work-item may take so many registers.
 
     As the second number of ``__launch_bounds__`` it is what lets ptxas take them: left to itself it saves registers
-    for more work-groups than there will be, and spills. Every architecture can hold 1024 work-items.
+    for more work-groups than there will be, and spills. Every architecture can hold 1024 work-items and 16 work-groups; a
+    number that is too large is not heard.
     """
     allotted = -(-registers // 8) * 8  # registers come by eights
     warps = PARTS * (REGISTER_FILE // (PARTS * WARP) // allotted)  # a warp has all of its registers in one part
-    return max(1, min(warps, 1024 // WARP) // -(-threads // WARP))
+    return max(1, min(16, min(warps, 1024 // WARP) // -(-threads // WARP)))
 
 
 def groups_for_less_than_a_warp(threads: int) -> int:

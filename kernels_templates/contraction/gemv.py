@@ -17,12 +17,14 @@ from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.lockstep import least
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
+    REGISTER_FILE,
     Family,
     Geometry,
     Limits,
     Param,
     Schedule,
     Work,
+    groups_for_less_than_a_warp,
     groups_for_registers,
     remembered,
 )
@@ -211,9 +213,13 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
 
     Left to itself ptxas saves registers for as many as can be there, 32 a thread, and asks for two or three steps at a
-    time where the schedule says eight; of work-groups of less than a warp it even spills.
+    time where the schedule says eight; of work-groups of less than a warp it even spills. Where more would be under way
+    than there are registers for, it is left to itself: told to take all it spills too.
     """
-    return {**derive(s, p), "groups_per_unit": groups_for_registers(registers_ahead(s, p), s.many_items * s.depth_items)}
+    threads, ahead = s.many_items * s.depth_items, registers_ahead(s, p)
+    if ahead < min(MOST_REGISTERS, REGISTER_FILE // threads // 8 * 8):
+        return {**derive(s, p), "groups_per_unit": groups_for_registers(ahead, threads)}
+    return {**derive(s, p), "groups_per_unit": groups_for_less_than_a_warp(threads)}
 
 
 FAMILY = Family(

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.access import Rewriter
-from gpucomp.expr.core import Expr, Reduce, Var, loads, walk
+from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, loads, walk
 from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.analytic import load_times, operations
-from gpucomp.schedule.lockstep import least
+from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
@@ -38,7 +38,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     size = math.prod(a.extent for a in domain)
     sums = [n for s in kernel.stores for n in walk(s.value) if isinstance(n, Reduce)]
     rewrite, inner = Rewriter(kernel.params, {}), domain[-1] if domain else None
-    read = [(ld, n) for s in kernel.stores for ld, n in load_times(rewrite(s.value)).items()]
+    read = list({ld: n for s in kernel.stores for ld, n in read_by(rewrite(s.value))}.items())
     moved = sum(n * moved_bytes(ld.index[0], inner, kernel.params[ld.source].dtype.nbytes) for ld, n in read)
     moved += sum(
         moved_bytes(rewrite.offset(s.target, s.index), inner, kernel.params[s.target].dtype.nbytes) for s in kernel.stores
@@ -56,6 +56,18 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 SECTOR, WARP = 32, 32  # bytes that memory moves at least; work-items that ask together
+
+
+def read_by(value: Expr) -> list[tuple[Load, float]]:
+    """The loads of a point, and how often it makes each; of a choice those of the side that reads more: of a Concat a point
+    reads one operand.
+    """
+    passed_over: set[Load] = set()
+    for node in walk(value):
+        if isinstance(node, Select):
+            fewer, more = sorted((set(loads(side)) for side in (node.then, node.otherwise)), key=len)
+            passed_over |= fewer - more - set(loads(node.condition))
+    return [(ld, n) for ld, n in load_times(value).items() if ld not in passed_over]
 
 
 def moved_bytes(offset: Expr, inner: Var | None, nbytes: int) -> float:
@@ -105,7 +117,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     accesses = (p.read_bytes + p.written_bytes) / p.width * s.vector / width
     return Work(
         macs=points * p.operations / 2,
-        cache_bytes=points * (p.moved_bytes - p.written_bytes),
+        cache_bytes=points * most(0, p.moved_bytes - p.written_bytes),
         steps=s.items * -(-p.trips // WRITTEN_OUT),
         out_bytes=points * p.written_bytes,
         instructions=warps * s.items * (s.vector * p.operations + 3 * accesses + 8),

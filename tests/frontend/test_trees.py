@@ -188,6 +188,22 @@ def test_a_split_beyond_the_type_of_the_samples_is_above_all_of_them():
     np.testing.assert_allclose(y, walked(far, sets, x, 1), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_member_beyond_the_type_of_the_samples_is_none_of_them():
+    attributes, sets = forest(1)
+    values = attributes["membership_values"].astype(np.float64)
+    ordinary = np.flatnonzero(~np.isnan(values))
+    values[ordinary[0]] = 1e300
+    x = samples(1)
+    x[0] = np.inf
+    far = {k: {1e300 if m == attributes["membership_values"][ordinary[0]] and k == min(sets) else m for m in s}
+           for k, s in sets.items()}  # fmt: skip
+
+    (y,) = InterpreterBackend.prepare(ensemble(attributes | {"membership_values": values})).run([x])
+
+    np.testing.assert_allclose(y, walked(attributes, far, x, 1), rtol=1e-6)
+
+
 def test_a_feature_that_the_samples_lack_is_refused():
     with pytest.raises(ShapeError, match="a feature that does not exist"):
         load(ensemble(forest(0)[0], features=2), shapes={"x": (3, 2)})

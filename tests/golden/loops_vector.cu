@@ -1,5 +1,5 @@
 // elementwise
-// problem   size=48 inner=8 width=4 operations=2 read_bytes=16 moved_bytes=24 written_bytes=8 trips=1
+// problem   size=48 inner=8 width=4 operations=2 read_bytes=8 moved_bytes=16 written_bytes=8 trips=1
 // schedule  threads=128 vector=4 items=1
 // template  loops/kernel.j2
 

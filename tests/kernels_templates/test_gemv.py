@@ -201,6 +201,23 @@ def test_defaults_of_classifiers_spill_nothing_and_read_16_bytes_at_once(arch):
         )
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"many_items": 1, "depth_items": 32, "accesses": 1, "unroll": 8, "shuffle": 1},
+        {"many_items": 4, "depth_items": 64, "accesses": 1, "unroll": 8, "shuffle": 1},
+    ],
+)
+def test_nothing_spills_where_more_reads_would_be_under_way_than_registers_hold(schedule):
+    target = cuda.manifest("sm_90a")
+    kernel = matmul(8, 1000, 2048, b_transposed=True)
+    source = render(kernel, schedule, target, "k0", GEMV)
+
+    used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
+
+    assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+
+
 def test_work_groups_of_less_than_a_warp_may_take_all_registers():
     """ptxas else saves registers for as many of them as a unit may hold, and spills: 80 and 32 bytes."""
     target = cuda.manifest("sm_89")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernels import add_relu, conv, layer_norm, matmul, max_pool, reduction, scan, softmax, transposed
+from kernels import add_relu, conv, joined, layer_norm, matmul, max_pool, padded, reduction, scan, softmax, transposed
 
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.ir.types import F16
@@ -199,6 +199,16 @@ def test_a_window_that_is_not_written_out_is_waited_for_again_and_again():
 def test_few_long_rows_of_a_scan_have_many_lanes_and_short_ones_few():
     assert first(scan("sum", 3, 40000), SCAN, "sm_90a").schedule["lanes"] >= 256
     assert first(scan("sum", 40000, 24), SCAN, "sm_90a").schedule["lanes"] <= 16
+
+
+def test_a_point_of_a_concat_reads_one_operand():
+    loops = FAMILIES["loops"]
+    kernel = joined(20_000, *[64] * 16)
+    problem = loops.problem(kernel)
+
+    assert problem["read_bytes"] == problem["moved_bytes"] - 4 == 4
+    assert loops.problem(add_relu(40, 64))["read_bytes"] == 8
+    assert loops.problem(padded(1000, 3))["read_bytes"] == 4
 
 
 def test_equal_problems_are_ranked_once():

@@ -60,7 +60,7 @@ class Places:
 
     def _keys(self, ranks: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         number = _rank(self.numbers, numbers)
-        return np.where((ranks < 0) | (number < 0), -1, ranks * np.int64(len(self.numbers)) + number)
+        return np.where((ranks < 0) | (number < 0), -1, ranks.astype(np.int64) * len(self.numbers) + number)
 
 
 def _once(numbers: np.ndarray) -> np.ndarray:

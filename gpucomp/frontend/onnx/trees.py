@@ -173,6 +173,13 @@ def tree_ensemble(
     return transformed(aggregated(leaf_of(x, trees), table, given, aggregate_function), POSTS[post_transform])
 
 
+def _narrowed(sets: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """In the samples' type, without the members that it does not reach."""
+    with np.errstate(over="ignore"):
+        narrow = sets.astype(dtype)
+    return np.where(np.isinf(narrow) & np.isfinite(sets), np.array(np.nan, dtype), narrow)
+
+
 def leaf_of(x: Value, trees: Trees) -> Value:
     """[N, F] to [N, trees]: the place of the leaf that each sample ends in. Integers are compared as f32, as in onnxruntime."""
     x = x if x.type.dtype.is_float else cast(x, F32)
@@ -195,7 +202,7 @@ def leaf_of(x: Value, trees: Trees) -> Value:
         "mode": table(trees.modes.astype(np.int32)),
         "missing": table(trees.missing),
     }
-    members = None if trees.sets is None else table(trees.sets.astype(dtype.numpy))
+    members = None if trees.sets is None else table(_narrowed(trees.sets, dtype.numpy))
     links = constant(trees.yes), constant(trees.no)
     kinds = [int(mode) for mode in np.unique(trees.modes)]
     place = expand(constant(trees.roots[None, :].astype(np.int32)), (x.shape[0], len(trees.roots)))
