@@ -105,6 +105,7 @@ REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architectu
 PARTS = 4  # of a multiprocessor, each with its own schedule of warps and its own part of the registers
 WARP = 32
 MOST_REGISTERS = 255  # that a work-item may have
+WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 
 
 def groups_for_registers(registers: int, threads: int) -> int:

@@ -12,7 +12,7 @@ from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.analytic import load_times, operations
 from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -55,7 +55,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     }
 
 
-SECTOR, WARP = 32, 32  # bytes that memory moves at least; work-items that ask together
+SECTOR = 32  # bytes that memory moves at least
 
 
 def read_by(value: Expr) -> list[tuple[Load, float]]:
@@ -101,7 +101,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
 
 ADDRESSES = 20  # registers beside the values
 LONGEST_ACCESS = 16  # bytes
-WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from gpucomp.codegen.transpose import Transposed, transposed_of
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.lockstep import least
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import WARP, Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
     Param("tile", (8, 16, 32, 64), "elements of both sides of a tile"),
@@ -67,7 +67,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((derive(s, p)["tiles"], 1, 1), (s.threads, 1, 1))
 
 
-WARP = 32
 SECTOR = 32  # bytes that a cache delivers at least
 INSTRUCTIONS = 16  # of an element: two accesses each of memory and of the tile, and where they are
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
+from gpucomp.kernels_templates.loops.space import focus
 from gpucomp.schedule.lockstep import most
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -71,9 +72,6 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     return Geometry((groups(s, p), 1, 1), (s.threads, 1, 1))
 
 
-WARP = 32
-LONGEST_ACCESS = 16  # bytes
-WRITTEN_OUT = 4  # taps of a loop that ptxas writes out by itself
 POINT_INSTRUCTIONS = 60  # of a group of points: which it is, its window, its store
 ACCESS_INSTRUCTIONS = 5  # of an access: it, its address, whether it lies outside
 
@@ -92,15 +90,6 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         chains=s.vector,
         start_cycles=200,
     )
-
-
-def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
-    """Work-groups of some warps; accesses of 16 bytes, of which the model does not see what narrower ones cost, or less
-    where there are few points. First what it cannot tell from the rest where memory is what counts."""
-    return {
-        "threads": tuple(t for t in (256, 128, 64, 32) if t <= max(32, limits.threads)),
-        "vector": tuple(v for v in (16, 8, 4, 2, 1) if v == 1 or v * p.width <= LONGEST_ACCESS),
-    }
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:

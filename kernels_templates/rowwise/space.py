@@ -11,6 +11,7 @@ from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
+    WRITTEN_OUT,
     Family,
     Geometry,
     Limits,
@@ -222,7 +223,6 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 SECTOR = 32  # bytes that a cache delivers at least
-WRITTEN_OUT = 4  # trips of a loop that ptxas writes out by itself
 ACCESS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 4, 3  # of an access; of an element in each stage
 
 
