@@ -26,8 +26,8 @@ FLAVOURS = {
         threads=4096, shared_bytes=1 << 19, warp=1, registers=255, units=2, vector_bytes=64, subgroups=False
     ),
     # Valhall: 16 threads a warp, 64 registers each; local memory is plain memory
-    "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=True),
-    "amd": Limits(threads=256, shared_bytes=65536, warp=64, registers=255, units=60, subgroups=True),
+    "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=False),
+    "amd": Limits(threads=256, shared_bytes=65536, warp=64, registers=255, units=60, subgroups=False),
 }
 FEATURES = {
     "generic": frozenset[str](),

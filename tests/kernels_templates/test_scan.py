@@ -22,7 +22,8 @@ from gpucomp.targets import cuda, sass
 
 FAMILY = FAMILIES["scan"]
 TARGET = cuda.manifest("sm_80")
-BASE = {"lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2}
+BASE = {"lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2, "look_back": 0}
+BACK = BASE | {"look_back": 1}
 BOTH = {"exclusive": True, "reverse": True}
 
 # kernel, schedule: what the template can do, with tails of rows and of tiles
@@ -50,6 +51,19 @@ FEATURES = {
     "i32": (scan("min", 5, 67, dtype=I32, **BOTH), BASE),
     "i64": (scan("sum", 5, 129, dtype=I64), BASE | {"lanes": 64, "rows_per_group": 1}),
     "u64 has no shuffle": (scan("sum", 5, 29, dtype=U64), BASE),
+    "looks back": (scan("sum", 5, 83), BACK),
+    "looks back, a warp": (scan("sum", 1, 331, **BOTH), BACK | {"lanes": 32, "rows_per_group": 1, "accesses": 1}),
+    "looks back, warps": (scan("sum", 2, 523, exclusive=True), BACK | {"lanes": 64, "rows_per_group": 1, "accesses": 1}),
+    "looks back, vectors": (scan("sum", 1, 772, reverse=True), BACK | {"lanes": 64, "rows_per_group": 1, "vector": 4, "accesses": 1}),
+    "looks back, no whole warp": (scan("sum", 3, 61), BACK | {"rows_per_group": 1}),
+    "looks back, rows side by side": (scan("sum", 11, 53, rows_inside=True, **BOTH), BACK),
+    "looks back, a work-item a row": (scan("sum", 41, 9, rows_inside=True), BACK | {"lanes": 1, "rows_per_group": 32}),
+    "looks back, f16": (scan("sum", 1, 344, dtype=F16), BACK | {"lanes": 16, "rows_per_group": 2, "vector": 8, "accesses": 1}),
+    "looks back, bf16": (scan("sum", 3, 71, dtype=BF16, reverse=True), BACK),
+    "looks back, f64": (scan("sum", 1, 197, dtype=F64, exclusive=True), BACK | {"lanes": 32, "rows_per_group": 1}),
+    "looks back, i32": (scan("max", 5, 67, dtype=I32, reverse=True), BACK),
+    "looks back, i64": (scan("sum", 1, 389, dtype=I64), BACK | {"lanes": 64, "rows_per_group": 1, "accesses": 1}),
+    "looks back, u64": (scan("sum", 5, 43, dtype=U64), BACK),
 }
 
 
