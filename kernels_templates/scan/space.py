@@ -20,15 +20,26 @@ from gpucomp.codegen.rowwise import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Scan
 from gpucomp.schedule.lockstep import least
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    Family,
+    Geometry,
+    Limits,
+    Param,
+    Schedule,
+    Work,
+    groups_for_registers,
+)
 
 LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ACCESSES = (1, 2, 4, 8)
 PARAMS = (
-    Param("lanes", LANES, "work-items of a work-group that share a row"),
-    Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows per work-group"),
-    Param("vector", (1, 2, 4, 8), "neighbours of one row per access"),
-    Param("accesses", (1, 2, 4, 8), "accesses of a work-item in a tile, one after another along the row"),
     Param("look_back", (0, 1), "1: a tile has a work-group of its own, which waits for the totals of the tiles before it"),
+    Param("lanes", LANES, "work-items of a work-group that share a row"),
+    Param("rows_per_group", ROWS, "rows per work-group"),
+    Param("vector", (1, 2, 4, 8), "neighbours of one row per access"),
+    Param("accesses", ACCESSES, "accesses of a work-item in a tile, one after another along the row"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
@@ -95,8 +106,20 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """The elements that a work-item holds, one access and the rest."""
-    return max(1, p.value_bytes // 4) * (s.vector * s.accesses + s.vector + 4) + OTHER_REGISTERS
+    """The elements that a work-item holds, one access and the rest; across a look back the prefix and where tiles begin."""
+    words = max(1, p.value_bytes // 4)
+    return words * (s.vector * s.accesses + s.vector + 4 + 4 * s.look_back) + OTHER_REGISTERS + 4 * s.look_back
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while registers are plenty: addresses of several accesses at a time."""
+    return least(MOST_REGISTERS, registers(s, p) + 13 * max(1, p.value_bytes // 4))
+
+
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and how many work-groups a unit is to hold: left to itself ptxas saves registers, and spills."""
+    d = derive(s, p)
+    return {**d, "groups_per_unit": groups_for_registers(registers_taken(s, p), d["threads"])}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -114,8 +137,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if limits.warp > 1 and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
-        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+        yield f"about {used} registers per work-item, the device has {available}"
     if d.groups > MAX_GROUPS:
         yield f"more than {MAX_GROUPS} work-groups"
     if s.look_back and d.tiles < 2:
@@ -143,11 +166,11 @@ ACCESS = 12  # cycles between two accesses of a work-item
 ADDITION = 4  # cycles of one that waits for the one before
 SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
-LOOK_BACK = 3 * LATENCY + 4 * MEETING  # cycles: a total is left, its flag is found, totals are read, and barriers
 RESIDENT = 1024  # work-items that a unit runs at a time
 SECTOR = 32  # bytes that memory delivers at least
 FLAG = 4  # bytes
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
+CLEARLY = 1.4  # times faster has looking back to be before a default does it
 
 
 def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any, Any, Any, Any]:
@@ -174,12 +197,18 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     # lanes that stand apart ask for a sector each: what follows finds it in the first cache
     apart = 1.0 if p.rows_side_by_side else max(1.0, min(SECTOR, d.elements * p.element_bytes) / (s.vector * p.element_bytes))
     tile = LATENCY + 2 * s.accesses * ACCESS * apart * (1 + s.vector / 4) + ADDITION * d.elements
-    tile += joining(s, p, limits.subgroups)[0] + s.look_back * LOOK_BACK
+    tile += joining(s, p, limits.subgroups)[0] + looking_back(s, p)
     side = s.rows_per_group if p.rows_side_by_side else s.lanes
     run = min(side, 32) * d.elements * p.element_bytes // (1 if not p.rows_side_by_side else d.elements)
     moved = 2 * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1)) + groups * looked_at(s, p)
     used = max(1, min(limits.units, groups))
     return max(waves * tiles * tile, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
+
+
+def looking_back(s: SimpleNamespace, p: SimpleNamespace) -> Any:
+    """Cycles in the mean: a total is left, flags of tiles before are found one after the other, their totals read."""
+    d = SimpleNamespace(**derive(s, p))
+    return s.look_back * (2 * LATENCY + 4 * MEETING + LATENCY * (1 + -(-d.tiles // d.threads)) / 2)
 
 
 def looked_at(s: SimpleNamespace, p: SimpleNamespace) -> Any:
@@ -193,15 +222,16 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         return _one_at_a_time(p)
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     best: tuple[float, Schedule] = (math.inf, _one_at_a_time(p))
-    for lanes in PARAMS[0].choices:
+    for lanes in LANES:
         for rows in {max(1, t // lanes) for t in (32, 64, 128, most)}:
             for vector in dict.fromkeys((p.widest, 1)):
-                for accesses, look_back in itertools.product(PARAMS[3].choices, PARAMS[4].choices):
-                    found = {"lanes": lanes, "rows_per_group": rows, "vector": vector, "accesses": accesses,
-                             "look_back": look_back}  # fmt: skip
+                for accesses, look_back in itertools.product(ACCESSES, (0, 1)):
+                    found = {"look_back": look_back, "lanes": lanes, "rows_per_group": rows, "vector": vector,
+                             "accesses": accesses}  # fmt: skip
                     s = SimpleNamespace(**found)
-                    if rows in PARAMS[1].choices and not any(True for _ in objections(s, p, limits)):
-                        best = min(best, (cycles(s, p, limits), found), key=lambda candidate: candidate[0])
+                    if rows in ROWS and not any(True for _ in objections(s, p, limits)):
+                        cost = cycles(s, p, limits) * (CLEARLY if look_back else 1)
+                        best = min(best, (cost, found), key=lambda candidate: candidate[0])
     return best[1]
 
 
@@ -224,8 +254,9 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
         instructions=-(-d.threads // SHUFFLED) * tiles * issued,
         shared_bytes=s.rows_per_group * left * p.value_bytes + s.look_back * FLAG,
         chains=1.0,
+        registers=registers_taken(s, p),
         step_cycles=cycles + ADDITION * d.elements,
-        start_cycles=200 + s.look_back * LOOK_BACK,
+        start_cycles=200 + looking_back(s, p),
     )
 
 
@@ -238,10 +269,10 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     rows = 1
     while rows < 16 and 2 * rows <= p.rows:
         rows *= 2
-    while -(-p.rows // rows) > MAX_GROUPS and rows < PARAMS[1].choices[-1]:
+    while -(-p.rows // rows) > MAX_GROUPS and rows < ROWS[-1]:
         rows *= 2
-    return {"lanes": 1, "rows_per_group": rows, "vector": 1, "accesses": 1, "look_back": 0}
+    return {"look_back": 0, "lanes": 1, "rows_per_group": rows, "vector": 1, "accesses": 1}
 
 
-FAMILY = Family("scan", "scan/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers,
-                work=work, without_shuffles=partial(work, shuffles=False), focus=focus)  # fmt: skip
+FAMILY = Family("scan", "scan/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default,
+                registers=registers, work=work, without_shuffles=partial(work, shuffles=False), focus=focus)  # fmt: skip

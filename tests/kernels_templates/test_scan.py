@@ -22,7 +22,7 @@ from gpucomp.targets import cuda, sass
 
 FAMILY = FAMILIES["scan"]
 TARGET = cuda.manifest("sm_80")
-BASE = {"lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2, "look_back": 0}
+BASE = {"look_back": 0, "lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2}
 BACK = BASE | {"look_back": 1}
 BOTH = {"exclusive": True, "reverse": True}
 
