@@ -21,7 +21,7 @@ from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F64, I8, I32, I64, U8, U64
 from gpucomp.kernels_templates.scan.space import depth
-from gpucomp.targets import cuda, sass
+from gpucomp.targets import amdgcn, cuda, opencl, sass
 
 FAMILY = FAMILIES["scan"]
 TARGET = cuda.manifest("sm_80")
@@ -285,3 +285,16 @@ def test_defaults_read_sixteen_bytes_and_spill_nothing():
         found = sass.instructions(cubin)
         # but for what work-groups leave for each other
         assert found is None or sass.wide_share({n: k for n, k in found.items() if "STRONG" not in n}) == 1.0
+
+
+@pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+def test_an_amd_gpu_keeps_what_it_looks_back_with_in_registers():
+    target, kernel = opencl.manifest("gfx90a"), scan("sum", 1, 1_000_000)
+    schedule = FAMILY.default(problem(kernel), target.limits)
+    assert schedule["look_back"]
+
+    used = amdgcn.resources(render(kernel, schedule, target, "k0"), "gfx90a")
+
+    assert used.spilled == used.private_bytes == 0
+    assert used.instructions["global_load_dwordx4"] >= schedule["accesses"]
+    assert used.instructions["global_atomic_or"] > 0
