@@ -76,6 +76,12 @@ class Column:
     def __neg__(self) -> Column:
         return Column(-self.values, self._run)
 
+    def __divmod__(self, other: Any) -> tuple[Column, Column]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Column, Column]:
+        return other // self, other % self
+
 
 def _binary(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Column], Callable[..., Column]]:
     def forward(a: Column, b: Any) -> Column:
