@@ -70,6 +70,12 @@ class Column:
     def __ceil__(self) -> Column:
         return Column(np.ceil(self.values).astype(np.int64), self._run)
 
+    def __round__(self) -> Column:
+        return Column(np.rint(self.values).astype(np.int64), self._run)
+
+    def __abs__(self) -> Column:
+        return Column(np.abs(self.values), self._run)
+
     def __format__(self, spec: str) -> str:
         return "various"
 

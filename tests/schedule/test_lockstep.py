@@ -15,7 +15,7 @@ from template_cases import CASES
 from gpucomp.codegen import back_end
 from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.llvm import space
-from gpucomp.ir.types import F16
+from gpucomp.ir.types import BF16, F16
 from gpucomp.schedule import points
 from gpucomp.schedule.lockstep import array, gcd, least, lockstep, most
 from gpucomp.targets import cpu, cuda, opencl
@@ -25,6 +25,7 @@ KERNELS = {
     **CASES,
     "f16": matmul(197, 136, 264, dtype=F16, b_transposed=True),
     "constant f32": dataclasses.replace(conv((1, 13, 11, 24), 40, (3, 3), pad=1), constants=frozenset({1})),
+    "constant bf16": dataclasses.replace(conv((1, 13, 11, 24), 40, (3, 3), pad=1, dtype=BF16), constants=frozenset({1})),
     "row": matmul(1, 1000, 512),
     "heads": attention(37, 61, 24, 40, causal=24),
     "one query": attention(1, 61, 24, 40, mask="add"),
@@ -96,6 +97,18 @@ def test_greatest_divisors_least_and_most_part_nobody():
         assert found == [alone(a, b) + alone(12, b) for a, b in ((4, 6), (6, 9), (35, 7))]
         assert parts == 1
         assert together(12, 18) == alone(12, 18)
+
+
+def test_numbers_are_rounded_as_one_is():
+    found, parts = over(lambda s: 100 * round(s.x / 2) + abs(-s.x) + math.ceil(s.x / 2), x=[1, 2, 3, 5, 7])
+    assert found == [100 * round(x / 2) + x + math.ceil(x / 2) for x in (1, 2, 3, 5, 7)]
+    assert parts == 1
+
+
+def test_quotients_and_remainders_part_nobody():
+    found, parts = over(lambda s: 10 * divmod(s.x, s.y)[0] + divmod(97, s.y)[1], x=[7, 9, 30], y=[2, 3, 7])
+    assert found == [10 * divmod(x, y)[0] + divmod(97, y)[1] for x, y in ((7, 2), (9, 3), (30, 7))]
+    assert parts == 1
 
 
 def test_the_legal_points_are_those_that_the_family_lists():
