@@ -4,10 +4,11 @@
 
 A row is one model on one architecture: distinct kernels at their default schedules, seconds of NVRTC, the most
 registers, bytes spilt, stack and shared memory of any kernel, and how far contractions are under the register formula
-of their space. The exit status is 1 when a kernel is refused, spills, uses a stack or exceeds that formula; with --sass also
-when a contraction that matrix cores could compute has no instruction for them (but a product of few rows, which is bound
-by its weights), when one accesses local memory, or when less than 90 % of their global loads, as they stand in the machine
-code, move 16 bytes. A text that recurs is compiled once an architecture, and the journal keeps what was measured, so that a second run continues.
+of their space. The exit status is 1 when a kernel is refused, spills, uses a stack or exceeds that formula. With --sass it is
+also 1 when a contraction that matrix cores could compute has no instruction for them (but a product of few rows, which is
+bound by its weights), when one accesses local memory, or when less than 90 % of their global loads, as they stand in the
+machine code, move 16 bytes. A text that recurs is compiled once an architecture, and the journal keeps what was measured,
+so that a second run continues.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda
 from gpucomp.targets.sass import disassembler
 from gpucomp.targets.target import Target
-
 
 WIDE = 0.9  # of the global loads of contractions, that move 16 bytes
 
@@ -162,8 +162,10 @@ def sweep(
 
 def table(rows: Sequence[Row]) -> str:
     lines = [
-        "| model | architecture | kernels | NVRTC s | most registers | under formula | spills B | stack B | most shared B "
-        "| by matrix cores | loads of 16 B |",
+        (
+            "| model | architecture | kernels | NVRTC s | most registers | under formula | spills B | stack B "
+            "| most shared B | by matrix cores | loads of 16 B |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
