@@ -223,7 +223,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     best: tuple[float, Schedule] = (math.inf, _one_at_a_time(p))
     for lanes in LANES:
-        for rows in {max(1, t // lanes) for t in (32, 64, 128, most)}:
+        for rows in {n for t in (32, 64, 128, most) if (n := max(1, t // lanes)) < 2 * max(1, p.rows)}:
             for vector in dict.fromkeys((p.widest, 1)):
                 for accesses, look_back in itertools.product(ACCESSES, (0, 1)):
                     found = {"look_back": look_back, "lanes": lanes, "rows_per_group": rows, "vector": vector,
