@@ -5,7 +5,7 @@
 
 Every model is tuned once by ``gpucomp tune``. Then, ``--builds`` times, a process of its own compiles it with and without
 the records, without a cache, and runs both in turn: untuned, tuned, untuned. A build's ratio is the median of each tuned
-sample over the untuned ones around it, so that a neighbour on the same cores slows both; beside the wall time stands the
+sample over an untuned one beside it, so that a neighbour on the same cores slows both; beside the wall time stands the
 processor's. Whatever has been done is in ``--work``; a call that was stopped goes on from there.
 
 Where in memory a model comes to lie changes its time by a percent for as long as the process lives, which no number of
@@ -100,7 +100,8 @@ def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0)
         middle, after = sample(picked[len(rows) % 2]), sample(plain[1 - len(rows) % 2])
         rows.append([before, middle, after])
         before = after
-    ratios = [[2 * m[k] / (a[k] + b[k]) for a, m, b in rows] for k in range(2)]
+    # over their mean a model would be faster than itself: one of two is slow more often than one is
+    ratios = [[m[k] / (a, b)[n % 2][k] for n, (a, m, b) in enumerate(rows)] for k in range(2)]
     low, high = interval(ratios[0])
     apart = [a[0] / b[0] if number % 2 else b[0] / a[0] for number, (a, _, b) in enumerate(rows)]
     tiers = [kernel.tier for kernel in chosen.kernels]
