@@ -81,19 +81,16 @@ def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
 
 def _native(dot: Dot, signed: tuple[bool, bool]) -> str:
     """Where the device multiplies no signed bytes by unsigned ones, ``u = s + 128``: it takes two of its dot products."""
-    sides = ["a", "b"]
 
     def call(a: str, b: str, c: str, signed: tuple[bool, bool]) -> str:
         kind = "as_char4" if signed[0] else "as_uchar4"
-        return dot.text(*(f"{kind}({x})" if dot.vectors else x for x in (a, b)), c, signed)
+        return dot.text(f"{kind}({a})", f"{kind}({b})", c, signed) if dot.vectors else dot.text(a, b, c, signed)
 
     if signed in dot.texts:
         return f"  return {call('a', 'b', 'c', signed)};\n"
-    sides[signed.index(False)] += f" ^ {TOP_BITS}"
-    other = "ab"[signed.index(True)]
-    lines = [f"  const int more = {call(other, TOP_BITS, '0', BOTH)};  // 128 of each, less"]
-    lines.append(f"  return {call(*sides, 'c', BOTH)} - more;")
-    return "\n".join(lines) + "\n"
+    a, b = (name if is_signed else f"{name} ^ {TOP_BITS}" for name, is_signed in zip("ab", signed, strict=True))
+    less = call("a" if signed[0] else "b", TOP_BITS, "0", BOTH)
+    return f"  const int less = {less};  // what is missing, negative\n  return {call(a, b, 'c', BOTH)} - less;\n"
 
 
 def _portable(signed: tuple[bool, bool], lanes: int) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from gpucomp.packing import pack, packable
 from gpucomp.schedule.space import Digit, Packing
 
 WORD = 4  # bytes
+ASKED_AGAIN = 64  # kernels that are remembered: engine after engine asks the same of one
 LEAST_RUN = 3  # steps along the depth's innermost axis: of less, a word would hold more zeros than bytes
 
 
@@ -68,11 +70,11 @@ def as_byte(value: Expr) -> Expr | None:
         case Cast(value=inner) if inner.dtype in (I8, U8):
             return inner
         case Select(condition=condition, then=then, otherwise=Const(value=other)):
-            inner = as_byte(then)
-            if inner is None:
+            byte = as_byte(then)
+            if byte is None:
                 return None
-            info = np.iinfo(inner.dtype.numpy)
-            return select(condition, inner, literal(int(other), inner.dtype)) if info.min <= other <= info.max else None
+            info = np.iinfo(byte.dtype.numpy)
+            return select(condition, byte, literal(int(other), byte.dtype)) if info.min <= other <= info.max else None
     return None
 
 
@@ -81,6 +83,7 @@ def is_whole(value: Expr) -> bool:
     return all(ld.dtype is I32 for ld in loads(value))
 
 
+@lru_cache(maxsize=ASKED_AGAIN)
 def in_words(kernel: Kernel) -> Kernel:
     """``kernel`` with its depth in words; ``kernel`` itself where it sums no products of bytes along a run of depth.
 
@@ -90,8 +93,10 @@ def in_words(kernel: Kernel) -> Kernel:
     if not isinstance(body, Contraction) or isinstance(body, Words) or body.acc.dtype is not I32:
         return kernel
     a, b = as_byte(body.a), as_byte(body.b)
-    run = _run(kernel)
-    if a is None or b is None or run is None:
+    if a is None or b is None:
+        return kernel
+    depth, run = _depth(kernel)
+    if run is None:
         return kernel
     words = var(run.name, -(-run.extent // WORD))
     others = {ld.source for store in kernel.stores for e in (store.value, *store.index) for ld in loads(e)}
@@ -113,7 +118,7 @@ def in_words(kernel: Kernel) -> Kernel:
         body.batch,
         body.m,
         body.n,
-        tuple(words if axis is run else axis for axis in along_memory(kernel).body.k),  # type: ignore[union-attr]
+        tuple(words if axis is run else axis for axis in depth),
         whole_a if whole_a is not None else _put_together(a, run, words),
         whole_b if whole_b is not None else _put_together(b, run, words),
         body.acc,
@@ -123,12 +128,13 @@ def in_words(kernel: Kernel) -> Kernel:
     return replace(kernel, params=params, body=changed)
 
 
-def _run(kernel: Kernel) -> Var | None:
-    """The depth's axis that words run along: the innermost one, in the order of memory."""
+@lru_cache(maxsize=ASKED_AGAIN)
+def _depth(kernel: Kernel) -> tuple[tuple[Var, ...], Var | None]:
+    """The depth's axes in the order of memory, and the one that words run along, the innermost."""
     body = along_memory(kernel).body
     assert isinstance(body, Contraction)
     long = [axis for axis in body.k if axis.extent > 1]
-    return long[-1] if long and long[-1].extent >= LEAST_RUN else None
+    return body.k, long[-1] if long and long[-1].extent >= LEAST_RUN else None
 
 
 def _whole_word(kernel: Kernel, value: Expr, run: Var, words: Var) -> Expr | None:
@@ -168,6 +174,7 @@ def _put_together(value: Expr, run: Var, words: Var) -> Expr:
     return cast(total, I32)
 
 
+@lru_cache(maxsize=ASKED_AGAIN)
 def word_packing(kernel: Kernel) -> Packing | None:
     """How a constant operand is laid out in whole words, spans of them side by side; ``None`` where none has to be.
 
@@ -186,17 +193,15 @@ def word_packing(kernel: Kernel) -> Packing | None:
 
 def _digits(kernel: Kernel, span: tuple[Var, ...], value: Expr) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
     """The digits of a packing, its transform (none), and how the depth's axes are filled up."""
-    body, run = kernel.body, _run(kernel)
+    body, (depth, run) = kernel.body, _depth(kernel)
     assert isinstance(body, Contraction)
     assert run is not None
-    ordered = along_memory(kernel).body
-    assert isinstance(ordered, Contraction)
     room = {axis: -(-axis.extent // WORD) * WORD if axis is run else axis.extent for axis in body.k}
     step = {axis: math.prod(room[v] for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
     batched = any(v in value.free for v in body.batch)
     digits = [
         Digit("batch", 1, math.prod(v.extent for v in body.batch) if batched else 1),
-        *(Digit("k", step[axis], axis.extent) for axis in ordered.k if axis is not run),
+        *(Digit("k", step[axis], axis.extent) for axis in depth if axis is not run),
         Digit("k", WORD * step[run], room[run] // WORD),
         Digit("span", 1, math.prod(v.extent for v in span)),
         Digit("k", step[run], WORD),
@@ -205,6 +210,7 @@ def _digits(kernel: Kernel, span: tuple[Var, ...], value: Expr) -> tuple[tuple[D
     return tuple(d for d in digits if d.extent > 1), "", filled
 
 
+@lru_cache(maxsize=ASKED_AGAIN)
 def packed_in_words(kernel: Kernel) -> Kernel:
     """``in_words`` of ``kernel`` as it is once ``word_packing`` has been seen to."""
     packing = word_packing(kernel)

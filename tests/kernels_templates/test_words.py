@@ -20,7 +20,7 @@ from gpucomp.codegen.dots import DOTS
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.codegen.words import Words, in_words, is_whole, packed_in_words, word_packing
-from gpucomp.expr.core import axes_of, both, call, cast, hole, literal, load, select, var
+from gpucomp.expr.core import axes_of, both, cast, hole, literal, load, select, var
 from gpucomp.ir.types import F32, I8, I16, I32, U8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.kernels_templates.contraction.simt import PLAIN
@@ -244,8 +244,8 @@ def test_a_device_without_one_is_given_plain_c_of_the_same_words():
 @pytest.mark.skipif(opencl_c.CLANG is None, reason="clang is not installed")
 def test_khronos_names_them_so():
     """clang's own declarations."""
-    kernel, source, _ = compiled(SIMT, product(3, 5, 27, constant=True), TILE, replace(
-        opencl.manifest("generic"), features=frozenset({"khr_dot"})))  # fmt: skip
+    target = replace(opencl.manifest("generic"), features=frozenset({"khr_dot"}))
+    source = compiled(SIMT, product(3, 5, 27, constant=True), TILE, target)[1]
 
     assert "dot_4x8packed_us_int" in source.text
     assert opencl_c.complaints(source.text, {"khr_dot"}) == ""
@@ -261,7 +261,7 @@ def test_cubins_hold_the_instruction(arch):
         pytest.skip("nvdisasm is not installed")
     target = cuda.manifest(arch)
     for signs, suffix in (("us", "U8.S8"), ("ss", "S8.S8")):
-        kernel, source, _ = compiled(GEMV, product(1, 1000, 2048, SIGNS[signs], constant=True), None, target)
+        _, source, _ = compiled(GEMV, product(1, 1000, 2048, SIGNS[signs], constant=True), None, target)
         cubin, log = cuda.compile_source(source, target)
         found, used = sass.instructions(cubin), cuda.resources(log)["k0"]
 
