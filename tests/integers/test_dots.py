@@ -21,7 +21,9 @@ def codes(*shape: int, dtype: type = np.int8) -> np.ndarray:
     return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
 
 
-CODES = {"s": np.float32(0.05), "z": np.uint8(119), "ws": np.float32(0.02), "wz": np.int8(0), "ys": np.float32(9), "yz": np.uint8(7)}
+CODES = {
+    "s": np.float32(0.05), "z": np.uint8(119), "ws": np.float32(0.02), "wz": np.int8(0), "ys": np.float32(9), "yz": np.uint8(7),
+}  # fmt: skip
 MODELS = {  # name: (model, the input, engine for CUDA)
     "QLinearMatMul": (
         model([node("QLinearMatMul", ["x", "s", "z", "w", "ws", "wz", "ys", "yz"], ["y"])],
@@ -79,7 +81,9 @@ def test_opencl_multiplies_four_bytes_at_a_time(name):
     np.testing.assert_array_equal(answer(name, "opencl:pocl"), answer(name, "cpu"))
 
 
-@pytest.mark.parametrize(("target", "product"), [("opencl:gfx906", "__builtin_amdgcn_sdot4("), ("opencl:generic", "c + (a & 255) *")])
+@pytest.mark.parametrize(
+    ("target", "product"), [("opencl:gfx906", "__builtin_amdgcn_sdot4("), ("opencl:generic", "c + (a & 255) *")]
+)
 def test_every_kind_of_device_is_given_what_it_has(target, product):
     assert all(product in contraction(made, target)[1] for made, _, _ in MODELS.values())
 

@@ -79,6 +79,13 @@ def square(m, k, *, b_transposed) -> Kernel:
 
 
 ROW = {"many_items": 4, "depth_items": 8, "accesses": 1, "unroll": 2, "shuffle": 0}
+def slices(m, n, k, stride) -> Kernel:
+    """Of rows that go on behind the depth."""
+    kernel = product(m, n, k, b_transposed=True)
+    a, b, *others = kernel.params
+    return replace(kernel, params=(TensorType(a.dtype, (m, stride)), TensorType(b.dtype, (n, stride)), *others))
+
+
 CASES = {
     "all signed": (SIMT, product(17, 23, 44, SIGNS["ss"], b_transposed=True), TILE),
     "all unsigned": (SIMT, product(17, 23, 44, SIGNS["uu"], constant=True), LATE),
@@ -86,6 +93,7 @@ CASES = {
     "unsigned by signed": (SIMT, product(19, 37, 52, SIGNS["us"], constant=True), LATE | {"slices": 2, "fragments": 2}),
     "a depth of no whole words": (SIMT, product(13, 9, 31, constant=True), TILE | {"splits": 3}),
     "a depth of three": (SIMT, product(5, 7, 3, constant=True), TILE),
+    "slices whose rows go on": (SIMT, slices(10, 7, 13, 16), TILE),
     "neither along the depth": (SIMT, product(21, 18, 30, a_transposed=True), TILE),
     "batches": (SIMT, product(7, 12, 20, batch=(3, 2), constant=True), LATE),
     "one parameter by words": (SIMT, square(11, 12, b_transposed=True), TILE),
@@ -336,6 +344,19 @@ def test_words_are_whole_where_memory_has_them_so():
     assert whole(product(5, 6, 10, b_transposed=True)) == (False, False)  # rows of ten bytes are not aligned
     assert whole(square(12, 12, b_transposed=False)) == (False, False)  # one parameter has one type
     assert whole(square(12, 12, b_transposed=True)) == (True, True)
+    assert whole(slices(10, 7, 12, 16)) == (True, True)
+    assert whole(slices(10, 7, 13, 16)) == (False, True)  # of the last word three bytes are another's
+
+
+def test_what_the_epilogue_reads_keeps_its_type():
+    kernel = product(8, 8, 8, b_transposed=True)
+    (store,) = kernel.stores
+    residual = cast(load(0, (kernel.body.m[0], kernel.body.n[0]), U8), I32)
+
+    words = in_words(replace(kernel, stores=(replace(store, value=store.value + residual),)))
+
+    assert [t.dtype for t in words.params[:2]] == [U8, I32]
+    assert (is_whole(words.body.a), is_whole(words.body.b)) == (False, True)
 
 
 def test_a_constant_is_packed_by_words_with_zeros_at_the_end():
@@ -355,6 +376,13 @@ def test_a_matrix_that_changes_and_runs_across_the_depth_is_multiplied_byte_by_b
     assert (GEMV.problem(dynamic)["dot"], GEMV.problem(constant)["dot"]) == (1, 4)
     assert SIMT.problem(dynamic)["dot"] == 4  # whose tile is put together once and multiplied often
     assert "dot4" not in compiled(GEMV, dynamic, None, opencl_device.target())[1].text
+
+
+def test_a_constant_matrix_that_nobody_packed_gives_the_right_sums_too():
+    kernel, target = product(2, 7, 30, constant=True), opencl_device.target()
+    source = render(kernel, default(kernel, target.limits, GEMV), target, "k0", GEMV)
+
+    assert_equal(kernel, opencl_device.run(kernel, source, data(kernel)))
 
 
 def test_the_problem_before_packing_is_the_one_after(built):
