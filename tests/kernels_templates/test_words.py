@@ -14,6 +14,7 @@ import pytest
 from cuda_on_cpu.harness import compile_many
 from kernel_oracle import expected
 from launches import in_any_order
+from schedules_together import assert_agrees
 from template_cases import default
 
 from gpucomp.codegen.dots import DOTS
@@ -411,6 +412,11 @@ def test_the_model_counts_four_multiply_adds_a_product():
     assert 3.9 < plain.instructions / work.instructions < 4
     of_bytes, of_words = (predicted(SIMT, SIMT.problem(k), schedule, device, demand(k, device)) for k in (wide, kernel))
     assert 3 < (of_bytes.us - device.launch_us) / (of_words.us - device.launch_us) <= 4.1
+
+
+def test_many_schedules_are_reckoned_at_once_as_each_is():
+    assert_agrees(product(197, 136, 266, constant=True), SIMT, SM_80)
+    assert_agrees(product(3, 1000, 131, constant=True), GEMV, SM_80)
 
 
 def test_devices_without_matrix_units_are_reckoned_by_their_dot_products():
