@@ -89,7 +89,9 @@ def measured(device: Device, figures: Mapping[str, float]) -> Device:
     return replace(device, **changes)
 
 
-DOTS = 256  # multiply-adds of an SM by dot products of four bytes: as many of them as i32 multiply-adds, 64 a cycle
+# multiply-adds of an SM each cycle by dot products of four bytes: 64 of these, as of i32 multiply-adds (CUDA C++ Programming
+# Guide, throughput of arithmetic instructions), in whose pipe they are taken to run
+DOTS = 256
 
 
 def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
