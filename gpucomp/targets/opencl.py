@@ -35,20 +35,21 @@ FEATURES = {
     "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
     "amd": frozenset({"amd", "fp16", "fp64"}),
 }
-# by the name of the instruction set: lanes of a wave, compute units, matrix instructions
+# by the name of the instruction set: lanes of a wave, compute units, matrix instructions and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
-    "gfx906": (64, 60, frozenset()),
-    "gfx908": (64, 120, frozenset({"mfma"})),
-    "gfx90a": (64, 110, frozenset({"mfma"})),
-    "gfx942": (64, 304, frozenset({"mfma", "mfma_deep"})),
-    "gfx1030": (32, 80, frozenset()),
-    "gfx1100": (32, 96, frozenset({"wmma"})),
+    "gfx906": (64, 60, frozenset({"sdot4"})),
+    "gfx908": (64, 120, frozenset({"sdot4", "mfma"})),
+    "gfx90a": (64, 110, frozenset({"sdot4", "mfma"})),
+    "gfx942": (64, 304, frozenset({"sdot4", "mfma", "mfma_deep"})),
+    "gfx1030": (32, 80, frozenset({"sdot4"})),
+    "gfx1100": (32, 96, frozenset({"sudot4", "wmma"})),
 }
 EXTENSIONS = {
     "cl_khr_fp16": "fp16",
     "cl_khr_fp64": "fp64",
     "cl_arm_integer_dot_product_int8": "arm_dot",
     "cl_arm_integer_dot_product_accumulate_int8": "arm_dot_acc",
+    "cl_khr_integer_dot_product": "khr_dot",
 }
 FLAGS = ("-cl-std=CL1.2",)
 
