@@ -201,9 +201,15 @@ def by_engine(found: Sequence[Row]) -> str:
     return "\n".join(lines_)
 
 
-def summary(found: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Each cell's numbers, and what is wrong, in full."""
-    return {row.cell: {k: v for k, v in asdict(row).items() if k != "cell"} for row in found}
+def add_summary(path: Path, how: str, found: Sequence[Row]) -> None:
+    """Each cell's numbers, and what is wrong in full, under ``how`` in a JSON file: a line a cell."""
+    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    runs[how] = {row.cell: {k: v for k, v in asdict(row).items() if k != "cell"} for row in found}
+    parts = []
+    for run, cells_ in runs.items():
+        body = [f"  {json.dumps(cell)}: {json.dumps(numbers)}" for cell, numbers in cells_.items()]
+        parts.append(f"{json.dumps(run)}: {{\n" + ",\n".join(body) + "\n}")
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
 
 def report(found: Sequence[Row], how: str) -> str:
@@ -251,8 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = rows(chosen, f" by {how}", journal)
     print(table(found))
     if options.summary:
-        before = json.loads(options.summary.read_text()) if options.summary.exists() else {}
-        options.summary.write_text(json.dumps(before | {how: summary(found)}, indent=1) + "\n", encoding="utf-8")
+        add_summary(options.summary, how, found)
     if options.markdown:
         options.markdown.write_text(report(found, how), encoding="utf-8")
     return 1 if any(row.faults for row in found) else 0

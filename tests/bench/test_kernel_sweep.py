@@ -154,7 +154,17 @@ def test_faults_are_counted_in_the_row_of_their_cell(tmp_path):
 
     assert (row.tried, row.groups, row.steps, row.left_out, len(row.faults)) == (1, 1, 0, 1, 1)
     assert "- sm_80 contraction/simt f32 0 by --seed 0" in program.report([row], "--seed 0")
-    assert len(program.summary([row])[SIMT.name]["faults"]) == 1
+
+
+def test_a_summary_is_added_to(tmp_path):
+    path = tmp_path / "s.json"
+    for how, tried in (("--seed 0", 3), ("--seed 1", 5), ("--seed 0", 7)):
+        program.add_summary(path, how, [program.Row("sm_80 pool f32", tried, 5, faults=["off"]), program.Row("a b c")])
+
+    found = json.loads(path.read_text())
+    assert {how: run["sm_80 pool f32"]["tried"] for how, run in found.items()} == {"--seed 0": 7, "--seed 1": 5}
+    assert found["--seed 1"]["sm_80 pool f32"]["faults"] == ["off"]
+    assert found["--seed 1"]["a b c"] == {"tried": 0, "groups": 0, "steps": 0, "left_out": 0, "faults": []}
 
 
 def test_the_report_has_a_line_for_an_engine_with_the_least_and_the_most_of_its_dtypes():
