@@ -74,8 +74,9 @@ def changes(candidate: Candidate, default: Candidate) -> int:
 class Verdict:
     """A study's pick and how sure it is. ``ratio`` is its time over the default's, with a 95 % interval.
 
-    ``came`` is ``final`` when a final came to its end; ``not reached`` or ``failed`` say that nothing was decided, and
-    what was known before stands.
+    ``came`` is ``final`` when a final came to its end, ``model`` when the model was as fast without the pick, whose
+    ratio in the final was ``alone``; ``not reached`` or ``failed`` say that nothing was decided, and what was known
+    before stands.
     """
 
     candidate: Candidate
@@ -85,10 +86,11 @@ class Verdict:
     finalists: int
     is_default: bool
     came: str = "final"
+    alone: float = 1.0
 
     @property
     def decided(self) -> bool:
-        return self.came == "final"
+        return self.came in ("final", "model")
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -101,9 +103,9 @@ class Verdict:
         }
 
 
-def default_of(study: Study, finalists: int = 0, came: str = "final") -> Verdict:
+def default_of(study: Study, finalists: int = 0, came: str = "final", alone: float = 1.0) -> Verdict:
     """The verdict for the default; with ``not reached`` or ``failed`` none, which leaves everything as it is."""
-    return Verdict(study.task.default, 1.0, (1.0, 1.0), 0, finalists, True, came)
+    return Verdict(study.task.default, 1.0, (1.0, 1.0), 0, finalists, True, came, alone)
 
 
 def final(study: Study, *, processes: int = PROCESSES, rounds: int = ROUNDS, seconds: float = PROCESS_S) -> Verdict:

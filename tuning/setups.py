@@ -135,18 +135,24 @@ def setup(
     constants: frozenset[int] = frozenset(),
     sets: int = 1,
     launches: int = 1,
+    weight_sets: int = 0,
 ) -> Setup:
-    """``launches`` launches of ``kernel`` that take turns on ``sets`` sets of buffers, all alike.
+    """``launches`` launches of ``kernel`` that take turns on ``sets`` sets of buffers, all alike: see ``arrange``.
 
     ``inputs`` are those of the kernel before packing. ``constants`` are numbers of inputs that lie outside of the
     arena, as a model's weights do; a packed operand is one of them where any are.
     """
     found = subject(kernel, family, source, packed, inputs, constants=constants)
-    return arrange(found, target, sets=sets, launches=launches)
+    return arrange(found, target, sets=sets, launches=launches, weight_sets=weight_sets)
 
 
-def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 1) -> Setup:
-    """``launches`` launches of ``subject`` that take turns on ``sets`` sets of buffers, all alike."""
+def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 1, weight_sets: int = 0) -> Setup:
+    """``launches`` launches of ``subject`` that take turns on ``sets`` sets of buffers, all alike.
+
+    ``weight_sets``: of constants another number of sets, for what a model reads once in a run is further away than what
+    the kernel before has just written.
+    """
+    weight_sets = weight_sets or sets
     scratch: list[np.ndarray] = []
     if subject.workspace_bytes:
         scratch.append(np.full(subject.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows
@@ -157,16 +163,17 @@ def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 
     types = [*subject.types, *(TensorType(U8, a.shape) for a in scratch)]
     builder = _Arena()
     weights: dict[str, np.ndarray] = {}
-    calls: list[tuple[int, ...]] = []
-    for number in range(sets):
-        arguments = []
+    buffer: dict[tuple[int, int], int] = {}  # by set and number of the parameter
+    for number in range(max(sets, weight_sets)):
         for k, (array, type) in enumerate(zip(arrays, types, strict=True)):
             if k in subject.constants:
-                arguments.append(builder.weight(f"w{number}_{k}", type))
-                weights[f"w{number}_{k}"] = array if number == 0 else array.copy()  # a runtime may use it in place
-            else:
-                arguments.append(builder.add(f"x{number}_{k}", type, array))
-        calls.append(tuple(arguments))
+                if number < weight_sets:
+                    buffer[number, k] = builder.weight(f"w{number}_{k}", type)
+                    weights[f"w{number}_{k}"] = array if number == 0 else array.copy()  # a runtime may use it in place
+            elif number < sets:
+                buffer[number, k] = builder.add(f"x{number}_{k}", type, array)
+    turns = [weight_sets if k in subject.constants else sets for k in range(len(types))]
+    calls = [tuple(buffer[n % turn, k] for k, turn in enumerate(turns)) for n in range(launches)]
     arena_bytes = builder.end()
     buffers = [*builder.buffers, Buffer(TEMP, ARENA, "u8", (arena_bytes,), arena_bytes, 0)]
     plan = Plan(
@@ -175,7 +182,7 @@ def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 
         arch=target.arch,
         buffers=tuple(buffers),
         kernels=(subject.compiled,),
-        launches=tuple(Launch(0, calls[n % sets], f"{subject.compiled.name}_{n}") for n in range(launches)),
+        launches=tuple(Launch(0, call, f"{subject.compiled.name}_{n}") for n, call in enumerate(calls)),
         inputs=(len(buffers) - 1,),
         outputs=(len(buffers) - 1,),
         output_names=(ARENA,),

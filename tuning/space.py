@@ -68,10 +68,11 @@ class Candidates:
         seed: int = 0,
         leading: Sequence[Schedule] = (),
     ) -> Candidates:
-        """The schedules of ``family`` that can run; of more than ``ENUMERATED`` combinations, ``most`` drawn ones.
+        """The schedules of ``family`` that can run; ``most`` drawn ones where there are more.
 
         The family's default is always among them, and is ``default``; a family whose default is not legal here has
-        none. So are the ``leading`` schedules, which are legal. The derived columns are the launch, the work of a
+        none. So are the ``leading`` schedules, which are legal. Of up to ``ENUMERATED`` combinations all are tried for
+        legality, and those that differ from the default or a leading one in a single parameter stay. The derived columns are the launch, the work of a
         group and the engine's estimate.
         """
         names = [p.name for p in family.params]
@@ -81,7 +82,9 @@ class Candidates:
         if size > ENUMERATED:
             legal = _drawn(family, problem, limits, size, most, seed)
         else:
-            legal = [dict(zip(names, row, strict=True)) for row in points.legal(family, problem, limits).tolist()]
+            table = points.legal(family, problem, limits)
+            kept = _thinned(table, [[s[n] for n in names] for s in (*start, *leading)], most, seed)
+            legal = [dict(zip(names, row, strict=True)) for row in kept.tolist()]
         rows = {tuple(s[n] for n in names): s for s in (*legal, *start, *leading)}
         number = {key: row for row, key in enumerate(rows)}
         values = np.array(list(rows), np.int64).reshape(-1, len(names))
@@ -236,6 +239,17 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
     return list(found.values())
 
 
+def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int, seed: int) -> np.ndarray:
+    """``most`` rows of [rows, parameters], drawn, and those that differ from one of ``around`` in one place at most."""
+    if len(table) <= most:
+        return table
+    kept = np.zeros(len(table), bool)
+    kept[np.random.default_rng(seed).choice(len(table), most, replace=False)] = True
+    for point in around:
+        kept |= np.count_nonzero(table != np.array(point), 1) <= 1
+    return table[kept]
+
+
 def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limits: Limits) -> dict[str, np.ndarray]:
     columns: dict[str, list[float]] = {}
     p = SimpleNamespace(**problem)
@@ -256,7 +270,9 @@ def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limit
         except ScheduleError:
             facts = {}  # a legal schedule that its own formulas refuse: it is measured without them
         for name, value in facts.items():
-            columns.setdefault(name, [math.nan] * number).append(float(value))
+            if name not in columns:
+                columns[name] = [math.nan] * number
+            columns[name].append(float(value))
         for column in columns.values():
             column.extend([math.nan] * (number + 1 - len(column)))
     return {name: np.array(column) for name, column in columns.items()}

@@ -47,6 +47,7 @@ class Task:
 
     launches   how often a run of the model launches it
     seconds    that one launch takes in the untuned model
+    between    bytes of weights and results that a run of the model touches: as many lie between two launches
     """
 
     kernel: Kernel
@@ -57,6 +58,7 @@ class Task:
     tier: str
     launches: int = 1
     seconds: float = 0.0
+    between: int = 0
 
     @property
     def label(self) -> str:
@@ -135,8 +137,11 @@ def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
     """The distinct kernels of a model, in order of first appearance, with the schedules they have untuned."""
     engines_of = back_end(target.language)[0]
     found: dict[str, Task] = {}
+    between = 0
     for step in lowered.unpacked:
         kernel = step.kernel
+        if kernel is not None:
+            between += sum(t.nbytes for k, t in enumerate(kernel.params) if k >= kernel.inputs or k in kernel.constants)
         if kernel is None or 0 in [t.size for t in kernel.params[kernel.inputs :]]:
             continue
         if kernel.digest in found:
@@ -146,6 +151,8 @@ def tasks_of(lowered: Lowered, target: Target) -> list[Task]:
         choice: Choice = choose(kernel, engines, target.limits, target.device)
         default = Candidate(choice.family, choice.schedule)
         found[kernel.digest] = Task(kernel, step, target, engines, default, choice.tier)
+    for task in found.values():
+        task.between = between
     return list(found.values())
 
 

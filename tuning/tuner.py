@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 BATCH = 8
 PROFILES = 7
-MODEL_S = 3.0  # of whole models in turn
-MODEL_ROUNDS = 40
+MODEL_PROCESSES = 3  # of a comparison: where a model lies in memory changes its time as long as a process lives
+MODEL_S = 1.5  # of whole models in turn, in each of them
+MODEL_ROUNDS = 20
 MODEL_LIMIT_S = 300.0
 BUILDS = 2  # files of a model that stay, beside the untuned one's: they have all weights
 RESERVED = 0.3  # of a budget at most, for finals and whole models
@@ -303,7 +304,7 @@ def _search(state: State, options: Options, watch: Watch) -> None:
     """Batches, each for the task that promises the most, until budget, trials or hope come to an end."""
     reserve = 0.0
     if options.budget is not None:
-        reserve = min(RESERVED * options.budget, FINAL_S * len(state.studies) + 4 * MODEL_S)
+        reserve = min(RESERVED * options.budget, FINAL_S * len(state.studies) + 4 * MODEL_PROCESSES * MODEL_S)
     enough = ENOUGH if options.trials is None else 0.0
     studies = {id(study.progress): study for study in state.studies}
     tools = state.studies[0].tools
@@ -382,7 +383,7 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
     }
     anchors: list[float] = []
     failed: list[str] = []
-    cost = MODEL_S  # seconds of a comparison
+    cost = MODEL_PROCESSES * MODEL_S  # seconds of a comparison
     if not options.whole:
         state.kept = frozenset(gains)
         return 0.0, Comparison([])
@@ -392,23 +393,28 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
         begin = time.monotonic()
         paths = [str(model.path(names, _picks(state, names) if names else None)) for names in (anchor, others)]
         job = {"do": "models", "paths": paths, "rounds": MODEL_ROUNDS, "seconds": MODEL_S}
-        answer = tools.compared(job, model.inputs, MODEL_LIMIT_S)
-        if not anchor:
-            anchors.extend(answer.get("anchors", []))
-        if not answer.get("rows"):
-            failed.append(str(answer.get("fault", "no samples")))
+        ratios: list[float] = []
+        for _ in range(MODEL_PROCESSES):
+            answer = tools.compared(job, model.inputs, MODEL_LIMIT_S)
+            if not anchor:
+                anchors.extend(answer.get("anchors", []))
+            if not answer.get("rows"):
+                failed.append(str(answer.get("fault", "no samples")))
+                break
+            ratios += [row[1] for row in answer["rows"]]
         cost = max(cost, time.monotonic() - begin)
         watch(state)
-        return Comparison([row[1] for row in answer.get("rows", [])])
+        return Comparison([] if failed else ratios)
 
     state.kept, comparison = choice.kept(gains, compare, in_time=lambda: not failed and state.left > 2 * cost)
     if not state.kept and not failed and (standing := _standing(state)):
         comparison = compare(frozenset(), standing)  # what earlier runs picked is in the model all the same
     for study in state.studies:
         digest = study.task.kernel.digest
+        verdict = state.verdicts[digest]
         if digest in gains and digest not in state.kept:
-            came = "failed" if failed else "final"
-            state.verdicts[digest] = choice.default_of(study, state.verdicts[digest].finalists, came)
+            came = "failed" if failed else "model"
+            state.verdicts[digest] = choice.default_of(study, verdict.finalists, came, verdict.ratio)
     return float(np.median(anchors)) if anchors else 0.0, comparison
 
 

@@ -165,8 +165,8 @@ class Runner:
     def _opened(self, candidate: Message, job: Message, *, once: bool = False) -> tuple[Any, Setup]:
         """A candidate's program for as many launches as a sample has, or for one."""
         subject = messages.subject_of(candidate, self._arrays)
-        sets, launches = (1, 1) if once else (job["sets"], job["launches"])
-        made = arrange(subject, self._device.target, sets=sets, launches=launches)
+        turns = {} if once else {name: job[name] for name in ("sets", "weight_sets", "launches")}
+        made = arrange(subject, self._device.target, **turns)
         binary = self._arrays[candidate["binary"]].tobytes()
         binaries = {subject.compiled.binary: binary}
         return self._device.open(made.plan, made.sources, binaries, made.weights), made

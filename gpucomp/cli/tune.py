@@ -262,6 +262,8 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
                 if verdict is None
                 else verdict.came
                 if not verdict.decided
+                else f"default; {1 / verdict.alone:.2f} x alone"
+                if verdict.came == "model"
                 else "default"
                 if verdict.is_default
                 else f"{1 / verdict.ratio:.2f} x"
@@ -401,7 +403,8 @@ def as_json(tuned: Tuned) -> dict[str, object]:
                 "fault": study.fault,
                 "pick": None if verdict is None else {
                     "engine": verdict.candidate.family.title, "configuration": dict(verdict.candidate.schedule),
-                    **verdict.fields, "came": verdict.came, "kept": study.task.kernel.digest in state.kept,
+                    **verdict.fields, "came": verdict.came, "alone": verdict.alone,
+                    "kept": study.task.kernel.digest in state.kept,
                 },
             }
             for study in state.studies

@@ -70,11 +70,23 @@ class Column:
     def __ceil__(self) -> Column:
         return Column(np.ceil(self.values).astype(np.int64), self._run)
 
+    def __round__(self) -> Column:
+        return Column(np.rint(self.values).astype(np.int64), self._run)
+
+    def __abs__(self) -> Column:
+        return Column(np.abs(self.values), self._run)
+
     def __format__(self, spec: str) -> str:
         return "various"
 
     def __neg__(self) -> Column:
         return Column(-self.values, self._run)
+
+    def __divmod__(self, other: Any) -> tuple[Column, Column]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Column, Column]:
+        return other // self, other % self
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Column], Callable[..., Column]]:

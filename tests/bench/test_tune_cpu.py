@@ -14,15 +14,18 @@ from gpucomp.tuning.records import Store, everything
 from tests.tuning.test_records import pick, trial
 
 
-def done(folder, ratios):
-    """A model that was tuned and built so often, with 95 % intervals of 0.02 around these ratios."""
+def done(folder, ratios, apart=0.999):
+    """A model that was tuned and built so often, with 95 % intervals of 0.02 around these ratios.
+
+    ``apart`` is the time of one untuned model over that of another.
+    """
     folder.mkdir(parents=True)
     pick = {"kept": True}
     tasks = [{"trials": 31, "pick": pick}, {"trials": 12, "pick": pick | {"kept": False}}, {"trials": 0, "pick": None}]
     (folder / "tuned.json").write_text(json.dumps({"tasks": tasks}))
     lines = [
         {"model": "resnet18", "untuned_ms": 10.0, "tuned_ms": 10.0 * r, "ratio": r, "low": r - 0.01, "high": r + 0.01,
-         "processor_ratio": 0.75, "error": 3e-7}
+         "processor_ratio": 0.75, "error": 3e-7, "apart": apart}
         for r in ratios
     ]  # fmt: skip
     (folder / "builds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -42,7 +45,14 @@ def test_what_was_done_is_read_and_slower_builds_are_counted(tmp_path, monkeypat
     code, cells = report(tmp_path, 5)
 
     assert code == 0
-    assert cells == ["resnet18", "10.000", "8.000", "1.250", "0.980 to 1.562", "1.333", "1 of 5", "no", "1 of 3", "43", "3.0e-07"]
+    gains = ["1.250", "0.980 to 1.562", "1.333"]
+    assert cells == ["resnet18", "10.000", "8.000", *gains, "0.1 %", "1 of 5", "no", "1 of 3", "43", "3.0e-07"]
+
+
+def test_no_build_is_slower_that_untuned_models_are_as_far_apart_as(tmp_path):
+    done(tmp_path / "resnet18", [1.02, 1.02, 1.04], apart=1 / 1.02)
+
+    assert report(tmp_path, 3)[1][6:8] == ["2.0 %", "1 of 3"]
 
 
 def test_builds_that_are_missing_are_made_and_a_wrong_one_fails(tmp_path, monkeypatch):
@@ -59,7 +69,7 @@ def test_builds_that_are_missing_are_made_and_a_wrong_one_fails(tmp_path, monkey
 
     assert code == 1
     assert len(made) == 1
-    assert cells[6:8] == ["0 of 3", "yes"]
+    assert cells[7:9] == ["0 of 3", "yes"]
     assert len((tmp_path / "resnet18" / "builds.jsonl").read_text().splitlines()) == 3
 
 
@@ -75,8 +85,10 @@ def test_a_build_runs_both_in_turn_and_compares_what_they_give(tmp_path, monkeyp
     found = tune_cpu.compared("resnet18", tmp_path / "records", 7, 0.0)
 
     assert len(compiled) == 2
+    assert found["same"]
     assert found["error"] == 0
-    assert found["rounds"] == 5  # at least so many, though the time is over
+    assert found["apart"] > 0
+    assert found["rounds"] == 6  # at least so many, though the time is over
     assert sum(found["tiers"].values()) == 1
     assert found["low"] <= found["ratio"] <= found["high"]
 

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernels import conv, matmul
+from kernels import attention, conv, depthwise, matmul
+from schedules_together import assert_agrees
 from template_cases import CASES
 
+from gpucomp.codegen import back_end
 from gpucomp.codegen.families import engines_of
-from gpucomp.ir.types import F16
+from gpucomp.codegen.llvm import space
+from gpucomp.ir.types import BF16, F16
 from gpucomp.schedule import points
 from gpucomp.schedule.lockstep import array, gcd, least, lockstep, most
-from gpucomp.schedule.rank import can_rank, facts_of
-from gpucomp.targets import cuda, opencl
+from gpucomp.targets import cpu, cuda, opencl
 
-DRAWN = 60  # schedules of each engine
-TARGETS = {t.name: t for t in (cuda.manifest("sm_75"), cuda.manifest("sm_90a"), opencl.manifest("mali"))}
+TARGETS = (cuda.manifest("sm_75"), cuda.manifest("sm_90a"), opencl.manifest("mali"), cpu.named("cpu:sapphirerapids"))
 KERNELS = {
     **CASES,
     "f16": matmul(197, 136, 264, dtype=F16, b_transposed=True),
     "constant f32": dataclasses.replace(conv((1, 13, 11, 24), 40, (3, 3), pad=1), constants=frozenset({1})),
+    "constant bf16": dataclasses.replace(conv((1, 13, 11, 24), 40, (3, 3), pad=1, dtype=BF16), constants=frozenset({1})),
     "row": matmul(1, 1000, 512),
+    "heads": attention(37, 61, 24, 40, causal=24),
+    "one query": attention(1, 61, 24, 40, mask="add"),
+    "depthwise": depthwise((1, 19, 23, 40), (3, 3), stride=(2, 1), pad=1),
+    "constant, stride 2": dataclasses.replace(
+        conv((1, 17, 15, 24), 40, (3, 3), stride=2, pad=1), constants=frozenset({1})
+    ),
 }
 
 
 def engines():
     for name, kernel in KERNELS.items():
-        for target in TARGETS.values():
-            for family in engines_of(kernel, target.features):
+        for target in TARGETS:
+            for family in back_end(target.language)[0](kernel, target.features):
                 yield pytest.param(kernel, family, target, id=f"{name}-{family.title}-{target.name}")
 
 
@@ -48,29 +55,12 @@ def over(function, **columns):
 
 @pytest.mark.parametrize(("kernel", "family", "target"), list(engines()))
 def test_a_family_says_of_many_schedules_what_it_says_of_each(kernel, family, target):
-    draw, problem = random.Random(0), family.problem(kernel)
-    drawn = [{p.name: draw.choice(p.choices) for p in family.params} for _ in range(DRAWN)]
-    drawn.append(dict(family.default(SimpleNamespace(**problem), target.limits)))
-    values = np.array([[s[q.name] for q in family.params] for s in drawn], np.int64)
-    p, good = SimpleNamespace(**problem), np.zeros(len(drawn), bool)
+    assert_agrees(kernel, family, target)
 
-    for rows, reason in lockstep(
-        lambda s: next(iter(family.objections(s, p, target.limits)), None), points.columns(family, values)
-    ):
-        good[rows] = reason is None
-    assert good.tolist() == [not family.reasons(s, problem, target.limits) for s in drawn]
 
-    if can_rank(family) and good.any():
-        facts = facts_of(family, problem, values, target.limits)
-        assert facts.known.tolist() == good.tolist()
-        for row in np.flatnonzero(good):
-            s = SimpleNamespace(**drawn[row])
-            work, geometry = family.work(s, p), family.geometry(s, p)
-            assert facts.numbers["keeps"][row] == family.registers(s, p)
-            assert facts.numbers["threads"][row] == math.prod(geometry.items)
-            assert facts.numbers["groups"][row] == math.prod(geometry.groups)
-            for name in ("macs", "instructions", "shared_traffic", "steps", "splits", "joined_bytes"):
-                assert facts.numbers[name][row] == pytest.approx(getattr(work, name), rel=1e-12), name
+def test_all_engines_of_the_processor_are_among_them_or_ask_beside_their_own_kernels():
+    asked = {e.values[1].title for e in engines() if e.values[2].kind == "cpu"}
+    assert {f.title for found in space.ENGINES.values() for f in found} == asked | {"chain", "loops/bytes"}
 
 
 def test_places_part_where_they_disagree_and_only_there():
@@ -107,6 +97,18 @@ def test_greatest_divisors_least_and_most_part_nobody():
         assert found == [alone(a, b) + alone(12, b) for a, b in ((4, 6), (6, 9), (35, 7))]
         assert parts == 1
         assert together(12, 18) == alone(12, 18)
+
+
+def test_numbers_are_rounded_as_one_is():
+    found, parts = over(lambda s: 100 * round(s.x / 2) + abs(-s.x) + math.ceil(s.x / 2), x=[1, 2, 3, 5, 7])
+    assert found == [100 * round(x / 2) + x + math.ceil(x / 2) for x in (1, 2, 3, 5, 7)]
+    assert parts == 1
+
+
+def test_quotients_and_remainders_part_nobody():
+    found, parts = over(lambda s: 10 * divmod(s.x, s.y)[0] + divmod(97, s.y)[1], x=[7, 9, 30], y=[2, 3, 7])
+    assert found == [10 * divmod(x, y)[0] + divmod(97, y)[1] for x, y in ((7, 2), (9, 3), (30, 7))]
+    assert parts == 1
 
 
 def test_the_legal_points_are_those_that_the_family_lists():

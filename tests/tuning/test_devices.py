@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fake_cupy import FakeCupy
 from kernel_oracle import expected
-from kernels import add_relu, random_inputs
+from kernels import add_relu, matmul, random_inputs
 
 from gpucomp import targets
 from gpucomp.codegen import back_end
@@ -17,6 +18,7 @@ from gpucomp.tuning import devices, worker
 from gpucomp.tuning.checks import error_of, run_checked
 from gpucomp.tuning.setups import setup
 
+HOST = cpu.host()
 KERNEL = add_relu(5, 37)
 INPUTS = random_inputs(KERNEL)
 
@@ -31,6 +33,23 @@ def made_for(target, sets=2, launches=3):
 
 def right(outputs):
     return [error_of(a, b, 1)[1] for a, b in zip(outputs, expected(KERNEL, INPUTS), strict=True)] == ["", ""]
+
+
+def test_weights_take_turns_on_their_own():
+    kernel = dataclasses.replace(matmul(5, 7, 3), constants=frozenset({1}))
+    engines_of, render = back_end("llvm")
+    family = engines_of(kernel)[-1]
+    schedule = family.default(SimpleNamespace(**family.problem(kernel)), HOST.limits)
+    source = render(kernel, schedule, HOST, "k0", family)
+    inputs = random_inputs(kernel)
+
+    made = setup(kernel, family, source, None, inputs, HOST, constants=kernel.constants, sets=2, launches=4, weight_sets=3)
+
+    names = [[made.plan.buffers[b].name for b in launch.args] for launch in made.plan.launches]
+    assert [row[1] for row in names] == ["w0_1", "w1_1", "w2_1", "w0_1"]
+    assert [row[0] for row in names] == ["x0_0", "x1_0", "x0_0", "x1_0"]
+    assert made.weights.keys() == {"w0_1", "w1_1", "w2_1"}
+    assert len({id(w) for w in made.weights.values()}) == 3
 
 
 @pytest.mark.parametrize("name", ["cpu", "opencl:pocl"])

@@ -119,6 +119,23 @@ def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():
     assert space.schedule(space.default) == {"tile": 8, "depth": 1, "fast": 0}
 
 
+def test_of_a_large_space_that_is_listed_many_points_are_drawn_and_the_default_s_neighbours_stay():
+    toy, limits = family(tiles=tuple(range(1, 60)), depth=tuple(range(1, 30))), Limits(threads=2000)
+    everything = Candidates.from_family(toy, {"n": 100}, limits)
+    default = everything.schedule(everything.default)
+
+    found = Candidates.from_family(toy, {"n": 100}, limits, most=300, seed=3)
+
+    near = [everything.schedule(row) for row in everything.neighbours(everything.default)]
+    assert len(everything) > 1000
+    assert 300 <= len(found) <= 301 + len(near)
+    assert found.schedule(found.default) == default
+    assert [s for s in near if found.find(s) is None] == []
+    assert [s for s in found.schedules() if everything.find(s) is None] == []
+    assert np.array_equal(found.values, Candidates.from_family(toy, {"n": 100}, limits, most=300, seed=3).values)
+    assert {len(column) for column in found.derived.values()} == {len(found)}
+
+
 def test_categories_are_told_apart_and_absent_sizes_are_marked():
     values = np.array([[0, 8], [0, 16], [1, 0], [2, 0], [2, 32]])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from types import SimpleNamespace
 
@@ -127,6 +128,26 @@ def speeds(made, default=1e-3):
     times = {text: 1e-3 * (0.6 + 0.05 * n) for n, text in enumerate(unique)}
     times[texts(made)[0]] = default
     return times
+
+
+@pytest.mark.parametrize(
+    ("constants", "between", "seconds", "expected"),
+    [
+        ({1}, 40_000, 1e-4, (18, 20)),  # 2,332 bytes of weights: as often as 40,000 bytes need
+        ({1}, 40_000, 1e-3, (10, 10)),  # as often as a sample may last
+        ({1}, 40_000, 20e-3, (1, 1)),  # a launch is longer than that
+        ({1}, 0, 1e-3, (4, 4)),  # of a lone kernel: twice the cache
+        (set(), 40_000, 1e-3, (1, 2)),
+    ],
+)  # fmt: skip
+def test_weights_take_turns_over_the_bytes_between_two_launches(tmp_path, constants, between, seconds, expected):
+    subject = task(dataclasses.replace(KERNEL, constants=frozenset(constants)))
+    subject.between, subject.seconds = between, seconds
+
+    job, _ = study(tmp_path, Device(right(KERNEL)), subject=subject).job()
+
+    assert (job["weight_sets"], job["launches"]) == expected
+    assert job["sets"] <= job["launches"]
 
 
 def test_every_candidate_is_measured_once_and_told_once(tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from gpucomp import compiler
 from gpucomp.targets import cpu
@@ -90,6 +91,16 @@ def test_equal_kernels_are_one_task_and_empty_ones_none():
     assert sum(t.launches for t in tasks) == len([s for s in lowered.unpacked if s.kernel is not None])
     assert len(tasks) < len(lowered.unpacked)
     assert len({t.kernel.digest for t in tasks}) == len(tasks)
+
+
+def test_between_two_launches_lie_the_weights_and_results_of_the_model():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"])]
+    weights = numpy_helper.from_array(np.ones((5, 7), np.float32), "w")
+    made = model(nodes, [value("x", (3, 5))], [value("y", (3, 7))], [weights])
+
+    tasks = tasks_of(compiler.lower(made, TARGET), TARGET)
+
+    assert [t.between for t in tasks] == [4 * (35 + 21 + 21)] * 2
 
 
 def test_weights_are_seconds_of_all_launches():

@@ -47,7 +47,8 @@ def problem(kernel: Kernel) -> Problem:
 
 
 def transform_of(s: SimpleNamespace, p: SimpleNamespace) -> str:
-    return f"winograd{s.outputs}3" if p.step == 1 else f"winograd{s.outputs}3by{p.step}"
+    outputs = int(s.outputs)  # one number, where many schedules are asked about at once
+    return f"winograd{outputs}3" if p.step == 1 else f"winograd{outputs}3by{p.step}"
 
 
 def algorithm_of(s: SimpleNamespace, p: SimpleNamespace) -> Algorithm:

@@ -17,6 +17,7 @@ from kernels import depthwise as depthwise_of_floats
 from kernels import max_pool
 from matrix_emulation import emulated
 from native import image_of, run_source
+from schedules_together import assert_agrees
 
 from gpucomp.codegen.llvm import byte_windows, emit
 from gpucomp.codegen.llvm.space import BYTE_WINDOWS, engines_of
@@ -177,6 +178,11 @@ def test_the_cases_have_codes_at_both_ends_and_between() -> None:
         assert np.unique(sums).size > 30
     assert any((WANTED[d.kernel][0] == 255).any() for d in CASES)
     assert any((WANTED[d.kernel][0] == 0).any() for d in CASES)
+
+
+@pytest.mark.parametrize("drawn", CASES[::3])
+def test_many_schedules_at_once_are_legal_where_each_is(drawn: Drawn) -> None:
+    assert_agrees(drawn.kernel, BYTE_WINDOWS, HOST)
 
 
 def instructions(drawn: Drawn, target: Target) -> str:

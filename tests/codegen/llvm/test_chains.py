@@ -11,6 +11,7 @@ import pytest
 from builders import graph_of, tensor, weights
 from kernel_oracle import expected, run_steps
 from native import Library
+from schedules_together import assert_agrees
 from tolerance import assert_matches
 
 import gpucomp.compiler
@@ -173,6 +174,13 @@ def test_a_chain_s_work_is_its_links_and_what_they_hand_on_moves_no_byte(eager: 
 
 
 # what is no chain
+
+
+def test_many_schedules_at_once_are_legal_where_each_is(eager: None) -> None:
+    for graph in GRAPHS.values():
+        (step,) = chained(graph)
+        assert step.kernel is not None
+        assert_agrees(step.kernel, chain_space.FAMILY, HOST)
 
 
 def is_chained(graph: Graph) -> bool:

@@ -1,0 +1,46 @@
+"""Whether an engine says of many schedules at once, in lockstep, what it says of each of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gpucomp.kernel import Kernel
+from gpucomp.schedule import points
+from gpucomp.schedule.lockstep import lockstep
+from gpucomp.schedule.rank import can_rank, facts_of
+from gpucomp.schedule.space import Family
+from gpucomp.targets.target import Target
+
+DRAWN = 60  # schedules of an engine
+
+
+def assert_agrees(kernel: Kernel, family: Family, target: Target) -> None:
+    """Legality of random schedules and the default, and what the analytic model asks of the legal ones."""
+    draw, problem = random.Random(0), family.problem(kernel)
+    drawn = [{p.name: draw.choice(p.choices) for p in family.params} for _ in range(DRAWN)]
+    drawn.append(dict(family.default(SimpleNamespace(**problem), target.limits)))
+    values = np.array([[s[q.name] for q in family.params] for s in drawn], np.int64)
+    p, good = SimpleNamespace(**problem), np.zeros(len(drawn), bool)
+
+    for rows, reason in lockstep(
+        lambda s: next(iter(family.objections(s, p, target.limits)), None), points.columns(family, values)
+    ):
+        good[rows] = reason is None
+    assert good.tolist() == [not family.reasons(s, problem, target.limits) for s in drawn]
+
+    if can_rank(family):
+        facts = facts_of(family, problem, values, target.limits)
+        assert facts.known.tolist() == good.tolist()
+        for row in np.flatnonzero(good):
+            s = SimpleNamespace(**drawn[row])
+            work, geometry = family.work(s, p), family.geometry(s, p)
+            assert facts.numbers["keeps"][row] == family.registers(s, p)
+            assert facts.numbers["threads"][row] == math.prod(geometry.items)
+            assert facts.numbers["groups"][row] == math.prod(geometry.groups)
+            for name in ("macs", "instructions", "shared_traffic", "steps", "splits", "joined_bytes"):
+                assert facts.numbers[name][row] == pytest.approx(getattr(work, name), rel=1e-12), name
