@@ -209,8 +209,15 @@ def compiler_version(device: Any) -> str:
     return f"{device.platform.version} | {device.name} | {device.driver_version}"
 
 
-def program(context: Any, device: Any, source: KernelSource, cache: KernelCache | None = None) -> tuple[Any, bytes]:
-    """A built program and its binary, from the cache where that has it.
+def program(
+    context: Any,
+    device: Any,
+    source: KernelSource,
+    cache: KernelCache | None = None,
+    *,
+    flags: Sequence[str] | None = None,
+) -> tuple[Any, bytes]:
+    """A built program and its binary, from the cache where that has it; ``flags`` are those of ``build_flags`` if none.
 
     PoCL's binary is the source: it keeps what it has built in a cache of its own, and to hand out a binary it builds
     every kernel once more, for work-groups of any size, which no launch of ours uses.
@@ -218,7 +225,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
     cl = pyopencl()
-    flags = build_flags(device, source)
+    flags = build_flags(device, source) if flags is None else list(flags)
     if flavour_of(device) == "pocl":
         cache = None
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
