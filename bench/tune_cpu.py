@@ -5,12 +5,12 @@
 
 Every model is tuned once by ``gpucomp tune``. Then, ``--builds`` times, a process of its own compiles it with and without
 the records, without a cache, and runs both in turn: untuned, tuned, untuned. A build's ratio is the median of each tuned
-sample over the untuned ones around it, so that a neighbour on the same cores slows both; beside the wall time stands the
+sample over an untuned one beside it, so that a neighbour on the same cores slows both; beside the wall time stands the
 processor's. Whatever has been done is in ``--work``; a call that was stopped goes on from there.
 
 Where in memory a model comes to lie changes its time by a percent for as long as the process lives, which no number of
-rounds averages out. So the untuned model is there twice, before and after each tuned sample in turn, and which of the
-three is compiled first goes round; what the untuned ones differ by says how far a ratio can be from 1 for no reason.
+rounds averages out. So both are there twice, each as often as the others, and which is compiled first changes; what the
+untuned ones differ by says how far a ratio can be from 1 for no reason.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,16 +73,18 @@ def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0)
     """One build of a model with and without the records in ``place``, run in turn: times and ratios, of the wall's clock and
     of the processor's. ``turn`` says which is compiled first; ``apart`` is the time of the one untuned model over the other's.
     """
-    model = place.parent / "model.onnx"
-    made: dict[int, tuple[gpucomp.Executable, float]] = {}
-    for number in (turn % 3, (turn + 1) % 3, (turn + 2) % 3):
-        with config.using(records=None, cache=None):
+    model, made, compile_s = place.parent / "model.onnx", {}, {}
+    with tempfile.TemporaryDirectory() as folder, config.using(records=None, cache=None):
+        for tuned in (turn % 2 == 1, turn % 2 == 0):
             begin = time.perf_counter()
-            exe = gpucomp.compile(model, target="cpu", records=place if number == 1 else None)
-            made[number] = exe, time.perf_counter() - begin
-    (untuned, untuned_s), (chosen, chosen_s), (again, _) = (made[number] for number in range(3))
+            exe = gpucomp.compile(model, target="cpu", records=place if tuned else None)
+            compile_s[tuned] = time.perf_counter() - begin
+            path = Path(folder) / f"{tuned}.gpuc"
+            exe.save(path)
+            made[tuned] = exe, [gpucomp.load(path) for _ in range(2)]
+    (untuned, plain), (chosen, picked) = made[False], made[True]
     feeds = inputs(name) if not (place.parent / "reduced").exists() else inputs(build(name, reduced=True))
-    expected, actual = untuned.run(feeds), chosen.run(feeds)
+    expected, actual = plain[0].run(feeds), picked[0].run(feeds)
     error = max(relative_error(actual[output], expected[output]) for output in expected)
 
     def sample(exe: gpucomp.Executable) -> tuple[float, float]:
@@ -89,17 +92,20 @@ def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0)
         exe.run(feeds)
         return time.perf_counter() - wall, time.process_time() - processor
 
-    again.run(feeds)
-    rows: list[list[tuple[float, float]]] = []
-    before, begin = sample(untuned), time.perf_counter()
+    for exe in (plain[1], picked[1]):
+        exe.run(feeds)
+    rows: list[list[tuple[float, float]]] = []  # as often as the one so the other: what ran last is in the caches
+    before, begin = sample(plain[0]), time.perf_counter()
     while len(rows) < 6 or (len(rows) < rounds and time.perf_counter() - begin < limit_s):
-        middle, after = sample(chosen), sample(untuned if len(rows) % 2 else again)
+        middle, after = sample(picked[len(rows) % 2]), sample(plain[1 - len(rows) % 2])
         rows.append([before, middle, after])
         before = after
-    ratios = [[2 * m[k] / (a[k] + b[k]) for a, m, b in rows] for k in range(2)]
+    # over their mean a model would be faster than itself: one of two is slow more often than one is
+    ratios = [[m[k] / (a, b)[n % 2][k] for n, (a, m, b) in enumerate(rows)] for k in range(2)]
     low, high = interval(ratios[0])
     apart = [a[0] / b[0] if number % 2 else b[0] / a[0] for number, (a, _, b) in enumerate(rows)]
     tiers = [kernel.tier for kernel in chosen.kernels]
+    same = [k.schedule for k in untuned.kernels] == [k.schedule for k in chosen.kernels]
     return {
         "model": name,
         "untuned_ms": 1e3 * statistics.median(a[0] for a, _, _ in rows),
@@ -113,7 +119,8 @@ def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0)
         "processor_ratio": statistics.median(ratios[1]),
         "rounds": len(rows),
         "error": error,
-        "compile_s": [untuned_s, chosen_s],
+        "compile_s": [compile_s[False], compile_s[True]],
+        "same": same,
         "tiers": {tier: tiers.count(tier) for tier in sorted(set(tiers))},
     }
 
@@ -195,8 +202,8 @@ def page(rows: Sequence[str], budget: float, count: int) -> str:
             "",
             f"Each model was tuned for {budget / 60:.3g} minutes and then built {count} times with and without its records;",
             "each build ran both in turn in a process of its own. A gain is the untuned time over the tuned one's, by the",
-            "median of all builds. In each the untuned model is there twice: how far two of the same are apart, by where they",
-            "lie in memory, is the median of all builds too. A build is slower where the whole 95 % interval of its ratio is",
+            "median of all builds. In each both are there twice: how far two untuned ones are apart, by where they lie in",
+            "memory, is the median of all builds too. A build is slower where the whole 95 % interval of its ratio is",
             "above 1 and above what two of the same were apart in 95 % of the builds. `python -m bench.tune_cpu`",
             f"makes this page. {device.identity}, {device.arch}; Linux {platform.release()}.",
             "",

@@ -328,18 +328,23 @@ def write(
         f"Near are configurations within {NEAR:.0%} of the optimum; beside their number stands the first one's place in the",
         "order of the other device's times: where a single one is near and a thousand are before it, records say little.",
         "That each combination of switches is tried once (`Prior.fastest_by_switches`) was argued from the switches of these",
-        "kernels, caches and padding: the table says how well it serves them, not others.",
+        "kernels, caches and padding: the table says how well it serves them, not others. Without are the same searches without",
+        "records; tuning_lab_devices.md has pairs of more devices, which were made of these.",
         "",
-        f"| file | records of | {' | '.join(map(str, TRANSFER))} | near | first |",
-        f"|---|---|{'---|' * (len(TRANSFER) + 2)}",
+        f"| file | records of | {' | '.join([*map(str, TRANSFER), *(f'{b} without' for b in TRANSFER)])} | near | first |",
+        f"|---|---|{'---|' * (2 * len(TRANSFER) + 2)}",
     ]
+    both: list[list[float]] = []
     for row in pairs:
-        cells = " | ".join(f"{row[str(b)]:.3f}" for b in TRANSFER)
+        reached = [float(str(row[str(b)])) for b in TRANSFER]
+        reached += [mean(curves[DEFAULT], [str(row["file"])], b) for b in TRANSFER]
+        both.append(reached)
+        cells = " | ".join(f"{r:.3f}" for r in reached)
         text.append(
             f"| {name(str(row['file']))} | {name(str(row['prior']))} | {cells} | {row['near']} | {row['rank']} |"
         )
     if pairs:
-        means = " | ".join(f"{np.mean([float(str(row[str(b)])) for row in pairs]):.3f}" for b in TRANSFER)
+        means = " | ".join(f"{m:.3f}" for m in np.mean(both, axis=0))
         text.append(f"| mean | | {means} | | |")
     if others:
         text += [

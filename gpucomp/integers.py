@@ -48,7 +48,7 @@ class Narrow:
     offset: int = 0
 
 
-SIGNED = frozenset({"mfma", "wmma", "mali"})  # devices whose products of bytes want both operands signed
+SIGNED = frozenset({"mfma", "wmma", "sdot4", "mali"})  # devices whose products of bytes want both operands signed
 
 
 def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = frozenset()) -> list[Step]:

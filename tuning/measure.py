@@ -133,8 +133,10 @@ def in_turn(
 ) -> list[list[float]]:
     """Samples of each of ``runs``, the first of which is the anchor: a row is A C1 A C2 A ..., of each C over its anchors.
 
-    A row gives one ratio a run, 1 for the anchor. At least three rows, then until ``rounds`` or the time is over; rows
-    in which clocks were held back do not count, but for the time.
+    A row gives one ratio a run, 1 for the anchor: over the anchor before it and the one after it in turn. Over their mean
+    a run would be faster than itself in the median, for that one of two samples is slow happens more often than that one
+    is. At least three rows, then until ``rounds`` or the time is over; rows in which clocks were held back do not count,
+    but for the time.
     """
     rows: list[list[float]] = []
     start = clock()
@@ -142,7 +144,7 @@ def in_turn(
         before, row = runs[0](), [1.0]
         for run in runs[1:]:
             sample, after = run(), runs[0]()
-            row.append(2 * sample / (before + after))
+            row.append(sample / (after if len(rows) % 2 else before))
             before = after
         if not held_back():
             rows.append(row)

@@ -72,8 +72,8 @@ class Candidates:
 
         The family's default is always among them, and is ``default``; a family whose default is not legal here has
         none. So are the ``leading`` schedules, which are legal. Of up to ``ENUMERATED`` combinations all are tried for
-        legality, and those that differ from the default or a leading one in a single parameter stay. The derived columns are the launch, the work of a
-        group and the engine's estimate.
+        legality, and those that differ from the default or a leading one in a single parameter stay. The derived columns
+        are the launch, the work of a group and the engine's estimate.
         """
         names = [p.name for p in family.params]
         size = points.size(family)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpucomp.codegen.access import Rewriter, parts_within, regroup
 from gpucomp.codegen.c_printer import CPrinter
+from gpucomp.codegen.dots import product
 from gpucomp.codegen.emit import LANE, Emitter, lane_loop, lanes_of
 from gpucomp.codegen.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.operand import along_memory, places
@@ -40,6 +41,7 @@ def contraction_hooks(
         "copy": lambda to, source, width: printer.dialect.copy(to, source, body.acc.dtype, width),
         "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
         "zero": printer.dialect.literal(0, body.acc.dtype),
+        "multiply_add": product(printer, body, s.lanes),
     }
 
 

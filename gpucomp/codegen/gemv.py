@@ -8,6 +8,7 @@ from typing import Any
 
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.contraction import loader, stored
+from gpucomp.codegen.dots import product
 from gpucomp.expr.core import var
 from gpucomp.kernel import Contraction, Kernel
 
@@ -40,7 +41,7 @@ def gemv_hooks(
                      SimpleNamespace(threads=derived.threads, **sizes), "depth")
         for name, value in (("a", body.a), ("b", body.b))
     }  # fmt: skip
-    acc_type = printer.dialect.value_type(body.acc.dtype)
+    acc_type, multiply = printer.dialect.value_type(body.acc.dtype), product(printer, body)
     largest = max(p.many + derived.tile, p.k + derived.depth_step * s.unroll, p.batch, p.few) + 1
     return {
         "matrix": operands[matrix],
@@ -50,4 +51,5 @@ def gemv_hooks(
         "acc_type": acc_type,
         "array": lambda name, size: printer.dialect.aligned_array(acc_type, name, size),
         "zero": printer.dialect.literal(0, body.acc.dtype),
+        "multiply_add": (lambda c, vector, matrix: multiply(c, matrix, vector)) if p.few_columns else multiply,
     }

@@ -16,6 +16,7 @@ import numpy as np
 from gpucomp.codegen.access import Rewriter, parts_within, regroup, split
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.dialect import INT32
+from gpucomp.codegen.dots import Dot, dot_of, enabled
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores
 from gpucomp.codegen.helpers import FP16
 from gpucomp.codegen.operand import count, places
@@ -36,10 +37,6 @@ from gpucomp.kernel import Contraction, Kernel
 
 PIXEL = 4  # elements of an image's pixel
 WIDTHS = (16, 8, 4, 3, 2, 1)
-DOTS = {  # feature: (extension, the sum of four products and an accumulator)
-    "arm_dot_acc": ("cl_arm_integer_dot_product_accumulate_int8", "arm_dot_acc({a}, {b}, {c})"),
-    "arm_dot": ("cl_arm_integer_dot_product_int8", "{c} + arm_dot({a}, {b})"),
-}
 
 
 # ---- what an operand is ----
@@ -129,7 +126,7 @@ def mali_hooks(
     if work.half and not any(text.startswith(FP16) for text in printer.helpers.values()):
         printer.helpers = {"half": FP16} | printer.helpers
     if work.dot is not None:
-        printer.helpers = {"dot": f"#pragma OPENCL EXTENSION {work.dot[0]} : enable\n"} | printer.helpers
+        printer.helpers = {"dot": enabled(work.dot)} | printer.helpers
     sums = [f"{work.vector(derived.vector)} {name} = {work.zero};" for name in work.sums]
     return {
         "before": [*_row_numbers(work), *rows.before, *columns.before],
@@ -156,7 +153,7 @@ class _Work:
     batch: Var = field(init=False)
     tap: Var = field(init=False)
     inner: Var = field(init=False)
-    dot: tuple[str, str] | None = None
+    dot: Dot | None = None
 
     def __post_init__(self) -> None:
         self.batch = var("batch", max(1, self.p.batch))
@@ -218,10 +215,10 @@ class _Work:
         return {self.batch: "batch"}
 
 
-def _dot(work: _Work, a: _Operand, b: _Operand) -> tuple[str, str] | None:
+def _dot(work: _Work, a: _Operand, b: _Operand) -> Dot | None:
     """The device's dot product of four bytes, where both operands are bytes as they stand in memory."""
     usable = work.grain > 1 and a.element is None and b.element is None
-    return next((d for f, d in DOTS.items() if usable and f in work.printer.features), None)
+    return dot_of(work.printer.features) if usable else None
 
 
 def _row_numbers(work: _Work) -> list[str]:
@@ -479,14 +476,15 @@ def _dots(
 ) -> list[str]:
     assert work.dot is not None
     lines = []
-    ctype = "char4" if work.kernel.params[padded(work.body.a, I32)[1].source].dtype is I8 else "uchar4"  # type: ignore[index]
+    signed = work.kernel.params[padded(work.body.a, I32)[1].source].dtype is I8  # type: ignore[index]
+    ctype = "char4" if signed else "uchar4"
     for k in range(0, depths, 4):
         for i in range(work.s.m0):
             row = join([left[i, k + lane] for lane in range(4)], ctype)
             for j in range(work.s.n0):
                 column = join([right[j, k + lane] for lane in range(4)], ctype)
                 total = work.sum(i, j)[1]
-                lines.append(f"{total} = {work.dot[1].format(a=row, b=column, c=total)};")
+                lines.append(f"{total} = {work.dot.text(row, column, total, (signed, signed))};")
     return lines
 
 

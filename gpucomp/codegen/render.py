@@ -47,6 +47,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
     if target.language not in DIALECTS:
         raise UsageError(f"templates speak {', '.join(DIALECTS)}, not {target.language}", code="GPC2003")
     family, dialect = family or family_of(kernel), DIALECTS[target.language]
+    kernel = family.rewritten(kernel)
     problem = family.problem(kernel)
     family.require(schedule, problem, target.limits)
     s, p = SimpleNamespace(**schedule), SimpleNamespace(**problem)

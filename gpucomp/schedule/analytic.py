@@ -181,7 +181,7 @@ def math_of(kernel: Kernel, device: Device) -> str:
         operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
         name = _operand_type(*operands) or ("f32" if body.math == "strict" else body.math)
     elif name == "i32":
-        name = "s8"
+        name = "s8" if device.matrix.get("s8") else "dp4a"
     return name if device.matrix.get(name) else "fma"
 
 

@@ -84,7 +84,9 @@ def recorded(picks: Picks, target: Target) -> Tiers:
         return answer
 
     def nearest(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
-        return picks.nearest(problems[family], family.title, target, kernel.digest)
+        pick = picks.nearest(problems[family], family.title, target, kernel.digest)
+        # where the nearest problem's own default won, so may this one's: it knows these sizes
+        return pick if pick is not None and pick.ratio < 1 else None
 
     def agreed(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
         return picks.agreed({f.title: problem for f, problem in problems.items()}, target, kernel.digest)

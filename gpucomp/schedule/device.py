@@ -21,7 +21,8 @@ class Device:
     units         SMs or compute units
     ghz           clock under load
     fma           f32 multiply-adds that a unit starts each cycle
-    matrix        multiply-adds of a unit's matrix cores each cycle, by operand type; empty where there are none
+    matrix        multiply-adds of a unit's matrix cores each cycle, by operand type, and of its dot products of four
+                  bytes (``dp4a``); empty where there are none
     dram_gbs      bandwidth of memory, GB/s
     l2_gbs        bandwidth of the last cache that the units share, GB/s
     l2_bytes      its size
@@ -59,7 +60,7 @@ class Device:
         return hash((self.name, self.units, self.ghz))
 
     def rate(self, math: str) -> float:
-        """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma`` or a matrix operand type.
+        """Multiply-adds of the whole device in a microsecond; ``math`` is ``fma``, ``dp4a`` or a matrix operand type.
 
         What no matrix core takes is left to the lanes.
         """
@@ -90,8 +91,13 @@ def measured(device: Device, figures: Mapping[str, float]) -> Device:
     return replace(device, **changes)
 
 
+# multiply-adds of an SM each cycle by dot products of four bytes: 64 of these, as of i32 multiply-adds (CUDA C++ Programming
+# Guide, throughput of arithmetic instructions), in whose pipe they are taken to run
+DOTS = 256
+
+
 def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
-    found = {"f16": f16, "bf16": f16, "tf32": tf32, "3xtf32": tf32 // 3, "s8": s8}
+    found = {"f16": f16, "bf16": f16, "tf32": tf32, "3xtf32": tf32 // 3, "s8": s8, "dp4a": DOTS}
     return {name: rate for name, rate in found.items() if rate}
 
 
@@ -117,16 +123,18 @@ CUDA = {
 CUDA = {name: replace(device, shuffles=True) for name, device in CUDA.items()}
 # by instruction set; rates of matrix cores are multiply-adds of a compute unit each cycle from the peaks that AMD gives
 AMD = {
-    "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8),
+    "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8,
+                     matrix={"dp4a": 256}),
     "gfx908": Device("MI100", 120, 1.502, 64, 1200, 3000, 8 * MIB, 65536, threads=2560, launch_us=8,
-                     matrix={"f16": 512, "bf16": 256, "f32": 128, "s8": 512}),
+                     matrix={"f16": 512, "bf16": 256, "f32": 128, "s8": 512, "dp4a": 256}),
     "gfx90a": Device("MI210", 104, 1.7, 64, 1600, 3400, 8 * MIB, 65536, registers=131072, launch_us=8,
-                     matrix={"f16": 512, "bf16": 512, "f32": 128, "s8": 512}),
+                     matrix={"f16": 512, "bf16": 512, "f32": 128, "s8": 512, "dp4a": 256}),
     "gfx942": Device("MI300X", 304, 2.1, 128, 5300, 10000, 256 * MIB, 65536, registers=131072, launch_us=8,
-                     matrix={"f16": 1024, "bf16": 1024, "f32": 128, "tf32": 512, "s8": 2048}),
-    "gfx1030": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, registers=131072, launch_us=8),
+                     matrix={"f16": 1024, "bf16": 1024, "f32": 128, "tf32": 512, "s8": 2048, "dp4a": 256}),
+    "gfx1030": Device("RX 6800 XT", 72, 2.25, 64, 480, 1900, 128 * MIB, 65536, registers=131072, launch_us=8,
+                      matrix={"dp4a": 256}),
     "gfx1100": Device("RX 7900 XTX", 96, 2.5, 128, 960, 3500, 96 * MIB, 65536, registers=196608, launch_us=8,
-                      matrix={"f16": 256, "bf16": 256, "s8": 256}),
+                      matrix={"f16": 256, "bf16": 256, "s8": 256, "dp4a": 256}),
 }  # fmt: skip
 OPENCL = {
     "generic": Device("a GPU of 8 units", 8, 1.0, 64, 100, 400, MIB, 32768, threads=1024, launch_us=10),

@@ -28,10 +28,10 @@ SCHEDULERS = 4  # of a unit, each with a matrix core and a part of the f32 lanes
 FILLED = 0.6  # of a scheduler's cycles that one warp alone fills with instructions
 WARP = 32
 SHARED_BYTES = 128  # bytes through a unit's shared memory in a cycle
-MAC_CYCLES = {"fma": 4}  # until a sum may be added to again (PMC10448217, table 3); of matrix cores:
+MAC_CYCLES = {"fma": 4, "dp4a": 4}  # until a sum may be added to again (PMC10448217, table 3); of matrix cores:
 MATRIX_CYCLES = 33  # a 16 x 8 product of mma.sync on an A100
 # of one instruction of a warp
-MACS = {"fma": 32, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096, "f32": 512}
+MACS = {"fma": 32, "dp4a": 128, "f16": 2048, "bf16": 2048, "tf32": 1024, "3xtf32": 1024, "s8": 4096, "f32": 512}
 MEETING = 3  # latencies of the last work-group's way: sums are left, it is counted, they are read
 CLUSTER_MEETING = 1.5  # the same within a cluster: two barriers and a remote read
 

@@ -65,7 +65,7 @@ class Work:
     macs          multiply-adds it executes, padding included
     cache_bytes   bytes that its loop takes from the cache that all units share
     steps         trips of its loop, each of which waits for its bytes
-    math          ``fma``, or the type of the operands that matrix cores take
+    math          ``fma``, ``dp4a`` (dot products of four bytes), or the type of the operands that matrix cores take
     out_bytes     bytes of its part of the result, and of partial sums that it leaves
     ahead         trips whose bytes are under way while one is computed with
     shared_traffic  bytes through shared memory
@@ -165,6 +165,10 @@ def _as_it_is(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing
     return None
 
 
+def _itself(kernel: Kernel) -> Kernel:
+    return kernel
+
+
 @dataclass(frozen=True)
 class Family:
     """One template with its space. The module beside the template makes it.
@@ -186,6 +190,8 @@ class Family:
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
     registers(s, p)              -> what a work-item keeps in registers at once, by the engine's formula
     taken(s, p)                  -> at most what ptxas takes while registers are plenty; None: nobody has measured it
+    rewritten(kernel)            -> the kernel that the template computes, with the same parameters at the same places,
+                                    their bytes perhaps seen as another type; ``kernel`` itself, but for words of bytes
     """
 
     name: str
@@ -206,6 +212,7 @@ class Family:
     focus: Callable[[SimpleNamespace, Limits], Mapping[str, Sequence[int]]] | None = None
     settle: Callable[[SimpleNamespace, SimpleNamespace], Schedule] | None = None
     taken: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
+    rewritten: Callable[[Kernel], Kernel] = _itself
 
     @property
     def title(self) -> str:

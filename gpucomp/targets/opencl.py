@@ -35,20 +35,21 @@ FEATURES = {
     "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
     "amd": frozenset({"amd", "fp16", "fp64"}),
 }
-# by the name of the instruction set: lanes of a wave, compute units, matrix instructions
+# by the name of the instruction set: lanes of a wave, compute units, matrix instructions and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
-    "gfx906": (64, 60, frozenset()),
-    "gfx908": (64, 120, frozenset({"mfma"})),
-    "gfx90a": (64, 110, frozenset({"mfma"})),
-    "gfx942": (64, 304, frozenset({"mfma", "mfma_deep"})),
-    "gfx1030": (32, 80, frozenset()),
-    "gfx1100": (32, 96, frozenset({"wmma"})),
+    "gfx906": (64, 60, frozenset({"sdot4"})),
+    "gfx908": (64, 120, frozenset({"sdot4", "mfma"})),
+    "gfx90a": (64, 110, frozenset({"sdot4", "mfma"})),
+    "gfx942": (64, 304, frozenset({"sdot4", "mfma", "mfma_deep"})),
+    "gfx1030": (32, 80, frozenset({"sdot4"})),
+    "gfx1100": (32, 96, frozenset({"sudot4", "wmma"})),
 }
 EXTENSIONS = {
     "cl_khr_fp16": "fp16",
     "cl_khr_fp64": "fp64",
     "cl_arm_integer_dot_product_int8": "arm_dot",
     "cl_arm_integer_dot_product_accumulate_int8": "arm_dot_acc",
+    "cl_khr_integer_dot_product": "khr_dot",
 }
 FLAGS = ("-cl-std=CL1.2",)
 
@@ -208,8 +209,15 @@ def compiler_version(device: Any) -> str:
     return f"{device.platform.version} | {device.name} | {device.driver_version}"
 
 
-def program(context: Any, device: Any, source: KernelSource, cache: KernelCache | None = None) -> tuple[Any, bytes]:
-    """A built program and its binary, from the cache where that has it.
+def program(
+    context: Any,
+    device: Any,
+    source: KernelSource,
+    cache: KernelCache | None = None,
+    *,
+    flags: Sequence[str] | None = None,
+) -> tuple[Any, bytes]:
+    """A built program and its binary, from the cache where that has it; ``flags`` are those of ``build_flags`` if none.
 
     PoCL's binary is the source: it keeps what it has built in a cache of its own, and to hand out a binary it builds
     every kernel once more, for work-groups of any size, which no launch of ours uses.
@@ -217,7 +225,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
     cl = pyopencl()
-    flags = build_flags(device, source)
+    flags = build_flags(device, source) if flags is None else list(flags)
     if flavour_of(device) == "pocl":
         cache = None
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.copies import stored
 from gpucomp.codegen.operand import fast_axis
+from gpucomp.codegen.words import Words, bytes_per_product, in_words, is_whole, packed_in_words, word_packing
 from gpucomp.ir.types import F32, F64, I32, I64, U32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.lockstep import least
@@ -21,6 +22,7 @@ from gpucomp.schedule.space import (
     Family,
     Geometry,
     Limits,
+    Packing,
     Param,
     Schedule,
     Work,
@@ -60,11 +62,14 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     by_depth    1 when the matrix's neighbours in memory are neighbours in depth
     width       elements that an access of it takes: of both operands, where it is along the depth
     element_bytes  of the matrix in memory
+    dot         steps of the depth that a product takes, 4 of bytes: elements are words of four then, ``k`` counts words
     """
+    words = packed_in_words(kernel)
+    kernel = words if _pays(words) else kernel
     body = kernel.body
     assert isinstance(body, Contraction)
     batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
-    few_columns = int(m > MOST_ROWS or (n <= MOST_COLUMNS and n < m))
+    few_columns = _few_columns(body)
     matrix, vectors = ((body.a, body.m), (body.b, body.n))[:: 1 if few_columns else -1]
     by_depth, width = fast_axis(kernel, *matrix, body.k)
     if by_depth:
@@ -75,8 +80,30 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "few": min(m, n) if few_columns else m, "many": m if few_columns else n, "few_columns": few_columns,
         "by_depth": by_depth, "width": width, "acc_bytes": max(4, body.acc.dtype.nbytes),
         "element_bytes": max(1, stored(matrix[0]).dtype.nbytes),
-        "shuffles": int(body.acc.dtype in SHUFFLED),
+        "shuffles": int(body.acc.dtype in SHUFFLED), "dot": bytes_per_product(kernel),
     }  # fmt: skip
+
+
+def _few_columns(body: Contraction) -> int:
+    """1 where ``a`` is the matrix, against the few columns of ``b``."""
+    m, n = (math.prod(v.extent for v in axes) for axes in (body.m, body.n))
+    return int(m > MOST_ROWS or (n <= MOST_COLUMNS and n < m))
+
+
+def _pays(kernel: Kernel) -> bool:
+    """Whether the matrix comes in whole words: putting each together for one product takes longer than four products."""
+    body = kernel.body
+    return isinstance(body, Words) and is_whole(body.a if _few_columns(body) else body.b)
+
+
+def rewritten(kernel: Kernel) -> Kernel:
+    """By words, where the problem counts them: a constant matrix that nobody has packed is put together all the same."""
+    return in_words(kernel) if _pays(packed_in_words(kernel)) else kernel
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Constant bytes in whole words."""
+    return word_packing(kernel) if p.dot > 1 else None
 
 
 @remembered
@@ -192,11 +219,12 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     run = element * (s.depth_items * p.width if p.by_depth else d.tile)  # bytes side by side
     waste = SECTOR / run if run < SECTOR else 1.0
     rounds = -(-p.k // (d.depth_step * s.unroll))
-    products = d.tile * p.k * p.few
+    products = d.tile * p.k * p.few * p.dot
     warps = -(-d.threads // 32)
     issued = d.sums * s.unroll * p.few * (p.width if p.by_depth else 1) + ACCESS_INSTRUCTIONS * accesses * (1 + p.few)
     return Work(
         macs=products,
+        math="dp4a" if p.dot > 1 else "fma",
         cache_bytes=d.tile * p.k * element * waste,
         steps=rounds,
         out_bytes=d.tile * p.few * element,
@@ -224,5 +252,5 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 
 FAMILY = Family(
     "contraction", "contraction/gemv.j2", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
-    work=work, registers=registers
+    work=work, packing=packing, registers=registers, rewritten=rewritten
 )  # fmt: skip

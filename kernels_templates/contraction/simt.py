@@ -11,6 +11,7 @@ from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import pure_load
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import USUAL_INPUTS, along_memory, fast_axis
+from gpucomp.codegen.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
@@ -19,6 +20,7 @@ from gpucomp.schedule.space import (
     Family,
     Geometry,
     Limits,
+    Packing,
     Param,
     Schedule,
     Work,
@@ -57,8 +59,9 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ``a_by_depth``: the left operand's neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``.
     ``out_wide``: columns that a store may take at once. ``a_copied``, ``b_copied``: nothing is computed on the way.
     ``exact_f32``: f32 is multiplied as f32, which matrix units do not. ``inputs``: parameters that are read.
+    ``dot``: steps of the depth that a product takes, 4 of bytes: elements are words of four then, and ``k`` counts words.
     """
-    kernel = along_memory(kernel)
+    kernel = along_memory(packed_in_words(kernel))
     body = kernel.body
     assert isinstance(body, Contraction)
     a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)
@@ -78,6 +81,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "acc_bytes": max(4, body.acc.dtype.nbytes),
         "exact_f32": int(types == {F32} and body.math == "strict"),
         "inputs": kernel.inputs,
+        "dot": bytes_per_product(kernel),
     }
 
 
@@ -383,7 +387,8 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     around = COPY_INSTRUCTIONS * copies / d.threads + TRIP_INSTRUCTIONS
     trip = depth * (words * s.reg_m * s.reg_n + sum(accesses)) + warps * around
     return Work(
-        macs=32 * depth * s.reg_m * s.reg_n * d.tiles_per_split * words,
+        macs=32 * depth * s.reg_m * s.reg_n * d.tiles_per_split * words * p.dot,
+        math="dp4a" if p.dot > 1 else "fma",
         cache_bytes=d.tiles_per_split * tile_bytes,
         steps=d.tiles_per_split,
         out_bytes=sums,
@@ -422,6 +427,11 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
     }
 
 
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Constant bytes in whole words."""
+    return word_packing(kernel)
+
+
 def _tile(sizes: tuple[int, int, int, int, int], *, stages: int = 2, lanes: int = 1) -> dict[str, int]:
     names = ("tile_m", "tile_n", "tile_k", "reg_m", "reg_n")
     return dict(zip(names, sizes, strict=True)) | PLAIN | {"stages": stages, "lanes": lanes}
@@ -452,7 +462,9 @@ FAMILY = Family(
     default,
     "simt",
     work=work,
+    packing=packing,
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    rewritten=in_words,
 )

@@ -482,6 +482,26 @@ __device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, co
 #endif
 }
 
+// ---- dot products of bytes ------------------------------------------------------------------------
+// c plus the four products of the bytes of a and b, lowest first, each read as signed or not; the sum wraps.
+
+#define GC_DP4A(a_type, b_type) \
+  asm("dp4a." a_type "." b_type " %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c))
+
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ int gc_dot4(int a, int b, int c) {
+  int sum;
+  if constexpr (a_signed && b_signed)
+    GC_DP4A("s32", "s32");
+  else if constexpr (a_signed)
+    GC_DP4A("s32", "u32");
+  else if constexpr (b_signed)
+    GC_DP4A("u32", "s32");
+  else
+    GC_DP4A("u32", "u32");
+  return sum;
+}
+
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
 // sm_90 and later. An mbarrier is 8 bytes of shared memory. A phase of it is complete when `count` threads have
 // arrived and every byte that was announced has landed; phases are told apart by their parity, the first has 0.

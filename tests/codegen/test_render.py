@@ -10,7 +10,19 @@ import opencl_device
 import pytest
 from jinja2 import UndefinedError
 from jinja2.runtime import Macro
-from kernels import add_relu, conv, matmul, max_pool, padded, reduction, scan, scatter, softmax, transposed
+from kernels import (
+    add_relu,
+    conv,
+    conv_of_bytes,
+    matmul,
+    max_pool,
+    padded,
+    reduction,
+    scan,
+    scatter,
+    softmax,
+    transposed,
+)
 
 from gpucomp.codegen.dialect import DIALECTS
 from gpucomp.codegen.families import family_of
@@ -117,6 +129,10 @@ GOLDEN = {
     "contraction_conv": (
         conv((1, 9, 9, 16), 32, (3, 3), pad=1),
         {**PLAIN, "tile_m": 32, "tile_n": 32, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 1},
+    ),
+    "contraction_bytes": (
+        conv_of_bytes(-9),
+        {**PLAIN, "tile_m": 16, "tile_n": 8, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 2},
     ),
     "contraction_split": (
         matmul(20, 36, 100),

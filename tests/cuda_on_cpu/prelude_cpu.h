@@ -425,6 +425,18 @@ __device__ __forceinline__ void gc_mma_m16n8k32_i8(int* c, const unsigned* a, co
   gc_runtime_mma("gc_mma_m16n8k32_i8", {gc_bytes(a_signed), gc_bytes(b_signed), 2, 2}, c, a, b);
 }
 
+// ---- dot products of bytes ------------------------------------------------------------------------
+
+template <bool a_signed, bool b_signed>
+__device__ __forceinline__ int gc_dot4(int a, int b, int c) {
+  unsigned sum = c;
+  for (int shift = 0; shift < 32; shift += 8) {
+    const unsigned char x = (unsigned char)((unsigned)a >> shift), y = (unsigned char)((unsigned)b >> shift);
+    sum += (unsigned)((a_signed ? (signed char)x : x) * (b_signed ? (signed char)y : y));
+  }
+  return (int)sum;
+}
+
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
 // The destination of a load holds poison until a waiter sees its phase complete.
 

@@ -85,6 +85,23 @@ def test_an_mma_multiplies_the_fragments_of_the_manual(name, order):
         assert (result_of(c) == wanted).all()
 
 
+@pytest.mark.parametrize(("name", "a_type", "b_type"), [
+    ("s8s8", np.int8, np.int8), ("u8s8", np.uint8, np.int8), ("s8u8", np.int8, np.uint8), ("u8u8", np.uint8, np.uint8),
+])  # fmt: skip
+def test_a_dot_product_of_four_bytes_wraps(name, a_type, b_type):
+    rng = np.random.default_rng(11)
+    a, b = (rng.integers(0, 2**32, 64, np.uint32) for _ in range(2))
+    a[:2], b[:2] = [0x80808080, 0xFFFFFFFF], [0x7F7F7F7F, 0xFFFFFFFF]
+    sums = rng.integers(-(2**31), 2**31, 64).astype(np.int32)
+    sums[:4] = [2**31 - 1, 2**31 - 1, -(2**31), -1]
+    four = [x.view(t).reshape(64, 4).astype(np.int64) for x, t in ((a, a_type), (b, b_type))]
+    wanted = (sums + (four[0] * four[1]).sum(axis=1)).astype(np.uint64).astype(np.uint32).view(np.int32)
+
+    kernel(f"dot4_{name}").run((2,), (32,), [a, b, sums])
+
+    np.testing.assert_array_equal(sums, wanted)
+
+
 def test_an_mma_ignores_the_bits_that_tf32_lacks():
     rng = np.random.default_rng(3)
     a, b = random(rng, (16, 8), np.float32), random(rng, (8, 8), np.float32)

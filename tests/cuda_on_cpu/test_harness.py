@@ -246,6 +246,18 @@ def test_an_executable_in_the_cache_is_used_again(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == made
 
 
+def test_the_prelude_is_read_as_g_plus_plus_has_made_it_once(tmp_path):
+    source = 'extern "C" __global__ void k_one(float* y) { y[0] = 1.0f; }'
+    CudaOnCpu(source, "k_one", cache_dir=tmp_path)
+    (header,) = tmp_path.glob("prelude-*.h")
+    header.write_text("#error this is read instead")
+    y = np.zeros(1, np.float32)
+
+    CudaOnCpu(source.replace("1.0f", "2.0f"), "k_one", cache_dir=tmp_path).run((1,), (1,), [y])
+
+    assert y[0] == 2
+
+
 def test_blocks_and_threads_have_their_places_in_three_dimensions():
     source = """extern "C" __global__ void k_places(int* y) {
       const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;

@@ -86,8 +86,9 @@ def wide(monkeypatch):
 
 @pytest.mark.parametrize(
     ("target", "engine", "product"),
-    [("opencl:mali", "mali", "arm_dot_acc("), ("opencl:gfx90a", "amd", "mfma_i32"), ("opencl:gfx1100", "amd", "wmma_i32")],
-)
+    [("opencl:mali", "mali", "arm_dot_acc("), ("opencl:gfx90a", "amd", "mfma_i32"),
+     ("opencl:gfx1030", "simt", "sdot4(a, b, c, false)"), ("opencl:gfx1100", "simt", "sudot4(true, a, true, b, c, false)")],
+)  # fmt: skip
 def test_a_quantized_model_multiplies_bytes_by_the_device_s_instruction(target, engine, product):
     device = resolve(target)
     lowered = lower(quantized(119), device)

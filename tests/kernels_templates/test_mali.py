@@ -259,22 +259,28 @@ PRODUCTS = "const int4 p = convert_int4(a) * convert_int4(b)"
 DOT = {
     "arm_dot_acc": f"int arm_dot_acc(char4 a, char4 b, int c) {{ {PRODUCTS}; return c + p.x + p.y + p.z + p.w; }}\n",
     "arm_dot": f"int arm_dot(char4 a, char4 b) {{ {PRODUCTS}; return p.x + p.y + p.z + p.w; }}\n",
+    "khr_dot": "int dot_4x8packed_ss_int(uint x, uint y) {\n"
+    f"  const char4 a = as_char4(x), b = as_char4(y);\n  {PRODUCTS};\n  return p.x + p.y + p.z + p.w;\n}}\n",
 }
+CALLED = {"khr_dot": "dot_4x8packed_ss_int"}
+WAYS = [("i8", "dynamic"), ("padded conv", "packed")]  # of every feature; the others of one
 
 
-@pytest.mark.parametrize("feature", DOT)
-@pytest.mark.parametrize("how", ["dynamic", "packed"])
-@pytest.mark.parametrize("name", ["i8", "conv", "padded conv"])
-def test_bytes_are_multiplied_by_the_device_s_dot_product(feature, how, name):
+@pytest.mark.parametrize(
+    ("feature", "name", "how"),
+    [(feature, *way) for feature in DOT for way in WAYS]
+    + [("arm_dot_acc", *way) for way in (("i8", "packed"), ("conv", "dynamic"), ("conv", "packed"), ("padded conv", "dynamic"))],
+)
+def test_bytes_are_multiplied_by_the_device_s_dot_product(feature, name, how):
     kernel = {"i8": matmul(9, 12, 32, dtype=I8, acc=I32), "conv": conv_of_bytes(), "padded conv": conv_of_bytes(-9)}[name]
     kernel = with_constant_weights(kernel) if how == "packed" else kernel
 
     def defined(text):
-        return DOT[feature] + re.sub(r"#pragma OPENCL EXTENSION cl_arm\w+ : enable\n", "", text)
+        return DOT[feature] + re.sub(r"#pragma OPENCL EXTENSION cl_(arm|khr_integer)\w+ : enable\n", "", text)
 
     text = assert_right(kernel, BASE, defined, features=frozenset({"fp64", feature}))
 
-    assert f"{feature}(" in text
+    assert f"{CALLED.get(feature, feature)}(" in text.partition("__kernel")[2]
     assert "+= a" not in text
 
 

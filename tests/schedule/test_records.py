@@ -165,6 +165,14 @@ def test_the_nearest_problem_answers_for_one_without_a_record():
     assert (tier, schedule) == ("nearest", another(nearer))
 
 
+def test_where_the_nearest_problem_s_default_won_a_problem_has_its_own():
+    """And not what a problem further off was found to want."""
+    near, nearer = matmul(29, 61, 31), matmul(29, 54, 31)
+
+    assert chosen(pick(near), pick(nearer, ratio=1.0))[0] in ("analytic", "default")
+    assert chosen(pick(near, ratio=1.0), pick(nearer)) == ("nearest", another(nearer))
+
+
 def test_a_problem_that_is_far_off_is_not_near():
     assert chosen(pick(matmul(29, 530, 31)))[0] in ("analytic", "default")
 

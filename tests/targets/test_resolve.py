@@ -162,18 +162,18 @@ def test_an_amd_device_has_its_instruction_set_s_features():
     found = opencl.of_device(Device(), "opencl")
 
     assert (found.limits.warp, found.limits.units) == (64, 104)
-    assert found.features == {"amd", "mfma", "fp16", "fp64"}
+    assert found.features == {"amd", "mfma", "sdot4", "fp16", "fp64"}
 
 
 def test_a_mali_has_the_extensions_that_it_names():
     device = Device()
     device.platform = type("platform", (), {"name": "ARM Platform"})
     device.vendor, device.name = "ARM", "Mali-G610 r0p0"
-    device.extensions = "cl_khr_fp16 cl_arm_integer_dot_product_int8"
+    device.extensions = "cl_khr_fp16 cl_arm_integer_dot_product_int8 cl_khr_integer_dot_product"
 
     found = opencl.of_device(device, "opencl")
 
-    assert found.features == {"mali", "fp16", "arm_dot"}
+    assert found.features == {"mali", "fp16", "arm_dot", "khr_dot"}
     assert not found.prologues
 
 

@@ -75,6 +75,16 @@ extern "C" __global__ void k_m16n8k32_u8u8(const unsigned* a, const unsigned* b,
   multiply<4, 2, 4>(a, b, c, gc_mma_m16n8k32_i8<false, false>);
 }
 
+template <bool a_signed, bool b_signed>
+__device__ void add_dots(const int* a, const int* b, int* sums) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  sums[i] = gc_dot4<a_signed, b_signed>(a[i], b[i], sums[i]);
+}
+extern "C" __global__ void k_dot4_s8s8(const int* a, const int* b, int* sums) { add_dots<true, true>(a, b, sums); }
+extern "C" __global__ void k_dot4_u8s8(const int* a, const int* b, int* sums) { add_dots<false, true>(a, b, sums); }
+extern "C" __global__ void k_dot4_s8u8(const int* a, const int* b, int* sums) { add_dots<true, false>(a, b, sums); }
+extern "C" __global__ void k_dot4_u8u8(const int* a, const int* b, int* sums) { add_dots<false, false>(a, b, sums); }
+
 extern "C" __global__ void k_float_to_tf32(const float* x, unsigned* y) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   y[i] = gc_float_to_tf32(x[i]);

@@ -1,0 +1,176 @@
+// conv of bytes
+// problem   batch=1 m=20 n=12 k=36 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 a_copied=0 b_copied=0 out_wide=4 acc_bytes=4 exact_f32=0 inputs=2 dot=4
+// schedule  stages=2 asynchronous=0 fragments=1 slices=1 splits=1 lanes=1 tile_m=16 tile_n=8 tile_k=8 reg_m=2 reg_n=2
+// template  contraction/simt.j2
+
+int dot4(int a, int b, int c) {
+  return c + (a << 24 >> 24) * (b << 24 >> 24) + (a << 16 >> 24) * (b << 16 >> 24) + (a << 8 >> 24) * (b << 8 >> 24) + (a >> 24) * (b >> 24);
+}
+
+__kernel __attribute__((reqd_work_group_size(32, 1, 1))) void kernel0(
+    __global const int* restrict x0,
+    __global const char* restrict x1,
+    __global int* restrict x2) {
+  __local int tile_a[2][8][20];
+  __local int tile_b[2][8][8];
+
+  // this work-item's place in the tile of the result, and the tile's
+  const int id = (int)get_local_id(0);
+  const int my_row = id / 4, my_column = id % 4;
+  const int tile = (int)get_group_id(0);
+  const int first_column = (tile % 2) * 8;
+  const int first_row = (tile / 2) * 16;
+
+  // where its parts of the tiles come from
+  const int a_fast = id % 2, a_slow = id / 2;
+  int a_row = first_row + a_slow;
+  if (a_row > 19) a_row = 19;
+  const int as1 = a_row / 4 - 1;
+  const int as3 = a_row % 4 - 1;
+  const int as5 = a_row * 4 - 20;
+
+  const int b_fast = id % 2, b_slow = id / 2;
+  int b_column = first_column + b_fast * 4;
+  if (b_column > 8) b_column = 8;
+  const int bs0 = b_column + 12;
+  const int bs1 = b_column + 24;
+  const int bs2 = b_column + 36;
+
+  int acc[2][2];
+  #pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    #pragma unroll
+    for (int j = 0; j < 2; ++j) acc[i][j] = 0;
+  }
+
+  int a_next[4];
+  int b_next[4];
+  const int a_depth = a_fast * 4;
+  const int a_depth_chunk = a_depth / 4;
+  const bool ad0 = a_depth < 36;
+  const int ad1 = a_depth_chunk / 3;
+  const int ad2 = a_depth_chunk % 3;
+  const int ad5 = ad1 * 16 + ad2 * 4;
+  const int ae0 = as1 + ad1;
+  const int ae4 = as3 + ad2;
+  const bool ae8 = 0 <= ae0 && ae0 < 5 && 0 <= ae4 && ae4 < 4;
+  const int ae9 = as5 + ad5;
+  int aev0[4];
+  vstore4(ad0 && ae8 ? vload4(0, x0 + ae9) : (int4)(0), 0, aev0);
+  #pragma unroll
+  for (int lane = 0; lane < 4; ++lane) {
+    a_next[lane] = ad0 ? (ae8 ? aev0[lane] : (-134744073)) : 0;
+  }
+  const int b_depth = b_slow;
+  const bool bd0 = b_depth < 36;
+  const int bd1 = b_depth * 48;
+  if (b_slow < 8) {
+    const int be0 = b_column + bd1;
+    const int be1 = bs0 + bd1;
+    const int be2 = bs1 + bd1;
+    const int be3 = bs2 + bd1;
+    char bev0[4];
+    vstore4(bd0 ? vload4(0, x1 + be3) : (char4)(0), 0, bev0);
+    char bev1[4];
+    vstore4(bd0 ? vload4(0, x1 + be2) : (char4)(0), 0, bev1);
+    char bev2[4];
+    vstore4(bd0 ? vload4(0, x1 + be1) : (char4)(0), 0, bev2);
+    char bev3[4];
+    vstore4(bd0 ? vload4(0, x1 + be0) : (char4)(0), 0, bev3);
+    #pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {
+      b_next[lane] = bd0 ? (int)((uint)(uchar)bev3[lane] + (uint)(uchar)bev2[lane] * 256U + (uint)(uchar)bev1[lane] * 65536U + (uint)(uchar)bev0[lane] * 16777216U) : 0;
+    }
+  }
+  #pragma unroll
+  for (int lane = 0; lane < 4; ++lane) tile_a[0][a_fast * 4 + lane][a_slow] = a_next[lane];
+  if (b_slow < 8) {
+    vstore4(vload4(0, b_next), 0, &tile_b[0][b_slow][b_fast * 4]);
+  }
+
+  int now = 0;
+  for (int depth = 0; depth < 40; depth += 8) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    // the next tile sets out to registers while this one is computed with
+    const int following = depth + 8;
+    if (following < 40) {
+      const int a_depth = following + a_fast * 4;
+      const int a_depth_chunk = a_depth / 4;
+      const bool ad0 = a_depth < 36;
+      const int ad1 = a_depth_chunk / 3;
+      const int ad2 = a_depth_chunk % 3;
+      const int ad5 = ad1 * 16 + ad2 * 4;
+      const int ae0 = as1 + ad1;
+      const int ae4 = as3 + ad2;
+      const bool ae8 = 0 <= ae0 && ae0 < 5 && 0 <= ae4 && ae4 < 4;
+      const int ae9 = as5 + ad5;
+      int aev0[4];
+      vstore4(ad0 && ae8 ? vload4(0, x0 + ae9) : (int4)(0), 0, aev0);
+      #pragma unroll
+      for (int lane = 0; lane < 4; ++lane) {
+        a_next[lane] = ad0 ? (ae8 ? aev0[lane] : (-134744073)) : 0;
+      }
+      const int b_depth = following + b_slow;
+      const bool bd0 = b_depth < 36;
+      const int bd1 = b_depth * 48;
+      if (b_slow < 8) {
+        const int be0 = b_column + bd1;
+        const int be1 = bs0 + bd1;
+        const int be2 = bs1 + bd1;
+        const int be3 = bs2 + bd1;
+        char bev0[4];
+        vstore4(bd0 ? vload4(0, x1 + be3) : (char4)(0), 0, bev0);
+        char bev1[4];
+        vstore4(bd0 ? vload4(0, x1 + be2) : (char4)(0), 0, bev1);
+        char bev2[4];
+        vstore4(bd0 ? vload4(0, x1 + be1) : (char4)(0), 0, bev2);
+        char bev3[4];
+        vstore4(bd0 ? vload4(0, x1 + be0) : (char4)(0), 0, bev3);
+        #pragma unroll
+        for (int lane = 0; lane < 4; ++lane) {
+          b_next[lane] = bd0 ? (int)((uint)(uchar)bev3[lane] + (uint)(uchar)bev2[lane] * 256U + (uint)(uchar)bev1[lane] * 65536U + (uint)(uchar)bev0[lane] * 16777216U) : 0;
+        }
+      }
+    }
+
+    int a_part[2];
+    int b_part[2];
+    #pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      vstore2(vload2(0, &tile_a[now][k][my_row * 2]), 0, a_part);
+      vstore2(vload2(0, &tile_b[now][k][my_column * 2]), 0, b_part);
+      #pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        #pragma unroll
+        for (int j = 0; j < 2; ++j) acc[i][j] = dot4(a_part[i], b_part[j], acc[i][j]);
+      }
+    }
+
+    now ^= 1;
+    if (following < 40) {
+      #pragma unroll
+      for (int lane = 0; lane < 4; ++lane) tile_a[now][a_fast * 4 + lane][a_slow] = a_next[lane];
+      if (b_slow < 8) {
+        vstore4(vload4(0, b_next), 0, &tile_b[now][b_slow][b_fast * 4]);
+      }
+    }
+  }
+
+  // what is stored of each sum
+  #pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = first_row + my_row * 2 + i;
+    if (row < 20) {
+      const int r0 = row * 12;
+      const int column = first_column + my_column * 2;
+      if (column < 12) {
+        int ew0[2];
+        #pragma unroll
+        for (int lane = 0; lane < 2; ++lane) {
+          ew0[lane] = acc[i][lane];
+        }
+        vstore2(vload2(0, ew0), 0, x2 + r0 + column);
+      }
+    }
+  }
+}
