@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
 import statistics
 import subprocess
@@ -75,14 +76,14 @@ def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0)
     """
     model, made, compile_s = place.parent / "model.onnx", {}, {}
     with tempfile.TemporaryDirectory() as folder, config.using(records=None, cache=None):
-        for tuned in (turn % 2 == 1, turn % 2 == 0):
+        for has_picks in (turn % 2 == 1, turn % 2 == 0):
             begin = time.perf_counter()
-            exe = gpucomp.compile(model, target="cpu", records=place if tuned else None)
-            compile_s[tuned] = time.perf_counter() - begin
-            path = Path(folder) / f"{tuned}.gpuc"
+            exe = gpucomp.compile(model, target="cpu", records=place if has_picks else None)
+            compile_s[has_picks] = time.perf_counter() - begin
+            path = Path(folder) / f"{has_picks}.gpuc"
             exe.save(path)
-            made[tuned] = exe, [gpucomp.load(path) for _ in range(2)]
-    (untuned, plain), (chosen, picked) = made[False], made[True]
+            made[has_picks] = exe.kernels, [gpucomp.load(path) for _ in range(2)]
+    (default_kernels, plain), (kernels, picked) = made[False], made[True]
     feeds = inputs(name) if not (place.parent / "reduced").exists() else inputs(build(name, reduced=True))
     expected, actual = plain[0].run(feeds), picked[0].run(feeds)
     error = max(relative_error(actual[output], expected[output]) for output in expected)
@@ -96,16 +97,17 @@ def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0)
         exe.run(feeds)
     rows: list[list[tuple[float, float]]] = []  # as often as the one so the other: what ran last is in the caches
     before, begin = sample(plain[0]), time.perf_counter()
-    while len(rows) < 6 or (len(rows) < rounds and time.perf_counter() - begin < limit_s):
+    while len(rows) < 8 or len(rows) % 4 or (len(rows) < rounds and time.perf_counter() - begin < limit_s):
         middle, after = sample(picked[len(rows) % 2]), sample(plain[1 - len(rows) % 2])
         rows.append([before, middle, after])
         before = after
     # over their mean a model would be faster than itself: one of two is slow more often than one is
-    ratios = [[m[k] / (a, b)[n % 2][k] for n, (a, m, b) in enumerate(rows)] for k in range(2)]
+    # and over the one copy after it or before it, then over the other
+    ratios = [[m[k] / (a, b)[n // 2 % 2][k] for n, (a, m, b) in enumerate(rows)] for k in range(2)]
     low, high = interval(ratios[0])
     apart = [a[0] / b[0] if number % 2 else b[0] / a[0] for number, (a, _, b) in enumerate(rows)]
-    tiers = [kernel.tier for kernel in chosen.kernels]
-    same = [k.schedule for k in untuned.kernels] == [k.schedule for k in chosen.kernels]
+    tiers = [kernel.tier for kernel in kernels]
+    same = [k.schedule for k in default_kernels] == [k.schedule for k in kernels]
     return {
         "model": name,
         "untuned_ms": 1e3 * statistics.median(a[0] for a, _, _ in rows),
@@ -129,6 +131,7 @@ def builds(name: str, place: Path, count: int, rounds: int, limit_s: float) -> l
     """``count`` builds, each in a process of its own; those that were measured before are read."""
     path = place.parent / "builds.jsonl"
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    found = [one for one in found if "apart" in one]  # those of an older way to compare do not count
     while len(found) < count:
         command = [sys.executable, "-m", "bench.tune_cpu", "--one", name, str(place), str(rounds), str(limit_s)]
         command.append(str(len(found)))
@@ -149,7 +152,7 @@ def slower(found: Sequence[dict[str, Any]]) -> int:
     That is the 95th percentile of all builds: how far above 1 the one is by where it lies.
     """
     apart = sorted(max(one["apart"], 1 / one["apart"]) for one in found)
-    return sum(one["low"] > apart[int(0.95 * (len(apart) - 1))] for one in found)
+    return sum(one["low"] > apart[math.ceil(0.95 * len(apart)) - 1] for one in found)
 
 
 def row(name: str, place: Path, found: Sequence[dict[str, Any]]) -> str:

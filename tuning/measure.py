@@ -1,7 +1,7 @@
 """How often something is timed, when that is enough, and what the samples say. Nothing runs here by itself.
 
-A candidate is timed in turn with an anchor, the default's program: A C A C A. What counts is each sample over the mean
-of the anchors around it, so a clock that drops, or a neighbour that comes and goes, slows both and changes nothing.
+A candidate is timed in turn with an anchor, the default's program: A C A C A. What counts is each sample over the anchors
+beside it, so a clock that drops, or a neighbour that comes and goes, slows both and changes nothing.
 """
 
 from __future__ import annotations
@@ -140,8 +140,9 @@ def in_turn(
     """
     rows: list[list[float]] = []
     start = clock()
+    before = runs[0]()  # of a row the last anchor is the next one's first: no run follows itself, its data in the caches
     while len(rows) < rounds and (len(rows) < 3 or clock() - start < seconds):
-        before, row = runs[0](), [1.0]
+        row = [1.0]
         for run in runs[1:]:
             sample, after = run(), runs[0]()
             row.append(sample / (after if len(rows) % 2 else before))

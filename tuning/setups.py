@@ -26,6 +26,7 @@ BAND = 1024  # bytes before and behind each buffer
 PATTERN = 0xA5
 POISON = 113  # what an output of whole numbers holds before; floats hold NaN
 ARENA = "arena"
+WEIGHT_BYTES = 128 << 20  # of all sets of a program's constants
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,10 @@ def arrange(subject: Subject, target: Target, *, sets: int = 1, launches: int = 
     """``launches`` launches of ``subject`` that take turns on ``sets`` sets of buffers, all alike.
 
     ``weight_sets``: of constants another number of sets, for what a model reads once in a run is further away than what
-    the kernel before has just written.
+    the kernel before has just written. As many as ``WEIGHT_BYTES`` hold.
     """
-    weight_sets = weight_sets or sets
+    weights_bytes = sum(subject.arrays[k].nbytes for k in subject.constants)  # packed: Winograd's are up to seven times
+    weight_sets = max(1, min(weight_sets or sets, WEIGHT_BYTES // max(1, weights_bytes)))
     scratch: list[np.ndarray] = []
     if subject.workspace_bytes:
         scratch.append(np.full(subject.workspace_bytes, 255, np.uint8))  # NaN: a sum that nobody left shows

@@ -83,7 +83,7 @@ class Candidates:
             legal = _drawn(family, problem, limits, size, most, seed)
         else:
             table = points.legal(family, problem, limits)
-            kept = _thinned(table, [[s[n] for n in names] for s in (*start, *leading)], most, seed)
+            kept = _thinned(table, [[s[n] for n in names] for s in (*start, *leading)], most)
             legal = [dict(zip(names, row, strict=True)) for row in kept.tolist()]
         rows = {tuple(s[n] for n in names): s for s in (*legal, *start, *leading)}
         number = {key: row for row, key in enumerate(rows)}
@@ -239,12 +239,15 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
     return list(found.values())
 
 
-def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int, seed: int) -> np.ndarray:
-    """``most`` rows of [rows, parameters], drawn, and those that differ from one of ``around`` in one place at most."""
+def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int) -> np.ndarray:
+    """``most`` rows of [rows, parameters], and those that differ from one of ``around`` in one place at most.
+
+    Always the same ones are drawn: what one search measured another, of another seed, is to find in its table.
+    """
     if len(table) <= most:
         return table
     kept = np.zeros(len(table), bool)
-    kept[np.random.default_rng(seed).choice(len(table), most, replace=False)] = True
+    kept[np.random.default_rng(0).choice(len(table), most, replace=False)] = True
     for point in around:
         kept |= np.count_nonzero(table != np.array(point), 1) <= 1
     return table[kept]

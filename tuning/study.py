@@ -219,9 +219,11 @@ class Study:
         weights = sum(self.task.kernel.params[k].nbytes for k in self.task.kernel.constants)
         far = math.ceil(max(self.task.between, 2 * self.tools.facts["cache_bytes"]) / max(1, weights))
         long = max(launches, math.ceil(LONG_SAMPLE_S / seconds))
-        weight_sets = max(1, min(far, long, MOST_LAUNCHES, MOST_BYTES // max(1, weights))) if weights else 1
-        launches = max(launches, weight_sets)
+        weight_sets = max(1, min(far, long, MOST_LAUNCHES, MOST_BYTES // max(1, weights)))
+        if weight_sets * weights <= self.tools.facts["cache_bytes"]:
+            weight_sets = 1  # all of them stay in the cache, as one does
         sets = max(1, min(launches, cold, MOST_SETS, MOST_BYTES // nbytes))
+        launches = max(launches, weight_sets)
         job = {
             "expected": [messages.digest(array) for array in wanted],
             "terms": self.task.terms,

@@ -398,13 +398,14 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
             answer = tools.compared(job, model.inputs, MODEL_LIMIT_S)
             if not anchor:
                 anchors.extend(answer.get("anchors", []))
+            ratios += [row[1] for row in answer.get("rows", [])]
             if not answer.get("rows"):
-                failed.append(str(answer.get("fault", "no samples")))
-                break
-            ratios += [row[1] for row in answer["rows"]]
+                break  # what the processes before said counts
+        if not ratios:
+            failed.append(str(answer.get("fault", "no samples")))
         cost = max(cost, time.monotonic() - begin)
         watch(state)
-        return Comparison([] if failed else ratios)
+        return Comparison(ratios)
 
     state.kept, comparison = choice.kept(gains, compare, in_time=lambda: not failed and state.left > 2 * cost)
     if not state.kept and not failed and (standing := _standing(state)):

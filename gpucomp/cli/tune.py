@@ -403,7 +403,8 @@ def as_json(tuned: Tuned) -> dict[str, object]:
                 "fault": study.fault,
                 "pick": None if verdict is None else {
                     "engine": verdict.candidate.family.title, "configuration": dict(verdict.candidate.schedule),
-                    **verdict.fields, "came": verdict.came, "alone": verdict.alone,
+                    **verdict.fields, "came": verdict.came,
+                    "alone": verdict.alone if verdict.came == "model" else None,
                     "kept": study.task.kernel.digest in state.kept,
                 },
             }

@@ -28,7 +28,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.device import Device, typical
-from gpucomp.schedule.records import Pick, Picks, template_hash
+from gpucomp.schedule.records import Pick, Picks, distance, template_hash
 from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
 from gpucomp.targets.target import Target
 
@@ -83,12 +83,20 @@ def recorded(picks: Picks, target: Target) -> Tiers:
 
         return answer
 
+    def closest(kernel: Kernel, problems: Problems) -> Pick | None:
+        found = [(p, picks.nearest(p, f.title, target, kernel.digest)) for f, p in problems.items()]
+        near = [(distance(problem, pick.problem), pick.ratio, pick) for problem, pick in found if pick is not None]
+        return min(near, key=lambda one: one[:2], default=(0.0, 0.0, None))[2]
+
+    # where the nearest problem's own default won, of whatever engine, so may this one's: it knows these sizes
     def nearest(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
-        pick = picks.nearest(problems[family], family.title, target, kernel.digest)
-        # where the nearest problem's own default won, so may this one's: it knows these sizes
+        pick = closest(kernel, problems)
         return pick if pick is not None and pick.ratio < 1 else None
 
     def agreed(kernel: Kernel, family: Family, problems: Problems) -> Pick | None:
+        pick = closest(kernel, problems)
+        if pick is not None and pick.ratio >= 1:
+            return None
         return picks.agreed({f.title: problem for f, problem in problems.items()}, target, kernel.digest)
 
     return (

@@ -173,6 +173,13 @@ def test_where_the_nearest_problem_s_default_won_a_problem_has_its_own():
     assert chosen(pick(near, ratio=1.0), pick(nearer)) == ("nearest", another(nearer))
 
 
+def test_where_the_nearest_problem_s_default_won_no_other_s_agreement_counts():
+    agreed = [common(number) for number in range(3)]
+
+    assert chosen(*agreed) == ("portfolio", another())
+    assert chosen(*agreed, pick(matmul(29, 54, 31), schedule=default(), ratio=1.0))[0] in ("analytic", "default")
+
+
 def test_a_problem_that_is_far_off_is_not_near():
     assert chosen(pick(matmul(29, 530, 31)))[0] in ("analytic", "default")
 
