@@ -21,7 +21,6 @@ ARM_DOT = "".join(
     for name, third in (("arm_dot", ""), ("arm_dot_acc", ", int"))
 )
 EXTENSIONS = {"fp16": "cl_khr_fp16", "fp64": "cl_khr_fp64"}
-KHR_DOT = ("-Dcl_khr_integer_dot_product=1", "-D__opencl_c_integer_dot_product_input_4x8bit_packed=1")
 
 
 def complaints(text: str, features: Collection[str] = (), standard: str = "CL1.2") -> str:
@@ -31,7 +30,6 @@ def complaints(text: str, features: Collection[str] = (), standard: str = "CL1.2
     command = [CLANG, "-x", "cl", f"-cl-std={standard}", "-target", "spir64", "-fsyntax-only", "-Wall", "-Werror"]
     command += ["-Wno-unused-variable", "-Xclang", "-finclude-default-header", "-Xclang", "-fdeclare-opencl-builtins"]
     command += ["-Xclang", f"-cl-ext={allowed}", "-"]
-    command[1:1] = KHR_DOT if "khr_dot" in features else ()
     before = "" if "fp16" in features else CORE_HALF
     before += ARM_DOT if "arm_dot" in features else ""
     text = re.sub(r"#pragma OPENCL EXTENSION cl_(arm|khr_integer)\S+ : enable\n", "", text)  # which clang knows nothing of

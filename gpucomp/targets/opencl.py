@@ -52,6 +52,8 @@ EXTENSIONS = {
     "cl_khr_integer_dot_product": "khr_dot",
 }
 FLAGS = ("-cl-std=CL1.2",)
+NEWER = "-cl-std=CL3.0"  # of text that calls what earlier OpenCL C does not declare, whatever extensions are listed
+OF_NEWER = "dot_4x8packed"
 
 
 def flavours() -> tuple[str, ...]:
@@ -105,6 +107,8 @@ def of_device(device: Any, name: str) -> Target:
     extensions = set(device.extensions.split())
     kind = base.features - set(EXTENSIONS.values())
     features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
+    if not _compiles_newer(device):
+        features -= {"khr_dot"}
     identity = f"{device.name.strip()} | {device.driver_version}"
     like = base.device and replace(base.device, name=device.name.strip(), units=limits.units)
     return replace(base, name=name, limits=limits, features=features, identity=identity, device=like)
@@ -248,9 +252,18 @@ def program(
     return built, binary
 
 
+def _compiles_newer(device: Any) -> bool:
+    """Whether the device's compiler takes OpenCL C 3.0. A device of OpenCL 3.0 may name 1.2 first, and list the others."""
+    versions = [tuple(map(int, re.findall(r"\d+", device.opencl_c_version)[:2]))]
+    if device.version.startswith("OpenCL 3."):
+        versions += [(found.version >> 22, found.version >> 12 & 1023) for found in device.opencl_c_all_versions]
+    return max(versions) >= (3, 0)
+
+
 def build_flags(device: Any, source: KernelSource) -> list[str]:
     """What ``program`` tells the device's compiler."""
-    flags = [*FLAGS, *_cautious(device, source)]
+    standard = (NEWER,) if OF_NEWER in source.text else FLAGS
+    flags = [*standard, *_cautious(device, source)]
     if device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return flags

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from gpucomp import config, targets
@@ -155,6 +157,7 @@ class Device:
 
     vendor, name, extensions = "Advanced Micro Devices, Inc.", "gfx90a:sramecc+:xnack-", "cl_khr_fp64 cl_khr_fp16"
     driver_version = "3590.0 (HSA1.1,LC)"
+    version, opencl_c_version = "OpenCL 2.1 AMD-APP (3590.0)", "OpenCL C 2.0 "
     max_work_group_size, local_mem_size, max_compute_units = 256, 65536, 104
 
 
@@ -170,11 +173,30 @@ def test_a_mali_has_the_extensions_that_it_names():
     device.platform = type("platform", (), {"name": "ARM Platform"})
     device.vendor, device.name = "ARM", "Mali-G610 r0p0"
     device.extensions = "cl_khr_fp16 cl_arm_integer_dot_product_int8 cl_khr_integer_dot_product"
+    device.version, device.opencl_c_version = "OpenCL 3.0 v1.r44p0", "OpenCL C 3.0 v1.r44p0"
+    device.opencl_c_all_versions = []
 
     found = opencl.of_device(device, "opencl")
 
     assert found.features == {"mali", "fp16", "arm_dot", "khr_dot"}
     assert not found.prologues
+
+
+@pytest.mark.parametrize(
+    ("version", "listed", "has"),
+    [("OpenCL 2.1", [], False), ("OpenCL 3.0 v1", [(1, 2), (2, 0)], False), ("OpenCL 3.0 v1", [(1, 2), (3, 0)], True)],
+)
+def test_khronos_dot_product_wants_a_compiler_that_declares_it(version, listed, has):
+    device = Device()
+    device.extensions, device.version, device.opencl_c_version = "cl_khr_integer_dot_product", version, "OpenCL C 1.2 v1"
+    device.opencl_c_all_versions = [SimpleNamespace(version=major << 22 | minor << 12) for major, minor in listed]
+    text = SimpleNamespace(text="c + dot_4x8packed_ss_int(a, b)", geometry=SimpleNamespace(items=(1, 1, 1)))
+    device.single_fp_config = 0
+
+    assert ("khr_dot" in opencl.of_device(device, "opencl").features) == has
+    assert opencl.build_flags(device, text) == ["-cl-std=CL3.0"]
+    text.text = "c + a * b"
+    assert opencl.build_flags(device, text) == ["-cl-std=CL1.2"]
 
 
 @pytest.mark.parametrize("name", ["gfx", "gfx9999", "AMD Radeon", "NVIDIA H100"])
