@@ -10,7 +10,9 @@ A zero point that is known only when the model runs, as dynamic quantization com
 
     sum (x - z) w  =  sum x w - z sum w
 
-``w``, less its own zero point, is constant, and so is its sum. The first sum on the right is of bytes as memory holds them.
+``w``, less its own zero point, is constant, and so is its sum: a number a column, of padded windows also a position, since
+padding is no code. The first sum on the right is of bytes as memory holds them. Where ``w`` fits no byte, its codes do, and
+what a column's codes are off by is taken out the same way, times the sum of a row of ``x``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ LARGEST = 1 << 30  # of a bias, in steps
 ON_GRID = 1e-3  # of a step, that a bias may be off by and be meant as a multiple of it
 STEPS = 6  # movements and casts between a constant and where it is used
 BYTES = (I8, U8)
-FARTHEST = 255  # a byte from a zero point, a byte from 0, and the ends of the same byte from each other
+FARTHEST = 255  # a code from 0, and from a zero point
 ROOM = 1 << 31  # of i32
 
 
@@ -99,8 +101,8 @@ def take_out_zero_point(node: Node) -> Value | None:
     weights = _array(w)
     if weights is None or not _is_one_a_row(zero, x, node) or FARTHEST * _largest_sum(weights, node) >= ROOM:
         return None
-    sums = _sums_of_windows(weights, node) if node.op is ops.Conv else weights.sum(axis=-2, keepdims=True, dtype=np.int32)
-    return ops.Sub(node.op(codes, w, **node.attrs), ops.Mul(zero, constant(sums)))
+    sums = _sums_of_windows(weights, node) if node.op is ops.Conv else weights.sum(axis=-2, keepdims=True)
+    return ops.Sub(node.op(codes, w, **node.attrs), ops.Mul(zero, constant(sums.astype(np.int32))))
 
 
 @rule(ops.MatMul)
@@ -122,7 +124,8 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
         return None
     product = ops.MatMul(x, constant((weights - offset).astype(np.int32)))
     rows = ops.ReduceSum(x, axes=(x.type.rank - 1,), keepdims=True)
-    return ops.Add(ops.Mul(rows, constant(offset.astype(np.int32))), product)  # the sums first: the product's kernel adds them
+    correction = ops.Mul(rows, constant(offset.astype(np.int32)))
+    return ops.Add(correction, product)  # in this order the rows are summed first, and the product's kernel corrects
 
 
 def _is_widened_byte(value: Value) -> bool:
