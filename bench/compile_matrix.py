@@ -1,11 +1,14 @@
 """Every kernel of every benchmark model through NVRTC for every CUDA architecture: no GPU, no driver.
 
-    python -m bench.compile_matrix [MODEL ...] [--arch sm_80 ...] [--precision fp16] [--jobs 2] [--json out.json]
+    python -m bench.compile_matrix [MODEL ...] [--arch sm_80 ...] [--precision fp16] [--sass] [--jobs 2] [--json out.json]
 
 A row is one model on one architecture: distinct kernels at their default schedules, seconds of NVRTC, the most
 registers, bytes spilt, stack and shared memory of any kernel, and how far contractions are under the register formula
-of their space. The exit status is 1 when a kernel is refused, spills, uses a stack or exceeds that formula. A text
-that recurs is compiled once an architecture, and the journal keeps what was measured, so that a second run continues.
+of their space. The exit status is 1 when a kernel is refused, spills, uses a stack or exceeds that formula. With --sass it is
+also 1 when a contraction that matrix cores could compute has no instruction for them (but a product of few rows, which is
+bound by its weights), when one accesses local memory, or when less than 90 % of their global loads, as they stand in the
+machine code, move 16 bytes. A text that recurs is compiled once an architecture, and the journal keeps what was measured,
+so that a second run continues.
 """
 
 from __future__ import annotations
@@ -28,20 +31,30 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.compiler import kernels_of
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
+from gpucomp.kernel import Contraction
 from gpucomp.packing import pack
 from gpucomp.passes import run_pipeline
+from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda
+from gpucomp.targets.sass import disassembler
 from gpucomp.targets.target import Target
+
+WIDE = 0.9  # of the global loads of contractions, that move 16 bytes
 
 
 @dataclass(frozen=True)
 class Case:
-    """One distinct kernel of a model on an architecture; ``bound``: what ptxas takes at most, by its engine; 0: unknown."""
+    """One distinct kernel of a model on an architecture.
+
+    bound    registers that ptxas takes at most, by its engine; 0: unknown
+    matrix   whether it is a contraction of types that the device's matrix cores have, and of more than a few rows
+    """
 
     label: str
     source: KernelSource
     bound: int
+    matrix: bool = False
 
 
 @dataclass
@@ -55,6 +68,10 @@ class Row:
     stack: int = 0
     shared: int = 0
     margin: int | None = None  # of the contraction nearest to its register formula, or most above it: negative
+    contractions: int = 0  # that matrix cores could compute
+    by_matrix: int = 0  # those of them that they do compute
+    loads: int = 0  # global loads of these, as they stand in the machine code
+    wide: int = 0  # those that move 16 bytes
     faults: list[str] = field(default_factory=list)
 
 
@@ -68,17 +85,19 @@ def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
         choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
         family, schedule = choice.family, choice.schedule
         problem = family.problem(kernel)
+        matrix = isinstance(kernel.body, Contraction) and family.engine != "gemv"
+        matrix = matrix and target.device is not None and math_of(kernel, target.device) != "fma"
         if choice.packing:
             kernel = pack(kernel, choice.packing).kernel
         source = render(kernel, schedule, target, ENTRY, family)
         code = source.text.partition("\n")[2]  # the first line is a label, for people
         bound = family.taken(SimpleNamespace(**schedule), SimpleNamespace(**problem)) if family.taken else 0
-        found.setdefault(code, Case(kernel.label or step.name, source, bound))
+        found.setdefault(code, Case(kernel.label or step.name, source, bound, matrix))
     return list(found.values())
 
 
-def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]]) -> Row:
-    """The sum of a model's kernels on one architecture, and what is wrong with any of them."""
+def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]], *, sass: bool = False) -> Row:
+    """The sum of a model's kernels on one architecture, and what is wrong with any of them; by ``sass`` as well."""
     row = Row(model, arch, len(measured))
     for case, m in measured:
         row.seconds += m.seconds
@@ -100,6 +119,14 @@ def row_of(model: str, arch: str, measured: Sequence[tuple[Case, Measured]]) -> 
                     f"{where}: {m.registers} registers, the formula says at most {case.bound}, "
                     f"{dict(case.source.schedule)}"
                 )
+        if case.matrix and sass:
+            row.contractions, row.by_matrix = row.contractions + 1, row.by_matrix + (m.matrix > 0)
+            row.loads, row.wide = row.loads + m.loads, row.wide + m.wide
+            if m.matrix <= 0 or m.local:
+                said = f"{m.matrix} instructions for matrix cores, {m.local} accesses of local memory"
+                row.faults.append(f"{where}: {said}, {dict(case.source.schedule)}")
+    if row.wide < WIDE * row.loads:
+        row.faults.append(f"{model} {arch}: {row.wide} of {row.loads} global loads of contractions move 16 bytes")
     return row
 
 
@@ -111,6 +138,7 @@ def sweep(
     *,
     reduced: bool,
     precision: str = "fp32",
+    sass: bool = False,
 ) -> Iterator[Row]:
     """The rows, model by model, as soon as each is complete."""
     with ProcessPoolExecutor(max_workers=jobs) as pool:
@@ -122,23 +150,28 @@ def sweep(
                 wanted = [(case, key(case.source, arch)) for case in cases(graph, cuda.manifest(arch), precision)]
                 waiting.append((arch, wanted))
                 for case, name in wanted:
-                    if name not in journal.known and name not in pending:
+                    known = journal.known.get(name)
+                    if name not in pending and (known is None or (sass and known.matrix < 0 and not known.error)):
                         pending[name] = pool.submit(measure, case.source, arch)
             for arch, wanted in waiting:
                 for _, name in wanted:
                     if name in pending:
                         journal.add(name, pending.pop(name).result())
-                yield row_of(model, arch, [(case, journal.known[name]) for case, name in wanted])
+                yield row_of(model, arch, [(case, journal.known[name]) for case, name in wanted], sass=sass)
 
 
 def table(rows: Sequence[Row]) -> str:
     lines = [
-        "| model | architecture | kernels | NVRTC s | most registers | under formula | spills B | stack B | most shared B |",
-        "|---|---|---|---|---|---|---|---|---|",
+        (
+            "| model | architecture | kernels | NVRTC s | most registers | under formula | spills B | stack B "
+            "| most shared B | by matrix cores | loads of 16 B |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {r.model} | {r.arch} | {r.kernels} | {r.seconds:.1f} | {r.registers} | {'-' if r.margin is None else r.margin} "
-        f"| {r.spills} | {r.stack} | {r.shared} |"
+        f"| {r.spills} | {r.stack} | {r.shared} | {f'{r.by_matrix} of {r.contractions}' if r.contractions else '-'} "
+        f"| {f'{r.wide} of {r.loads}' if r.contractions else '-'} |"
         for r in rows
     ]
     return "\n".join(lines)
@@ -170,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
     parser.add_argument("--precision", default="fp32", choices=narrow.PRECISIONS)
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
+    parser.add_argument("--sass", action="store_true", help="judge contractions by their machine code as well")
     parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
@@ -178,9 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no model {unknown[0]!r}; known are {', '.join(MODELS)}")
     journal = open_journal(options.journal, "compile_matrix")
     models, archs = options.models or list(MODELS), options.arch or list(cuda.ARCHITECTURES)
-    rows = collect(
-        sweep(models, archs, options.jobs, journal, reduced=options.reduced, precision=options.precision), table
-    )
+    if options.sass and disassembler() is None:
+        parser.error("--sass needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+    how = {"reduced": options.reduced, "precision": options.precision, "sass": options.sass}
+    rows = collect(sweep(models, archs, options.jobs, journal, **how), table)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(compact(rows), separators=(",", ":")) + "\n", encoding="utf-8")

@@ -49,6 +49,7 @@ OTHERS = tuple(
         scan("sum", 64, 8192, dtype=dtype),
         scan("sum", 4096, 128, rows_inside=True, exclusive=True, dtype=dtype),
         scan("max", 1, 100_003, reverse=True, dtype=dtype),
+        scan("sum", 2, 1 << 20, dtype=dtype),
         scatter((512, 768), (64, 1), "add", dtype=dtype),
         scatter((1000, 37), (300, 37), axis=0, dtype=dtype),
         scatter((50_257,), (999, 1), "max", dtype=dtype),

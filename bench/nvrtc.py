@@ -14,14 +14,19 @@ from typing import Protocol, TypeVar
 from gpucomp import config
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import KernelBuildError
-from gpucomp.targets import cuda
+from gpucomp.targets import cuda, sass
 
+MATRIX, LOADS, LOCAL = ("HMMA", "HGMMA", "IMMA", "IGMMA"), ("LDG", "LDGSTS"), ("LDL", "STL")
 ENTRY = "kernel"  # one name for all, so that equal kernels of two models are one text
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What NVRTC made of one text; ``error`` is its first complaint."""
+    """What NVRTC made of one text; ``error`` is its first complaint.
+
+    Of the machine code, -1 where nobody disassembled it: instructions for matrix cores, global loads and those of them that
+    move 16 bytes, accesses of local memory.
+    """
 
     error: str = ""
     seconds: float = 0.0
@@ -29,6 +34,10 @@ class Measured:
     stack: int = 0
     spills: int = 0
     shared: int = 0
+    matrix: int = -1
+    loads: int = -1
+    wide: int = -1
+    local: int = -1
 
 
 def key(source: KernelSource, arch: str) -> str:
@@ -38,17 +47,18 @@ def key(source: KernelSource, arch: str) -> str:
 
 
 def measure(source: KernelSource, arch: str) -> Measured:
-    """Compile ``source`` for ``arch`` and read what ptxas spent."""
+    """Compile ``source`` for ``arch`` and read what ptxas spent, and where there is nvdisasm what it wrote."""
     begin = time.perf_counter()
     try:
-        _, log = cuda.compile_source(source, cuda.manifest(arch))
+        cubin, log = cuda.compile_source(source, cuda.manifest(arch))
     except KernelBuildError as error:
         return Measured(error=error.message, seconds=time.perf_counter() - begin)
-    used = cuda.resources(log)[source.name]
-    return Measured(
-        "", time.perf_counter() - begin, used.registers, used.stack_bytes,
-        used.spill_stores + used.spill_loads, used.shared_bytes,
-    )  # fmt: skip
+    seconds, used = time.perf_counter() - begin, cuda.resources(log)[source.name]
+    spent = used.registers, used.stack_bytes, used.spill_stores + used.spill_loads, used.shared_bytes
+    if (found := sass.instructions(cubin)) is None:
+        return Measured("", seconds, *spent)
+    matrix, loads = sass.count(found, *MATRIX), sass.count(found, *LOADS)
+    return Measured("", seconds, *spent, matrix, loads, round(sass.wide_share(found) * loads), sass.count(found, *LOCAL))
 
 
 class Journal:

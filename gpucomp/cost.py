@@ -71,8 +71,8 @@ def cost_of(step: Step, item: Rendered, device: Device, spent: Spent) -> Cost:
     kernel, source, family = step.kernel, item.source, item.choice.family
     assert kernel is not None
     work = None
-    if family.work is not None:
-        work = family.work(SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(kernel)))
+    if (work_of := family.work_with(device.shuffles)) is not None:
+        work = work_of(SimpleNamespace(**source.schedule), SimpleNamespace(**family.problem(kernel)))
     used = {"registers": spent.registers or USUAL_REGISTERS, "shared_bytes": spent.shared_bytes or 0}
     found = terms(kernel, device, source.geometry, work=work, **used)
     geometry = source.geometry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -69,24 +69,31 @@ def target() -> Target:
 HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
 
 
-def built_together(sources: Sequence[KernelSource]) -> dict[str, Any]:
+MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
+
+
+def built_together(sources: Sequence[KernelSource], plain: Container[str] = ()) -> dict[str, Any]:
     """A program of each source for ``run``, by the names of their kernels, of which no two may be the same.
 
     One run of PoCL's compiler makes all those that it is given the same flags for: it takes longer to read the
-    declarations of OpenCL C than most kernels. Raises ``KernelBuildError`` when it refuses one of them.
+    declarations of OpenCL C than most kernels. Those that ``plain`` names are built without optimisation, the others as
+    they are shipped. Raises ``KernelBuildError`` when it refuses one of them.
     """
     q = device_queue("pocl")
     groups: dict[tuple[str, ...], list[KernelSource]] = {}
     for source in sources:
-        groups.setdefault(tuple(opencl.build_flags(q.device, source)), []).append(source)
+        flags = {*opencl.build_flags(q.device, source), *(["-cl-opt-disable"] if source.name in plain else [])}
+        groups.setdefault(tuple(sorted(flags)), []).append(source)
     built = {}
-    for group in groups.values():
+    for flags, group in groups.items():
         texts = []
-        for source in group:  # each calls helpers of its own
+        for source in group:  # each calls helpers of its own; PoCL has some of OpenCL's functions as macros
             helpers = HELPER.findall(source.text)
+            own = dict.fromkeys((*helpers, *MACRO.findall(source.text)))
+            texts += [f'#pragma push_macro("{name}")' for name in own]
             texts += [f"#define {name} {source.name}_{name}" for name in helpers]
-            texts += [source.text, *(f"#undef {name}" for name in helpers)]
-        program, _ = opencl.program(q.context, q.device, replace(group[0], text="\n".join(texts)))
+            texts += [source.text, *(f'#pragma pop_macro("{name}")' for name in own)]
+        program, _ = opencl.program(q.context, q.device, replace(group[0], text="\n".join(texts)), flags=flags)
         built |= {source.name: program for source in group}
     return built
 

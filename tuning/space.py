@@ -262,8 +262,8 @@ def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limit
                 "items": math.prod(geometry.items),
                 "shared_bytes": geometry.dynamic_shared_bytes,
             }
-            if family.work is not None:
-                work = family.work(s, p)
+            if (work_of := family.work_with(limits.subgroups)) is not None:
+                work = work_of(s, p)
                 facts |= {"macs": work.macs, "cache_bytes": work.cache_bytes, "steps": work.steps}
             if family.estimate is not None:
                 facts["estimate"] = family.estimate(s, p, limits)

@@ -196,7 +196,8 @@ def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict
     found = cuda.resources(log)[source.name]
     family = candidate.family
     s, p = SimpleNamespace(**candidate.schedule), SimpleNamespace(**family.problem(kernel))
-    work = family.work(s, p) if family.work is not None else None
+    work_of = family.work_with(target.device.shuffles)
+    work = work_of(s, p) if work_of is not None else None
     shared = found.shared_bytes + source.geometry.dynamic_shared_bytes
     t = terms(kernel, target.device, source.geometry, registers=found.registers, shared_bytes=shared, work=work)
     return {

@@ -2,7 +2,7 @@
 
     python -m bench.kernel_sweep [--cases 200] [--minutes 60] [--cell 'sm_80 contraction/mma f16' ...] [--seed 0]
                                  [--layers [--model resnet18 ...] [--most-work N]] [--races]
-                                 [--journal sweep.jsonl] [--again] [--markdown out.md]
+                                 [--journal sweep.jsonl] [--again] [--markdown out.md] [--summary out.json]
 
 CUDA text runs on the CPU-played device in three thread orders, which have to give the same bits; OpenCL text runs on
 PoCL. A cell is a target, an engine and a dtype. ``--layers``: the kernels of the benchmark models at their exact shapes
@@ -10,17 +10,19 @@ instead, by every engine's default schedule, large ones compared at some hundred
 one order, watched by ThreadSanitizer.
 
 What was tried is in the journal, a line a case, and is not tried again by another call; ``--again`` repeats what failed.
-A case that ends the process is a failure of its own, found by the next call. The exit status is 1 when a case disagrees.
+A case that ends the process is a failure of its own, found by the next call. ``--markdown`` has a line an engine;
+``--summary`` adds a line a cell to a JSON file, under what was asked for. The exit status is 1 when a case disagrees.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -180,6 +182,36 @@ def table(found: Sequence[Row]) -> str:
     return "\n".join(head + body)
 
 
+def by_engine(found: Sequence[Row]) -> str:
+    """Markdown, a line an engine: a row's cell is ``target engine dtype``."""
+    engines: dict[str, list[Row]] = {}
+    for row in found:
+        engines.setdefault(row.cell.rpartition(" ")[0], []).append(row)
+    lines_ = [
+        "| target | engine | dtypes | cases | of a dtype | of several work-groups | of several steps | too long | disagree |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for engine, cells_ in engines.items():
+        tried = [row.tried for row in cells_]
+        least = str(min(tried)) if min(tried) == max(tried) else f"{min(tried)} to {max(tried)}"
+        sums = (sum(tried), least, sum(r.groups for r in cells_), sum(r.steps for r in cells_))
+        ends = (sum(r.left_out for r in cells_), sum(len(r.faults) for r in cells_))
+        dtypes = " ".join(row.cell.split()[-1] for row in cells_)
+        lines_.append("| " + " | ".join(map(str, (*engine.split(), dtypes, *sums, *ends))) + " |")
+    return "\n".join(lines_)
+
+
+def add_summary(path: Path, how: str, found: Sequence[Row]) -> None:
+    """Each cell's numbers, and what is wrong in full, under ``how`` in a JSON file: a line a cell."""
+    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    runs[how] = {row.cell: {k: v for k, v in asdict(row).items() if k != "cell"} for row in found}
+    parts = []
+    for run, cells_ in runs.items():
+        body = [f"  {json.dumps(cell)}: {json.dumps(numbers)}" for cell, numbers in cells_.items()]
+        parts.append(f"{json.dumps(run)}: {{\n" + ",\n".join(body) + "\n}")
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+
+
 def report(found: Sequence[Row], how: str) -> str:
     faults = [f"- {fault}" for row in found for fault in row.faults]
     lead = (
@@ -188,7 +220,7 @@ def report(found: Sequence[Row], how: str) -> str:
         "instructions written out. The oracle is numpy in float64."
     )
     end = ["Disagreements:", *faults] if faults else ["Disagreements: none."]
-    return "\n".join(["# Kernels through every engine, beside float64", "", lead, "", table(found), "", *end, ""])
+    return "\n".join(["# Kernels through every engine, beside float64", "", lead, "", by_engine(found), "", *end, ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -207,6 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--journal", type=Path, help="what was tried; default in the cache folder")
     parser.add_argument("--again", action="store_true", help="repeat what failed")
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--summary", type=Path, help="a JSON file, that is added to")
     options = parser.parse_args(arguments)
     path = options.journal or (config.current().cache or Path.cwd()) / "kernel_sweep.jsonl"
     chosen = [cell for cell in cells() if not options.cell or cell.name in options.cell]
@@ -223,6 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sweep(named, journal, time.monotonic() + 60 * options.minutes, options.races)
     found = rows(chosen, f" by {how}", journal)
     print(table(found))
+    if options.summary:
+        add_summary(options.summary, how, found)
     if options.markdown:
         options.markdown.write_text(report(found, how), encoding="utf-8")
     return 1 if any(row.faults for row in found) else 0

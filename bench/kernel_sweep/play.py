@@ -30,13 +30,16 @@ from gpucomp.packing import pack, packed_constant
 from gpucomp.tuning.checks import error_of
 
 FEW = 16  # elements of a result among which none may be as large as its sum's terms
-ALTERED = ("contraction/amd", "contraction/winograd")  # engines whose text PoCL is given changed
+OPTIMISED = 4  # one in so many texts is built with PoCL's optimiser, which takes as long as all else: the rest without
 MOST_POINTS = 512  # of a kernel that is too large to be computed whole
 
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A case as text: ``kernel`` and ``inputs`` as the engine has them packed, ``wanted`` what the case has to give."""
+    """A case as text: ``kernel`` and ``inputs`` as the engine has them packed, ``wanted`` what the case has to give.
+
+    All of it is as it is played: see ``for_pocl``.
+    """
 
     case: Case
     kernel: Kernel
@@ -65,7 +68,23 @@ def prepared(case: Case, name: str = "k0") -> Ready | None:
     else:
         right = sampled(case.kernel, given, MOST_POINTS)
     inputs = [*(given[k] for k in packed.kept), packed_constant(packed, given)] if packed else given
+    if source.language == "opencl":
+        kernel, source, inputs = for_pocl(case.cell.engine, kernel, source, inputs)
     return Ready(case, kernel, source, tuple(np.ascontiguousarray(x) for x in inputs), tuple(right))
+
+
+def for_pocl(
+    engine: str, kernel: Kernel, source: KernelSource, inputs: Sequence[np.ndarray]
+) -> tuple[Kernel, KernelSource, Sequence[np.ndarray]]:
+    """What PoCL cannot play as it is, changed so that it can."""
+    if engine == "contraction/amd":  # matrix instructions written out, f16 held as f32
+        source = emulated(source)
+        kernel = replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
+        inputs = [x.astype(np.float32) if x.dtype == np.float16 else x for x in inputs]
+    elif engine == "contraction/winograd":
+        # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
+        source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
+    return kernel, source, inputs
 
 
 def to_tf32(x: np.ndarray) -> np.ndarray:
@@ -99,31 +118,25 @@ def by_harness(ready: Ready, built: CudaOnCpu) -> str:
 
 
 def built_by_pocl(batch: Sequence[Ready]) -> list[Any]:
-    """A program for each case, several from one run of PoCL's compiler; ``None`` for what it has to build alone."""
-    able = [ready.source for ready in batch if ready.case.cell.engine not in ALTERED]
+    """A program for each case, several from one run of PoCL's compiler; ``None`` for all where it refuses one of them:
+    alone that says so itself."""
+    plain = {r.source.name for r in batch if r.case.number % OPTIMISED}
     try:
-        built = opencl_device.built_together(able)
-    except GpucompError:  # one of them is refused: alone it says so itself
+        built = opencl_device.built_together([ready.source for ready in batch], plain)
+    except GpucompError:
         built = {}
     return [built.get(ready.source.name) for ready in batch]
 
 
 def by_pocl(ready: Ready, built: Any = None) -> str:
     """What is wrong after one launch; empty when nothing is."""
-    kernel, source, inputs = ready.kernel, ready.source, list(ready.inputs)
-    if ready.case.cell.engine == "contraction/amd":  # matrix instructions written out, f16 held as f32
-        source = emulated(source)
-        kernel = replace(kernel, params=tuple(TensorType(F32, t.shape) if t.dtype is F16 else t for t in kernel.params))
-        inputs = [x.astype(np.float32) if x.dtype == np.float16 else x for x in inputs]
-    elif ready.case.cell.engine == "contraction/winograd":
-        # PoCL, told to unroll loops around barriers, writes past what it keeps for work-items
-        source = replace(source, text=re.sub(r"^ *#pragma unroll.*\n", "", source.text, flags=re.M))
     try:
-        found = opencl_device.run(kernel, source, inputs, built=built)
+        found = opencl_device.run(ready.kernel, ready.source, ready.inputs, built=built)
     except opencl_device.OutOfBoundsError as error:
         return str(error)
     with np.errstate(over="ignore"):
-        types = ready.kernel.params[ready.kernel.inputs :]
+        kernel = ready.case.kernel
+        types = kernel.params[kernel.inputs :]
         return difference(ready, [a.astype(t.dtype.numpy) for a, t in zip(found, types, strict=True)])
 
 

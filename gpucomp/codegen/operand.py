@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from gpucomp.codegen.access import Rewriter, innermost, vector_loads
 from gpucomp.codegen.emit import lanes_of
 from gpucomp.expr.core import Expr, Load, Var, substitute, var, walk
 from gpucomp.expr.simplify import coefficient, simplify, unflatten
+from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel
 
 WIDTHS = (8, 4, 2)
@@ -31,15 +33,23 @@ def fast_axis(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[
 
     An access is as wide as every load that moves with the axis allows: aligned, unguarded by the axis, 16 bytes.
     """
-    flattened = Rewriter(kernel.params, {})(value)
+    return _fast_axis(kernel.params, value, tuple(span), tuple(depth))
+
+
+@lru_cache(maxsize=256)  # sizes, legality and the text of one kernel ask for the same operands again and again
+def _fast_axis(
+    params: tuple[TensorType, ...], value: Expr, span: tuple[Var, ...], depth: tuple[Var, ...]
+) -> tuple[int, int]:
+    flattened = Rewriter(params, {})(value)
     runs = {1: _run(flattened, depth), 0: _run(flattened, span)}
     by_depth = max((1, 0), key=lambda side: runs[side])
     axes, others = (depth, span) if by_depth else (span, depth)
     flat, other = var("flat", max(1, count(axes))), var("other", max(1, count(others)))
-    rewritten = Rewriter(kernel.params, places(axes, flat) | places(others, other))(value)
+    rewritten = Rewriter(params, places(axes, flat) | places(others, other))(value)
     return by_depth, max((w for w in WIDTHS if _is_wide(rewritten, flat, w)), default=1)
 
 
+@lru_cache(maxsize=64)
 def along_memory(kernel: Kernel) -> Kernel:
     """``kernel`` with the depth's axes in the order in which ``a`` runs through memory, where accesses get wide by that.
 
@@ -49,7 +59,8 @@ def along_memory(kernel: Kernel) -> Kernel:
     assert isinstance(body, Contraction)
     if len(body.k) < 2 or fast_axis(kernel, body.a, body.m, body.k)[1] > 1:
         return kernel
-    steps = {axis: _memory_step(kernel, body.a, axis) for axis in body.k}
+    flattened = Rewriter(kernel.params, {})(body.a)
+    steps = {axis: _memory_step(flattened, axis) for axis in body.k}
     if None in steps.values():
         return kernel
     ordered = tuple(sorted(body.k, key=lambda axis: -(steps[axis] or 0)))
@@ -58,9 +69,8 @@ def along_memory(kernel: Kernel) -> Kernel:
     return replace(kernel, body=replace(body, k=ordered))
 
 
-def _memory_step(kernel: Kernel, value: Expr, axis: Var) -> int | None:
+def _memory_step(flattened: Expr, axis: Var) -> int | None:
     """How far apart in memory neighbours along ``axis`` are, the same in every load; ``None`` where there is no such."""
-    flattened = Rewriter(kernel.params, {})(value)
     found = {coefficient(n.index[0], axis) for n in walk(flattened) if isinstance(n, Load) and axis in n.free}
     return found.pop() if len(found) == 1 else None
 

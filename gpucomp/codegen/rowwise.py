@@ -15,7 +15,7 @@ from gpucomp.codegen.epilogue import split_scratch
 from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, places
 from gpucomp.expr.core import Expr, Hole, Load, Reduce, Select, Var, hole, identity_of, loads, substitute, var, walk
 from gpucomp.expr.simplify import simplify
-from gpucomp.ir.types import BOOL, U64
+from gpucomp.ir.types import BOOL
 from gpucomp.kernel import Kernel, Rowwise, Scan
 
 SHUFFLED = 32  # threads of a CUDA warp
@@ -166,7 +166,7 @@ def rowwise_hooks(
         "index": printer.dialect.index_type(
             max(p.rows * s.splits, p.rows + s.rows_per_group * row_width, p.cols + s.lanes * col_width * s.splits)
         ),
-        **_joining(kernel, printer, s, derived),
+        **_joining(printer, s, p, derived),
         "row_body": row_body,
         "early_body": early_body,
         "before_all": before_all,
@@ -178,12 +178,10 @@ def rowwise_hooks(
     }
 
 
-def _joining(kernel: Kernel, printer: CPrinter, s: SimpleNamespace, derived: SimpleNamespace) -> dict[str, int]:
+def _joining(printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, int]:
     """How lanes join: ``in_warp`` of them by shuffles, the rest through shared memory; 1 where nothing shuffles."""
-    body = kernel.body
-    assert isinstance(body, Rowwise)
     whole = derived.threads % SHUFFLED == 0  # a shuffle needs all threads of its warp
-    can = printer.dialect.name == "cuda" and whole and not any(t.hole.dtype is U64 for t in body.statistics)
+    can = printer.dialect.name == "cuda" and whole and p.shuffles
     in_warp = derived.lanes_in_warp if can else 1
     return {"shuffles": int(can), "in_warp": in_warp, "warps": s.lanes // in_warp}
 

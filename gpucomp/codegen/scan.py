@@ -9,10 +9,10 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, parts_within
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, flat_stores, lane_loop, lanes_of
+from gpucomp.codegen.epilogue import split_scratch
 from gpucomp.codegen.operand import places
 from gpucomp.codegen.rowwise import SHUFFLED
 from gpucomp.expr.core import Expr, Var, identity_of, var
-from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Scan
 
 
@@ -42,9 +42,10 @@ def scan_hooks(
         return printer.combine(body.op, dtype, a, b)
 
     type = printer.dialect.value_type(dtype)
-    can = printer.dialect.name == "cuda" and derived.threads % SHUFFLED == 0 and dtype is not U64
+    can = printer.dialect.name == "cuda" and derived.threads % SHUFFLED == 0 and p.shuffles
     in_warp = derived.lanes_in_warp if can else 1
     return {
+        "scratch": split_scratch(printer, type, derived.tiles if s.look_back else 1),
         "index": printer.dialect.index_type(
             max(p.rows + s.rows_per_group, derived.tiles * derived.tile * s.vector, p.rows * p.cols)
         ),
@@ -63,6 +64,7 @@ def scan_hooks(
         "carry_other": joined("carry", "other"),
         "carry_before": joined("carry", "before"),
         "carry_total": joined("carry", "total"),
+        "carry_prefix": joined("carry", "prefix"),
         "onto_prefix": joined("prefix", "kept[element]"),
         "onto_previous": joined("prefix", "kept[element - 1]"),
     }

@@ -34,6 +34,7 @@ class Device:
     launch_us     what a kernel costs that waits for the one before it, in a graph
     latency_cycles  from asking that cache, or memory behind it, to having a tile, while others ask too
     by_warp_share   of the matrix cores' rate that ``mma.sync`` reaches
+    shuffles      whether templates exchange values between its lanes by shuffles: where they are CUDA
     """
 
     name: str
@@ -52,6 +53,7 @@ class Device:
     launch_us: float = 2.5
     latency_cycles: int = 600
     by_warp_share: float = 1.0
+    shuffles: bool = False
     matrix: Mapping[str, int] = field(default_factory=dict)
 
     def __hash__(self) -> int:  # a mapping has none; equal devices have equal names
@@ -118,6 +120,7 @@ CUDA = {
     "sm_120": Device("RTX 5090", 170, 2.41, 128, 1650, 7000, 96 * MIB, 102400, threads=1536, groups=24,
                      matrix=_matrix(256, 128, 1024)),
 }  # fmt: skip
+CUDA = {name: replace(device, shuffles=True) for name, device in CUDA.items()}
 # by instruction set; rates of matrix cores are multiply-adds of a compute unit each cycle from the peaks that AMD gives
 AMD = {
     "gfx906": Device("MI50", 60, 1.725, 64, 1000, 2000, 4 * MIB, 65536, threads=2560, launch_us=8,
@@ -144,4 +147,4 @@ OPENCL = {
 
 def typical(units: int) -> Device:
     """A GPU of so many units that nobody describes."""
-    return replace(CUDA["sm_80"], name=f"a GPU of {units} units", units=units)
+    return replace(CUDA["sm_80"], name=f"a GPU of {units} units", units=units, shuffles=False)

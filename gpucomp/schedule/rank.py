@@ -159,7 +159,7 @@ def _least_us(family: Family, problem: Problem, device: Device, wanted: Demand) 
 def predicted(family: Family, problem: Problem, schedule: Schedule, device: Device, wanted: Demand) -> Ranked:
     """One schedule, by the same model."""
     values = np.array([[schedule[p.name] for p in family.params]], np.int64)
-    facts = facts_of(family, problem, values)
+    facts = facts_of(family, problem, values, shuffles=device.shuffles)
     terms = predict(wanted, device, facts.launch())
     return Ranked(family, dict(schedule), terms.row(0), int(facts.numbers["keeps"][0]))
 
@@ -184,17 +184,19 @@ def _ranking(
     sizes = dict(problem)
     p = SimpleNamespace(**sizes)
     values = points.grid(family, family.focus(p, limits) if family.focus is not None else None)
-    facts = facts_of(family, sizes, values, limits)
+    facts = facts_of(family, sizes, values, limits, shuffles=device.shuffles)
     kept = np.flatnonzero(facts.known & (facts.numbers["keeps"] <= PRESSURE))
     facts = facts.at(kept)
     terms = predict(wanted, device, facts.launch())
     return Ranking(family, sizes, limits, values[kept], facts.numbers["keeps"], terms)
 
 
-def facts_of(family: Family, problem: Problem, values: np.ndarray, limits: Limits | None = None) -> Facts:
+def facts_of(
+    family: Family, problem: Problem, values: np.ndarray, limits: Limits | None = None, *, shuffles: bool = True
+) -> Facts:
     """Of the schedules ``values`` int64 [schedules, parameters]; with ``limits`` only those that can run are known."""
     p, count = SimpleNamespace(**problem), len(values)
-    work_of, registers_of = family.work, family.registers
+    work_of, registers_of = family.work_with(shuffles), family.registers
     assert work_of is not None
     assert registers_of is not None
 

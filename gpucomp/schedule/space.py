@@ -37,7 +37,7 @@ class Limits:
     registers: int = 255
     units: int = 8
     vector_bytes: int = 16
-    subgroups: bool = True
+    subgroups: bool = True  # whether templates exchange values between lanes by shuffles there: in CUDA
     async_copy: bool = False
     cache_bytes: int = 1 << 20  # of the second cache of a processor's core
     image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
@@ -184,6 +184,7 @@ class Family:
     accepts(kernel, features)    -> why this engine cannot compute the kernel on such a device; empty when it can
     estimate(s, p, limits)       -> microseconds, about, where no ``Device`` describes the machine: a CPU's model
     work(s, p)                   -> what a work-group does, for the analytic model; None: it does not rank the engine
+    without_shuffles(s, p)       -> the same where lanes exchange values through shared memory; None: it is the same
     focus(p, limits)             -> values of parameters that the model ranks, where the whole space is too large for it
     settle(s, p)                 -> a ranked schedule with the parameters that the model cannot tell apart
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
@@ -205,6 +206,7 @@ class Family:
     accepts: Callable[[Kernel, frozenset[str]], str] = _anything
     estimate: Callable[[SimpleNamespace, SimpleNamespace, Limits], float] | None = None
     work: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
+    without_shuffles: Callable[[SimpleNamespace, SimpleNamespace], Work] | None = None
     packing: Callable[[Kernel, SimpleNamespace, SimpleNamespace], Packing | None] = _as_it_is
     registers: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
     focus: Callable[[SimpleNamespace, Limits], Mapping[str, Sequence[int]]] | None = None
@@ -216,6 +218,10 @@ class Family:
     def title(self) -> str:
         """``contraction/mma``, or the name alone where there is but one engine."""
         return f"{self.name}/{self.engine}" if self.engine else self.name
+
+    def work_with(self, shuffles: bool) -> Callable[[SimpleNamespace, SimpleNamespace], Work] | None:
+        """``work``, as it is on devices that have ``shuffles`` or have none."""
+        return self.work if shuffles or self.without_shuffles is None else self.without_shuffles
 
     def reasons(self, schedule: Schedule, problem: Problem, limits: Limits) -> list[str]:
         """Why ``schedule`` cannot run; empty when it can."""

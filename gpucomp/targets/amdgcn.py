@@ -94,6 +94,12 @@ OVER uint atomic_inc(volatile __global uint* p) {{
 OVER uint atomic_xchg(volatile __global uint* p, uint v) {{
   return __opencl_atomic_exchange((volatile __global atomic_uint*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
+OVER uint atomic_or(volatile __global uint* p, uint v) {{
+  return __opencl_atomic_fetch_or((volatile __global atomic_uint*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+}}
+OVER int atomic_min(volatile __local int* p, int v) {{
+  return __opencl_atomic_fetch_min((volatile __local atomic_int*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+}}
 OVER int min(int a, int b) {{ return a < b ? a : b; }}
 OVER int max(int a, int b) {{ return a > b ? a : b; }}
 OVER float fabs(float a) {{ return __builtin_fabsf(a); }}

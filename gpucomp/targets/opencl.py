@@ -26,8 +26,8 @@ FLAVOURS = {
         threads=4096, shared_bytes=1 << 19, warp=1, registers=255, units=2, vector_bytes=64, subgroups=False
     ),
     # Valhall: 16 threads a warp, 64 registers each; local memory is plain memory
-    "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=True),
-    "amd": Limits(threads=256, shared_bytes=65536, warp=64, registers=255, units=60, subgroups=True),
+    "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=False),
+    "amd": Limits(threads=256, shared_bytes=65536, warp=64, registers=255, units=60, subgroups=False),
 }
 FEATURES = {
     "generic": frozenset[str](),
@@ -209,8 +209,15 @@ def compiler_version(device: Any) -> str:
     return f"{device.platform.version} | {device.name} | {device.driver_version}"
 
 
-def program(context: Any, device: Any, source: KernelSource, cache: KernelCache | None = None) -> tuple[Any, bytes]:
-    """A built program and its binary, from the cache where that has it.
+def program(
+    context: Any,
+    device: Any,
+    source: KernelSource,
+    cache: KernelCache | None = None,
+    *,
+    flags: Sequence[str] | None = None,
+) -> tuple[Any, bytes]:
+    """A built program and its binary, from the cache where that has it; ``flags`` are those of ``build_flags`` if none.
 
     PoCL's binary is the source: it keeps what it has built in a cache of its own, and to hand out a binary it builds
     every kernel once more, for work-groups of any size, which no launch of ours uses.
@@ -218,7 +225,7 @@ def program(context: Any, device: Any, source: KernelSource, cache: KernelCache 
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
     cl = pyopencl()
-    flags = build_flags(device, source)
+    flags = build_flags(device, source) if flags is None else list(flags)
     if flavour_of(device) == "pocl":
         cache = None
     key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""

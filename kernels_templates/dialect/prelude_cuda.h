@@ -298,6 +298,26 @@ __device__ __forceinline__ unsigned gc_atomic_inc_wrap(unsigned* address, unsign
   return atomicInc(address, limit);
 }
 
+__device__ __forceinline__ int gc_atomic_min(int* address, int value) { return atomicMin(address, value); }
+
+// A flag in global memory that thread blocks of one launch leave for each other. What was written before it is set, also by
+// threads that the setting one has met at a barrier, is seen by who finds it set. Whoever asks gives up after so many
+// attempts: nothing promises that the block that is to set it runs meanwhile.
+__device__ __forceinline__ void gc_store_release(unsigned* flag, unsigned value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(flag)), "r"(value) : "memory");
+}
+__device__ __forceinline__ bool gc_is_set(const unsigned* flag, int attempts) {
+  unsigned value;
+#pragma unroll 1
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(__cvta_generic_to_global(flag))
+                 : "memory");
+  } while (value == 0 && --attempts > 0);
+  return value != 0;
+}
+
 // Writes before it are seen, by every block, before writes after it.
 __device__ __forceinline__ void gc_threadfence() { __threadfence(); }
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
+from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import (
@@ -21,8 +24,9 @@ from gpucomp.schedule.space import (
     groups_for_registers,
 )
 
+LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 PARAMS = (
-    Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items of a work-group that share a row"),
+    Param("lanes", LANES, "work-items of a work-group that share a row"),
     Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows, or vectors of rows, per work-group"),
     Param("vector", (1, 2, 4, 8), "neighbours in memory per access: of one row, or rows that lie side by side"),
     Param(
@@ -43,6 +47,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     kept             values of an element that several stages need
     early            values of an element that only the results need: a norm's scale and shift
     element_bytes    of one element, all inputs and outputs that move with the columns about
+    shuffles         whether CUDA's lanes may exchange all the statistics
     splittable       whether several work-groups may share a row: one statistic, and nothing stored once an element
     """
     body = kernel.body
@@ -60,6 +65,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "shared_per_item": sum(max(4, s.hole.dtype.nbytes) for s in body.statistics),
         "element_bytes": max((t.dtype.nbytes for t in kernel.params), default=4),
         "element_stores": element_stores,
+        "shuffles": int(all(s.hole.dtype is not U64 for s in body.statistics)),
         "splittable": int(len(body.statistics) == 1 and element_stores == 0),
     }
 
@@ -67,7 +73,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool) -> int:
     """Of one work-group, its arrays aligned to 16 bytes. Where lanes shuffle, a warp leaves one value of a statistic."""
     d = SimpleNamespace(**derive(s, p))
-    warps = s.lanes // (d.lanes_in_warp if shuffles and d.threads % SHUFFLED == 0 else 1)
+    warps = s.lanes // (d.lanes_in_warp if shuffles and p.shuffles and d.threads % SHUFFLED == 0 else 1)
     one = s.rows_per_group * warps * d.row_width * p.shared_per_item // p.statistics if warps > 1 else 0
     return p.statistics * -(-one // 16) * 16 + (16 if s.splits > 1 else 0)
 
@@ -177,6 +183,27 @@ LONG_ROW = 8192  # columns that cores of a CPU had better share
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
 
 
+def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any, Any, Any]:
+    """Of one statistic, when lanes join: cycles, instructions of each warp, and bytes through shared memory.
+
+    By shuffles, and from warp to warp through shared memory, which is next to nothing; where the text has none, by halves
+    through shared memory.
+    """
+    d = SimpleNamespace(**derive(s, p))
+    if shuffles and p.shuffles and d.threads % SHUFFLED == 0:
+        exchanges, warps = _halvings(d.lanes_in_warp), s.lanes // d.lanes_in_warp
+        return SHUFFLE * exchanges + (warps > 1) * (MEETING + 4 * warps), 2 * exchanges, 0
+    halvings, meets = _halvings(s.lanes), (s.lanes > 1) * 1
+    # every lane leaves its value and reads the first at last; half of them read two and write one, then half of those ...
+    moved = 5 * s.lanes * s.rows_per_group * d.row_width * p.shared_per_item // p.statistics
+    return (meets + halvings) * MEETING, 4 * meets + 8 * halvings, meets * moved
+
+
+def _halvings(lanes: Any) -> Any:
+    """The steps in which so many lanes join, two by two."""
+    return sum((lanes > n) * 1 for n in LANES[:-1])
+
+
 def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     """Of the busiest unit: either the way of one work-item through its row, or the bytes of the unit's share."""
     z = SimpleNamespace(**s)
@@ -185,11 +212,9 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     waves = -(-groups * d.threads // (limits.units * RESIDENT)) if d.threads else 1
     passes = 1 if z.keep or not p.kept else p.statistics + (1 if p.element_stores else 0)
     reading = passes * (LATENCY + d.steps * ACCESS * (1 + z.vector / 4))
-    warps = z.lanes // d.lanes_in_warp
-    joining = SHUFFLE * math.log2(d.lanes_in_warp) + (MEETING + 4 * warps if warps > 1 else 0)
-    joining *= 1 + 0.1 * (d.row_width - 1)  # exchanges of several rows overlap
+    exchange = joining(z, p, limits.subgroups)[0] * (1 + 0.1 * (d.row_width - 1))  # those of several rows overlap
     late = LATENCY if p.early and z.keep != 2 else 0  # what results read is asked for when statistics are known
-    alone = waves * (reading + late + p.statistics * joining) + (SPLIT + z.splits if z.splits > 1 else 0)
+    alone = waves * (reading + late + p.statistics * exchange) + (SPLIT + z.splits if z.splits > 1 else 0)
     used = max(1, min(limits.units, groups))
     # neighbouring work-items that do not fill a line of memory fetch it for nothing
     side = z.rows_per_group if p.rows_side_by_side else z.lanes
@@ -226,7 +251,7 @@ SECTOR = 32  # bytes that a cache delivers at least
 ACCESS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 4, 3  # of an access; of an element in each stage
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Work:
     """A work-group's part of its rows: of what is kept one pass, else one a stage. Results may read more, at the end."""
     d = SimpleNamespace(**derive(s, p))
     stages = p.statistics + int(p.element_stores > 0)
@@ -234,9 +259,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     passes = kept + (1 - kept) * stages if p.kept else 1
     late = (s.keep < 2) * 1 if p.early else 0
     elements = s.rows_per_group * d.row_width * d.part * d.col_width
-    warps, warps_of_row = -(-d.threads // SHUFFLED), s.lanes // d.lanes_in_warp
-    exchanges = sum((d.lanes_in_warp > lanes) * 1 for lanes in (1, 2, 4, 8, 16))
-    joining = SHUFFLE * exchanges + (warps_of_row > 1) * (MEETING + 4 * warps_of_row)
+    cycles, instructions, exchanged = joining(s, p, shuffles)
     run = (s.rows_per_group if p.rows_side_by_side else s.lanes) * s.vector * p.element_bytes
     issued = passes * ACCESS_INSTRUCTIONS + stages * ELEMENT_INSTRUCTIONS * s.vector
     return Work(
@@ -244,10 +267,11 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         cache_bytes=(passes + p.early / 2) * elements * p.element_bytes * SECTOR / least(SECTOR, run),
         steps=passes * (kept + (1 - kept) * -(-d.steps // WRITTEN_OUT)) + late,
         out_bytes=elements * p.element_bytes * p.element_stores,
-        shared_bytes=shared_bytes(s, p, shuffles=True),
-        instructions=warps * (d.steps * issued + p.statistics * exchanges * 2),
+        shared_traffic=p.statistics * exchanged,
+        shared_bytes=shared_bytes(s, p, shuffles=shuffles),
+        instructions=-(-d.threads // SHUFFLED) * (d.steps * issued + p.statistics * instructions),
         registers=registers_taken(s, p),
-        start_cycles=200 + p.statistics * joining,
+        start_cycles=200 + p.statistics * cycles,
         splits=s.splits,
         joined_bytes=s.rows_per_group * d.row_width * p.shared_per_item,
     )
@@ -282,5 +306,5 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
 
 FAMILY = Family(
     "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers,
-    work=work, focus=focus
+    work=work, without_shuffles=partial(work, shuffles=False), focus=focus
 )  # fmt: skip

@@ -1,30 +1,51 @@
 """The parameters of the scan family: running sums, products, maxima and minima along an axis.
 
 What a schedule changes is the order of additions. Along one element's way there are ``vector * accesses - 1`` within a
-work-item, two a step of the exchange between lanes, one a warp, one a tile and two to join them: ``depth``. An f32 sum
+work-item, two a step of the exchange between lanes, one a warp, one a tile and two to join them: ``depth``. Work-groups
+that look back add up tiles by lanes instead: fewer, in an order that does not depend on who was first. An f32 sum
 is off by at most ``depth * 2**-24 * sum |x|`` to first order (Higham, Accuracy and Stability of Numerical Algorithms,
 section 4.2), for a row of any length less than the ``n - 1`` of adding one by one. Equal schedules give equal bits.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 from gpucomp.codegen.rowwise import SHUFFLED, access_width, rows_side_by_side
+from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Scan
 from gpucomp.schedule.lockstep import least
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    Family,
+    Geometry,
+    Limits,
+    Param,
+    Schedule,
+    Work,
+    groups_for_registers,
+)
 
+LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ACCESSES = (1, 2, 4, 8)
 PARAMS = (
-    Param("lanes", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "work-items of a work-group that share a row"),
-    Param("rows_per_group", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows per work-group"),
+    Param("look_back", (0, 1), "1: a tile has a work-group of its own, which waits for the totals of the tiles before it"),
+    Param("lanes", LANES, "work-items of a work-group that share a row"),
+    Param("rows_per_group", ROWS, "rows per work-group"),
     Param("vector", (1, 2, 4, 8), "neighbours of one row per access"),
-    Param("accesses", (1, 2, 4, 8), "accesses of a work-item in a tile, one after another along the row"),
+    Param("accesses", ACCESSES, "accesses of a work-item in a tile, one after another along the row"),
 )
 STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
 MAX_GROUPS = (1 << 31) - 1
+MAX_TILES = (1 << 16) - 1  # work-groups of a launch's second axis, in CUDA
+MAX_WORKSPACE = (1 << 31) - 1
+ATTEMPTS = 1024  # to find a flag set, about half a millisecond, before a work-group computes what it waits for
 MAX_ELEMENTS = 32  # of a tile that a work-item holds
 OTHER_REGISTERS = 28  # addresses, indices, the carry
 
@@ -35,6 +56,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     widest           elements an access may take along a row: 1 where rows lie side by side
     value_bytes      of a running value
     element_bytes    of the widest element that moves
+    shuffles         whether CUDA's lanes may exchange such values
     """
     body = kernel.body
     assert isinstance(body, Scan)
@@ -46,6 +68,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "widest": 1 if side_by_side else access_width(kernel, False),
         "value_bytes": max(4, body.acc.dtype.nbytes),
         "element_bytes": max(t.dtype.nbytes for t in kernel.params),
+        "shuffles": int(body.acc.dtype is not U64),
         "exclusive": int(body.exclusive),
         "reverse": int(body.reverse),
     }
@@ -64,14 +87,17 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "elements": s.vector * s.accesses,
         "last_row": max(0, p.rows - 1),
         "lanes_in_warp": least(s.lanes, SHUFFLED) if not p.rows_side_by_side or s.rows_per_group == 1 else 1,
+        "attempts": ATTEMPTS,
     }
 
 
 def depth(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """Additions that one element of the result can have behind it, at most."""
     d = SimpleNamespace(**derive(s, p))
-    across = 2 * (s.lanes - 1).bit_length() + s.lanes // d.lanes_in_warp
-    return d.elements - 1 + (across if s.lanes > 1 else 0) + d.tiles + 2
+    steps, warps = (s.lanes - 1).bit_length(), s.lanes // d.lanes_in_warp
+    across = 2 * steps + warps if s.lanes > 1 else 0
+    before = -(-d.tiles // s.lanes) + steps + warps if s.look_back else d.tiles
+    return d.elements - 1 + across + before + 2
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -80,8 +106,20 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """The elements that a work-item holds, one access and the rest."""
-    return max(1, p.value_bytes // 4) * (s.vector * s.accesses + s.vector + 4) + OTHER_REGISTERS
+    """The elements that a work-item holds, one access and the rest; across a look back the prefix and where tiles begin."""
+    words = max(1, p.value_bytes // 4)
+    return words * (s.vector * s.accesses + s.vector + 4 + 4 * s.look_back) + OTHER_REGISTERS + 4 * s.look_back
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while registers are plenty: addresses of several accesses at a time."""
+    return least(MOST_REGISTERS, registers(s, p) + 13 * max(1, p.value_bytes // 4))
+
+
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and how many work-groups a unit is to hold: left to itself ptxas saves registers, and spills."""
+    d = derive(s, p)
+    return {**d, "groups_per_unit": groups_for_registers(registers_taken(s, p), d["threads"])}
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -99,15 +137,28 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     if limits.warp > 1 and shared > STATIC_SHARED:
         yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
-    if limits.warp > 1 and (used := registers(s, p)) > limits.registers:
-        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+        yield f"about {used} registers per work-item, the device has {available}"
     if d.groups > MAX_GROUPS:
         yield f"more than {MAX_GROUPS} work-groups"
+    if s.look_back and d.tiles < 2:
+        yield "a row of one tile has none to look back at"
+    if s.look_back and d.tiles > MAX_TILES:
+        yield f"{d.tiles} tiles of a row, each with a work-group: there may be {MAX_TILES}"
+    if s.look_back and d.tiles * (p.rows * p.value_bytes + 4 * d.groups) > MAX_WORKSPACE:
+        yield "the totals of all tiles and their flags need more than 2 GiB"
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     d = SimpleNamespace(**derive(s, p))
-    return Geometry((d.groups, 1, 1), (d.threads, 1, 1))
+    if not s.look_back or not d.groups:
+        return Geometry((d.groups, 1, 1), (d.threads, 1, 1))
+    return Geometry(
+        (d.groups, d.tiles, 1),
+        (d.threads, 1, 1),
+        workspace_bytes=d.tiles * p.rows * p.value_bytes,
+        counter_bytes=4 * d.groups * (1 + d.tiles),  # arrivals of a group of rows, then a flag of each of its tiles
+    )
 
 
 LATENCY = 600  # cycles from asking memory to having it
@@ -117,23 +168,52 @@ SHUFFLE = 30  # cycles of one exchange between lanes
 MEETING = 60  # cycles of a barrier and of what stands around it
 RESIDENT = 1024  # work-items that a unit runs at a time
 SECTOR = 32  # bytes that memory delivers at least
+FLAG = 4  # bytes
 BYTES_PER_CYCLE = 20.0  # of one unit, from memory
+CLEARLY = 1.4  # times faster has looking back to be before a default does it
+
+
+def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any, Any, Any, Any]:
+    """Of one tile's lanes: cycles, instructions of each warp, values of a row that shared memory keeps, that it moves.
+
+    By shuffles, and from warp to warp through shared memory; where the text has none, doubling the reach there.
+    """
+    d = SimpleNamespace(**derive(s, p))
+    if shuffles and p.shuffles and d.threads % SHUFFLED == 0 and d.lanes_in_warp > 1:
+        exchanges = sum((d.lanes_in_warp > lanes) * 1 for lanes in (1, 2, 4, 8, 16))
+        warps = s.lanes // d.lanes_in_warp
+        return SHUFFLE * exchanges + (warps > 1) * (2 * MEETING + 4 * warps), 3 * exchanges, (warps > 1) * warps, 0
+    doublings = sum((s.lanes > lanes) * 1 for lanes in LANES[:-1])
+    several = (s.lanes > 1) * 1
+    moved = several * s.lanes * (3 + 2 * doublings)  # each lane leaves its total, reads and writes, reads two at last
+    return (several + doublings) * 2 * MEETING, several * 4 + doublings * 8, several * s.lanes, moved
 
 
 def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     """Of the busiest unit: either the way of one work-item along its row, or the bytes of the unit's share."""
     d = SimpleNamespace(**derive(s, p))
-    waves = -(-d.groups * d.threads // (limits.units * RESIDENT))
+    groups, tiles = (d.groups * d.tiles, 1) if s.look_back else (d.groups, d.tiles)
+    waves = -(-groups * d.threads // (limits.units * RESIDENT))
     # lanes that stand apart ask for a sector each: what follows finds it in the first cache
     apart = 1.0 if p.rows_side_by_side else max(1.0, min(SECTOR, d.elements * p.element_bytes) / (s.vector * p.element_bytes))
-    warps = s.lanes // d.lanes_in_warp
-    joining = SHUFFLE * math.log2(d.lanes_in_warp) + (2 * MEETING + 4 * warps if warps > 1 else 0)
-    tile = LATENCY + 2 * s.accesses * ACCESS * apart * (1 + s.vector / 4) + ADDITION * d.elements + joining
+    tile = LATENCY + 2 * s.accesses * ACCESS * apart * (1 + s.vector / 4) + ADDITION * d.elements
+    tile += joining(s, p, limits.subgroups)[0] + looking_back(s, p)
     side = s.rows_per_group if p.rows_side_by_side else s.lanes
     run = min(side, 32) * d.elements * p.element_bytes // (1 if not p.rows_side_by_side else d.elements)
-    moved = 2 * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1))
-    used = max(1, min(limits.units, d.groups))
-    return max(waves * d.tiles * tile, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
+    moved = 2 * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1)) + groups * looked_at(s, p)
+    used = max(1, min(limits.units, groups))
+    return max(waves * tiles * tile, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
+
+
+def looking_back(s: SimpleNamespace, p: SimpleNamespace) -> Any:
+    """Cycles in the mean: a total is left, flags of tiles before are found one after the other, their totals read."""
+    d = SimpleNamespace(**derive(s, p))
+    return s.look_back * (2 * LATENCY + 4 * MEETING + LATENCY * (1 + -(-d.tiles // d.threads)) / 2)
+
+
+def looked_at(s: SimpleNamespace, p: SimpleNamespace) -> Any:
+    """Bytes of other tiles' totals and flags that a work-group asks for, in the mean."""
+    return s.look_back * derive(s, p)["tiles"] / 2 * (s.rows_per_group * p.value_bytes + FLAG)
 
 
 def default(p: SimpleNamespace, limits: Limits) -> Schedule:
@@ -142,37 +222,41 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
         return _one_at_a_time(p)
     most = max(t for t in (32, 64, 128, 256) if t <= max(32, limits.threads))
     best: tuple[float, Schedule] = (math.inf, _one_at_a_time(p))
-    for lanes in PARAMS[0].choices:
-        for rows in {max(1, t // lanes) for t in (32, 64, 128, most)}:
+    for lanes in LANES:
+        for rows in {n for t in (32, 64, 128, most) if (n := max(1, t // lanes)) < 2 * max(1, p.rows)}:
             for vector in dict.fromkeys((p.widest, 1)):
-                for accesses in PARAMS[3].choices:
-                    found = {"lanes": lanes, "rows_per_group": rows, "vector": vector, "accesses": accesses}
+                for accesses, look_back in itertools.product(ACCESSES, (0, 1)):
+                    found = {"look_back": look_back, "lanes": lanes, "rows_per_group": rows, "vector": vector,
+                             "accesses": accesses}  # fmt: skip
                     s = SimpleNamespace(**found)
-                    if rows in PARAMS[1].choices and not any(True for _ in objections(s, p, limits)):
-                        best = min(best, (cycles(s, p, limits), found), key=lambda candidate: candidate[0])
+                    if rows in ROWS and not any(True for _ in objections(s, p, limits)):
+                        cost = cycles(s, p, limits) * (CLEARLY if look_back else 1)
+                        best = min(best, (cost, found), key=lambda candidate: candidate[0])
     return best[1]
 
 
-def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
-    """A work-group's rows, tile after tile, each of which the next waits for."""
+def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Work:
+    """A work-group's rows, tile after tile, each of which the next waits for; or one tile, and a look at those before it."""
     d = SimpleNamespace(**derive(s, p))
-    elements = s.rows_per_group * d.tiles * d.tile * s.vector
-    warps, warps_of_row = -(-d.threads // SHUFFLED), s.lanes // d.lanes_in_warp
-    exchanges = sum((d.lanes_in_warp > lanes) * 1 for lanes in (1, 2, 4, 8, 16))
-    joining = SHUFFLE * exchanges + (warps_of_row > 1) * (2 * MEETING + 4 * warps_of_row)
+    tiles = 1 if s.look_back else d.tiles
+    elements = s.rows_per_group * tiles * d.tile * s.vector
+    cycles, instructions, left, moved = joining(s, p, shuffles)
     run = p.element_bytes * (s.rows_per_group if p.rows_side_by_side else s.lanes * d.elements)
     # lanes that stand apart ask for a sector each access
     apart = 1 if p.rows_side_by_side else least(SECTOR, d.elements * p.element_bytes) / least(SECTOR, s.vector * p.element_bytes)
+    issued = 2 * s.accesses * (ACCESS * apart + s.vector) + instructions
     return Work(
         macs=elements,
-        cache_bytes=elements * p.element_bytes * SECTOR / least(SECTOR, run),
-        steps=d.tiles,
+        cache_bytes=elements * p.element_bytes * SECTOR / least(SECTOR, run) + looked_at(s, p),
+        steps=tiles,
         out_bytes=elements * p.element_bytes,
-        instructions=warps * d.tiles * (2 * s.accesses * (ACCESS * apart + s.vector) + 3 * exchanges),
-        shared_bytes=(warps_of_row > 1) * s.rows_per_group * warps_of_row * p.value_bytes,
+        shared_traffic=s.rows_per_group * tiles * moved * p.value_bytes,
+        instructions=-(-d.threads // SHUFFLED) * tiles * issued,
+        shared_bytes=s.rows_per_group * left * p.value_bytes + s.look_back * FLAG,
         chains=1.0,
-        step_cycles=joining + ADDITION * d.elements,
-        start_cycles=200,
+        registers=registers_taken(s, p),
+        step_cycles=cycles + ADDITION * d.elements,
+        start_cycles=200 + looking_back(s, p),
     )
 
 
@@ -185,10 +269,10 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     rows = 1
     while rows < 16 and 2 * rows <= p.rows:
         rows *= 2
-    while -(-p.rows // rows) > MAX_GROUPS and rows < PARAMS[1].choices[-1]:
+    while -(-p.rows // rows) > MAX_GROUPS and rows < ROWS[-1]:
         rows *= 2
-    return {"lanes": 1, "rows_per_group": rows, "vector": 1, "accesses": 1}
+    return {"look_back": 0, "lanes": 1, "rows_per_group": rows, "vector": 1, "accesses": 1}
 
 
-FAMILY = Family("scan", "scan/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers,
-                work=work, focus=focus)  # fmt: skip
+FAMILY = Family("scan", "scan/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default,
+                registers=registers, work=work, without_shuffles=partial(work, shuffles=False), focus=focus)  # fmt: skip

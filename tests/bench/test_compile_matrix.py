@@ -14,6 +14,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.frontend import onnx as frontend
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets import cuda
+from gpucomp.targets.sass import disassembler
 
 FINE = Measured("", 0.5, 40, 0, 0, 1024)
 
@@ -40,6 +41,29 @@ def test_spills_stacks_refusals_and_too_many_registers_are_faults(measured, boun
     assert fault is None or (fault in row.faults[0] and "m sm_80 conv" in row.faults[0])
 
 
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({}, None),
+        ({"matrix": 0}, "0 instructions for matrix cores"),
+        ({"local": 2}, "2 accesses of local memory"),
+        ({"wide": 17}, "17 of 20 global loads of contractions move 16 bytes"),
+    ],
+)
+def test_machine_code_of_contractions_is_judged_where_that_is_asked_for(change, fault):
+    found = replace(FINE, **{"matrix": 64, "loads": 20, "wide": 18, "local": 0} | change)
+    other = Case("softmax", source(), 0), replace(FINE, matrix=0, loads=7, wide=0, local=0)
+    measured = [(Case("conv", source(), 0, matrix=True), found), other]
+
+    judged, plain = (row_of("m", "sm_90a", measured, sass=sass) for sass in (True, False))
+
+    assert (judged.contractions, judged.by_matrix, judged.loads) == (1, found.matrix > 0, 20)
+    assert len(judged.faults) == (fault is not None)
+    assert fault is None or fault in judged.faults[0]
+    assert plain.faults == []
+    assert plain.contractions == 0
+
+
 def test_the_journal_keeps_what_was_measured_and_drops_a_cut_line(tmp_path):
     path = tmp_path / "journal.jsonl"
     Journal(path).add("a", FINE)
@@ -57,7 +81,9 @@ def test_a_key_changes_with_the_text_and_the_architecture_but_not_the_label():
 
 
 def test_a_kernel_is_measured_and_a_refusal_is_a_result():
-    assert measure(source(), "sm_75").registers > 0
+    found = measure(source(), "sm_75")
+    assert found.registers > 0
+    assert (found.matrix, found.loads, found.local) == ((-1,) * 3 if disassembler() is None else (0, 0, 0))
     assert "error" in measure(source("// label\nnonsense;"), "sm_75").error
 
 

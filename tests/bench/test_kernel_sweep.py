@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pyopencl as cl
 import pytest
 from cuda_on_cpu.kernel_files import broken
 from kernel_oracle import expected
@@ -28,7 +29,7 @@ from bench.kernel_sweep import __main__ as program
 from bench.kernel_sweep import layers
 from bench.kernel_sweep.__main__ import Journal, main
 from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
-from bench.kernel_sweep.play import by_harness, compiled, prepared
+from bench.kernel_sweep.play import built_by_pocl, by_harness, by_pocl, compiled, prepared
 from bench.kernel_sweep.points import sampled
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.ir.types import F16, I32
@@ -80,6 +81,7 @@ SAMPLE = (
 
 def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
     arguments = ["--cases", "1", "--journal", str(tmp_path / "j.jsonl"), "--markdown", str(tmp_path / "r.md")]
+    arguments += ["--summary", str(tmp_path / "s.json")]
     arguments += [word for name in SAMPLE for word in ("--cell", name)]
 
     assert main(arguments) == 0
@@ -93,6 +95,8 @@ def test_a_sample_of_the_cells_agrees_and_is_not_tried_twice(tmp_path, capsys):
     assert list(lines(tmp_path / "j.jsonl")) == first
     assert f"{played} cases in {len(SAMPLE)} cells" in (tmp_path / "r.md").read_text()
     assert "| sm_80 | pool | u8 | 1 |" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "s.json").read_text())["--seed 0"]
+    assert {cell for cell, numbers in summary.items() if numbers["tried"]} <= set(SAMPLE) == set(summary)
 
 
 def fixed(kernel, schedule=None):
@@ -150,6 +154,43 @@ def test_faults_are_counted_in_the_row_of_their_cell(tmp_path):
 
     assert (row.tried, row.groups, row.steps, row.left_out, len(row.faults)) == (1, 1, 0, 1, 1)
     assert "- sm_80 contraction/simt f32 0 by --seed 0" in program.report([row], "--seed 0")
+
+
+def test_a_summary_is_added_to(tmp_path):
+    path = tmp_path / "s.json"
+    for how, tried in (("--seed 0", 3), ("--seed 1", 5), ("--seed 0", 7)):
+        program.add_summary(path, how, [program.Row("sm_80 pool f32", tried, 5, faults=["off"]), program.Row("a b c")])
+
+    found = json.loads(path.read_text())
+    assert {how: run["sm_80 pool f32"]["tried"] for how, run in found.items()} == {"--seed 0": 7, "--seed 1": 5}
+    assert found["--seed 1"]["sm_80 pool f32"]["faults"] == ["off"]
+    assert found["--seed 1"]["a b c"] == {"tried": 0, "groups": 0, "steps": 0, "left_out": 0, "faults": []}
+
+
+def test_the_report_has_a_line_for_an_engine_with_the_least_and_the_most_of_its_dtypes():
+    rows = [program.Row("sm_80 pool f32", 7, 5), program.Row("sm_80 pool u8", 3, 2, left_out=1)]
+    rows += [program.Row("pocl pool f32", 4, 4, 2)]
+
+    lines_ = program.by_engine(rows).splitlines()[2:]
+
+    assert lines_ == [
+        "| sm_80 | pool | f32 u8 | 10 | 3 to 7 | 7 | 0 | 1 | 0 |",
+        "| pocl | pool | f32 | 4 | 4 | 4 | 2 | 0 | 0 |",
+    ]
+
+
+def test_texts_of_other_macros_and_flags_share_a_run_of_the_compiler_of_opencl():
+    cells_ = (
+        Cell("gfx90a", "contraction/amd", "f16"), Cell("pocl", "pool", "f16"), Cell("pocl", "contraction/gemv", "f16"),
+    )  # fmt: skip
+    ready = [prepared(draw(cell, number), f"k{k}{number}") for k, cell in enumerate(cells_) for number in (4, 5)]
+
+    programs = built_by_pocl(ready)
+
+    assert [by_pocl(r, built) for r, built in zip(ready, programs, strict=True)] == [""] * 6
+    told = [built.get_build_info(built.devices[0], cl.program_build_info.OPTIONS) for built in programs]
+    assert ["-cl-opt-disable" in options for options in told[2:4]] == [False, True]
+    assert len(set(map(id, programs))) == 2
 
 
 SAMPLED = {

@@ -146,7 +146,11 @@ GOLDEN = {
         reduction("sum", 40, 13, rows_inside=True),
         {"lanes": 4, "rows_per_group": 16, "vector": 1, "keep": 0, "splits": 1},
     ),
-    "scan_tiles": (scan("sum", 5, 37), {"lanes": 64, "rows_per_group": 1, "vector": 1, "accesses": 2}),
+    "scan_tiles": (scan("sum", 5, 37), {"look_back": 0, "lanes": 64, "rows_per_group": 1, "vector": 1, "accesses": 2}),
+    "scan_looks_back": (
+        scan("sum", 2, 331),
+        {"look_back": 1, "lanes": 64, "rows_per_group": 1, "vector": 1, "accesses": 2},
+    ),
     "scatter_slices": (scatter((13, 24), (31, 1), "add"), {"line_items": 8, "part_items": 4, "parts": 1, "vector": 4}),
     "pool_max": (max_pool((1, 8, 8, 4), 2, 2, 0), {"threads": 64, "vector": 4, "items": 1, "unroll": 1}),
 }

@@ -329,6 +329,23 @@ __device__ __forceinline__ unsigned gc_atomic_inc_wrap(unsigned* address, unsign
   return gc_atomic_update(address, +[](unsigned x, unsigned last) { return x >= last ? 0u : x + 1u; }, limit);
 }
 
+__device__ __forceinline__ int gc_atomic_min(int* address, int value) {
+  return gc_atomic_update(address, +[](int x, int y) { return x < y ? x : y; }, value);
+}
+
+__device__ __forceinline__ void gc_store_release(unsigned* flag, unsigned value) {
+  __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+  gc_runtime_atomic_done(true);
+}
+__device__ __forceinline__ bool gc_is_set(const unsigned* flag, int attempts) {
+  bool found;
+  do {
+    found = __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0;
+    gc_runtime_atomic_done(false);
+  } while (!found && --attempts > 0);
+  return found;
+}
+
 __device__ __forceinline__ void gc_threadfence() { gc_runtime_fence(); }
 
 __device__ __forceinline__ void gc_store16_volatile(volatile void* to, uint4 value) {

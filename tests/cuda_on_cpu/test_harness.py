@@ -18,6 +18,7 @@ RIGHT = {
     "late_wait": (broken(ASYNC_COPY, replace=WAIT, by="gc_cp_async_wait<2>();"), "k_async_copy"),
     "no_commit": (broken(ASYNC_COPY, replace="gc_cp_async_commit();"), "k_async_copy"),
     "split_k_dot": (kernel_text("split_k_dot"), "k_split_k_dot"),
+    "look_back": (kernel_text("split_k_dot"), "k_look_back"),
     "turns": (kernel_text("collectives"), "k_turns"),
 }
 UNIT_ROUNDOFF = 2.0**-24
@@ -103,6 +104,17 @@ def test_split_k_by_the_block_that_arrives_last(order):
     assert arrived[0] == 0
     bound = 1531 * UNIT_ROUNDOFF * np.abs(x.astype(np.float64) * y).sum()
     assert abs(out[0] - x.astype(np.float64) @ y) <= bound
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_block_looks_back_at_flags_that_are_set_or_are_not(order):
+    x = np.arange(1, 42, dtype=np.float32)
+    left, flags, out = np.full(41, np.nan, np.float32), np.zeros(41, np.uint32), np.full(41, np.nan, np.float32)
+
+    right("look_back").run((41,), (32,), [x, left, flags, out], order=order)
+
+    assert flags.all()
+    assert out.tolist() == np.cumsum(x).tolist()
 
 
 def turns(order: str, seed: int = 0) -> np.ndarray:
@@ -232,6 +244,18 @@ def test_an_executable_in_the_cache_is_used_again(tmp_path):
 
     assert y[0] == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == made
+
+
+def test_the_prelude_is_read_as_g_plus_plus_has_made_it_once(tmp_path):
+    source = 'extern "C" __global__ void k_one(float* y) { y[0] = 1.0f; }'
+    CudaOnCpu(source, "k_one", cache_dir=tmp_path)
+    (header,) = tmp_path.glob("prelude-*.h")
+    header.write_text("#error this is read instead")
+    y = np.zeros(1, np.float32)
+
+    CudaOnCpu(source.replace("1.0f", "2.0f"), "k_one", cache_dir=tmp_path).run((1,), (1,), [y])
+
+    assert y[0] == 2
 
 
 def test_blocks_and_threads_have_their_places_in_three_dimensions():

@@ -1,6 +1,6 @@
 // running sum
-// problem   rows=5 cols=37 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 exclusive=0 reverse=0
-// schedule  lanes=64 rows_per_group=1 vector=1 accesses=2
+// problem   rows=5 cols=37 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 shuffles=1 exclusive=0 reverse=0
+// schedule  look_back=0 lanes=64 rows_per_group=1 vector=1 accesses=2
 // template  scan/kernel.j2
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(

@@ -1,9 +1,9 @@
 // running sum
-// problem   rows=5 cols=37 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 exclusive=0 reverse=0
-// schedule  lanes=64 rows_per_group=1 vector=1 accesses=2
+// problem   rows=5 cols=37 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 shuffles=1 exclusive=0 reverse=0
+// schedule  look_back=0 lanes=64 rows_per_group=1 vector=1 accesses=2
 // template  scan/kernel.j2
 
-extern "C" __global__ void __launch_bounds__(64) kernel0(
+extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     const float* __restrict__ x0,
     const float* __restrict__ x1,
     float* __restrict__ x2) {

@@ -117,6 +117,7 @@ WINOGRAD = {
     "outputs": 2, "columns": 16, "blocks": 8, "channels": 4, "positions": 2, "reg_n": 4, "reg_b": 4, "stages": 1, "splits": 1,
 }  # fmt: skip
 FOUR = WINOGRAD | {"outputs": 4, "positions": 6, "reg_b": 2, "channels": 2}
+LOOK_BACK = {"look_back": 1, "vector": 1, "accesses": 2}
 ENGINES = [
     ("tiny-depthwise", "depthwise", WINDOW | {"vector": 4}),
     ("tiny-depthwise", "depthwise", WINDOW | {"tile_y": 1, "unroll": 0}),
@@ -132,6 +133,8 @@ ENGINES = [
     ("filters", "contraction/winograd", WINOGRAD | {"positions": 4, "reg_b": 2}),
     ("filters", "contraction/winograd", FOUR),
     ("filters", "contraction/winograd", FOUR | {"splits": 2}),
+    ("scan-one_row", "scan", LOOK_BACK | {"lanes": 32, "rows_per_group": 1, "accesses": 4}),
+    ("scan-rows_inside", "scan", LOOK_BACK | {"lanes": 4, "rows_per_group": 8}),
 ]
 
 

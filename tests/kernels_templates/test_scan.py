@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import opencl_device
 import pytest
-from cuda_on_cpu.harness import RaceError, compile_many
+from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from kernel_oracle import expected
 from kernels import random_inputs, scan
 from launches import in_any_order, launched
@@ -18,15 +21,16 @@ from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F64, I8, I32, I64, U8, U64
 from gpucomp.kernels_templates.scan.space import depth
-from gpucomp.targets import cuda, sass
+from gpucomp.targets import amdgcn, cuda, opencl, sass
 
 FAMILY = FAMILIES["scan"]
 TARGET = cuda.manifest("sm_80")
-BASE = {"lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2}
+BASE = {"look_back": 0, "lanes": 8, "rows_per_group": 4, "vector": 1, "accesses": 2}
+BACK = BASE | {"look_back": 1}
 BOTH = {"exclusive": True, "reverse": True}
 
 # kernel, schedule: what the template can do, with tails of rows and of tiles
-FEATURES = {
+PLAIN = {
     "tiles with a tail": (scan("sum", 5, 37), BASE),
     "tiles from the end": (scan("sum", 5, 37, **BOTH), BASE),
     "one tile": (scan("sum", 3, 11, exclusive=True), BASE | {"accesses": 4}),
@@ -51,6 +55,24 @@ FEATURES = {
     "i64": (scan("sum", 5, 129, dtype=I64), BASE | {"lanes": 64, "rows_per_group": 1}),
     "u64 has no shuffle": (scan("sum", 5, 29, dtype=U64), BASE),
 }
+LOOKING_BACK = {
+    "looks back": (scan("sum", 5, 83), BACK),
+    "looks back, a warp": (scan("sum", 1, 331, **BOTH), BACK | {"lanes": 32, "rows_per_group": 1, "accesses": 1}),
+    "looks back, warps": (scan("sum", 2, 523, exclusive=True), BACK | {"lanes": 64, "rows_per_group": 1, "accesses": 1}),
+    "looks back, vectors": (scan("sum", 1, 772, reverse=True), BACK | {"lanes": 64, "rows_per_group": 1, "vector": 4}),
+    "looks back, no whole warp": (scan("sum", 3, 61), BACK | {"rows_per_group": 1}),
+    "looks back, rows side by side": (scan("sum", 11, 53, rows_inside=True, **BOTH), BACK),
+    "looks back, a work-item a row": (scan("sum", 41, 9, rows_inside=True), BACK | {"lanes": 1, "rows_per_group": 32}),
+    "looks back, f16": (scan("sum", 1, 344, dtype=F16), BACK | {"lanes": 16, "rows_per_group": 2, "vector": 8, "accesses": 1}),
+    "looks back, bf16": (scan("sum", 3, 71, dtype=BF16, reverse=True), BACK),
+    "looks back, f64": (scan("sum", 1, 197, dtype=F64, exclusive=True), BACK | {"lanes": 32, "rows_per_group": 1}),
+    "looks back, i32": (scan("max", 5, 67, dtype=I32, reverse=True), BACK),
+    "looks back, i64": (scan("sum", 1, 389, dtype=I64), BACK | {"lanes": 64, "rows_per_group": 1, "accesses": 1}),
+    "looks back, u64": (scan("sum", 5, 43, dtype=U64), BACK),
+}
+
+
+FEATURES = PLAIN | LOOKING_BACK
 
 
 def problem(kernel):
@@ -96,12 +118,12 @@ LONG_ROWS = {
 
 @pytest.fixture(scope="module")
 def library():
-    kernels = {name: kernel for name, (kernel, _) in FEATURES.items()} | LONG_ROWS
+    kernels = {name: kernel for name, (kernel, _) in PLAIN.items()} | LONG_ROWS
     named = {f"k{i}": kernel for i, kernel in enumerate(kernels.values())}
     return dict(zip(kernels, named, strict=True)), Library(named)
 
 
-@pytest.mark.parametrize("name", [*FEATURES, *LONG_ROWS])
+@pytest.mark.parametrize("name", [*PLAIN, *LONG_ROWS])
 def test_the_processor_gives_numpy_s_answer(name, library):
     names, compiled = library
     kernel = compiled.kernels[names[name]]
@@ -109,15 +131,20 @@ def test_the_processor_gives_numpy_s_answer(name, library):
     assert_right(kernel, compiled.run(names[name], random_inputs(kernel)))
 
 
-def test_a_sum_is_as_near_as_its_schedule_says():
+@pytest.mark.parametrize("look_back", [0, 1])
+def test_a_sum_is_as_near_as_its_schedule_says(look_back):
     """Numbers of one sign, where errors of adding one by one would pile up."""
-    kernel, schedule = scan("sum", 1, 4096), BASE | {"lanes": 64, "rows_per_group": 1, "vector": 4}
+    shape = {"look_back": look_back, "lanes": 64, "rows_per_group": 1, "vector": 4}
+    kernel, schedule = scan("sum", 1, 4096), BASE | shape
     x = (1 + np.random.default_rng(0).random((1, 4096))).astype(np.float32)
     source = render(kernel, schedule, TARGET, "k0")
     (compiled,) = compile_many([(source.text, "k0")])
     found = np.zeros_like(x)
 
-    compiled.run(source.geometry.groups, source.geometry.items, [x, np.zeros_like(x), found])
+    scratch = [np.zeros(source.geometry.workspace_bytes, np.uint8), np.zeros(source.geometry.counter_bytes, np.uint8)]
+    compiled.run(
+        source.geometry.groups, source.geometry.items, [x, np.zeros_like(x), found, *(s for s in scratch if s.size)]
+    )
 
     bound = depth(SimpleNamespace(**schedule), problem(kernel))
     exact = np.cumsum(x.astype(np.float64), axis=1)
@@ -128,14 +155,32 @@ def test_a_sum_is_as_near_as_its_schedule_says():
 BARRIER = "__syncthreads();"
 WARPS = (scan("sum", 2, 300), BASE | {"lanes": 64, "rows_per_group": 1})
 APART = (scan("sum", 5, 37, rows_inside=True), BASE)
+LOOKS = (scan("sum", 7, 53), BACK)
+
+
+def together(source):
+    """``source`` with all its work-groups in one cluster, which the played device runs in turns, not one after another."""
+    starts = itertools.count(step=1024)
+
+    def moved(array):  # what a cluster's blocks have each for itself is dynamic there
+        return f"  {array[1]}* const {array[2]} = reinterpret_cast<{array[1]}*>(gc_dynamic_shared() + {next(starts)});"
+
+    text = re.sub(r"  __shared__ __align__\(16\) (.+?) (\w+)\[\d+\];", moved, source.text)
+    x, y, _ = source.geometry.groups
+    text = re.sub(r"(__launch_bounds__\([^)]*\))", rf"\1 __cluster_dims__({x}, {y}, 1)", text)
+    geometry = replace(source.geometry, dynamic_shared_bytes=next(starts))
+    return replace(source, text=text, geometry=geometry)
 
 
 @pytest.fixture(scope="module")
 def watched():
     """Texts with all their barriers, and with one less, under ThreadSanitizer."""
-    sources = {"warps": render(*WARPS, TARGET, "r0"), "apart": render(*APART, TARGET, "r1")}
-    texts = {}
-    for name, source in sources.items():
+    named = {"warps": WARPS, "apart": APART, "looks": LOOKS}
+    sources = {name: render(*case, TARGET, f"r{i}") for i, (name, case) in enumerate(named.items())}
+    texts = {("together", None): together(render(*LOOKS, TARGET, "r3"))}
+    sources["together"] = texts["together", None]
+    for name in named:
+        source = sources[name]
         parts = source.text.split(BARRIER)
         texts[name, None] = source
         for n in range(len(parts) - 1):
@@ -145,15 +190,61 @@ def watched():
     return {key: (sources[key[0]], found) for key, found in zip(texts, made, strict=True)}
 
 
-@pytest.mark.parametrize(("name", "kernel"), [("warps", WARPS[0]), ("apart", APART[0])])
+@pytest.mark.parametrize(("name", "kernel"), [("warps", WARPS[0]), ("apart", APART[0]), ("looks", LOOKS[0])])
 def test_there_is_no_race_and_every_barrier_is_needed(name, kernel, watched):
-    launched(kernel, *watched[name, None])
+    """Looking back, some are needed where work-groups compute the totals of others alone: those come first here."""
+    order = "shuffled" if name == "looks" else "forward"
+    launched(kernel, *watched[name, None], order=order)
 
     barriers = [n for who, n in watched if who == name and n is not None]
-    assert len(barriers) == {"warps": 2, "apart": 4}[name]
+    assert len(barriers) == {"warps": 2, "apart": 4, "looks": 5}[name]
     for n in barriers:
         with pytest.raises(RaceError):
-            launched(kernel, *watched[name, n])
+            launched(kernel, *watched[name, n], order=order)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_work_groups_that_run_at_the_same_time_look_back_without_a_race(order, watched):
+    alone = launched(LOOKS[0], *watched["looks", None])
+
+    found = launched(LOOKS[0], *watched["together", None], order=order)
+
+    assert found[0].tobytes() == alone[0].tobytes()
+
+
+NEVER = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def mistaken():
+    """Texts that look back, wrongly: in turns with others, or after those that come before in the order."""
+    source = render(*LOOKS, TARGET, "m0")
+
+    def changed(source, old, new):
+        assert len(re.findall(old, source.text)) == 1
+        return replace(source, text=re.sub(old, new, source.text))
+
+    texts = {
+        "does not wait": changed(source, r"gc_is_set\(.*?, 1024\)", "true"),
+        "in turns, waits for ever": changed(together(source), r"1024\)\) gc_atomic_min", f"{NEVER})) gc_atomic_min"),
+        "waits for ever": changed(source, r"1024\)\) gc_atomic_min", f"{NEVER})) gc_atomic_min"),
+        "leaves its flags": changed(source, r"gc_store_release\(.*?, 0\)", "(void)0"),
+    }
+    made = compile_many([(t.text, t.name) for t in texts.values()])
+    return {name: (text, found) for (name, text), found in zip(texts.items(), made, strict=True)}
+
+
+def test_a_work_group_waits_and_not_for_ever(mistaken):
+    kernel = LOOKS[0]
+
+    assert_right(kernel, in_any_order(kernel, *mistaken["in turns, waits for ever"]))
+    early = launched(kernel, *mistaken["does not wait"], order="reversed")
+    assert np.isnan(early[0]).any()
+    launched(kernel, *mistaken["waits for ever"])
+    with pytest.raises(CudaOnCpuError, match=r"deadlock: .* spin on an atomic"):
+        launched(kernel, *mistaken["waits for ever"], order="reversed")
+    with pytest.raises(CudaOnCpuError, match="counters are not left zeroed"):
+        launched(kernel, *mistaken["leaves its flags"])
 
 
 @pytest.mark.parametrize(
@@ -162,6 +253,7 @@ def test_there_is_no_race_and_every_barrier_is_needed(name, kernel, watched):
         ({"vector": 2}, "vectors of 2 do not divide the 37 columns"),
         ({"vector": 8, "accesses": 8}, "64 elements of a tile per work-item, 32 can be held"),
         ({"lanes": 1024}, "4096 work-items per work-group"),
+        ({"look_back": 1, "lanes": 32, "rows_per_group": 1}, "a row of one tile has none to look back at"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_reason(change, reason):
@@ -183,7 +275,7 @@ def test_rows_side_by_side_are_read_by_whole_sectors_and_long_rows_are_shared():
 
 def test_defaults_read_sixteen_bytes_and_spill_nothing():
     target = cuda.manifest("sm_90a")
-    for kernel in (scan("sum", 64, 8192), scan("sum", 12, 1024, **BOTH)):
+    for kernel in (scan("sum", 64, 8192), scan("sum", 12, 1024, **BOTH), scan("sum", 1, 10_000_000)):
         source = render(kernel, FAMILY.default(problem(kernel), target.limits), target, "k0")
 
         cubin, log = cuda.compile_source(source, target)
@@ -191,4 +283,18 @@ def test_defaults_read_sixteen_bytes_and_spill_nothing():
         used = cuda.resources(log)["k0"]
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
         found = sass.instructions(cubin)
-        assert found is None or sass.wide_share(found) == 1.0
+        # but for what work-groups leave for each other
+        assert found is None or sass.wide_share({n: k for n, k in found.items() if "STRONG" not in n}) == 1.0
+
+
+@pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
+def test_an_amd_gpu_keeps_what_it_looks_back_with_in_registers():
+    target, kernel = opencl.manifest("gfx90a"), scan("sum", 1, 1_000_000)
+    schedule = FAMILY.default(problem(kernel), target.limits)
+    assert schedule["look_back"]
+
+    used = amdgcn.resources(render(kernel, schedule, target, "k0"), "gfx90a")
+
+    assert used.spilled == used.private_bytes == 0
+    assert used.instructions["global_load_dwordx4"] >= schedule["accesses"]
+    assert used.instructions["global_atomic_or"] > 0

@@ -12,10 +12,11 @@ import pytest
 from kernels import add_relu, conv, joined, layer_norm, matmul, max_pool, padded, reduction, scan, softmax, transposed
 
 from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.ir.types import F16
+from gpucomp.ir.types import F16, U64
 from gpucomp.schedule import points, rank
 from gpucomp.schedule.analytic import demand
-from gpucomp.targets import cuda
+from gpucomp.schedule.device import typical
+from gpucomp.targets import cuda, opencl
 
 SIMT, MMA, WGMMA, GEMV = (FAMILIES[f"contraction/{e}"] for e in ("simt", "mma", "wgmma", "gemv"))
 LOOPS, TRANSPOSE, ROWWISE, POOL, SCAN = (
@@ -197,8 +198,55 @@ def test_a_window_that_is_not_written_out_is_waited_for_again_and_again():
 
 
 def test_few_long_rows_of_a_scan_have_many_lanes_and_short_ones_few():
-    assert first(scan("sum", 3, 40000), SCAN, "sm_90a").schedule["lanes"] >= 256
+    assert first(scan("sum", 3, 40000), SCAN, "sm_90a").schedule["lanes"] >= 128
     assert first(scan("sum", 40000, 24), SCAN, "sm_90a").schedule["lanes"] <= 16
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_long_row_of_a_scan_is_looked_back_at_and_short_or_many_rows_are_not(arch):
+    target = cuda.manifest(arch)
+    for rows, cols, wanted in ((1, 10_000_000, 1), (8, 1_000_003, 1), (1, 1021, 0), (1031, 16_384, 0), (40_000, 24, 0)):
+        kernel = scan("sum", rows, cols)
+        problem = SCAN.problem(kernel)
+
+        assert first(kernel, SCAN, arch).schedule["look_back"] == wanted
+        assert SCAN.default(SimpleNamespace(**problem), target.limits)["look_back"] == wanted
+
+    long = ranking(scan("sum", 1, 10_000_000), SCAN, arch)
+    assert fastest(long, look_back=0) > 10 * fastest(long, look_back=1)
+    assert fastest(long, look_back=1) < 1.2 * long.terms.memory_us + target.device.launch_us
+
+
+def test_lanes_that_do_not_shuffle_wait_at_a_barrier_for_each_step():
+    """As the text does in OpenCL, and in CUDA for work-groups that are no whole warps or of numbers that do not shuffle."""
+    for family, kernel, wide, schedule in (
+        (SCAN, scan("sum", 3, 40000), scan("sum", 3, 40000, dtype=U64),
+         {"look_back": 0, "lanes": 64, "rows_per_group": 2, "vector": 1, "accesses": 4}),
+        (ROWWISE, reduction("sum", 3, 40000), reduction("sum", 3, 40000, dtype=U64),
+         {"lanes": 64, "rows_per_group": 2, "vector": 1, "keep": 0, "splits": 1}),
+    ):  # fmt: skip
+        def done(kernel, shuffles, family=family, schedule=schedule, **change):
+            p, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule | change)
+            return family.work_with(shuffles)(s, p)
+
+        cuda_s, opencl_s = done(kernel, True), done(kernel, False)
+        assert opencl_s.start_cycles + opencl_s.step_cycles > cuda_s.start_cycles + cuda_s.step_cycles + 3 * 60
+        assert opencl_s.shared_traffic > cuda_s.shared_traffic
+        assert opencl_s.shared_bytes == 64 * 2 * 4 > cuda_s.shared_bytes
+        assert opencl_s.instructions > cuda_s.instructions
+        for change in ({"lanes": 8, "rows_per_group": 1}, {"lanes": 1}):
+            assert done(kernel, True, **change) == done(kernel, False, **change)
+        assert done(wide, True) == done(wide, False)
+        assert done(kernel, False, lanes=1).shared_traffic == 0
+
+
+def test_only_cuda_s_text_shuffles():
+    cuda_s = [cuda.manifest(arch) for arch in cuda.ARCHITECTURES]
+    opencl_s = [opencl.manifest(flavour) for flavour in (*opencl.flavours(), *opencl.AMD)]
+
+    assert all(t.limits.subgroups and t.device.shuffles for t in cuda_s)
+    assert not any(t.limits.subgroups or (t.device and t.device.shuffles) for t in opencl_s)
+    assert not typical(80).shuffles
 
 
 def test_a_point_of_a_concat_reads_one_operand():

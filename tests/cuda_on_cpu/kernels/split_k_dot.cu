@@ -26,3 +26,25 @@ extern "C" __global__ void __launch_bounds__(64)
     out[0] = total;
   }
 }
+
+// out[i] = x[0] + ... + x[i], a block an element. A block leaves its element and looks at what those before it left; of
+// the first whose flag it does not find, and of those behind, it reads the elements themselves.
+extern "C" __global__ void __launch_bounds__(32)
+    k_look_back(const float* __restrict__ x, volatile float* left, unsigned* flags, float* out) {
+  __shared__ int missing;
+  const int own = blockIdx.x;
+  if (threadIdx.x == 0) {
+    missing = own;
+    left[own] = x[own];
+    gc_store_release(flags + own, 1);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < own; i += 32)
+    if (!gc_is_set(flags + i, 3)) gc_atomic_min(&missing, i);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float total = x[own];
+    for (int i = 0; i < own; ++i) total += i < missing ? left[i] : x[i];
+    out[own] = total;
+  }
+}

@@ -1,0 +1,129 @@
+// running sum
+// problem   rows=2 cols=331 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 shuffles=1 exclusive=0 reverse=0
+// schedule  look_back=1 lanes=64 rows_per_group=1 vector=1 accesses=2
+// template  scan/kernel.j2
+
+bool last_to_arrive(volatile __global uint* counter, uint last) {
+  if (atomic_inc(counter) != last) return false;
+  atomic_xchg(counter, 0);
+  return true;
+}
+
+bool is_set(volatile __global uint* flag, int attempts) {
+  while (atomic_or(flag, 0) == 0) {
+    if (--attempts == 0) return false;
+  }
+  return true;
+}
+
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
+    __global const float* restrict x0,
+    __global const float* restrict x1,
+    __global float* restrict x2,
+    volatile __global float* workspace,
+    __global uint* restrict counters) {
+  __local float totals[64];
+  __local int missing[1];
+  const int id = (int)get_local_id(0);
+  const int lane_id = id;
+  const int row = (int)get_group_id(0);
+  const int r0 = row * 331;
+  const int flags = 2 + (int)get_group_id(0) * 3;  // where this row's begin, behind the arrivals
+  const int own = (int)get_group_id(1);
+  for (int tile = own;;) {
+    float carry = 0.0f;
+    const int first = tile * 128 + lane_id * 2;
+    float kept[2];
+    #pragma unroll
+    for (int access = 0; access < 2; ++access) {
+      const int place = first + access;
+      if (place < 331) {
+        const int col = place;
+        const float e1 = x0[r0 + col];
+        kept[access] = e1;
+      } else {
+        for (int lane = 0; lane < 1; ++lane) kept[access * 1 + lane] = 0.0f;
+      }
+    }
+    #pragma unroll
+    for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
+    float total = kept[1];
+    const int slot = lane_id;
+    totals[slot] = total;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int reach = 1; reach < 64; reach *= 2) {
+      float other = 0.0f;
+      if (lane_id >= reach) other = totals[slot - reach];
+      barrier(CLK_LOCAL_MEM_FENCE);
+      total = other + total;
+      totals[slot] = total;
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    float before = 0.0f;
+    if (lane_id > 0) before = totals[slot - 1];
+    float prefix = carry + before;
+    total = totals[63];
+    carry = carry + total;
+    // every work-group leaves its tile's total, then waits for those of the tiles before
+    if (lane_id == 0) workspace[row * 3 + tile] = carry;
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (id == 0) {
+      atomic_xchg(counters + flags + tile, 1);
+      missing[0] = own;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int part = id; part < own; part += 64) {
+      if (!is_set(counters + flags + part, 1024)) atomic_min(missing, part);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int next = missing[0];
+    if (tile != own || next != own) {
+      tile = next;
+      continue;
+    }
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    int is_last = 0;
+    if (id == 0) is_last = last_to_arrive(counters + (int)get_group_id(0), 2);
+    carry = 0.0f;
+    for (int part = lane_id; part < own; part += 64) {
+      const float other = workspace[row * 3 + part];
+      carry = carry + other;
+    }
+    totals[slot] = carry;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int half_way = 32; half_way > 0; half_way /= 2) {
+      if (lane_id < half_way) {
+        const float other = totals[slot + half_way];
+        carry = carry + other;
+        totals[slot] = carry;
+      }
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    carry = totals[0];
+    prefix = carry + prefix;
+    #pragma unroll
+    for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
+    #pragma unroll
+    for (int access = 0; access < 2; ++access) {
+      const int place = first + access;
+      if (place < 331) {
+        const int col = place;
+        const int o0 = r0 + col;
+        const float o1 = kept[access] * 2.0f;
+        const float o2 = x1[o0];
+        const float o3 = o1 + o2;
+        x2[o0] = o3;
+      }
+    }
+
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (id == 0) missing[0] = is_last;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (missing[0]) {
+      mem_fence(CLK_GLOBAL_MEM_FENCE);
+      for (int part = id; part < 3; part += 64) atomic_xchg(counters + flags + part, 0);
+    }
+    break;
+  }
+}

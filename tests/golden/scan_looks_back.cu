@@ -1,0 +1,119 @@
+// running sum
+// problem   rows=2 cols=331 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 shuffles=1 exclusive=0 reverse=0
+// schedule  look_back=1 lanes=64 rows_per_group=1 vector=1 accesses=2
+// template  scan/kernel.j2
+
+extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
+    const float* __restrict__ x0,
+    const float* __restrict__ x1,
+    float* __restrict__ x2,
+    volatile float* workspace,
+    unsigned int* __restrict__ counters) {
+  __shared__ __align__(16) float totals[2];
+  __shared__ __align__(16) int missing[1];
+  const int id = (int)threadIdx.x;
+  const int lane_id = id;
+  const int row = (int)blockIdx.x;
+  const int r0 = row * 331;
+  const int flags = 2 + (int)blockIdx.x * 3;  // where this row's begin, behind the arrivals
+  const int own = (int)blockIdx.y;
+  for (int tile = own;;) {
+    float carry = 0.0f;
+    const int first = tile * 128 + lane_id * 2;
+    float kept[2];
+    #pragma unroll
+    for (int access = 0; access < 2; ++access) {
+      const int place = first + access;
+      if (place < 331) {
+        const int col = place;
+        const float e1 = x0[r0 + col];
+        kept[access] = e1;
+      } else {
+        for (int lane = 0; lane < 1; ++lane) kept[access * 1 + lane] = 0.0f;
+      }
+    }
+    #pragma unroll
+    for (int element = 1; element < 2; ++element) kept[element] = kept[element - 1] + kept[element];
+    float total = kept[1];
+    const int warp_lane = lane_id % 32;
+    const int warp_place = id % 32;
+    #pragma unroll
+    for (int reach = 1; reach < 32; reach *= 2) {
+      const float other = gc_shfl(total, warp_lane < reach ? warp_place : warp_place - reach);
+      if (warp_lane >= reach) total = other + total;
+    }
+    float before = gc_shfl(total, warp_lane == 0 ? warp_place : warp_place - 1);
+    if (warp_lane == 0) before = 0.0f;
+    const int warp_number = lane_id / 32;
+    if (warp_lane == 31) totals[warp_number] = total;
+    __syncthreads();
+    float prefix = carry;
+    for (int part = 0; part < 2; ++part) {
+      const float other = totals[part];
+      if (part < warp_number) prefix = prefix + other;
+      carry = carry + other;
+    }
+    prefix = prefix + before;
+    // every work-group leaves its tile's total, then waits for those of the tiles before
+    if (lane_id == 0) workspace[row * 3 + tile] = carry;
+    gc_threadfence();
+    __syncthreads();
+    if (id == 0) {
+      gc_store_release(counters + flags + tile, 1);
+      missing[0] = own;
+    }
+    __syncthreads();
+    for (int part = id; part < own; part += 64) {
+      if (!gc_is_set(counters + flags + part, 1024)) gc_atomic_min(missing, part);
+    }
+    __syncthreads();
+    const int next = missing[0];
+    if (tile != own || next != own) {
+      tile = next;
+      continue;
+    }
+    gc_threadfence();
+    int is_last = 0;
+    if (id == 0) is_last = gc_atomic_inc_wrap(counters + (int)blockIdx.x, 2) == 2;
+    carry = 0.0f;
+    for (int part = lane_id; part < own; part += 64) {
+      const float other = workspace[row * 3 + part];
+      carry = carry + other;
+    }
+    for (int mask = 16; mask > 0; mask /= 2) {
+      const float other = gc_shfl_xor(carry, mask);
+      carry = carry + other;
+    }
+    if (warp_lane == 0) totals[warp_number] = carry;
+    __syncthreads();
+    carry = totals[0];
+    for (int part = 1; part < 2; ++part) {
+      const float other = totals[part];
+      carry = carry + other;
+    }
+    prefix = carry + prefix;
+    #pragma unroll
+    for (int element = 0; element < 2; ++element) kept[element] = prefix + kept[element];
+    #pragma unroll
+    for (int access = 0; access < 2; ++access) {
+      const int place = first + access;
+      if (place < 331) {
+        const int col = place;
+        const int o0 = r0 + col;
+        const float o1 = kept[access] * 2.0f;
+        const float o2 = x1[o0];
+        const float o3 = o1 + o2;
+        x2[o0] = o3;
+      }
+    }
+
+    __syncthreads();
+    if (id == 0) missing[0] = is_last;
+    __syncthreads();
+    if (missing[0]) {
+      gc_threadfence();
+      for (int part = id; part < 3; part += 64) gc_store_release(counters + flags + part, 0);
+    }
+    break;
+  }
+}
