@@ -29,6 +29,11 @@ LABELS = {
 COUNTS = [3, 2, 4, 1]
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_whatever_ran_before():
+    RNG.bit_generator.state = np.random.default_rng(6).bit_generator.state
+
+
 def numbers(*shape):
     return RNG.standard_normal(np.prod(shape)).round(3).tolist()
 
@@ -91,11 +96,25 @@ def test_two_classes_are_transformed_as_the_standards_evaluator_does(transform):
     """The standard says that scores are transformed, and not for one score of two classes what the first one's is."""
     proto = classifier(2, "RBF", post_transform=transform)
 
-    expected = ReferenceEvaluator(proto).run(None, {"x": X})
+    _, expected = ReferenceEvaluator(proto).run(None, {"x": X})
 
     label, scores = InterpreterBackend.prepare(proto).run([X])
-    assert label.tolist() == expected[0].tolist()
-    np.testing.assert_allclose(scores, expected[1], rtol=2e-5, atol=2e-6)
+    assert label.tolist() == onnxruntime.InferenceSession(proto.SerializeToString()).run(["label"], {"x": X})[0].tolist()
+    np.testing.assert_allclose(scores, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_where_all_coefficients_are_positive_the_second_class_needs_half_a_score():
+    """As onnxruntime has it: the standard's evaluator says the first class's label there."""
+    seen = set()
+    for rho in (-1.0, 0.0, 0.4, 0.8, 1.2):
+        proto = classifier(2, "RBF")
+        given = {a.name: a.floats for a in proto.graph.node[0].attribute}
+        given["coefficients"][:] = map(abs, given["coefficients"])
+        given["rho"][:] = [rho]
+        (label,) = InterpreterBackend.prepare(proto).run([X])[:1]
+        seen |= set(label.tolist())
+        assert label.tolist() == onnxruntime.InferenceSession(proto.SerializeToString()).run(["label"], {"x": X})[0].tolist()
+    assert seen == {3, 7}
 
 
 def test_pairs_of_many_classes_are_counted_before_they_are_listed(monkeypatch):

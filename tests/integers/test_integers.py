@@ -145,7 +145,7 @@ def test_matrix_units_for_bytes_give_the_same(zero_point):
 
 
 def test_codes_take_a_byte_and_sums_are_corrected_once():
-    steps = lower(quantized(119), resolve("opencl:generic")).steps
+    steps = lower(quantized(119), resolve("opencl:generic")).unpacked  # packed, the weights are words of four
     kernels = [s.kernel for s in steps]
 
     (between,) = [k.params[k.inputs] for k in kernels if k.params[k.inputs].dtype is U8]

@@ -12,6 +12,7 @@ import pytest
 import gpucomp
 from gpucomp import cli
 from gpucomp.errors import RecordError, UsageError
+from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
 from gpucomp.tuning.study import Rules
 from gpucomp.tuning.tuner import Options, State
@@ -81,6 +82,7 @@ def test_a_search_starts_from_the_trials_of_the_files_beside_its_own(tmp_path, m
     seen = []
     sampler = tuner.engines.sampler
     monkeypatch.setattr(tuner.engines, "sampler", lambda *a: seen.append(a[-1]) or sampler(*a))
+    monkeypatch.setattr(schedule_records, "shipped", lambda: tmp_path / "nothing")
 
     tuner._studies([made.task], made.tools, Options(sampler="random"))
 
