@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from gpucomp import ops
 from gpucomp.errors import quote
 from gpucomp.expr.core import (
     Algorithm,
@@ -38,7 +39,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.lower import is_short
 from gpucomp.expr.simplify import Simplifier, simplify
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant_value
-from gpucomp.ir.types import STRING
+from gpucomp.ir.types import I8, I32, STRING, U8
 from gpucomp.kernel import Step, Store
 from gpucomp.recognise import Composed, recognise
 from gpucomp.scatter import scatter_of
@@ -51,6 +52,7 @@ MAX_PLACE = 60  # nodes of a store map
 MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
 MAX_STATEMENTS = 2000  # of a kernel's body, where ...
 FEW_CHOICES = 8  # ... each choice between two values that choose may double them
+MANY_CODES = 4096  # that a matrix product's columns would each quantize again, instead of a launch more
 ATTEMPTS = 3  # at cutting what is longer
 EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
                        "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
@@ -392,6 +394,8 @@ class _Partition:
                 return "cheaper to store than to compute again" if grows else ""
             if self._is_contraction(result) and not self.policy.prologues:
                 return "the contraction reads plain memory on this target"
+            if reader.op is ops.MatMul and value.type.size >= MANY_CODES and _quantizes(value):
+                return "cheaper to store as codes than to quantize again"
             if footprint.expensive and self._rereads(result):
                 return "cheaper to store than to compute again"
         return ""
@@ -416,6 +420,13 @@ class _Partition:
     def _rereads(self, value: Value) -> bool:
         """Whether an operand's element is read for many results: sliding windows and contractions."""
         return self._is_contraction(value) or value.type.size * 2 > max(v.type.size for v in value.inputs)
+
+
+def _quantizes(value: Value) -> bool:
+    """Whether ``value`` is bytes made of floats, widened and less a zero point or not."""
+    while value.op in (ops.Cast, ops.Sub) and value.type.dtype is I32:
+        value = value.inputs[0]
+    return value.op is ops.Cast and value.type.dtype in (I8, U8) and value.inputs[0].type.dtype.is_float
 
 
 def _touches_data(expr: Expr) -> bool:

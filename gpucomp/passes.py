@@ -73,10 +73,16 @@ def _multiplies_bytes(target: Target | None) -> bool:
     return target is not None and target.language == "llvm" and bool({"avx512vnni", "avxvnni"} & target.features)
 
 
+def _sums_bytes(target: Target | None) -> bool:
+    """Whether sums of products of bytes take less than those of i32: every GPU has an instruction for them, or words."""
+    return target is not None and (target.language != "llvm" or _multiplies_bytes(target))
+
+
 BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
 
 PIPELINE: tuple[Pass, ...] = (
     Pass("codes", rules_pass("", quantize.RULES).run, _multiplies_bytes),
+    Pass("zero-points", rules_pass("", quantize.INTEGERS).run, _sums_bytes),
     rules_pass("canonicalize", BASICS),
     Pass("share", cse.share_common_subexpressions),
     rules_pass("fuse-norms", fuse_norms.RULES, BASICS),

@@ -2,9 +2,17 @@
 
     sum (x - zx) sx (w - zw) sw  =  sx sw sum (x - zx) (w - zw)
 
-The sum on the right is of integers and exact; the left one rounds every product and every sum in f32. Zero points stay
-where they are: ``gpucomp.integers`` takes them out of the sums. For processors that multiply bytes. Constants are not
-folded yet when this runs: a folded weight has lost its scale.
+The sum on the right is of integers and exact; the left one rounds every product and every sum in f32. Constant zero
+points stay where they are: ``gpucomp.integers`` takes them out of the sums. For processors that multiply bytes. Constants
+are not folded yet when this runs: a folded weight has lost its scale.
+
+A zero point that is known only when the model runs, as dynamic quantization computes it, is taken out here:
+
+    sum (x - z) w  =  sum x w - z sum w
+
+``w``, less its own zero point, is constant, and so is its sum: a number a column, of padded windows also a position, since
+padding is no code. The first sum on the right is of bytes as memory holds them. Where ``w`` fits no byte, its codes do, and
+what a column's codes are off by is taken out the same way, times the sum of a row of ``x``.
 """
 
 from __future__ import annotations
@@ -23,6 +31,9 @@ EXACT = 1 << 24  # what f32 counts to
 LARGEST = 1 << 30  # of a bias, in steps
 ON_GRID = 1e-3  # of a step, that a bias may be off by and be meant as a multiple of it
 STEPS = 6  # movements and casts between a constant and where it is used
+BYTES = (I8, U8)
+FARTHEST = 255  # a code from 0, and from a zero point
+ROOM = 1 << 31  # of i32
 
 
 @rule(ops.Conv, ops.MatMul)
@@ -78,6 +89,76 @@ def one_multiplier(node: Node, uses: Uses) -> Value | None:
     return ops.Relu(result) if relu else result
 
 
+@rule(ops.MatMul, ops.Conv)
+def take_out_zero_point(node: Node) -> Value | None:
+    """contract(i32(x) - i32(z), w)  ->  contract(i32(x), w) - i32(z) contract(1, w), bytes x and z, constant w"""
+    x, w = node.inputs
+    if x.op is not ops.Sub or node.types[0].dtype is not I32 or node.attrs.get("layout", "NCHW") != "NCHW":
+        return None
+    codes, zero = x.inputs
+    if not (_is_widened_byte(codes) and _is_widened_byte(zero)) or codes.shape != x.shape or _array(zero) is not None:
+        return None
+    weights = _array(w)
+    if weights is None or not _is_one_a_row(zero, x, node) or FARTHEST * _largest_sum(weights, node) >= ROOM:
+        return None
+    sums = _sums_of_windows(weights, node) if node.op is ops.Conv else weights.sum(axis=-2, keepdims=True)
+    return ops.Sub(node.op(codes, w, **node.attrs), ops.Mul(zero, constant(sums.astype(np.int32))))
+
+
+@rule(ops.MatMul)
+def take_out_offset_of_weights(node: Node) -> Value | None:
+    """matmul(x, w)  ->  matmul(x, w - o) + o sum(x), widened bytes x, constants w and o: w - o are bytes and w are not"""
+    x, w = node.inputs
+    centred = x.op is ops.Sub and _array(x.inputs[1]) is not None
+    codes = x.inputs[0] if centred else x
+    if node.types[0].dtype is not I32 or not _is_widened_byte(codes) or codes.shape != x.shape:
+        return None
+    weights = _array(w)
+    if weights is None or not weights.size or _fit_a_byte(weights):
+        return None
+    low, high = (f(axis=-2, keepdims=True).astype(np.int64) for f in (weights.min, weights.max))
+    offset = low + 128  # one for each column
+    depth = x.shape[-1]
+    largest = np.abs(offset) * depth + np.abs(weights - offset).sum(axis=-2, keepdims=True)
+    if np.any(high - low > FARTHEST) or FARTHEST * int(largest.max()) >= ROOM:
+        return None
+    product = ops.MatMul(x, constant((weights - offset).astype(np.int32)))
+    rows = ops.ReduceSum(x, axes=(x.type.rank - 1,), keepdims=True)
+    correction = ops.Mul(rows, constant(offset.astype(np.int32)))
+    return ops.Add(correction, product)  # in this order the rows are summed first, and the product's kernel corrects
+
+
+def _is_widened_byte(value: Value) -> bool:
+    return value.op is ops.Cast and value.type.dtype is I32 and value.inputs[0].type.dtype in BYTES
+
+
+def _is_one_a_row(zero: Value, x: Value, node: Node) -> bool:
+    """Whether ``zero`` is the same along everything that ``node`` sums over."""
+    summed = x.shape[-1:] if node.op is ops.MatMul else x.shape[1:]
+    return all(n == 1 for n in zero.shape[-len(summed) :])
+
+
+def _largest_sum(weights: np.ndarray, node: Node) -> int:
+    """The largest sum of magnitudes that one element of the result is made of."""
+    axes = -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
+    return int(np.abs(weights.astype(np.int64)).sum(axis=axes).max(initial=0))
+
+
+def _fit_a_byte(weights: np.ndarray) -> bool:
+    return any(np.iinfo(t.numpy).min <= weights.min() and weights.max() <= np.iinfo(t.numpy).max for t in BYTES)
+
+
+def _sums_of_windows(weights: np.ndarray, node: Node) -> np.ndarray:
+    """What ``node`` makes of an image of ones; one number a channel where nothing is padded, and all windows are whole."""
+    attrs = dict(node.attrs, group=1)
+    rank, pads = weights.ndim - 2, node.attrs["pads"]
+    taps = weights.sum(axis=1, keepdims=True, dtype=np.int32)
+    if not any(pads):
+        return taps.sum(axis=tuple(range(2, 2 + rank)), keepdims=True, dtype=np.int32).reshape(1, -1, *[1] * rank)
+    image = np.ones((1, 1, *node.inputs[0].shape[2:]), np.int32)
+    return np.asarray(ops.Conv.reference(image, taps, **attrs))
+
+
 def _codes(value: Value) -> tuple[Value, int, np.float32] | None:
     """``value`` as (codes - zero point) scale: bytes, and one zero point and scale for all of them."""
     match value:
@@ -91,7 +172,7 @@ def _codes(value: Value) -> tuple[Value, int, np.float32] | None:
         if zero_point is None:
             return None
         centred, zero = centred.inputs[0], zero_point
-    if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in (I8, U8) or value.type.dtype is not F32:
+    if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in BYTES or value.type.dtype is not F32:
         return None
     if scale is None or scale.size != 1 or zero.size != 1 or centred.shape != value.shape:
         return None
@@ -116,7 +197,7 @@ def _constant_codes(value: Value) -> tuple[np.ndarray, np.ndarray] | None:
     if centred.op is ops.Sub:
         zero = _array(centred.inputs[1])
         centred = centred.inputs[0]
-    if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in (I8, U8):
+    if centred.op is not ops.Cast or centred.inputs[0].type.dtype not in BYTES:
         return None
     codes, scale = _array(centred.inputs[0]), _array(step)
     if codes is None or scale is None or zero is None or scale.dtype != np.float32 or not np.all(np.isfinite(scale)):
@@ -169,3 +250,4 @@ def _array(value: Value, steps: int = STEPS) -> np.ndarray | None:
 
 
 RULES = (multiply_codes, add_bias_to_codes, one_multiplier)
+INTEGERS = (take_out_zero_point, take_out_offset_of_weights)

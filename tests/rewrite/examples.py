@@ -10,7 +10,7 @@ from builders import graph_of, scalar, tensor, weights
 
 from gpucomp import ops
 from gpucomp.ir import BOOL, F32, F64, I64, Graph, Value, constant
-from gpucomp.ir.types import F16, I8, I32
+from gpucomp.ir.types import F16, I8, I32, U8
 from gpucomp.rewrite import (
     attention,
     canonicalize,
@@ -26,7 +26,7 @@ from gpucomp.rewrite import (
 from gpucomp.rewrite.rule import Rule
 
 THEMES = {
-    "quantize": quantize.RULES,
+    "quantize": (*quantize.RULES, *quantize.INTEGERS),
     "fold": fold.RULES,
     "canonicalize": (*canonicalize.RULES, *canonicalize.LATE_RULES),
     "simplify": simplify.RULES,
@@ -117,10 +117,20 @@ def codes(*shape: int, seed: int = 0) -> Value:
     return constant(np.random.default_rng([seed, *shape]).integers(-127, 128, shape).astype(np.int8))
 
 
+def widened(codes: Value) -> Value:
+    return ops.Cast(codes, to=I32)
+
+
 def expression(value: Value, terms: int = 1) -> Example:
     return Example(graph_of(value), terms)
 
 
+BYTES = widened(tensor("bytes", 2, 6, 7, 5, dtype=I8))
+ROWS = widened(tensor("rows", 2, 3, 7, dtype=U8))
+ZERO = widened(tensor("zero", dtype=U8))
+ZEROS = widened(tensor("zeros", 2, 3, 1, dtype=U8))
+UNSIGNED = constant(np.array([[0, 9, 255], [255, 17, 3]] * 3 + [[7, 255, 0]], np.uint8))
+ASYMMETRIC = ops.Sub(widened(UNSIGNED), constant(np.int32(119)))
 _CONV = ops.Conv(IMAGE, weights(4, 3, 2, 3), group=2, **SQUARE)
 _CODES = tensor("codes", 2, 3, 5, 6, dtype=I8)
 _SUM = tensor("sum", 2, 3, 5, dtype=I32)
@@ -139,6 +149,19 @@ _EXAMPLES: dict[str, Example] = {
     ),
     "add_bias_to_codes": expression(ops.Add(_SCALED, constant(_SCALED.inputs[1].attrs["value"] * np.float32(-37)))),
     "one_multiplier": expression(ops.Div(ops.Relu(_SCALED), scalar(0.3))),
+    "take_out_zero_point": Example(
+        graph_of(
+            ops.MatMul(ops.Sub(ROWS, ZEROS), widened(codes(7, 5))),
+            ops.Conv(
+                ops.Sub(BYTES, ZERO), widened(codes(4, 3, 2, 3)),
+                group=2, strides=(1, 2), pads=(1, 0, 0, 2), dilations=(2, 1),
+            ),
+            ops.Conv(ops.Sub(BYTES, ZERO), widened(codes(5, 6, 2, 3)), **SQUARE),
+        )
+    ),
+    "take_out_offset_of_weights": Example(
+        graph_of(ops.MatMul(ROWS, ASYMMETRIC), ops.MatMul(ops.Sub(ROWS, constant(np.int32(131))), ASYMMETRIC))
+    ),
     # fold
     "fold": expression(ops.Add(ops.MatMul(weights(3, 7), weights(7, 5)), SHORT)),
     # canonicalize
@@ -280,7 +303,7 @@ UNKNOWN = set(_EXAMPLES) - {rule.name for rule in RULES}
 
 
 def draw(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    """An array for every input: normal floats with a mean of a quarter, small integers, fair bools."""
+    """An array for every input: normal floats with a mean of a quarter, small integers, any codes, fair bools."""
     rng = np.random.default_rng(seed)
     drawn = {}
     for value in graph.inputs:
@@ -289,6 +312,8 @@ def draw(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
             drawn[value.attrs["label"]] = rng.random(shape) < 0.5
         elif dtype in (I8, I32, I64):
             drawn[value.attrs["label"]] = rng.integers(-9, 10, shape).astype(dtype.numpy)
+        elif dtype is U8:
+            drawn[value.attrs["label"]] = rng.integers(0, 256, shape).astype(np.uint8)
         else:
             drawn[value.attrs["label"]] = (rng.standard_normal(shape) + 0.25).astype(dtype.numpy)
     return drawn

@@ -7,12 +7,17 @@ import math
 import numpy as np
 from builders import graph_of, scalar, tensor, weights
 from rewrite.examples import (
+    ASYMMETRIC,
+    BYTES,
     IMAGE,
     LAST,
     LAST_TO_FIRST,
     POOL,
+    ROWS,
     SHORT,
     SQUARE,
+    ZERO,
+    ZEROS,
     X,
     Y,
     centred,
@@ -23,11 +28,12 @@ from rewrite.examples import (
     rooted,
     swapped,
     whole,
+    widened,
 )
 
 from gpucomp import ops
 from gpucomp.ir import BOOL, F32, Graph, Value, constant
-from gpucomp.ir.types import F16, I8, I32
+from gpucomp.ir.types import F16, I8, I16, I32, U8
 
 _CONV = ops.Conv(IMAGE, weights(4, 6, 2, 3), **SQUARE)
 _MATMUL = ops.MatMul(X, weights(5, 7))
@@ -104,6 +110,43 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "the product is read elsewhere": both(ops.Div(_STEPS, scalar(3)), _STEPS),
         "the quotient overflows": graph_of(ops.Div(ops.Mul(_SUM, scalar(1e30)), scalar(1e-30))),
         "a leaky rectifier": graph_of(ops.Div(ops.LeakyRelu(_STEPS, alpha=0.1), scalar(3))),
+    },
+    "take_out_zero_point": {
+        "a constant zero point": graph_of(ops.MatMul(ops.Sub(ROWS, constant(np.int32(119))), widened(codes(7, 5)))),
+        "a zero point for each step of the depth": graph_of(
+            ops.MatMul(ops.Sub(ROWS, widened(tensor("steps", 7, dtype=U8))), widened(codes(7, 5)))
+        ),
+        "a zero point for each channel": graph_of(
+            ops.Conv(ops.Sub(BYTES, widened(tensor("channels", 6, 1, 1, dtype=I8))), widened(codes(5, 6, 2, 3)), **SQUARE)
+        ),
+        "weights that are no constant": graph_of(
+            ops.MatMul(ops.Sub(ROWS, ZERO), widened(tensor("w", 7, 5, dtype=I8)))
+        ),
+        "codes of sixteen bits": graph_of(
+            ops.MatMul(ops.Sub(widened(tensor("long", 3, 7, dtype=I16)), ZERO), widened(codes(7, 5)))
+        ),
+        "a zero point of 32 bits": graph_of(ops.MatMul(ops.Sub(ROWS, tensor("wide", dtype=I32)), widened(codes(7, 5)))),
+        "one code less many zero points": graph_of(
+            ops.MatMul(ops.Sub(widened(tensor("row", 1, 7, dtype=U8)), ZEROS), widened(codes(7, 5)))
+        ),
+        "sums that i32 may not hold": graph_of(
+            ops.MatMul(ops.Sub(widened(tensor("deep", 1, 66_000, dtype=U8)), ZERO), constant(np.full((66_000, 1), 128, np.int32)))
+        ),
+        "floats": graph_of(ops.MatMul(ops.Sub(X, scalar(3)), weights(5, 7))),
+    },
+    "take_out_offset_of_weights": {
+        "weights that are bytes": graph_of(ops.MatMul(ROWS, widened(codes(7, 5)))),
+        "weights that are unsigned bytes": graph_of(ops.MatMul(ROWS, constant(np.full((7, 5), 255, np.int32)))),
+        "a column that spans more than a byte": graph_of(
+            ops.MatMul(ROWS, constant(np.array([[-1, 255]] * 3 + [[0, -1]] * 4, np.int32)))
+        ),
+        "weights that are no constant": graph_of(ops.MatMul(ROWS, tensor("w", 7, 5, dtype=I32))),
+        "codes of sixteen bits": graph_of(ops.MatMul(widened(tensor("long", 3, 7, dtype=I16)), ASYMMETRIC)),
+        "a zero point known at run time": graph_of(ops.MatMul(ops.Sub(ROWS, ZERO), ASYMMETRIC)),
+        "sums that i32 may not hold": graph_of(
+            ops.MatMul(widened(tensor("deep", 1, 40_000, dtype=U8)), constant(np.array([[-9], [245]] * 20_000, np.int32)))
+        ),
+        "no columns": graph_of(ops.MatMul(ROWS, constant(np.zeros((7, 0), np.int32)))),
     },
     "fold": {
         "an operand is no constant": graph_of(ops.Add(X, weights(5))),

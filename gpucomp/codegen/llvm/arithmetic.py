@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from gpucomp.codegen.llvm import math as vector_math
 from gpucomp.codegen.llvm.builder import Code, Type, Value
 from gpucomp.codegen.llvm.storage import register_scalar, round_to, wrap
@@ -54,6 +56,8 @@ def cast(value: Value, source: DType, target: DType) -> Value:
     if target.storage_only:
         value = cast(value, source, I32) if source.is_float else value
         return wrap(code.convert("zext" if source is BOOL else "trunc", value, goal), target)
+    if source.is_float and target.bits < 32:
+        return _to_narrow_integer(value, target, goal)
     if source.is_float:
         type = value.type.of(goal)
         kind = "fptoui" if target.kind == "u" else "fptosi"
@@ -62,6 +66,16 @@ def cast(value: Value, source: DType, target: DType) -> Value:
     if target.bits < source.bits and source is not BOOL:
         return code.convert("trunc", value, goal)
     return code.convert("zext" if source.kind in "ub" else "sext", value, goal)
+
+
+def _to_narrow_integer(value: Value, target: DType, goal: str) -> Value:
+    """Clipped as a float: LLVM's own saturating conversion to less than 32 bits takes a vector's lanes one by one."""
+    code, info = value.code, np.iinfo(target.numpy)
+    low, high = (code.const(float(end), value.type) for end in (info.min, info.max))
+    clipped = code.select(value > low, value, low)  # a NaN is not above
+    clipped = code.select(clipped < high, clipped, high)
+    found = code.convert("trunc", code.convert("fptosi", clipped, "i32"), goal)
+    return found if info.min == 0 else code.select(value.is_nan(), 0, found)
 
 
 # integers

@@ -10,7 +10,7 @@ from native import WIDEST, image_of, run_source
 
 from gpucomp.codegen.llvm import codes, emit
 from gpucomp.expr.core import Expr, axes_of, call, cast, load
-from gpucomp.ir.types import F32, F64, I8, I32, U8, DType, TensorType
+from gpucomp.ir.types import F32, F64, I8, I16, I32, U8, U16, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.targets import cpu
 
@@ -127,3 +127,23 @@ def test_a_part_of_a_vector_that_is_one_lane_stores_that_lane_alone():
     (found,) = run_source(image_of([source], target), source, k, [x])
 
     np.testing.assert_array_equal(found, expected(k, [x])[0])
+
+
+@pytest.mark.parametrize("lanes", [0, min(16, WIDEST)])
+@pytest.mark.parametrize("dtype", [U8, I8, U16, I16])
+def test_floats_become_narrow_integers_whole_vectors_at_a_time(dtype, lanes):
+    """Cut off towards zero, clipped to the type, 0 of a NaN; LLVM's own conversion takes the lanes one by one."""
+    info = np.iinfo(dtype.numpy)
+    ends = [end + step for end in (info.min, info.max) for step in (-1.5, -0.9, 0, 0.9, 1.5)]
+    x = np.resize(np.array([np.nan, -np.inf, np.inf, -1e30, 1e30, -0.5, 3.75, -3.75, *ends], np.float32), 37)
+    axes = axes_of((37,))
+    params = (TensorType(F32, (37,)), TensorType(dtype, (37,)))
+    k = Kernel("loops", params, 1, Loops(axes), (Store(1, axes, cast(load(0, axes, F32), dtype)),))
+    target = cpu.host()
+    source = emit(k, {"lanes": lanes, "tasks": 1, "unroll": 0}, target, "k")
+
+    (found,) = run_source(image_of([source], target), source, k, [x])
+
+    right = np.where(np.isnan(x), 0, np.clip(np.trunc(np.nan_to_num(x)), info.min, info.max)).astype(dtype.numpy)
+    np.testing.assert_array_equal(found, right)
+    assert ".sat." not in source.text

@@ -1,0 +1,160 @@
+"""Zero points that only a run knows, as dynamic quantization computes them: engines for bytes, and numpy's answers to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_on_cpu.whole_models import ModelOnCpu
+from onnx_builders import model, node, value
+
+import gpucomp
+from gpucomp.compiler import lower
+from gpucomp.kernel import Contraction
+from gpucomp.targets import resolve
+
+NUMBERS = {np.float32: 1, np.uint8: 2, np.int8: 3, np.int32: 6}  # ONNX's of element types
+RNG = np.random.default_rng(23)
+
+
+def codes(*shape: int, dtype: type = np.int8) -> np.ndarray:
+    """Codes with both ends of their type among them."""
+    info = np.iinfo(dtype)
+    found = RNG.integers(info.min, info.max + 1, shape).astype(dtype)
+    found.flat[0], found.flat[-1] = info.min, info.max
+    return found
+
+
+class Product:
+    """A MatMulInteger or ConvInteger of codes and a zero point that are inputs."""
+
+    def __init__(self, x: np.ndarray, w: np.ndarray, zero: np.ndarray, w_zero: np.ndarray | None = None, **attributes) -> None:
+        self.x, self.w, self.zero, self.w_zero = x, w, zero, w_zero
+        self.operator = "ConvInteger" if "pads" in attributes else "MatMulInteger"
+        self.proto = model(
+            [node(self.operator, ["x", "w", "z", *(["wz"] if w_zero is not None else [])], ["y"], **attributes)],
+            [value("x", x.shape, NUMBERS[x.dtype.type]), value("z", zero.shape, NUMBERS[zero.dtype.type])],
+            [value("y", None, NUMBERS[np.int32])],
+            {"w": w} | ({"wz": w_zero} if w_zero is not None else {}),
+        )
+
+    def run(self, target: str, zero: np.ndarray | None = None) -> np.ndarray:
+        return self.feed(gpucomp.compile(self.proto, target=target), zero)
+
+    def feed(self, executable, zero: np.ndarray | None = None) -> np.ndarray:
+        return executable.run({"x": self.x, "z": self.zero if zero is None else zero})["y"]
+
+    def expected(self, zero: np.ndarray | None = None) -> np.ndarray:
+        """numpy's product of what is left of both operands without their zero points."""
+        zero = self.zero if zero is None else zero
+        z = zero.astype(np.int32)
+        x = self.x.astype(np.int32) - (z[:, None] if z.ndim else z)
+        w = self.w.astype(np.int32) - (0 if self.w_zero is None else self.w_zero.astype(np.int32))
+        if self.operator == "MatMulInteger":
+            return x @ w
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3))[:, :, ::2]
+        return np.einsum("nchwij,ocij->nohw", windows, w, dtype=np.int32)
+
+
+PRODUCTS = {
+    "u8 by i8": Product(codes(13, 37, dtype=np.uint8), codes(37, 29), np.array(3, np.uint8)),
+    "i8 by i8": Product(codes(5, 131), codes(131, 17), np.array(-7, np.int8)),
+    "batched, a zero point for each row": Product(
+        codes(2, 3, 67, dtype=np.uint8), codes(67, 19), np.array([0, 255, 119], np.uint8)
+    ),
+    "i8 by u8, one zero point a column": Product(
+        codes(7, 41), codes(41, 23, dtype=np.uint8), np.array(100, np.int8), RNG.integers(0, 256, 23).astype(np.uint8)
+    ),
+    "u8 by u8, one zero point": Product(
+        codes(1, 67, dtype=np.uint8), codes(67, 11, dtype=np.uint8), np.array(131, np.uint8), np.array(119, np.uint8)
+    ),
+    "no more than one": Product(codes(1, 1, dtype=np.uint8), codes(1, 1), np.array(9, np.uint8)),
+    "padded windows": Product(
+        codes(2, 5, 9, 7, dtype=np.uint8), codes(11, 5, 3, 2), np.array(119, np.uint8), pads=[1, 0, 0, 2], strides=[2, 1]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_cpu_s_answer_is_numpy_s(name):
+    product = PRODUCTS[name]
+    executable = gpucomp.compile(product.proto, target="cpu")
+    ends = np.iinfo(product.zero.dtype)
+
+    for zero in (product.zero, np.full_like(product.zero, ends.min), np.full_like(product.zero, ends.max)):
+        np.testing.assert_array_equal(product.feed(executable, zero), product.expected(zero))
+
+
+@pytest.mark.parametrize("name", ["u8 by u8, one zero point", "padded windows"])
+def test_opencl_s_answer_is_numpy_s(name):
+    product = PRODUCTS[name]
+
+    np.testing.assert_array_equal(product.run("opencl"), product.expected())
+
+
+def test_matrix_units_give_numpy_s_answer():
+    product = PRODUCTS["u8 by i8"]
+    executable = gpucomp.compile(product.proto, target="cuda:sm_80")
+
+    np.testing.assert_array_equal(product.feed(ModelOnCpu(executable)), product.expected())
+
+
+def feed_forward(rows: int, *, dtype: type = np.int8):
+    """What onnxruntime's quantize_dynamic writes of two linear layers and a rectifier."""
+    nodes, constants, x = [], {}, "x"
+    for k, (depth, columns) in enumerate([(67, 131), (131, 67)]):
+        constants |= {
+            f"w{k}": codes(depth, columns, dtype=dtype), f"wz{k}": np.array(0 if dtype is np.int8 else 119, dtype),
+            f"ws{k}": np.float32(0.01), f"b{k}": RNG.standard_normal(columns).astype(np.float32),
+        }  # fmt: skip
+        nodes += [
+            node("DynamicQuantizeLinear", [x], [f"q{k}", f"s{k}", f"z{k}"]),
+            node("MatMulInteger", [f"q{k}", f"w{k}", f"z{k}", f"wz{k}"], [f"p{k}"]),
+            node("Cast", [f"p{k}"], [f"f{k}"], to=1),
+            node("Mul", [f"s{k}", f"ws{k}"], [f"m{k}"]),
+            node("Mul", [f"f{k}", f"m{k}"], [f"u{k}"]),
+            node("Add", [f"u{k}", f"b{k}"], [f"a{k}"]),
+            *([node("Relu", ["a0"], ["r0"])] if k == 0 else []),
+        ]
+        x = "r0"
+    return model(nodes, [value("x", (rows, 67))], [value("a1", None)], constants)
+
+
+def contractions(made, target: str):
+    lowered = lower(made, resolve(target))
+    return [(step.kernel, r) for step, r in lowered.rendered.items() if isinstance(step.kernel.body, Contraction)]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize(
+    ("target", "engine"),
+    [("cpu:sapphirerapids", "contraction/tiles"), ("cpu:cascadelake", "contraction/dots"), ("cuda:sm_80", "contraction/mma"),
+     ("opencl:gfx90a", "contraction/amd"), ("opencl:mali", "contraction/mali")],
+)  # fmt: skip
+def test_both_layers_go_to_the_engine_for_bytes(target, engine, dtype):
+    found = contractions(feed_forward(71, dtype=dtype), target)
+
+    assert [r.choice.family.title for _, r in found] == [engine] * 2
+    for (kernel, _), depth in zip(found, (67, 131), strict=True):
+        assert {p.dtype.nbytes for p in kernel.params[: kernel.inputs] if p.shape == (71, depth)} == {1}
+
+
+def test_one_row_is_multiplied_by_dot_products_of_words():
+    for target, product in (("cuda:sm_80", "gc_dot4<false, true>("), ("opencl:pocl", " = dot4(")):
+        assert all(product in r.source.text for _, r in contractions(feed_forward(1), target))
+
+
+def test_a_processor_without_products_of_bytes_keeps_the_difference():
+    ((kernel, _), _) = contractions(feed_forward(3), "cpu:x86-64-v3")
+
+    assert " - i32(" in kernel.text.split("  a = ")[1].splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "quantized_again"), [(1, [True, True]), (31, [True, True]), (61, [True, False]), (71, [False, False])]
+)
+def test_codes_are_stored_where_the_columns_would_quantize_many_again(rows, quantized_again):
+    """Rows of 67 codes, then of 131; 4096 are many."""
+    texts = [kernel.text for kernel, _ in contractions(feed_forward(rows), "cpu:cascadelake")]
+
+    assert ["round" in text.split("  a = ")[1].splitlines()[0] for text in texts] == quantized_again
