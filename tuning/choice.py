@@ -53,8 +53,9 @@ def decide(finalists: Sequence[Finalist], *, tie: float = TIE) -> Finalist | Non
     """The pick; ``None`` for the default.
 
     A finalist is a rival of the default when it is faster by more than a tie and its interval does not reach the
-    default: one that all finalists together leave by chance once in twenty times (Bonferroni). Among rivals within a tie of the fastest the one that changes the least wins, then the first in name: a
-    second run with the same winner in sight picks the same.
+    default: one that all finalists together leave by chance once in twenty times (Bonferroni). Among rivals within a tie
+    of the fastest the one that changes the least wins, then the first in name: a second run with the same winner in
+    sight picks the same.
     """
     sure = 1 - 0.05 / max(1, len(finalists))
     rivals = [f for f in finalists if f.median < 1 - tie and interval(f.ratios, sure)[1] < 1]

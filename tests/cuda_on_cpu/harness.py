@@ -254,10 +254,13 @@ def _prelude_header(directory: Path, flags: Sequence[str]) -> Path:
 
     g++ takes a precompiled header where it stands next to the header and was made with the same flags.
     """
-    header = directory / f"prelude-{_digest(*flags)}.h"
+    header = directory / f"prelude-{_digest(str(PRELUDE), *flags)}.h"
     precompiled = header.with_name(header.name + ".gch")
     if not precompiled.exists():
-        header.write_text(f'#include "{PRELUDE}"\n')
+        handle, scratch = tempfile.mkstemp(dir=directory, suffix=".h")
+        with os.fdopen(handle, "w") as file:
+            file.write(f'#include "{PRELUDE}"\n')
+        os.replace(scratch, header)  # whole at once: another process may be reading it
         _compile(precompiled, "-x", "c++-header", str(header), *flags)
     return header
 
