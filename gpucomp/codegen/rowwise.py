@@ -178,10 +178,14 @@ def rowwise_hooks(
     }
 
 
+def can_shuffle(printer: CPrinter, p: SimpleNamespace, derived: SimpleNamespace) -> bool:
+    """Whether lanes exchange values by shuffles: CUDA's, of types that they take, by all threads of each warp."""
+    return printer.dialect.name == "cuda" and derived.threads % SHUFFLED == 0 and bool(p.shuffles)
+
+
 def _joining(printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, int]:
     """How lanes join: ``in_warp`` of them by shuffles, the rest through shared memory; 1 where nothing shuffles."""
-    whole = derived.threads % SHUFFLED == 0  # a shuffle needs all threads of its warp
-    can = printer.dialect.name == "cuda" and whole and p.shuffles
+    can = can_shuffle(printer, p, derived)
     in_warp = derived.lanes_in_warp if can else 1
     return {"shuffles": int(can), "in_warp": in_warp, "warps": s.lanes // in_warp}
 

@@ -11,7 +11,7 @@ from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, flat_stores, lane_loop, lanes_of
 from gpucomp.codegen.epilogue import split_scratch
 from gpucomp.codegen.operand import places
-from gpucomp.codegen.rowwise import SHUFFLED
+from gpucomp.codegen.rowwise import SHUFFLED, can_shuffle
 from gpucomp.expr.core import Expr, Var, identity_of, var
 from gpucomp.kernel import Kernel, Scan
 
@@ -42,7 +42,7 @@ def scan_hooks(
         return printer.combine(body.op, dtype, a, b)
 
     type = printer.dialect.value_type(dtype)
-    can = printer.dialect.name == "cuda" and derived.threads % SHUFFLED == 0 and p.shuffles
+    can = can_shuffle(printer, p, derived)
     in_warp = derived.lanes_in_warp if can else 1
     return {
         "scratch": split_scratch(printer, type, derived.tiles if s.look_back else 1),

@@ -191,15 +191,15 @@ def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any
     """
     d = SimpleNamespace(**derive(s, p))
     if shuffles and p.shuffles and d.threads % SHUFFLED == 0:
-        exchanges, warps = _halvings(d.lanes_in_warp), s.lanes // d.lanes_in_warp
+        exchanges, warps = halvings_of(d.lanes_in_warp), s.lanes // d.lanes_in_warp
         return SHUFFLE * exchanges + (warps > 1) * (MEETING + 4 * warps), 2 * exchanges, 0
-    halvings, meets = _halvings(s.lanes), (s.lanes > 1) * 1
+    halvings, meets = halvings_of(s.lanes), (s.lanes > 1) * 1
     # every lane leaves its value and reads the first at last; half of them read two and write one, then half of those ...
     moved = 5 * s.lanes * s.rows_per_group * d.row_width * p.shared_per_item // p.statistics
     return (meets + halvings) * MEETING, 4 * meets + 8 * halvings, meets * moved
 
 
-def _halvings(lanes: Any) -> Any:
+def halvings_of(lanes: Any) -> Any:
     """The steps in which so many lanes join, two by two."""
     return sum((lanes > n) * 1 for n in LANES[:-1])
 

@@ -19,6 +19,7 @@ from typing import Any
 from gpucomp.codegen.rowwise import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Scan
+from gpucomp.kernels_templates.rowwise.space import LANES, halvings_of
 from gpucomp.schedule.lockstep import least
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
@@ -31,7 +32,6 @@ from gpucomp.schedule.space import (
     groups_for_registers,
 )
 
-LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCESSES = (1, 2, 4, 8)
 PARAMS = (
@@ -180,10 +180,10 @@ def joining(s: SimpleNamespace, p: SimpleNamespace, shuffles: bool) -> tuple[Any
     """
     d = SimpleNamespace(**derive(s, p))
     if shuffles and p.shuffles and d.threads % SHUFFLED == 0 and d.lanes_in_warp > 1:
-        exchanges = sum((d.lanes_in_warp > lanes) * 1 for lanes in (1, 2, 4, 8, 16))
+        exchanges = halvings_of(d.lanes_in_warp)
         warps = s.lanes // d.lanes_in_warp
         return SHUFFLE * exchanges + (warps > 1) * (2 * MEETING + 4 * warps), 3 * exchanges, (warps > 1) * warps, 0
-    doublings = sum((s.lanes > lanes) * 1 for lanes in LANES[:-1])
+    doublings = halvings_of(s.lanes)
     several = (s.lanes > 1) * 1
     moved = several * s.lanes * (3 + 2 * doublings)  # each lane leaves its total, reads and writes, reads two at last
     return (several + doublings) * 2 * MEETING, several * 4 + doublings * 8, several * s.lanes, moved
