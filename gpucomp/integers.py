@@ -62,10 +62,10 @@ def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = froze
     return [step if step.kernel is None else _corrected(step) for step in _stored_once(narrowed, frozenset(graph.outputs))]
 
 
-def fitting(interval: Interval, *, signed: bool = False) -> Narrow | None:
+def fitting(interval: Interval, *, signed: bool = False, shifted: bool = True) -> Narrow | None:
     """The narrowest way to store integers of ``interval``; ``None`` where that takes more than two bytes.
 
-    ``signed``: a byte is ``i8``, never ``u8``.
+    ``signed``: a byte is ``i8``, never ``u8``. ``shifted``: an offset may bring them to a byte.
     """
     low, high = interval
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -76,10 +76,10 @@ def fitting(interval: Interval, *, signed: bool = False) -> Narrow | None:
     for dtype in STORED:
         info = np.iinfo(dtype.numpy)
         if info.min <= low and high <= info.max:
-            if dtype.nbytes > 1 and high - low <= 255:
+            if shifted and dtype.nbytes > 1 and high - low <= 255:
                 return Narrow(U8, int(low))
             return Narrow(dtype)
-    return Narrow(U8, int(low)) if high - low <= 255 else None
+    return Narrow(U8, int(low)) if shifted and high - low <= 255 else None
 
 
 def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value, Narrow]:
@@ -197,8 +197,8 @@ def _constant(value: Value, made: dict[Value, tuple[Value, Narrow] | None]) -> t
         array = constant_value(value)
         made[value] = None
         if array is not None and array.size and value.type.dtype in (I32, I64):
-            form = fitting((int(array.min()), int(array.max())))
-            if form is not None and form.offset == 0:
+            form = fitting((int(array.min()), int(array.max())), shifted=False)
+            if form is not None:
                 made[value] = constant(array.astype(form.dtype.numpy)), form
     return made[value]
 

@@ -52,7 +52,7 @@ MAX_PLACE = 60  # nodes of a store map
 MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
 MAX_STATEMENTS = 2000  # of a kernel's body, where ...
 FEW_CHOICES = 8  # ... each choice between two values that choose may double them
-MANY_CODES = 4096  # that a matrix product's columns would each quantize again, instead of a launch more
+MANY_CODES = 4096  # that columns or windows would each quantize again, instead of a launch more
 ATTEMPTS = 3  # at cutting what is longer
 EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
                        "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
@@ -394,7 +394,7 @@ class _Partition:
                 return "cheaper to store than to compute again" if grows else ""
             if self._is_contraction(result) and not self.policy.prologues:
                 return "the contraction reads plain memory on this target"
-            if reader.op is ops.MatMul and value.type.size >= MANY_CODES and _quantizes(value):
+            if reader.op in (ops.MatMul, ops.Conv) and value.type.size >= MANY_CODES and _quantizes(value):
                 return "cheaper to store as codes than to quantize again"
             if footprint.expensive and self._rereads(result):
                 return "cheaper to store than to compute again"
@@ -423,8 +423,8 @@ class _Partition:
 
 
 def _quantizes(value: Value) -> bool:
-    """Whether ``value`` is bytes made of floats, widened and less a zero point or not."""
-    while value.op in (ops.Cast, ops.Sub) and value.type.dtype is I32:
+    """Whether ``value`` is bytes made of floats, in this order or another one, widened and less a zero point or not."""
+    while value.op in (ops.Transpose, ops.Reshape) or (value.op in (ops.Cast, ops.Sub) and value.type.dtype is I32):
         value = value.inputs[0]
     return value.op is ops.Cast and value.type.dtype in (I8, U8) and value.inputs[0].type.dtype.is_float
 

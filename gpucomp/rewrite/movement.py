@@ -45,7 +45,8 @@ def transpose_after_unary(node: Node) -> Value | None:
 def transpose_after_broadcast(node: Node) -> Value | None:
     """f(transpose(x, p), y)  ->  transpose(f(x, y'), p), y' being y in x's order at no cost
 
-    That is the case of a transpose by p too, of a constant, and of a y of which p moves only axes of extent 1.
+    That is the case of a transpose by p too, of a constant, of a y of which p moves only axes of extent 1, and of what
+    an elementwise operator makes of constants and single elements.
     """
     rank = node.types[0].rank
     for operand in node.inputs:
@@ -74,6 +75,10 @@ def _undone(values: Sequence[Value], perm: Perm, *, broadcasts: bool = True) -> 
             undone.append(ops.Transpose(broadcast_rank(value, len(perm)), perm=back))
         elif moves_nothing(full, back):
             undone.append(ops.Reshape(value, shape=tuple(full[axis] for axis in back)))
+        elif value.op in BINARY and all(v.type.size == 1 or is_constant(v) for v in value.inputs):
+            operands = _undone(value.inputs, perm)
+            assert operands is not None
+            undone.append(value.op(*operands, name=value.node.name, **value.node.attrs))
         else:
             return None
     return undone

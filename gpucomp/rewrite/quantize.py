@@ -105,27 +105,40 @@ def take_out_zero_point(node: Node) -> Value | None:
     return ops.Sub(node.op(codes, w, **node.attrs), ops.Mul(zero, constant(sums.astype(np.int32))))
 
 
-@rule(ops.MatMul)
+@rule(ops.MatMul, ops.Conv)
 def take_out_offset_of_weights(node: Node) -> Value | None:
-    """matmul(x, w)  ->  matmul(x, w - o) + o sum(x), widened bytes x, constants w and o: w - o are bytes and w are not"""
+    """contract(x, w)  ->  contract(x, w - o) + o contract(x, 1), widened bytes x, constants w, o: w - o are bytes, w are not"""
     x, w = node.inputs
     centred = x.op is ops.Sub and _array(x.inputs[1]) is not None
     codes = x.inputs[0] if centred else x
     if node.types[0].dtype is not I32 or not _is_widened_byte(codes) or codes.shape != x.shape:
         return None
+    if node.attrs.get("layout", "NCHW") != "NCHW" or node.attrs.get("group", 1) != 1:
+        return None
     weights = _array(w)
     if weights is None or not weights.size or _fit_a_byte(weights):
         return None
-    low, high = (f(axis=-2, keepdims=True).astype(np.int64) for f in (weights.min, weights.max))
+    summed = -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
+    low, high = (f(axis=summed, keepdims=True).astype(np.int64) for f in (weights.min, weights.max))
     offset = low + 128  # one for each column
-    depth = x.shape[-1]
-    largest = np.abs(offset) * depth + np.abs(weights - offset).sum(axis=-2, keepdims=True)
+    shifted = weights - offset
+    depth = math.prod(weights.shape[1:]) if node.op is ops.Conv else x.shape[-1]
+    largest = np.abs(offset) * depth + np.abs(shifted).sum(axis=summed, keepdims=True)
     if np.any(high - low > FARTHEST) or FARTHEST * int(largest.max()) >= ROOM:
         return None
-    product = ops.MatMul(x, constant((weights - offset).astype(np.int32)))
-    rows = ops.ReduceSum(x, axes=(x.type.rank - 1,), keepdims=True)
-    correction = ops.Mul(rows, constant(offset.astype(np.int32)))
-    return ops.Add(correction, product)  # in this order the rows are summed first, and the product's kernel corrects
+    product = node.op(x, constant(shifted.astype(np.int32)), **node.attrs)
+    if node.op is ops.Conv:
+        offset = offset.reshape(-1, *[1] * (weights.ndim - 2))
+    correction = ops.Mul(_sums_of_codes(x, node), constant(offset.astype(np.int32)))
+    return ops.Add(correction, product)  # in this order the codes are summed first, and the product's kernel corrects
+
+
+def _sums_of_codes(x: Value, node: Node) -> Value:
+    """What ``node`` makes of ``x`` and one column of ones: the sum of each row, or of each window."""
+    if node.op is ops.MatMul:
+        return ops.ReduceSum(x, axes=(x.type.rank - 1,), keepdims=True)
+    ones = np.ones((1, 1, *node.inputs[1].shape[2:]), np.int32)
+    return ops.Conv(ops.ReduceSum(x, axes=(1,), keepdims=True), constant(ones), **node.attrs)
 
 
 def _is_widened_byte(value: Value) -> bool:

@@ -9,6 +9,7 @@ from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.compiler import lower
+from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction
 from gpucomp.targets import resolve
 
@@ -48,11 +49,14 @@ class Product:
         zero = self.zero if zero is None else zero
         z = zero.astype(np.int32)
         x = self.x.astype(np.int32) - (z[:, None] if z.ndim else z)
-        w = self.w.astype(np.int32) - (0 if self.w_zero is None else self.w_zero.astype(np.int32))
+        w_zero = np.int32(0) if self.w_zero is None else self.w_zero.astype(np.int32)
         if self.operator == "MatMulInteger":
-            return x @ w
+            return x @ (self.w.astype(np.int32) - w_zero)
+        w = self.w.astype(np.int32) - np.reshape(w_zero, (-1, 1, 1, 1))
         padded = np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3))[:, :, ::2]
+        if w.shape[1] == 1:
+            return np.einsum("nchwij,cij->nchw", windows, w[:, 0], dtype=np.int32)
         return np.einsum("nchwij,ocij->nohw", windows, w, dtype=np.int32)
 
 
@@ -72,6 +76,18 @@ PRODUCTS = {
     "padded windows": Product(
         codes(2, 5, 9, 7, dtype=np.uint8), codes(11, 5, 3, 2), np.array(119, np.uint8), pads=[1, 0, 0, 2], strides=[2, 1]
     ),
+    "padded windows, u8 by u8, one zero point": Product(
+        codes(2, 5, 9, 7, dtype=np.uint8), codes(11, 5, 3, 2, dtype=np.uint8), np.array(119, np.uint8), np.array(120, np.uint8),
+        pads=[1, 0, 0, 2], strides=[2, 1],
+    ),
+    "padded windows, one zero point a column": Product(
+        codes(1, 3, 8, 13, dtype=np.uint8), codes(17, 3, 5, 3, dtype=np.uint8), np.array(7, np.uint8),
+        RNG.integers(0, 256, 17).astype(np.uint8), pads=[1, 0, 0, 2], strides=[2, 1],
+    ),
+    "a window a channel, u8 by u8": Product(
+        codes(1, 19, 7, 11, dtype=np.uint8), codes(19, 1, 3, 3, dtype=np.uint8), np.array(131, np.uint8), np.array(119, np.uint8),
+        pads=[1, 0, 0, 2], strides=[2, 1], group=19,
+    ),
 }  # fmt: skip
 
 
@@ -85,7 +101,7 @@ def test_the_cpu_s_answer_is_numpy_s(name):
         np.testing.assert_array_equal(product.feed(executable, zero), product.expected(zero))
 
 
-@pytest.mark.parametrize("name", ["u8 by u8, one zero point", "padded windows"])
+@pytest.mark.parametrize("name", ["u8 by u8, one zero point", "padded windows", "padded windows, u8 by u8, one zero point"])
 def test_opencl_s_answer_is_numpy_s(name):
     product = PRODUCTS[name]
 
@@ -118,6 +134,28 @@ def feed_forward(rows: int, *, dtype: type = np.int8):
         ]
         x = "r0"
     return model(nodes, [value("x", (rows, 67))], [value("a1", None)], constants)
+
+
+def convolutions(size: int, *, dtype: type = np.int8, depthwise: bool = False):
+    """What onnxruntime's quantize_dynamic writes of two padded convolutions with biases, the first one rectified."""
+    nodes, constants, x = [], {}, "x"
+    for k, (depth, columns) in enumerate([(5, 17), (17, 17)]):
+        group = 17 if k and depthwise else 1
+        constants |= {
+            f"w{k}": codes(columns, depth // group, 3, 3, dtype=dtype), f"wz{k}": np.array(0 if dtype is np.int8 else 119, dtype),
+            f"ws{k}": np.float32(0.01), f"b{k}": RNG.standard_normal((1, columns, 1, 1)).astype(np.float32),
+        }  # fmt: skip
+        nodes += [
+            node("DynamicQuantizeLinear", [x], [f"q{k}", f"s{k}", f"z{k}"]),
+            node("ConvInteger", [f"q{k}", f"w{k}", f"z{k}", f"wz{k}"], [f"p{k}"], pads=[1] * 4, group=group),
+            node("Cast", [f"p{k}"], [f"f{k}"], to=1),
+            node("Mul", [f"s{k}", f"ws{k}"], [f"m{k}"]),
+            node("Mul", [f"f{k}", f"m{k}"], [f"u{k}"]),
+            node("Add", [f"u{k}", f"b{k}"], [f"a{k}"]),
+            *([node("Relu", ["a0"], ["r0"])] if k == 0 else []),
+        ]
+        x = "r0"
+    return model(nodes, [value("x", (1, 5, size, size))], [value("a1", None)], constants)
 
 
 def contractions(made, target: str):
@@ -158,3 +196,21 @@ def test_codes_are_stored_where_the_columns_would_quantize_many_again(rows, quan
     texts = [kernel.text for kernel, _ in contractions(feed_forward(rows), "cpu:cascadelake")]
 
     assert ["round" in text.split("  a = ")[1].splitlines()[0] for text in texts] == quantized_again
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_windows_read_codes_that_are_stored_once_channels_last(dtype):
+    lowered = lower(convolutions(31, dtype=dtype), resolve("cpu:sapphirerapids"))
+
+    assert [r.choice.family.title for r in lowered.rendered.values()].count("contraction/tiles") == 2
+    texts = [step.kernel.text for step in lowered.rendered]
+    assert sum("round(" in text for text in texts) == 4  # a zero point and the codes, for each layer
+    codes = [v for step in lowered.rendered for v in step.outputs if v.type.size == 31 * 31 * 17 and v.type.dtype is not F32]
+    assert [v.shape for v in codes] == [(1, 31, 31, 17)]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_a_window_a_channel_is_summed_in_bytes(dtype):
+    rendered = lower(convolutions(31, dtype=dtype, depthwise=True), resolve("cpu:sapphirerapids")).rendered
+
+    assert [r.choice.family.title for r in rendered.values()].count("loops/bytes") == 1

@@ -131,6 +131,7 @@ ZERO = widened(tensor("zero", dtype=U8))
 ZEROS = widened(tensor("zeros", 2, 3, 1, dtype=U8))
 UNSIGNED = constant(np.array([[0, 9, 255], [255, 17, 3]] * 3 + [[7, 255, 0]], np.uint8))
 ASYMMETRIC = ops.Sub(widened(UNSIGNED), constant(np.int32(119)))
+ASYMMETRIC_TAPS = constant(np.where(np.arange(180).reshape(5, 6, 2, 3) % 7, -3, 250).astype(np.int32))
 _CONV = ops.Conv(IMAGE, weights(4, 3, 2, 3), group=2, **SQUARE)
 _CODES = tensor("codes", 2, 3, 5, 6, dtype=I8)
 _SUM = tensor("sum", 2, 3, 5, dtype=I32)
@@ -160,7 +161,11 @@ _EXAMPLES: dict[str, Example] = {
         )
     ),
     "take_out_offset_of_weights": Example(
-        graph_of(ops.MatMul(ROWS, ASYMMETRIC), ops.MatMul(ops.Sub(ROWS, constant(np.int32(131))), ASYMMETRIC))
+        graph_of(
+            ops.MatMul(ROWS, ASYMMETRIC),
+            ops.MatMul(ops.Sub(ROWS, constant(np.int32(131))), ASYMMETRIC),
+            ops.Conv(BYTES, ASYMMETRIC_TAPS, group=1, strides=(1, 2), pads=(1, 0, 0, 2), dilations=(2, 1)),
+        )
     ),
     # fold
     "fold": expression(ops.Add(ops.MatMul(weights(3, 7), weights(7, 5)), SHORT)),
@@ -226,7 +231,9 @@ _EXAMPLES: dict[str, Example] = {
     "pad_into_max": expression(ops.MaxPool(padded(-math.inf), **POOL)),
     # movement
     "transpose_after_unary": expression(ops.LeakyRelu(swapped(X), alpha=0.1)),
-    "transpose_after_broadcast": expression(ops.Sub(swapped(X), weights(2, 1))),
+    "transpose_after_broadcast": Example(
+        graph_of(ops.Sub(swapped(X), weights(2, 1)), ops.Sub(swapped(X), ops.Mul(tensor("one", 1), weights(5, 1, 3))))
+    ),
     "transpose_after_concat": expression(ops.Concat(swapped(X), weights(5, 2, 7), swapped(Y), axis=2)),
     "transpose_after_reduction": expression(ops.ReduceSum(swapped(X), axes=(0,), keepdims=False), 5),
     "transpose_after_arg": expression(ops.ArgMax(swapped(X), axis=1, keepdims=False)),

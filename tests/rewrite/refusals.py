@@ -8,6 +8,7 @@ import numpy as np
 from builders import graph_of, scalar, tensor, weights
 from rewrite.examples import (
     ASYMMETRIC,
+    ASYMMETRIC_TAPS,
     BYTES,
     IMAGE,
     LAST,
@@ -145,6 +146,9 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "a zero point known at run time": graph_of(ops.MatMul(ops.Sub(ROWS, ZERO), ASYMMETRIC)),
         "sums that i32 may not hold": graph_of(
             ops.MatMul(widened(tensor("deep", 1, 40_000, dtype=U8)), constant(np.array([[-9], [245]] * 20_000, np.int32)))
+        ),
+        "groups": graph_of(
+            ops.Conv(BYTES, constant(ASYMMETRIC_TAPS.attrs["value"][:4, :3]), **{**SQUARE, "group": 2})
         ),
         "no columns": graph_of(ops.MatMul(ROWS, constant(np.zeros((7, 0), np.int32)))),
     },
@@ -310,6 +314,9 @@ REFUSALS: dict[str, dict[str, Graph]] = {
     "transpose_after_unary": {"a reshape": graph_of(ops.Abs(ops.Reshape(X, shape=(6, 5))))},
     "transpose_after_broadcast": {
         "the other operand would be transposed": graph_of(ops.Add(swapped(X), tensor("z", 5, 2, 3))),
+        "an operator of a single element and no constant": graph_of(
+            ops.Add(swapped(X), ops.Mul(tensor("one", 1), tensor("z", 5, 2, 3)))
+        ),
         "another permutation": graph_of(ops.Add(swapped(X), ops.Transpose(tensor("z", 3, 2, 5), perm=(2, 1, 0)))),
         "of fewer axes than the result": graph_of(ops.Add(ops.Transpose(tensor("r", 5, 3), perm=(1, 0)), X)),
     },
