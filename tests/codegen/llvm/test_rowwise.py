@@ -1,4 +1,4 @@
-"""Softmax on the CPU: exponentials computed once, a division a row, and rows that are not finite."""
+"""Rows on the CPU: a softmax's exponentials and divisions, rows that are not finite, which axis lanes run over."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tolerance import assert_matches
 from gpucomp.codegen.llvm import emit, tables
 from gpucomp.codegen.llvm.builder import spell
 from gpucomp.codegen.llvm.rowwise import KEPT_ELEMENTS
-from gpucomp.expr.core import axes_of, call, hole, load
-from gpucomp.ir.types import F32, TensorType
+from gpucomp.expr.core import axes_of, call, cast, hole, load
+from gpucomp.ir.types import F32, I32, U8, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
-from gpucomp.targets import cpu
+from gpucomp.targets import cpu, resolve
 
 
 def exponentials(kernel: Kernel) -> int:
@@ -84,3 +84,18 @@ def test_a_norm_keeps_nothing() -> None:
     kernel = layer_norm(3, 4 * WIDEST)
 
     assert "float]" not in emit(kernel, default_schedule(kernel), cpu.host(), "k").text
+
+
+@pytest.mark.parametrize(("cols", "gathers"), [(3, True), (16, False), (67, False)])
+def test_lanes_run_over_the_columns_of_a_sum_where_there_are_many(cols: int, gathers: bool) -> None:
+    (r, c), total = axes_of((37, cols)), hole("s0", I32)
+    body = Rowwise((r,), (c,), (Statistic(total, "sum", cast(load(0, (r, c), U8), I32)),))
+    params = (TensorType(U8, (37, cols)), TensorType(I32, (37,)))
+    kernel = Kernel("reduce", params, 1, body, (Store(1, (r,), total),))
+    x = np.random.default_rng(0).integers(0, 256, (37, cols)).astype(np.uint8)
+
+    found, *_ = run_kernel(kernel, [x])
+    text = emit(kernel, {**default_schedule(kernel), "lanes": 16}, resolve("cpu:skylake-avx512"), "k").text
+
+    np.testing.assert_array_equal(found, x.sum(axis=1))
+    assert ("masked.gather" in text) == gathers
