@@ -116,8 +116,8 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
     if node.attrs.get("layout", "NCHW") != "NCHW" or node.attrs.get("group", 1) != 1:
         return None
     weights = _array(w)
-    if weights is None or not weights.size or _fit_a_byte(weights):
-        return None
+    if weights is None or not weights.size or _fit_a_byte(weights) or weights.shape[_column_axis(node)] == 1:
+        return None  # beside one column the sums of codes are as much work as the product
     summed = -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
     low, high = (f(axis=summed, keepdims=True).astype(np.int64) for f in (weights.min, weights.max))
     offset = low + 128  # one for each column
@@ -149,6 +149,11 @@ def _is_one_a_row(zero: Value, x: Value, node: Node) -> bool:
     """Whether ``zero`` is the same along everything that ``node`` sums over."""
     summed = x.shape[-1:] if node.op is ops.MatMul else x.shape[1:]
     return all(n == 1 for n in zero.shape[-len(summed) :])
+
+
+def _column_axis(node: Node) -> int:
+    """The axis of the weights that runs over columns of the result."""
+    return -1 if node.op is ops.MatMul else 0
 
 
 def _largest_sum(weights: np.ndarray, node: Node) -> int:

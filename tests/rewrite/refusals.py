@@ -150,6 +150,7 @@ REFUSALS: dict[str, dict[str, Graph]] = {
         "groups": graph_of(
             ops.Conv(BYTES, constant(ASYMMETRIC_TAPS.attrs["value"][:4, :3]), **{**SQUARE, "group": 2})
         ),
+        "one column": graph_of(ops.MatMul(ROWS, constant(np.array([[-9], [245]] * 3 + [[7]], np.int32)))),
         "no columns": graph_of(ops.MatMul(ROWS, constant(np.zeros((7, 0), np.int32)))),
     },
     "fold": {
