@@ -108,8 +108,9 @@ def test_opencl_s_answer_is_numpy_s(name):
     np.testing.assert_array_equal(product.run("opencl"), product.expected())
 
 
-def test_matrix_units_give_numpy_s_answer():
-    product = PRODUCTS["u8 by i8"]
+@pytest.mark.parametrize("name", ["u8 by i8", "padded windows, one zero point a column"])
+def test_matrix_units_give_numpy_s_answer(name):
+    product = PRODUCTS[name]
     executable = gpucomp.compile(product.proto, target="cuda:sm_80")
 
     np.testing.assert_array_equal(product.feed(ModelOnCpu(executable)), product.expected())
