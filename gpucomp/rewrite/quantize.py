@@ -12,7 +12,8 @@ A zero point that is known only when the model runs, as dynamic quantization com
 
 ``w``, less its own zero point, is constant, and so is its sum: a number a column, of padded windows also a position, since
 padding is no code. The first sum on the right is of bytes as memory holds them. Where ``w`` fits no byte, its codes do, and
-what a column's codes are off by is taken out the same way, times the sum of a row of ``x``.
+what a column's codes are off by is taken out the same way, times the sum of a row of ``x``, or of a window: the sum over
+its channels once, and that of the window's taps of these sums.
 """
 
 from __future__ import annotations

@@ -215,3 +215,23 @@ def test_a_window_a_channel_is_summed_in_bytes(dtype):
     rendered = lower(convolutions(31, dtype=dtype, depthwise=True), resolve("cpu:sapphirerapids")).rendered
 
     assert [r.choice.family.title for r in rendered.values()].count("loops/bytes") == 1
+
+
+def test_rows_are_summed_once_for_all_products_that_read_them_and_codes_stay_what_they_are():
+    names = "qkv"
+    constants = {f"w{n}": codes(67, 19, dtype=np.uint8) for n in names} | {"wz": np.array(119, np.uint8)}
+    nodes = [node("MatMulInteger", ["x", f"w{n}", "z", "wz"], [n]) for n in names]
+    nodes.append(node("DequantizeLinear", ["x", "scale", "z"], ["floats"]))
+    made = model(
+        nodes, [value("x", (71, 67), NUMBERS[np.uint8]), value("z", (), NUMBERS[np.uint8])], [*names, "floats"],
+        constants | {"scale": np.float32(0.5)},
+    )  # fmt: skip
+    x, z = codes(71, 67, dtype=np.uint8), np.array(131, np.uint8)
+
+    found = gpucomp.compile(made, target="cpu").run({"x": x, "z": z})
+    kernels = [step.kernel for step in lower(made, resolve("cpu:sapphirerapids")).rendered]
+
+    for n in names:
+        np.testing.assert_array_equal(found[n], (x.astype(np.int32) - 131) @ (constants[f"w{n}"].astype(np.int32) - 119))
+    np.testing.assert_array_equal(found["floats"], (x.astype(np.float32) - 131) / 2)
+    assert sum(k.family == "reduce" for k in kernels) == 1
