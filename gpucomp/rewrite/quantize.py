@@ -114,10 +114,11 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
     codes = x.inputs[0] if centred else x
     if node.types[0].dtype is not I32 or not _is_widened_byte(codes) or codes.shape != x.shape:
         return None
-    if node.attrs.get("layout", "NCHW") != "NCHW" or node.attrs.get("group", 1) != 1:
-        return None
+    group = node.attrs.get("group", 1)
     weights = _array(w)
-    if weights is None or not weights.size or _fit_a_byte(weights) or weights.shape[_column_axis(node)] == 1:
+    if weights is None or not weights.size or _fit_a_byte(weights) or node.attrs.get("layout", "NCHW") != "NCHW":
+        return None
+    if weights.shape[_column_axis(node)] == group:
         return None  # beside one column the sums of codes are as much work as the product
     summed = -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
     low, high = (f(axis=summed, keepdims=True).astype(np.int64) for f in (weights.min, weights.max))
@@ -128,18 +129,25 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
     if np.any(high - low > FARTHEST) or FARTHEST * int(largest.max()) >= ROOM:
         return None
     product = node.op(x, constant(shifted.astype(np.int32)), **node.attrs)
-    if node.op is ops.Conv:
-        offset = offset.reshape(-1, *[1] * (weights.ndim - 2))
-    correction = ops.Mul(_sums_of_codes(x, node), constant(offset.astype(np.int32)))
+    offset = offset.astype(np.int32)
+    if node.op is ops.MatMul:
+        correction = ops.Mul(ops.ReduceSum(x, axes=(x.type.rank - 1,), keepdims=True), constant(offset))
+    else:
+        correction = _times_sums_of_windows(offset.reshape(group, -1), x, node)
     return ops.Add(correction, product)  # in this order the codes are summed first, and the product's kernel corrects
 
 
-def _sums_of_codes(x: Value, node: Node) -> Value:
-    """What ``node`` makes of ``x`` and one column of ones: the sum of each row, or of each window."""
-    if node.op is ops.MatMul:
-        return ops.ReduceSum(x, axes=(x.type.rank - 1,), keepdims=True)
-    ones = np.ones((1, 1, *node.inputs[1].shape[2:]), np.int32)
-    return ops.Conv(ops.ReduceSum(x, axes=(1,), keepdims=True), constant(ones), **node.attrs)
+def _times_sums_of_windows(offset: np.ndarray, x: Value, node: Node) -> Value:
+    """The result of a convolution of ``x`` and weights of which each is the ``offset`` [groups, columns] of its column."""
+    group, (images, channels, *size), shape = node.attrs["group"], x.shape, node.types[0].shape
+    ones = constant(np.ones((group, 1, *node.inputs[1].shape[2:]), np.int32))
+    offsets = constant(offset.reshape(*offset.shape, *[1] * len(size)))
+    if group == 1:  # no axis more: such sums are made channels last, where the product reads its codes too
+        sums = ops.Conv(ops.ReduceSum(x, axes=(1,), keepdims=True), ones, **node.attrs)
+        return ops.Mul(sums, offsets)
+    pixels = ops.ReduceSum(ops.Reshape(x, shape=(images, group, channels // group, *size)), axes=(2,), keepdims=False)
+    sums = ops.Reshape(ops.Conv(pixels, ones, **node.attrs), shape=(images, group, 1, *shape[2:]))
+    return ops.Reshape(ops.Mul(sums, offsets), shape=shape)
 
 
 def _is_widened_byte(value: Value) -> bool:

@@ -55,9 +55,9 @@ class Product:
         w = self.w.astype(np.int32) - np.reshape(w_zero, (-1, 1, 1, 1))
         padded = np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3))[:, :, ::2]
-        if w.shape[1] == 1:
-            return np.einsum("nchwij,cij->nchw", windows, w[:, 0], dtype=np.int32)
-        return np.einsum("nchwij,ocij->nohw", windows, w, dtype=np.int32)
+        groups = x.shape[1] // w.shape[1]
+        parts = zip(np.split(windows, groups, axis=1), np.split(w, groups), strict=True)
+        return np.concatenate([np.einsum("nchwij,ocij->nohw", *p, dtype=np.int32) for p in parts], axis=1)
 
 
 PRODUCTS = {
@@ -83,6 +83,10 @@ PRODUCTS = {
     "padded windows, one zero point a column": Product(
         codes(1, 3, 8, 13, dtype=np.uint8), codes(17, 3, 5, 3, dtype=np.uint8), np.array(7, np.uint8),
         RNG.integers(0, 256, 17).astype(np.uint8), pads=[1, 0, 0, 2], strides=[2, 1],
+    ),
+    "padded windows in groups, one zero point a column": Product(
+        codes(2, 12, 9, 7, dtype=np.uint8), codes(15, 4, 3, 2, dtype=np.uint8), np.array(119, np.uint8),
+        RNG.integers(0, 256, 15).astype(np.uint8), pads=[1, 0, 0, 2], strides=[2, 1], group=3,
     ),
     "a window a channel, u8 by u8": Product(
         codes(1, 19, 7, 11, dtype=np.uint8), codes(19, 1, 3, 3, dtype=np.uint8), np.array(131, np.uint8), np.array(119, np.uint8),

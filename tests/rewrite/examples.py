@@ -165,6 +165,7 @@ _EXAMPLES: dict[str, Example] = {
             ops.MatMul(ROWS, ASYMMETRIC),
             ops.MatMul(ops.Sub(ROWS, constant(np.int32(131))), ASYMMETRIC),
             ops.Conv(BYTES, ASYMMETRIC_TAPS, group=1, strides=(1, 2), pads=(1, 0, 0, 2), dilations=(2, 1)),
+            ops.Conv(BYTES, constant(ASYMMETRIC_TAPS.attrs["value"][:4, :3]), group=2, **SQUARE),
         )
     ),
     # fold
