@@ -311,7 +311,7 @@ inline T gc_atomic_update(T* address, T (*next)(T, T), T operand) {
   __atomic_load(address, &before, __ATOMIC_RELAXED);
   do after = next(before, operand);
   while (!__atomic_compare_exchange(address, &before, &after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-  gc_runtime_atomic_done(memcmp(&before, &after, sizeof before) != 0);
+  gc_runtime_atomic_done(address, memcmp(&before, &after, sizeof before) != 0);
   return before;
 }
 
@@ -334,14 +334,15 @@ __device__ __forceinline__ int gc_atomic_min(int* address, int value) {
 }
 
 __device__ __forceinline__ void gc_store_release(unsigned* flag, unsigned value) {
+  const unsigned before = __atomic_load_n(flag, __ATOMIC_RELAXED);
   __atomic_store_n(flag, value, __ATOMIC_RELEASE);
-  gc_runtime_atomic_done(true);
+  gc_runtime_atomic_done(flag, before != value);
 }
 __device__ __forceinline__ bool gc_is_set(const unsigned* flag, int attempts) {
   bool found;
   do {
     found = __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0;
-    gc_runtime_atomic_done(false);
+    gc_runtime_atomic_done(flag, false);
   } while (!found && --attempts > 0);
   return found;
 }
