@@ -57,9 +57,13 @@ LOOKS = """
 __device__ bool is_zero(int* flag) { return gc_atomic_add(flag, 0) == 0; }
 """
 ENDLESS = {  # what the first thread of each block does with flags that nobody sets, what the harness says
-    "two in turn": ("for (int i = 0; is_zero(flags + i % 2); ++i) {}", "deadlock: 1 threads spin .*, 31 threads wait at"),
+    "two in turn": (
+        "for (int i = 0; is_zero(flags + i % 2); ++i) {}",
+        "deadlock: 1 threads spin .*, 31 threads wait at",
+    ),
     "a few at each of many, over and over": (
-        "for (int i = 0; is_zero(flags + i / 7 % 13); ++i) {}", "deadlock: 1 threads spin .*, 31 threads wait at"
+        "for (int i = 0; is_zero(flags + i / 7 % 13); ++i) {}",
+        "deadlock: 1 threads spin .*, 31 threads wait at",
     ),
     "each for the other": (
         "while (is_zero(flags + gc_cluster_rank())) {}\n gc_atomic_add(flags + 1 - gc_cluster_rank(), 1);",
@@ -88,7 +92,9 @@ def test_endless_looks_are_a_deadlock_wherever_they_go(order):
             kernel.run((2,), (32,), [np.zeros(13, np.int32)], order=order)
 
 
-BOUNDED = LOOKS + """
+BOUNDED = (
+    LOOKS
+    + """
 extern "C" __global__ void k_gives_up(int* flags, int* vain, int patience, int end) {
   if (threadIdx.x == 0) {
     int looks = 0;
@@ -100,6 +106,7 @@ extern "C" __global__ void k_gives_up(int* flags, int* vain, int patience, int e
   if (threadIdx.x == 33)
     while (is_zero(flags + end)) {}
 }"""
+)
 
 
 @pytest.mark.parametrize("order", ORDERS)
