@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class OpenCLProgram:
         check_host(plan)
         cl = self._cl = opencl.pyopencl()
         self.plan = plan
+        self._cut_off = False  # a run that began has not come to its end
         self.device = opencl.device_of(_target_of(plan))
         try:
             self._context = cl.Context([self.device])
@@ -64,8 +66,11 @@ class OpenCLProgram:
         if buffer.kind == WEIGHT and buffer.nbytes:
             self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
         if buffer.kind == COUNTER:
-            self._cl.enqueue_copy(self._queue, memory, np.zeros(buffer.nbytes, np.uint8), is_blocking=True)
+            self._zero(memory, buffer.nbytes)
         return memory
+
+    def _zero(self, memory: Any, nbytes: int) -> None:
+        self._cl.enqueue_copy(self._queue, memory, np.zeros(nbytes, np.uint8), is_blocking=True)
 
     def _programs(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Any]:
         cache = open_cache()
@@ -123,20 +128,36 @@ class OpenCLProgram:
         """
         self.profile(inputs)
         cl, seconds = self._cl, []
-        try:
+        with self._running():
             for _ in range(count):
                 calls = [call for call in self._calls if call is not None]
                 events = [cl.enqueue_nd_range_kernel(self._timed, *call) for call in calls]
                 self._timed.finish()
                 seconds.append(1e-9 * sum(e.profile.end - e.profile.start for e in events))
-        except (cl.RuntimeError, cl.LogicError, cl.MemoryError) as error:
-            raise DeviceError(f"{self.device.name.strip()}: the run failed: {error}", code="GPC5006") from error
         return seconds
 
     def _guarded(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
+        with self._running():
+            return self._run(inputs, queue, events)
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """What OpenCL raises in the block becomes a ``DeviceError``.
+
+        A kernel that was killed leaves its counters as they were then, and the context may live on: they are zeroed again
+        before the next run, which would take flags of the dead one for its own.
+        """
         cl = self._cl
         try:
-            return self._run(inputs, queue, events)
+            if self._cut_off:
+                for queue in filter(None, (self._queue, self._timed)):
+                    queue.finish()
+                for buffer, memory in zip(self.plan.buffers, self._buffers, strict=True):
+                    if buffer.kind == COUNTER:
+                        self._zero(memory, buffer.nbytes)
+            self._cut_off = True
+            yield
+            self._cut_off = False
         except (cl.RuntimeError, cl.LogicError, cl.MemoryError) as error:
             raise DeviceError(f"{self.device.name.strip()}: the run failed: {error}", code="GPC5006") from error
 

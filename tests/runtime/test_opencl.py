@@ -39,6 +39,29 @@ def test_a_plan_gives_its_answer_run_after_run(host):
             np.testing.assert_array_equal(found[name], wanted, err_msg=name)
 
 
+def test_after_a_run_that_was_cut_off_counters_are_zero_again(monkeypatch):
+    program = opened()
+    cl, queue = program._cl, program._queue
+    counters = program._buffers[[buffer.kind for buffer in program.plan.buffers].index("counter")]
+    left = np.full(4, 7, np.uint8)
+
+    def killed(queue, *_):
+        cl.enqueue_copy(queue, counters, left, is_blocking=True)
+        raise cl.RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cl, "enqueue_nd_range_kernel", killed)
+        with pytest.raises(DeviceError, match="the run failed: killed"):
+            program.run({"x": X})
+    cl.enqueue_copy(queue, left, counters)
+    assert left.all()
+
+    np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
+
+    cl.enqueue_copy(queue, left, counters)
+    assert not left.any()
+
+
 def test_outputs_are_fresh_arrays():
     program = opened()
 
