@@ -618,6 +618,7 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
   std::vector<int> turns = ordered(threads.size(), order);
   for (;;) {
     if (order == Order::SHUFFLED) shuffler.shuffle(turns);
+    const uint64_t before = progress;
     bool ran = false;
     for (const int turn : turns) {
       if (!can_run(threads[(size_t)turn])) continue;
@@ -625,7 +626,7 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
       ran = true;
     }
     if (!ran && !release_waiting()) break;
-    if (only_spins()) fail_deadlock();
+    if (progress == before && only_spins()) fail_deadlock();
   }
   if (!landed) fail("nobody waits for the launches before this one: gc_grid_wait");
 }
