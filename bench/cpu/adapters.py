@@ -252,8 +252,10 @@ def with_constant_shapes(model: Any, inputs: Sequence[Any]) -> Any:
         else:
             continue
         with model.graph.inserting_before(node):
-            node.replace_all_uses_with(model.graph.call_function(*call))
+            plain = model.graph.call_function(*call)
+        node.replace_all_uses_with(plain)
         model.graph.erase_node(node)
+        seen[plain] = found
     model.recompile()
     return model
 
