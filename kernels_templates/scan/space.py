@@ -202,7 +202,8 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     run = min(side, 32) * d.elements * p.element_bytes // (1 if not p.rows_side_by_side else d.elements)
     moved = 2 * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1)) + groups * looked_at(s, p)
     used = max(1, min(limits.units, groups))
-    return max(waves * tiles * tile, moved / (used * BYTES_PER_CYCLE)) + taking_down(s, p) + 0.001 * d.threads
+    way = waves * tiles * tile + taking_down(s, p)
+    return max(way, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
 
 
 def looking_back(s: SimpleNamespace, p: SimpleNamespace) -> Any:
