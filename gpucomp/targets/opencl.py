@@ -14,6 +14,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.schedule.device import AMD as AMD_DEVICES
 from gpucomp.schedule.device import OPENCL as DEVICES
+from gpucomp.schedule.device import without_dots
 from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
@@ -51,6 +52,7 @@ EXTENSIONS = {
     "cl_arm_integer_dot_product_accumulate_int8": "arm_dot_acc",
     "cl_khr_integer_dot_product": "khr_dot",
 }
+DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.dots``)
 FLAGS = ("-cl-std=CL1.2",)
 NEWER = "-cl-std=CL3.0"  # of text that calls what earlier OpenCL C does not declare, whatever extensions are listed
 OF_NEWER = "dot_4x8packed"
@@ -70,7 +72,8 @@ def manifest(flavour: str) -> Target:
         return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=features, device=like)
     # a Mali reads operands by vectors, which a computed operand has none of
     prologues = flavour != "mali"
-    name, limits, features = f"opencl:{flavour}", FLAVOURS[flavour], FEATURES[flavour]
+    name, features = f"opencl:{flavour}", FEATURES[flavour]
+    limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
     device = DEVICES[flavour] if flavour == "mali" else None
     return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features, device=device)
 
@@ -98,19 +101,22 @@ def resolve(which: str) -> Target:
 def of_device(device: Any, name: str) -> Target:
     """A target with the limits that ``device`` reports, on top of its flavour's."""
     base = manifest(amd_set(device.name) or flavour_of(device))
-    limits = replace(
-        base.limits,
-        threads=min(base.limits.threads, int(device.max_work_group_size)),
-        shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
-        units=int(device.max_compute_units),
-    )
     extensions = set(device.extensions.split())
     kind = base.features - set(EXTENSIONS.values())
     features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
     if not _compiles_newer(device):
         features -= {"khr_dot"}
+    limits = replace(
+        base.limits,
+        threads=min(base.limits.threads, int(device.max_work_group_size)),
+        shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
+        units=int(device.max_compute_units),
+        dots=bool(DOTS & features),
+    )
     identity = f"{device.name.strip()} | {device.driver_version}"
     like = base.device and replace(base.device, name=device.name.strip(), units=limits.units)
+    if like is not None and not limits.dots:
+        like = without_dots(like)
     return replace(base, name=name, limits=limits, features=features, identity=identity, device=like)
 
 
