@@ -73,13 +73,11 @@ class OpenCLProgram:
         self._cl.enqueue_copy(self._queue, memory, np.zeros(buffer.nbytes, np.uint8), is_blocking=True)
 
     def _programs(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Any]:
-        cache = open_cache()
-        built = []
+        kernels = []
         for kernel in self.plan.kernels:
             text, binary = sources[kernel.source], bytes(binaries.get(kernel.binary, b""))
-            source = KernelSource(kernel.name, "opencl", text, Geometry(kernel.groups, kernel.items))
-            built.append(opencl.load(self._context, self.device, source, binary, cache))
-        return built
+            kernels.append((KernelSource(kernel.name, "opencl", text, Geometry(kernel.groups, kernel.items)), binary))
+        return opencl.load_all(self._context, self.device, kernels, open_cache())
 
     def _call(self, launch: Launch, programs: Sequence[Any]) -> Any:
         """A kernel with its arguments set, its global and local sizes; ``None`` for a host operator."""
