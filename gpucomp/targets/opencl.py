@@ -53,7 +53,7 @@ EXTENSIONS = {
     "cl_khr_integer_dot_product": "khr_dot",
 }
 DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.dots``)
-TOGETHER = 32  # kernels of a program of PoCL's: it reads all of them again for each that is launched
+TOGETHER = 32  # kernels of a program of PoCL's: more gain little, and between programs a compilation can be stopped
 HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
 MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 FLAGS = ("-cl-std=CL1.2",)
