@@ -259,6 +259,23 @@ def _is_narrow(value: Expr) -> bool:
     return isinstance(value, Load) or value.dtype in (I8, U8)
 
 
+def as_byte(value: Expr) -> Expr | None:
+    """``value`` as an i8 or u8, where it is one that is widened; a guard's other side may be any number of the type.
+
+    ``select(inside, i32(x[i]), 119)`` of u8  ->  ``select(inside, x[i], 119)``
+    """
+    match value:
+        case Cast(value=inner) if inner.dtype in (I8, U8):
+            return inner
+        case Select(condition=condition, then=then, otherwise=Const(value=other)):
+            byte = as_byte(then)
+            if byte is None:
+                return None
+            info = np.iinfo(byte.dtype.numpy)
+            return select(condition, byte, literal(int(other), byte.dtype)) if info.min <= other <= info.max else None
+    return None
+
+
 def with_input(kernel: Kernel, type: TensorType) -> Kernel:
     """``kernel`` with one more input, the last one."""
     new = kernel.inputs

@@ -37,6 +37,11 @@ class Array:
         out[:] = self.data
         return out
 
+    def fill(self, value: int) -> None:
+        assert self.cupy.current is not None, "filled on no stream"
+        self.cupy.outside_capture("fill")
+        self.data[:] = value
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"data": (self.data.ctypes.data, False), "shape": self.data.shape, "typestr": "|u1", "version": 3}

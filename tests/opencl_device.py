@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import cache
@@ -66,12 +65,6 @@ def target() -> Target:
     return opencl.manifest("pocl")
 
 
-HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
-
-
-MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
-
-
 def built_together(sources: Sequence[KernelSource], plain: Container[str] = ()) -> dict[str, Any]:
     """A program of each source for ``run``, by the names of their kernels, of which no two may be the same.
 
@@ -86,14 +79,7 @@ def built_together(sources: Sequence[KernelSource], plain: Container[str] = ()) 
         groups.setdefault(tuple(sorted(flags)), []).append(source)
     built = {}
     for flags, group in groups.items():
-        texts = []
-        for source in group:  # each calls helpers of its own; PoCL has some of OpenCL's functions as macros
-            helpers = HELPER.findall(source.text)
-            own = dict.fromkeys((*helpers, *MACRO.findall(source.text)))
-            texts += [f'#pragma push_macro("{name}")' for name in own]
-            texts += [f"#define {name} {source.name}_{name}" for name in helpers]
-            texts += [source.text, *(f'#pragma pop_macro("{name}")' for name in own)]
-        program, _ = opencl.program(q.context, q.device, replace(group[0], text="\n".join(texts)), flags=flags)
+        program, _ = opencl.program(q.context, q.device, replace(group[0], text=opencl.joined(group)), flags=flags)
         built |= {source.name: program for source in group}
     return built
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from kernels import add_relu
+from kernels import add_relu, matmul
 from template_cases import default
 
 from gpucomp.codegen.render import render
+from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.targets.target import Target
 
@@ -39,6 +40,32 @@ def two_layers(target: Target, *, host: bool = False) -> tuple[Plan, dict[str, s
     ends = (0,), (4, 5, 8, 0), names
     plan = Plan(target.name, target.kind, target.arch, buffers, (kernel,), tuple(launches), *ends, 3 * step)
     return plan, {"k0.src": source.text}, {"w0": BIAS}
+
+
+def split_products(target: Target) -> tuple[Plan, dict[str, str], dict[str, np.ndarray]]:
+    """y = relu(x @ w0 + w1) and its double z, m n k = 19 11 53, in four splits that count who comes last. Plan, sources,
+    weights, which are small integers: sums of such are exact."""
+    m, n, k = 19, 11, 53
+    schedule = {**PLAIN, "tile_m": 16, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1, "splits": 4}
+    source = render(matmul(m, n, k), schedule, target, "k0")
+    geometry = source.geometry
+    assert geometry.counter_bytes > 0
+    scratch = geometry.workspace_bytes
+    buffers = (
+        Buffer(INPUT, "x", "f32", (m, k), 4 * m * k),
+        Buffer(WEIGHT, "w0", "f32", (k, n), 4 * k * n),
+        Buffer(WEIGHT, "w1", "f32", (n,), 4 * n),
+        Buffer(OUTPUT, "y", "f32", (m, n), 4 * m * n),
+        Buffer(OUTPUT, "z", "f32", (m, n), 4 * m * n),
+        Buffer(TEMP, "s0", "i8", (scratch,), scratch, 0),
+        Buffer(COUNTER, "c0", "i8", (geometry.counter_bytes,), geometry.counter_bytes),
+    )
+    kernel = CompiledKernel("k0", target.language, "k0.src", "k0.bin", geometry.groups, geometry.items)
+    launch = Launch(0, tuple(range(7)), "product", inputs=3)
+    ends = (0,), (3, 4), ("y", "z")
+    plan = Plan(target.name, target.kind, target.arch, buffers, (kernel,), (launch,), *ends, scratch)
+    drawn = np.random.default_rng(7).integers(-9, 10, (k + 1, n)).astype(np.float32)
+    return plan, {"k0.src": source.text}, {"w0": drawn[:k], "w1": drawn[k]}
 
 
 def answer(x: np.ndarray, *, host: bool = False) -> dict[str, np.ndarray]:

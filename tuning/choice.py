@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpucomp.tuning.measure import interval
+from gpucomp.tuning.measure import interval, interval_of_processes
 from gpucomp.tuning.study import SEED, Study
 from gpucomp.tuning.tasks import Candidate
 
@@ -28,9 +28,13 @@ LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times over another's, by rounds in turn, of one process or of several."""
+    """Times over another's, by rounds in turn, of one process or of several.
+
+    processes  the median of each process where there were several: the interval is then at least as wide as they differ
+    """
 
     ratios: Sequence[float]
+    processes: Sequence[float] = field(default=(), kw_only=True)
 
     @property
     def median(self) -> float:
@@ -38,7 +42,14 @@ class Comparison:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return interval(self.ratios)
+        low, high = interval(self.ratios)
+        if len(self.processes) < 2:
+            return low, high
+        least, most = interval_of_processes(self.processes)
+        return min(low, least), max(high, most)
+
+    def __add__(self, other: Comparison) -> Comparison:
+        return Comparison([*self.ratios, *other.ratios], processes=[*self.processes, *other.processes])
 
 
 @dataclass(frozen=True)
@@ -205,7 +216,7 @@ def kept(
         return everything, Comparison([1.0])
     found = compare(frozenset(), everything)
     if found.interval[1] >= SLOWER and in_time():
-        found = Comparison([*found.ratios, *compare(frozenset(), everything).ratios])  # once more: noise is no reason
+        found = found + compare(frozenset(), everything)  # once more: noise is no reason
     if found.median < 1 and found.interval[1] < SLOWER:
         return everything, found
     return frozenset(), Comparison([1.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import tempfile
 import time
 import warnings
@@ -393,19 +394,20 @@ def _whole(state: State, model: _Model, tools: Tools, options: Options, watch: W
         begin = time.monotonic()
         paths = [str(model.path(names, _picks(state, names) if names else None)) for names in (anchor, others)]
         job = {"do": "models", "paths": paths, "rounds": MODEL_ROUNDS, "seconds": MODEL_S}
-        ratios: list[float] = []
+        found = Comparison([])
         for _ in range(MODEL_PROCESSES):
             answer = tools.compared(job, model.inputs, MODEL_LIMIT_S)
             if not anchor:
                 anchors.extend(answer.get("anchors", []))
-            ratios += [row[1] for row in answer.get("rows", [])]
-            if not answer.get("rows"):
+            ratios = [row[1] for row in answer.get("rows", [])]
+            if not ratios:
                 break  # what the processes before said counts
-        if not ratios:
+            found += Comparison(ratios, processes=[statistics.median(ratios)])
+        if not found.ratios:
             failed.append(str(answer.get("fault", "no samples")))
         cost = max(cost, time.monotonic() - begin)
         watch(state)
-        return Comparison(ratios)
+        return found
 
     state.kept, comparison = choice.kept(gains, compare, in_time=lambda: not failed and state.left > 2 * cost)
     if not state.kept and not failed and (standing := _standing(state)):

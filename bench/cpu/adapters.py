@@ -8,6 +8,7 @@ order. f32 is f32: no engine may round to fewer bits, unless the folder asks for
 from __future__ import annotations
 
 import contextlib
+import operator
 import subprocess
 import sys
 import sysconfig
@@ -204,13 +205,59 @@ class Torch:
             self._inputs = [t.to(memory_format=torch.channels_last) for t in self._inputs]
         if self.compiled:
             import_module("torch._inductor.config").freezing = True
-            model = torch.compile(model)
+            model = torch.compile(with_constant_shapes(model, self._inputs))
         self._model: Callable[..., Any] = model
 
     def run(self) -> list[np.ndarray]:
         with self._torch.inference_mode():
             found = self._model(*self._inputs)
         return [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
+
+
+def with_constant_shapes(model: Any, inputs: Sequence[Any]) -> Any:
+    """An onnx2torch module whose shapes, slices and parts are Python's numbers, as one run with ``inputs`` gave them.
+
+    There they are tensors of constants, and each breaks the graph that torch.compile sees, or ends it with an error.
+    """
+    torch = import_module("torch")
+    fx = import_module("torch.fx")
+    seen: dict[Any, Any] = {}
+
+    class Recorder(fx.Interpreter):  # type: ignore[name-defined, misc]
+        def run_node(self, n: Any) -> Any:
+            seen[n] = super().run_node(n)
+            return seen[n]
+
+    with torch.inference_mode():
+        Recorder(model).run(*inputs)
+    for node in [n for n in model.graph.nodes if n.op == "call_module" and n.args]:
+        module, x, found = model.get_submodule(node.target), node.args[0], seen[node]
+        name = type(module).__name__.removeprefix("Onnx")
+        call: tuple[Any, ...]
+        if name.startswith(("Reshape", "Squeeze", "Unsqueeze", "Flatten")):
+            call = torch.reshape, (x, tuple(found.shape))
+        elif name.startswith("Expand"):
+            call = torch.broadcast_to, (x, tuple(found.shape))
+        elif name == "Split13":
+            call = torch.split, (x, [part.shape[module.axis] for part in found], module.axis)
+        elif name == "Slice":
+            starts, ends, *others = (seen[a].tolist() for a in node.args[1:])
+            axes, steps = [*others, *[list(range(len(starts))), [1] * len(starts)][len(others) :]]
+            if min(steps) < 1:
+                continue
+            index = [slice(None)] * seen[x].dim()
+            for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+                index[axis] = slice(start, end, step)
+            call = operator.getitem, (x, tuple(index))
+        else:
+            continue
+        with model.graph.inserting_before(node):
+            plain = model.graph.call_function(*call)
+        node.replace_all_uses_with(plain)
+        model.graph.erase_node(node)
+        seen[plain] = found
+    model.recompile()
+    return model
 
 
 class Inductor(Torch):

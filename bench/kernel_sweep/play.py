@@ -25,7 +25,7 @@ from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import GpucompError
 from gpucomp.ir.types import F16, F32, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Scan, Scatter
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter
 from gpucomp.kernels_templates.contraction.simt import is_copied
 from gpucomp.packing import pack, packed_constant
 from gpucomp.tuning.checks import error_of
@@ -59,7 +59,7 @@ def prepared(case: Case, name: str = "k0") -> Ready | None:
     if len(source.text) > LONGEST:
         return None
     given = random_inputs(case.kernel, seed=case.number)
-    if isinstance(case.kernel.body, Contraction) and case.kernel.params[-1].size < FEW:
+    if isinstance(case.kernel.body, Contraction | Rowwise) and case.kernel.params[-1].size < FEW:
         given = [np.abs(x) for x in given]  # sums that cancel are no measure of their errors, and no others are there
     if isinstance(case.kernel.body, Contraction) and case.kernel.body.math == "tf32":
         given = [to_tf32(x) if x.dtype == np.float32 else x for x in given]

@@ -19,7 +19,6 @@ import numpy as np
 from gpucomp.codegen.access import Rewriter, is_aligned, reads_memory
 from gpucomp.codegen.operand import along_memory
 from gpucomp.expr.core import (
-    Cast,
     Const,
     Expr,
     Load,
@@ -36,6 +35,7 @@ from gpucomp.expr.core import (
     var,
 )
 from gpucomp.expr.simplify import from_linear, linear, simplify
+from gpucomp.integers import as_byte
 from gpucomp.ir.types import I8, I32, U8, U32, TensorType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import pack, packable
@@ -59,23 +59,6 @@ class Words(Contraction):
 def bytes_per_product(kernel: Kernel) -> int:
     """Steps of the depth that one product of ``kernel`` takes: 4 of words, else 1."""
     return WORD if isinstance(kernel.body, Words) else 1
-
-
-def as_byte(value: Expr) -> Expr | None:
-    """``value`` as an i8 or u8, where it is one that is widened; a guard's other side may be any number of the type.
-
-    ``select(inside, i32(x[i]), 119)`` of u8  ->  ``select(inside, x[i], 119)``
-    """
-    match value:
-        case Cast(value=inner) if inner.dtype in (I8, U8):
-            return inner
-        case Select(condition=condition, then=then, otherwise=Const(value=other)):
-            byte = as_byte(then)
-            if byte is None:
-                return None
-            info = np.iinfo(byte.dtype.numpy)
-            return select(condition, byte, literal(int(other), byte.dtype)) if info.min <= other <= info.max else None
-    return None
 
 
 def is_whole(value: Expr) -> bool:

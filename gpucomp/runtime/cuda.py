@@ -56,6 +56,7 @@ class CudaProgram:
         self._runs = 0
         self._graph: Any = None
         self._lost = ""
+        self._broken = False  # a run did not come to its end: counters may hold anything
         with self._failing("", "GPC5005"):
             self._device = cp.cuda.Device()  # the current one; runs from threads that have another come here too
             self._by_ptx = self._needs_ptx(binaries)
@@ -87,6 +88,22 @@ class CudaProgram:
         """The block runs on the program's device and stream, and fails as ``_failing`` says."""
         with self._failing(what, code), self._device, self._stream:
             yield
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """The block launches and waits. Whatever ends it early, the next one finds counters of zero."""
+        with self._current("the run failed: ", "GPC5006"):
+            if self._broken:
+                self._mend()
+            self._broken = True
+            yield
+            self._broken = False
+
+    def _mend(self) -> None:
+        """Counters as before the first run, on the stream behind what the run that broke off has launched."""
+        for buffer, memory in zip(self.plan.buffers, self._memory, strict=True):
+            if buffer.kind == COUNTER:
+                memory.fill(0)
 
     # ---- opening ----
 
@@ -175,7 +192,7 @@ class CudaProgram:
 
         Device arrays (``__cuda_array_interface__``) are copied on the device; a graph has its own input buffers.
         """
-        with self._current("the run failed: ", "GPC5006"):
+        with self._running():
             self._send(inputs)
             self._execute()
             outputs = self._receive()
@@ -194,7 +211,7 @@ class CudaProgram:
         """The same, and a span a kernel by the events' clock, counted from the start of the first one."""
         cp = self._cupy
         marks: list[Any] = []
-        with self._current("the run failed: ", "GPC5006"):
+        with self._running():
             self._send(inputs)
             for launch, call in zip(self.plan.launches, self._calls, strict=True):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
@@ -221,7 +238,7 @@ class CudaProgram:
         if self._graph is None:
             return []
         seconds = []
-        with self._current("the run failed: ", "GPC5006"):
+        with self._running():
             for _ in range(count):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
                 start.record(self._stream)

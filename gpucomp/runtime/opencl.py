@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class OpenCLProgram:
             self._context = cl.Context([self.device])
             self._queue = cl.CommandQueue(self._context)
             self._timed: Any = None
+            self._broken = False  # a run did not come to its end: counters may hold anything
             self._arena = self._allocate(plan.arena_bytes)
             self._strings = Strings(plan, weights)
             self._buffers = [self._buffer(b, weights) for b in plan.buffers]
@@ -64,17 +66,18 @@ class OpenCLProgram:
         if buffer.kind == WEIGHT and buffer.nbytes:
             self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
         if buffer.kind == COUNTER:
-            self._cl.enqueue_copy(self._queue, memory, np.zeros(buffer.nbytes, np.uint8), is_blocking=True)
+            self._zero(memory, buffer)
         return memory
 
+    def _zero(self, memory: Any, buffer: Buffer) -> None:
+        self._cl.enqueue_copy(self._queue, memory, np.zeros(buffer.nbytes, np.uint8), is_blocking=True)
+
     def _programs(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Any]:
-        cache = open_cache()
-        built = []
+        kernels = []
         for kernel in self.plan.kernels:
             text, binary = sources[kernel.source], bytes(binaries.get(kernel.binary, b""))
-            source = KernelSource(kernel.name, "opencl", text, Geometry(kernel.groups, kernel.items))
-            built.append(opencl.load(self._context, self.device, source, binary, cache))
-        return built
+            kernels.append((KernelSource(kernel.name, "opencl", text, Geometry(kernel.groups, kernel.items)), binary))
+        return opencl.load_all(self._context, self.device, kernels, open_cache())
 
     def _call(self, launch: Launch, programs: Sequence[Any]) -> Any:
         """A kernel with its arguments set, its global and local sizes; ``None`` for a host operator."""
@@ -90,7 +93,8 @@ class OpenCLProgram:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous."""
-        return self._guarded(inputs, self._queue, None)
+        with self._running():
+            return self._run(inputs, self._queue, None)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's own clock; 0 for host operators."""
@@ -106,7 +110,8 @@ class OpenCLProgram:
             properties = self._cl.command_queue_properties.PROFILING_ENABLE
             self._timed = self._cl.CommandQueue(self._context, properties=properties)
         events: list[Any] = []
-        self._guarded(inputs, self._timed, events)
+        with self._running():
+            self._run(inputs, self._timed, events)
         times = [(e.profile.start, e.profile.end) if e is not None else None for e in events]
         first = min((t[0] for t in times if t is not None), default=0)
         spans = [
@@ -122,23 +127,36 @@ class OpenCLProgram:
         One before them warms up and brings the inputs. Raises ``DeviceError`` as ``run``.
         """
         self.profile(inputs)
-        cl, seconds = self._cl, []
-        try:
+        seconds = []
+        with self._running():
             for _ in range(count):
                 calls = [call for call in self._calls if call is not None]
-                events = [cl.enqueue_nd_range_kernel(self._timed, *call) for call in calls]
+                events = [self._cl.enqueue_nd_range_kernel(self._timed, *call) for call in calls]
                 self._timed.finish()
                 seconds.append(1e-9 * sum(e.profile.end - e.profile.start for e in events))
-        except (cl.RuntimeError, cl.LogicError, cl.MemoryError) as error:
-            raise DeviceError(f"{self.device.name.strip()}: the run failed: {error}", code="GPC5006") from error
         return seconds
 
-    def _guarded(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """The block enqueues launches and waits for them. Whatever ends it early, the next one finds counters of zero."""
         cl = self._cl
         try:
-            return self._run(inputs, queue, events)
+            if self._broken:
+                self._mend()
+            self._broken = True
+            yield
+            self._broken = False
         except (cl.RuntimeError, cl.LogicError, cl.MemoryError) as error:
             raise DeviceError(f"{self.device.name.strip()}: the run failed: {error}", code="GPC5006") from error
+
+    def _mend(self) -> None:
+        """Counters as before the first run: a launch that the device gave up has left them in the midst of counting."""
+        for queue in (self._queue, self._timed):
+            if queue is not None:
+                queue.finish()  # launches of the run that broke off may still be on their way
+        for buffer, memory in zip(self.plan.buffers, self._buffers, strict=True):
+            if buffer.kind == COUNTER:
+                self._zero(memory, buffer)
 
     def _run(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
         cl, plan = self._cl, self.plan

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
+from gpucomp.integers import as_byte
 from gpucomp.kernel import (
     Attention,
     Blocks,
@@ -177,10 +178,10 @@ def math_of(kernel: Kernel, device: Device) -> str:
     if not isinstance(body, (Contraction, Attention)):
         return "fma"
     name = body.acc.dtype.name
+    operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
     if name == "f32":
-        operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
         name = _operand_type(*operands) or ("f32" if body.math == "strict" else body.math)
-    elif name == "i32":
+    elif name == "i32" and all(as_byte(value) is not None for value in operands):
         name = "s8" if device.matrix.get("s8") else "dp4a"
     return name if device.matrix.get(name) else "fma"
 

@@ -134,7 +134,7 @@ def _modelled(
 
     Without a ``device`` only the defaults are compared, on a GPU like others. ``None`` where the first engine's wins.
     """
-    like = device or typical(limits.units)
+    like = device or typical(limits.units, dots=limits.dots)
     starts = rank.defaults(kernel, problems, limits, like)
     if device is not None and not any(math.isfinite(r.us) for r in starts):
         return _modelled(kernel, problems, limits, None)  # all work in a memory that the device does not have apart
@@ -202,7 +202,7 @@ def expected_us(kernel: Kernel, families: Sequence[Family], limits: Limits, devi
     known = [family for family in families if rank.can_rank(family)]
     if limits.warp == 1 or not known or known[0] is not families[0]:
         return None
-    like = device or typical(limits.units)
+    like = device or typical(limits.units, dots=limits.dots)
     try:
         found = choose(kernel, families, limits, device)
     except ScheduleError:

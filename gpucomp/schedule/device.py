@@ -34,6 +34,7 @@ class Device:
     launch_us     what a kernel costs that waits for the one before it, in a graph
     latency_cycles  from asking that cache, or memory behind it, to having a tile, while others ask too
     by_warp_share   of the matrix cores' rate that ``mma.sync`` reaches
+    dot_instructions  of a dot product of four bytes: one, where the device has it
     shuffles      whether templates exchange values between its lanes by shuffles: where they are CUDA
     """
 
@@ -53,6 +54,7 @@ class Device:
     launch_us: float = 2.5
     latency_cycles: int = 600
     by_warp_share: float = 1.0
+    dot_instructions: int = 1
     shuffles: bool = False
     matrix: Mapping[str, int] = field(default_factory=dict)
 
@@ -64,8 +66,13 @@ class Device:
 
         What no matrix core takes is left to the lanes.
         """
-        per_unit = self.matrix.get(math, self.fma)
-        return self.units * per_unit * self.ghz * 1e3
+        return self.units * self.unit_rate(math) * self.ghz * 1e3
+
+    def unit_rate(self, math: str) -> float:
+        """Multiply-adds of one unit in a cycle."""
+        plain = math == "dp4a" and self.dot_instructions > 1
+        lanes = self.fma * 4 / self.dot_instructions if plain else self.fma
+        return self.matrix.get(math, lanes)
 
 
 FIGURES = ("units", "ghz", "fma", "dram_gbs", "l2_gbs", "l2_bytes", "unit_bytes", "launch_us", "latency_cycles",
@@ -94,6 +101,9 @@ def measured(device: Device, figures: Mapping[str, float]) -> Device:
 # multiply-adds of an SM each cycle by dot products of four bytes: 64 of these, as of i32 multiply-adds (CUDA C++ Programming
 # Guide, throughput of arithmetic instructions), in whose pipe they are taken to run
 DOTS = 256
+# instructions of four products of bytes and their sum in plain C (``codegen.dots``): seven shifts to take a word of each
+# operand apart, four multiply-adds
+PLAIN_DOT = 18
 
 
 def _matrix(f16: int, tf32: int, s8: int) -> dict[str, int]:
@@ -145,6 +155,13 @@ OPENCL = {
 }  # fmt: skip
 
 
-def typical(units: int) -> Device:
-    """A GPU of so many units that nobody describes."""
-    return replace(CUDA["sm_80"], name=f"a GPU of {units} units", units=units, shuffles=False)
+def typical(units: int, *, dots: bool = True) -> Device:
+    """A GPU of so many units that nobody describes; without ``dots`` it has no instruction for dot products of bytes."""
+    like = replace(CUDA["sm_80"], name=f"a GPU of {units} units", units=units, shuffles=False)
+    return like if dots else without_dots(like)
+
+
+def without_dots(device: Device) -> Device:
+    """``device`` without an instruction for dot products of bytes: templates write them out."""
+    matrix = {name: rate for name, rate in device.matrix.items() if name != "dp4a"}
+    return replace(device, matrix=matrix, dot_instructions=PLAIN_DOT)

@@ -118,6 +118,9 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
     cache_rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / busy)  # bytes of a unit in a cycle
     peak = _rates(device, w)
     steps = np.maximum(1, w.steps)
+    instructions = w.instructions
+    if w.math == "dp4a" and device.dot_instructions > 1:  # families count a product as one
+        instructions = instructions + (device.dot_instructions - 1) * w.macs / MACS["dp4a"]
 
     def loop(n: Number) -> tuple[Number, ...]:
         """Cycles that ``n`` work-groups on a unit take: each term alone, then what they take together."""
@@ -125,7 +128,7 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         fed = scheduled * np.minimum(1.0, n * warps * w.chains / np.maximum(1e-9, peak.in_flight * scheduled))
         slots = np.minimum(SCHEDULERS, FILLED * n * warps)
         maths = n * w.macs / (peak.macs * EFFICIENCY * np.maximum(1e-9, fed))
-        issue = n * w.instructions / np.maximum(1e-9, slots)
+        issue = n * instructions / np.maximum(1e-9, slots)
         shared = n * w.shared_traffic / SHARED_BYTES
         cache = n * w.cache_bytes / cache_rate
         # the first trips' bytes come with the first latency; after them, one trip's in each ahead-th part of it
@@ -179,8 +182,7 @@ class _Rates:
 
 
 def _rates(device: Device, w: Work) -> _Rates:
-    per_unit = device.matrix.get(w.math, device.fma)
-    rate = per_unit * (device.by_warp_share if w.by_warp else 1.0)
+    rate = device.unit_rate(w.math) * (device.by_warp_share if w.by_warp else 1.0)
     if w.math == "3xtf32":  # three instructions for one product
         return _Rates(rate, MATRIX_CYCLES * 3 * rate / MACS[w.math])
     cycles = MAC_CYCLES.get(w.math, MATRIX_CYCLES)

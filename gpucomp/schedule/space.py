@@ -38,6 +38,7 @@ class Limits:
     units: int = 8
     vector_bytes: int = 16
     subgroups: bool = True  # whether templates exchange values between lanes by shuffles there: in CUDA
+    dots: bool = True  # whether there is an instruction for dot products of four bytes: templates write them out else
     async_copy: bool = False
     cache_bytes: int = 1 << 20  # of the second cache of a processor's core
     image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none

@@ -65,13 +65,16 @@ def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Pro
     if target.kind == "cpu":
         tell("compile", 0, 1)
         return {plan.kernels[0].binary: module.build(wanted, target, cache)}
-    with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), len(os.sched_getaffinity(0)), 16))) as pool:
-        waiting = [pool.submit(module.members, members[source.name], source, target, cache) for source in wanted]
+    batches = module.batches(wanted, target) if target.kind == "opencl" else [[source] for source in wanted]
+    with ThreadPoolExecutor(max_workers=max(1, min(len(batches), len(os.sched_getaffinity(0)), 16))) as pool:
+        waiting = [pool.submit(module.members, {members[s.name]: s for s in batch}, target, cache) for batch in batches]
         binaries: dict[str, bytes] = {}
+        number = 0
         try:
-            for number, future in enumerate(waiting):
+            for batch, future in zip(batches, waiting, strict=True):
                 tell("compile", number, len(wanted))
                 binaries |= future.result()
+                number += len(batch)
         finally:
             for future in waiting:
                 future.cancel()

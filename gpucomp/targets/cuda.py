@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources as files
@@ -222,13 +223,19 @@ def build(source: KernelSource, target: Target, cache: KernelCache | None = None
     return _built(source, target, cache)[0]
 
 
-def members(binary: str, source: KernelSource, target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
-    """What an artefact holds of a kernel: the cubin, and PTX where it is of use to devices that are newer than ``target.arch``.
+def members(
+    wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None
+) -> dict[str, bytes]:
+    """What an artefact holds of kernels, by their cubins' names: these, and PTX where it is of use to devices that are
+    newer than ``target.arch``.
 
     Raises ``KernelBuildError`` with the compiler's first error.
     """
-    cubin, ptx = _built(source, target, cache)
-    return {binary: cubin} | ({ptx_name(binary): ptx} if ptx else {})
+    found: dict[str, bytes] = {}
+    for binary, source in wanted.items():
+        cubin, ptx = _built(source, target, cache)
+        found |= {binary: cubin} | ({ptx_name(binary): ptx} if ptx else {})
+    return found
 
 
 def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> tuple[bytes, bytes]:

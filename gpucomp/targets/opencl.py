@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.schedule.device import AMD as AMD_DEVICES
 from gpucomp.schedule.device import OPENCL as DEVICES
+from gpucomp.schedule.device import without_dots
 from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
@@ -51,6 +52,10 @@ EXTENSIONS = {
     "cl_arm_integer_dot_product_accumulate_int8": "arm_dot_acc",
     "cl_khr_integer_dot_product": "khr_dot",
 }
+DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.dots``)
+TOGETHER = 32  # kernels of a program of PoCL's: more gain little, and between programs a compilation can be stopped
+HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
+MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 FLAGS = ("-cl-std=CL1.2",)
 NEWER = "-cl-std=CL3.0"  # of text that calls what earlier OpenCL C does not declare, whatever extensions are listed
 OF_NEWER = "dot_4x8packed"
@@ -70,7 +75,8 @@ def manifest(flavour: str) -> Target:
         return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=features, device=like)
     # a Mali reads operands by vectors, which a computed operand has none of
     prologues = flavour != "mali"
-    name, limits, features = f"opencl:{flavour}", FLAVOURS[flavour], FEATURES[flavour]
+    name, features = f"opencl:{flavour}", FEATURES[flavour]
+    limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
     device = DEVICES[flavour] if flavour == "mali" else None
     return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features, device=device)
 
@@ -98,19 +104,22 @@ def resolve(which: str) -> Target:
 def of_device(device: Any, name: str) -> Target:
     """A target with the limits that ``device`` reports, on top of its flavour's."""
     base = manifest(amd_set(device.name) or flavour_of(device))
-    limits = replace(
-        base.limits,
-        threads=min(base.limits.threads, int(device.max_work_group_size)),
-        shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
-        units=int(device.max_compute_units),
-    )
     extensions = set(device.extensions.split())
     kind = base.features - set(EXTENSIONS.values())
     features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
     if not _compiles_newer(device):
         features -= {"khr_dot"}
+    limits = replace(
+        base.limits,
+        threads=min(base.limits.threads, int(device.max_work_group_size)),
+        shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
+        units=int(device.max_compute_units),
+        dots=bool(DOTS & features),
+    )
     identity = f"{device.name.strip()} | {device.driver_version}"
     like = base.device and replace(base.device, name=device.name.strip(), units=limits.units)
+    if like is not None and not limits.dots:
+        like = without_dots(like)
     return replace(base, name=name, limits=limits, features=features, identity=identity, device=like)
 
 
@@ -204,9 +213,60 @@ def build(source: KernelSource, target: Target, cache: KernelCache | None = None
     return program(cl.Context([device]), device, source, cache)[1]
 
 
-def members(binary: str, source: KernelSource, target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
-    """What an artefact holds of a kernel: see ``build``."""
-    return {binary: build(source, target, cache)}
+def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
+    """What an artefact holds of kernels, by their binaries' names: see ``build``. The kernels are one of ``batches``."""
+    done: dict[str, Any] = {}
+    if len(wanted) > 1:
+        device = device_of(target)
+        done = together(pyopencl().Context([device]), device, list(wanted.values()))
+    return {
+        name: source.text.encode() if source.name in done else build(source, target, cache)
+        for name, source in wanted.items()
+    }
+
+
+def batches(sources: Sequence[KernelSource], target: Target) -> list[list[KernelSource]]:
+    """``sources`` as ``members`` takes them: those that one run of the device's compiler makes."""
+    try:
+        return _batches(sources, device_of(target))
+    except DeviceError:
+        return [[source] for source in sources]
+
+
+def _batches(sources: Sequence[KernelSource], device: Any) -> list[list[KernelSource]]:
+    """In an order of their own, so that PoCL's cache knows the same kernels again whoever asks for them."""
+    if flavour_of(device) != "pocl" or len({source.name for source in sources}) < len(sources):
+        return [[source] for source in sources]
+    groups: dict[tuple[str, ...], list[KernelSource]] = {}
+    for source in sorted(sources, key=lambda source: source.name):
+        groups.setdefault(tuple(build_flags(device, source)), []).append(source)
+    return [group[at : at + TOGETHER] for group in groups.values() for at in range(0, len(group), TOGETHER)]
+
+
+def together(context: Any, device: Any, sources: Sequence[KernelSource]) -> dict[str, Any]:
+    """One program for a batch of ``sources``, by the names of their kernels; none where the device refuses it.
+
+    PoCL takes longer to read OpenCL C's declarations than most kernels.
+    """
+    cl, flags = pyopencl(), build_flags(device, sources[0])
+    with _quiet:
+        try:
+            built = cl.Program(context, joined(sources)).build(flags, cache_dir=False)
+        except cl.RuntimeError:
+            return {}  # which kernel it is, each alone will tell
+    return {source.name: built for source in sources}
+
+
+def joined(sources: Sequence[KernelSource]) -> str:
+    """The text of all ``sources``, each with helpers of its own; PoCL has some of OpenCL's functions as macros."""
+    texts = []
+    for source in sources:
+        helpers = HELPER.findall(source.text)
+        own = dict.fromkeys((*helpers, *MACRO.findall(source.text)))
+        texts += [f'#pragma push_macro("{name}")' for name in own]
+        texts += [f"#define {name} {source.name}_{name}" for name in helpers]
+        texts += [source.text, *(f'#pragma pop_macro("{name}")' for name in own)]
+    return "\n".join(texts)
 
 
 def compiler_version(device: Any) -> str:
@@ -292,6 +352,21 @@ def load(context: Any, device: Any, source: KernelSource, binary: bytes, cache: 
             except cl.Error:
                 pass
     return program(context, device, source, cache)[0]
+
+
+def load_all(
+    context: Any, device: Any, kernels: Sequence[tuple[KernelSource, bytes]], cache: KernelCache | None
+) -> list[Any]:
+    """``load`` of each source and its binary, in their order; sources without a binary are built in batches."""
+    plain = {s.name: s for s, binary in kernels if not binary or binary == s.text.encode()}
+    done: dict[str, Any] = {}
+    for batch in _batches(list(plain.values()), device):
+        if len(batch) > 1:
+            done |= together(context, device, batch)
+    return [
+        done[s.name] if s.name in done and plain[s.name] is s else load(context, device, s, binary, cache)
+        for s, binary in kernels
+    ]
 
 
 def _first_error(log: str) -> str:

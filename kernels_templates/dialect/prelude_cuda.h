@@ -298,23 +298,41 @@ __device__ __forceinline__ unsigned gc_atomic_inc_wrap(unsigned* address, unsign
   return atomicInc(address, limit);
 }
 
+// As gc_atomic_inc_wrap. What the thread read and wrote before it, and threads that it has met at a barrier, comes before what
+// follows a gc_load_acquire of the counter by who got `limit` back, and by threads that meet that one at a barrier.
+__device__ __forceinline__ unsigned gc_atomic_inc_wrap_release(unsigned* address, unsigned limit) {
+  unsigned before;
+  asm volatile("atom.release.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(address)), "r"(limit)
+               : "memory");
+  return before;
+}
+
 __device__ __forceinline__ int gc_atomic_min(int* address, int value) { return atomicMin(address, value); }
 
 // A flag in global memory that thread blocks of one launch leave for each other. What was written before it is set, also by
 // threads that the setting one has met at a barrier, is seen by who finds it set. Whoever asks gives up after so many
-// attempts: nothing promises that the block that is to set it runs meanwhile.
+// attempts: nothing promises that the block that is to set it runs meanwhile. Vain attempts acquire nothing: each would
+// empty the first cache of the multiprocessor, which other blocks of it read by.
 __device__ __forceinline__ void gc_store_release(unsigned* flag, unsigned value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(flag)), "r"(value) : "memory");
 }
-__device__ __forceinline__ bool gc_is_set(const unsigned* flag, int attempts) {
+__device__ __forceinline__ unsigned gc_load_acquire(const unsigned* address) {
   unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(address)) : "memory");
+  return value;
+}
+__device__ __forceinline__ bool gc_is_set(const unsigned* flag, int attempts) {
+  unsigned value = gc_load_acquire(flag);
 #pragma unroll 1
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+  while (value == 0 && --attempts > 0) {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
                  : "=r"(value)
                  : "l"(__cvta_generic_to_global(flag))
                  : "memory");
-  } while (value == 0 && --attempts > 0);
+    if (value != 0) value = gc_load_acquire(flag);
+  }
   return value != 0;
 }
 

@@ -202,13 +202,20 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     run = min(side, 32) * d.elements * p.element_bytes // (1 if not p.rows_side_by_side else d.elements)
     moved = 2 * p.rows * p.cols * p.element_bytes * max(1.0, 64 / max(run, 1)) + groups * looked_at(s, p)
     used = max(1, min(limits.units, groups))
-    return max(waves * tiles * tile, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
+    way = waves * tiles * tile + taking_down(s, p)
+    return max(way, moved / (used * BYTES_PER_CYCLE)) + 0.001 * d.threads
 
 
 def looking_back(s: SimpleNamespace, p: SimpleNamespace) -> Any:
     """Cycles in the mean: a total is left, flags of tiles before are found one after the other, their totals read."""
     d = SimpleNamespace(**derive(s, p))
     return s.look_back * (2 * LATENCY + 4 * MEETING + LATENCY * (1 + -(-d.tiles // d.threads)) / 2)
+
+
+def taking_down(s: SimpleNamespace, p: SimpleNamespace) -> Any:
+    """Cycles of a row's last work-group to arrive: it waits for what the others did, then stores all flags, in turn."""
+    d = SimpleNamespace(**derive(s, p))
+    return s.look_back * (LATENCY + ACCESS * -(-d.tiles // d.threads))
 
 
 def looked_at(s: SimpleNamespace, p: SimpleNamespace) -> Any:
@@ -249,14 +256,15 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
         macs=elements,
         cache_bytes=elements * p.element_bytes * SECTOR / least(SECTOR, run) + looked_at(s, p),
         steps=tiles,
-        out_bytes=elements * p.element_bytes,
+        # the result; totals that are left, and a flag, which is set and taken down
+        out_bytes=elements * p.element_bytes + s.look_back * (s.rows_per_group * p.value_bytes + 2 * FLAG),
         shared_traffic=s.rows_per_group * tiles * moved * p.value_bytes,
         instructions=-(-d.threads // SHUFFLED) * tiles * issued,
         shared_bytes=s.rows_per_group * left * p.value_bytes + s.look_back * FLAG,
         chains=1.0,
         registers=registers_taken(s, p),
         step_cycles=cycles + ADDITION * d.elements,
-        start_cycles=200 + looking_back(s, p),
+        start_cycles=200 + looking_back(s, p) + taking_down(s, p) / d.tiles,  # which one of so many does
     )
 
 

@@ -305,13 +305,13 @@ __device__ __forceinline__ unsigned char* gc_dynamic_shared() { return gc_runtim
 
 // ---- atomics and fences ---------------------------------------------------------------------------
 
-template <class T>
+template <int order = __ATOMIC_RELAXED, class T>
 inline T gc_atomic_update(T* address, T (*next)(T, T), T operand) {
   T before, after;
   __atomic_load(address, &before, __ATOMIC_RELAXED);
   do after = next(before, operand);
-  while (!__atomic_compare_exchange(address, &before, &after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-  gc_runtime_atomic_done(memcmp(&before, &after, sizeof before) != 0);
+  while (!__atomic_compare_exchange(address, &before, &after, false, order, __ATOMIC_RELAXED));
+  gc_runtime_atomic_done(address, memcmp(&before, &after, sizeof before) != 0);
   return before;
 }
 
@@ -325,8 +325,14 @@ __device__ __forceinline__ unsigned gc_atomic_add(unsigned* address, unsigned va
   return gc_atomic_update(address, +[](unsigned x, unsigned y) { return x + y; }, value);
 }
 
+inline unsigned gc_next_or_zero(unsigned x, unsigned last) { return x >= last ? 0u : x + 1u; }
+
 __device__ __forceinline__ unsigned gc_atomic_inc_wrap(unsigned* address, unsigned limit) {
-  return gc_atomic_update(address, +[](unsigned x, unsigned last) { return x >= last ? 0u : x + 1u; }, limit);
+  return gc_atomic_update(address, gc_next_or_zero, limit);
+}
+
+__device__ __forceinline__ unsigned gc_atomic_inc_wrap_release(unsigned* address, unsigned limit) {
+  return gc_atomic_update<__ATOMIC_RELEASE>(address, gc_next_or_zero, limit);
 }
 
 __device__ __forceinline__ int gc_atomic_min(int* address, int value) {
@@ -334,14 +340,18 @@ __device__ __forceinline__ int gc_atomic_min(int* address, int value) {
 }
 
 __device__ __forceinline__ void gc_store_release(unsigned* flag, unsigned value) {
+  const unsigned before = __atomic_load_n(flag, __ATOMIC_RELAXED);
   __atomic_store_n(flag, value, __ATOMIC_RELEASE);
-  gc_runtime_atomic_done(true);
+  gc_runtime_atomic_done(flag, before != value);
+}
+__device__ __forceinline__ unsigned gc_load_acquire(const unsigned* address) {
+  return __atomic_load_n(address, __ATOMIC_ACQUIRE);
 }
 __device__ __forceinline__ bool gc_is_set(const unsigned* flag, int attempts) {
   bool found;
   do {
-    found = __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 0;
-    gc_runtime_atomic_done(false);
+    found = gc_load_acquire(flag) != 0;
+    gc_runtime_atomic_done(flag, false);
   } while (!found && --attempts > 0);
   return found;
 }

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -62,7 +63,7 @@ constexpr int WARPGROUP = 128;
 constexpr int REGISTERS = 65536;
 constexpr size_t SHARED_ALIGNMENT = 1024;
 constexpr uint64_t MBARRIER_WORD = 0x6d62617272696572;  // what an mbarrier's memory holds
-constexpr int IDLE_PASSES = 20000;  // passes in which atomics changed nothing, before it is called a deadlock
+constexpr int VAIN_LOOKS = 20000;  // of a thread at one address, while nothing changes: more will be no use either
 
 constexpr int NAMED_BARRIERS = 16;
 constexpr uint64_t MOST_BYTES_HELD = 32 << 20;  // of a launch's clusters together: more would take long
@@ -126,6 +127,10 @@ struct Thread : GcThread {
   size_t wgmmas_called;
   int wgmma_groups;
   bool wgmma_fenced;
+  // Atomics that changed nothing, by their address, and the most at one of them, since `progress` was `looked_at`.
+  std::map<const volatile void*, int> vain_looks;
+  int most_looks;
+  uint64_t looked_at;
 };
 
 struct Warp {
@@ -560,6 +565,8 @@ void start_block(Block& block, uint3 index, unsigned rank) {
     thread.wgmmas_called = thread.register_changes = 0;
     thread.wgmma_fenced = false;
     thread.sums.clear();
+    thread.vain_looks.clear();
+    thread.most_looks = 0;
     ++warp_of(thread).alive;
   }
 }
@@ -587,6 +594,18 @@ bool can_run(const Thread& thread) {
   return (b.phase & 1) != thread.parity || phase_can_complete(b);
 }
 
+// Whether all that can run look for a change that none of them will make. It takes many looks at one address to say so of a
+// thread: one that gives up after some, and looks elsewhere, gets on although nothing changes, however long that takes.
+bool only_spins() {
+  bool any = false;
+  for (const Thread& thread : threads) {
+    if (!can_run(thread)) continue;
+    if (thread.looked_at != progress || thread.most_looks <= VAIN_LOOKS) return false;
+    any = true;
+  }
+  return any;
+}
+
 // `first` is the index of the cluster's block of rank 0.
 void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
   poison(kernel->shared_begin, (size_t)(kernel->shared_end - kernel->shared_begin));
@@ -597,7 +616,6 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
   }
   hold_back();
   std::vector<int> turns = ordered(threads.size(), order);
-  int idle = 0;
   for (;;) {
     if (order == Order::SHUFFLED) shuffler.shuffle(turns);
     const uint64_t before = progress;
@@ -608,10 +626,7 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
       ran = true;
     }
     if (!ran && !release_waiting()) break;
-    idle = ran && progress == before ? idle + 1 : 0;
-    bool ready = false;
-    for (const Thread& thread : threads) ready = ready || thread.state == State::READY;
-    if (ready && idle > IDLE_PASSES) fail_deadlock();
+    if (progress == before && only_spins()) fail_deadlock();
   }
   if (!landed) fail("nobody waits for the launches before this one: gc_grid_wait");
 }
@@ -1396,8 +1411,15 @@ void gc_runtime_grid_wait() {
   yield();
 }
 
-void gc_runtime_atomic_done(bool changed_memory) {
+void gc_runtime_atomic_done(const volatile void* address, bool changed_memory) {
+  Thread& self = *running;
   progress += changed_memory;
+  if (self.looked_at != progress) {
+    self.vain_looks.clear();
+    self.most_looks = 0;
+    self.looked_at = progress;
+  }
+  if (!changed_memory) self.most_looks = std::max(self.most_looks, ++self.vain_looks[address]);
   yield();
 }
 

@@ -100,7 +100,7 @@ const void* gc_runtime_cluster_address(const void* address, unsigned rank);
 void gc_runtime_grid_wait();
 
 // Called by every atomic once done: lets other threads run, so that a thread may wait for another's atomic.
-void gc_runtime_atomic_done(bool changed_memory);
+void gc_runtime_atomic_done(const volatile void* address, bool changed_memory);
 void gc_runtime_fence();
 }
 

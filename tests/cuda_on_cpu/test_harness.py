@@ -109,11 +109,14 @@ def test_split_k_by_the_block_that_arrives_last(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_block_looks_back_at_flags_that_are_set_or_are_not(order):
     x = np.arange(1, 42, dtype=np.float32)
-    left, flags, out = np.full(41, np.nan, np.float32), np.zeros(41, np.uint32), np.full(41, np.nan, np.float32)
+    left, out = np.full(41, np.nan, np.float32), np.full(41, np.nan, np.float32)
+    flags, arrived = np.zeros(41, np.uint32), np.zeros(1, np.uint32)
 
-    right("look_back").run((41,), (32,), [x, left, flags, out], order=order)
+    right("look_back").run((41,), (32,), [x, left, flags, arrived, out], order=order)
 
-    assert flags.all()
+    assert not flags.any()
+    assert arrived[0] == 0
+    assert (left == x).all()
     assert out.tolist() == np.cumsum(x).tolist()
 
 

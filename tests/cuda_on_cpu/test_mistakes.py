@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError
+from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
 from cuda_on_cpu.kernel_files import kernel_text
 
 
@@ -51,6 +51,72 @@ def test_a_thread_may_wait_for_the_atomic_of_another():
 def test_a_flag_that_no_thread_sets_is_a_deadlock():
     with pytest.raises(CudaOnCpuError, match=r"deadlock: 1 threads spin on an atomic .*, 63 threads wait at"):
         wrong("k_waits_for_a_flag").run((1,), (64,), [np.zeros(1, np.int32)])
+
+
+LOOKS = """
+__device__ bool is_zero(int* flag) { return gc_atomic_add(flag, 0) == 0; }
+"""
+ENDLESS = {  # what the first thread of each block does with flags that nobody sets, what the harness says
+    "two in turn": (
+        "for (int i = 0; is_zero(flags + i % 2); ++i) {}",
+        "deadlock: 1 threads spin .*, 31 threads wait at",
+    ),
+    "a few at each of many, over and over": (
+        "for (int i = 0; is_zero(flags + i / 7 % 13); ++i) {}",
+        "deadlock: 1 threads spin .*, 31 threads wait at",
+    ),
+    "each for the other": (
+        "while (is_zero(flags + gc_cluster_rank())) {}\n gc_atomic_add(flags + 1 - gc_cluster_rank(), 1);",
+        "deadlock in a cluster: rank 0: 1 threads spin .*, 31 threads wait at .*; rank 1: 1 threads spin",
+    ),
+    "for one that waits for it": (
+        "if (gc_cluster_rank() == 0) gc_cluster_sync();\n else while (is_zero(flags)) {}",
+        "deadlock in a cluster: rank 0: 1 threads wait in gc_cluster_sync, 31 .*; rank 1: 1 threads spin on an atomic",
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_endless_looks_are_a_deadlock_wherever_they_go(order):
+    sources = {
+        f"k{i}": f"""extern "C" __global__ void {"__cluster_dims__(2, 1, 1)" * ("cluster" in message)} k{i}(int* flags) {{
+          if (threadIdx.x == 0) {{ {statements} }}
+          __syncthreads();
+        }}"""
+        for i, (statements, message) in enumerate(ENDLESS.values())
+    }
+    made = compile_many([(LOOKS + text, name) for name, text in sources.items()])
+
+    for kernel, (_, message) in zip(made, ENDLESS.values(), strict=True):
+        with pytest.raises(CudaOnCpuError, match=message):
+            kernel.run((2,), (32,), [np.zeros(13, np.int32)], order=order)
+
+
+BOUNDED = (
+    LOOKS
+    + """
+extern "C" __global__ void k_gives_up(int* flags, int* vain, int patience, int end) {
+  if (threadIdx.x == 0) {
+    int looks = 0;
+    for (int i = 0; i < 71; ++i)
+      for (int more = patience; more > 0 && is_zero(flags + i); --more) ++looks;
+    vain[0] = looks;
+    gc_atomic_add(flags + end, 1);
+  }
+  if (threadIdx.x == 33)
+    while (is_zero(flags + end)) {}
+}"""
+)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_looks_that_end_are_no_deadlock_however_many_there_are(order):
+    """At 71 flags that nobody sets, 800 times each, while another thread looks for what comes after them all the time."""
+    flags, vain = np.zeros(72, np.int32), np.zeros(1, np.int32)
+
+    CudaOnCpu(BOUNDED, "k_gives_up").run((1,), (64,), [flags, vain, np.int32(800), np.int32(71)], order=order)
+
+    assert (flags[71], vain[0]) == (1, 71 * 800)
 
 
 def test_a_loop_that_never_waits_ends_at_the_timeout():

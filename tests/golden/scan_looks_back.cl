@@ -24,6 +24,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global uint* restrict counters) {
   __local float totals[64];
   __local int missing[1];
+  __local int takes_down[1];
   const int id = (int)get_local_id(0);
   const int lane_id = id;
   const int row = (int)get_group_id(0);
@@ -74,7 +75,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int part = id; part < own; part += 64) {
-      if (!is_set(counters + flags + part, 1024)) atomic_min(missing, part);
+      if (is_set(counters + flags + part, tile == own ? 1024 : 1)) continue;
+      atomic_min(missing, part);
+      break;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     const int next = missing[0];
@@ -83,13 +86,14 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       continue;
     }
     mem_fence(CLK_GLOBAL_MEM_FENCE);
-    int is_last = 0;
-    if (id == 0) is_last = last_to_arrive(counters + (int)get_group_id(0), 2);
+    int is_last = 0;  // asked for by the work-item that has the fewest totals to read
+    if (id == 63) is_last = last_to_arrive(counters + (int)get_group_id(0), 2);
     carry = 0.0f;
     for (int part = lane_id; part < own; part += 64) {
       const float other = workspace[row * 3 + part];
       carry = carry + other;
     }
+    if (id == 63) takes_down[0] = is_last;
     totals[slot] = carry;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int half_way = 32; half_way > 0; half_way /= 2) {
@@ -117,11 +121,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       }
     }
 
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (id == 0) missing[0] = is_last;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (missing[0]) {
+    if (takes_down[0]) {
       mem_fence(CLK_GLOBAL_MEM_FENCE);
+      #pragma unroll 1
       for (int part = id; part < 3; part += 64) atomic_xchg(counters + flags + part, 0);
     }
     break;

@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     unsigned int* __restrict__ counters) {
   __shared__ __align__(16) float totals[2];
   __shared__ __align__(16) int missing[1];
+  __shared__ __align__(16) int takes_down[1];
   const int id = (int)threadIdx.x;
   const int lane_id = id;
   const int row = (int)blockIdx.x;
@@ -56,7 +57,6 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     prefix = prefix + before;
     // every work-group leaves its tile's total, then waits for those of the tiles before
     if (lane_id == 0) workspace[row * 3 + tile] = carry;
-    gc_threadfence();
     __syncthreads();
     if (id == 0) {
       gc_store_release(counters + flags + tile, 1);
@@ -64,7 +64,9 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
     }
     __syncthreads();
     for (int part = id; part < own; part += 64) {
-      if (!gc_is_set(counters + flags + part, 1024)) gc_atomic_min(missing, part);
+      if (gc_is_set(counters + flags + part, tile == own ? 1024 : 1)) continue;
+      gc_atomic_min(missing, part);
+      break;
     }
     __syncthreads();
     const int next = missing[0];
@@ -72,14 +74,14 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       tile = next;
       continue;
     }
-    gc_threadfence();
-    int is_last = 0;
-    if (id == 0) is_last = gc_atomic_inc_wrap(counters + (int)blockIdx.x, 2) == 2;
+    int is_last = 0;  // asked for by the work-item that has the fewest totals to read
+    if (id == 63) is_last = gc_atomic_inc_wrap_release(counters + (int)blockIdx.x, 2) == 2;
     carry = 0.0f;
     for (int part = lane_id; part < own; part += 64) {
       const float other = workspace[row * 3 + part];
       carry = carry + other;
     }
+    if (id == 63) takes_down[0] = is_last;
     for (int mask = 16; mask > 0; mask /= 2) {
       const float other = gc_shfl_xor(carry, mask);
       carry = carry + other;
@@ -107,12 +109,10 @@ extern "C" __global__ void __launch_bounds__(64, 16) kernel0(
       }
     }
 
-    __syncthreads();
-    if (id == 0) missing[0] = is_last;
-    __syncthreads();
-    if (missing[0]) {
-      gc_threadfence();
-      for (int part = id; part < 3; part += 64) gc_store_release(counters + flags + part, 0);
+    if (takes_down[0]) {
+      gc_load_acquire(counters + (int)blockIdx.x);
+      #pragma unroll 1
+      for (int part = id; part < 3; part += 64) *(counters + flags + part) = 0;
     }
     break;
   }

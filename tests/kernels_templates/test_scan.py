@@ -20,7 +20,7 @@ from tolerance import assert_matches
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F64, I8, I32, I64, U8, U64
-from gpucomp.kernels_templates.scan.space import depth
+from gpucomp.kernels_templates.scan.space import depth, derive, taking_down
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 
 FAMILY = FAMILIES["scan"]
@@ -156,6 +156,7 @@ BARRIER = "__syncthreads();"
 WARPS = (scan("sum", 2, 300), BASE | {"lanes": 64, "rows_per_group": 1})
 APART = (scan("sum", 5, 37, rows_inside=True), BASE)
 LOOKS = (scan("sum", 7, 53), BACK)
+LOOKING_WARPS = (scan("sum", 2, 150), BACK | {"lanes": 64, "rows_per_group": 2, "accesses": 1})
 
 
 def together(source):
@@ -172,44 +173,84 @@ def together(source):
     return replace(source, text=text, geometry=geometry)
 
 
+# what work-groups do in front of each other's eyes, wrongly: a pattern of the text, and what stands in its place
+RACES = {
+    "the flag before the totals": (
+        r"( *if \(lane_id == 0\) workspace\[.*\n)( *__syncthreads\(\);\n)( *if \(id == 0\) \{\n *gc_store_release.*\n)",
+        r"\2\3\1",
+    ),
+    "looks after the arrival": (
+        r"(?s)( *for \(int part = id; part < own;.*?\n    \}\n)(.*?)( *int is_last = 0;.*?is_last = .*?\n)", r"\3\1\2"
+    ),
+    "an arrival that releases nothing": ("gc_atomic_inc_wrap_release", "gc_atomic_inc_wrap"),
+    "a last one that acquires nothing": (r"gc_load_acquire\(.*?\);", ""),
+}
+
+
+ATTEMPTS = r"tile == own \? 1024 : 1"
+IMPATIENT = ATTEMPTS, "1"
+
+
+def changed(source, old, new):
+    text, count = re.subn(old, new, source.text)
+    assert count == 1
+    return replace(source, text=text)
+
+
 @pytest.fixture(scope="module")
 def watched():
-    """Texts with all their barriers, and with one less, under ThreadSanitizer."""
-    named = {"warps": WARPS, "apart": APART, "looks": LOOKS}
-    sources = {name: render(*case, TARGET, f"r{i}") for i, (name, case) in enumerate(named.items())}
-    texts = {("together", None): together(render(*LOOKS, TARGET, "r3"))}
-    sources["together"] = texts["together", None]
-    for name in named:
-        source = sources[name]
-        parts = source.text.split(BARRIER)
-        texts[name, None] = source
+    """Texts as they are, with one barrier less (by its number) and with one of ``RACES``, under ThreadSanitizer."""
+    cases = {"warps": WARPS, "apart": APART, "looks": LOOKS, "looks together": LOOKS, "warps together": LOOKING_WARPS}
+    sources = {}
+    for i, (name, case) in enumerate(cases.items()):
+        source = render(*case, TARGET, f"r{i}")
+        sources[name, None] = source = together(source) if "together" in name else source
+        if name == "warps together":  # who looks too early finds nothing at once
+            source = changed(source, *IMPATIENT)
+        parts = source.text.split(BARRIER) if name != "looks together" else [source.text]
         for n in range(len(parts) - 1):
-            texts[name, n] = BARRIER.join([*parts[:n], parts[n] + parts[n + 1], *parts[n + 2 :]])
-    pairs = [(getattr(t, "text", t), sources[name].name) for (name, _), t in texts.items()]
-    made = compile_many(pairs, sanitizer="thread")
-    return {key: (sources[key[0]], found) for key, found in zip(texts, made, strict=True)}
+            text = BARRIER.join([*parts[:n], parts[n] + parts[n + 1], *parts[n + 2 :]])
+            sources[name, n] = replace(source, text=text)
+    for mistake, change in RACES.items():
+        sources["warps together", mistake] = changed(sources["warps together", None], *change)
+    made = compile_many([(s.text, s.name) for s in sources.values()], sanitizer="thread")
+    return dict(zip(sources, zip(sources.values(), made, strict=True), strict=True))
 
 
-@pytest.mark.parametrize(("name", "kernel"), [("warps", WARPS[0]), ("apart", APART[0]), ("looks", LOOKS[0])])
-def test_there_is_no_race_and_every_barrier_is_needed(name, kernel, watched):
-    """Looking back, some are needed where work-groups compute the totals of others alone: those come first here."""
-    order = "shuffled" if name == "looks" else "forward"
+@pytest.mark.parametrize(
+    ("name", "kernel", "count", "order"),
+    [
+        ("warps", WARPS[0], 2, "forward"),
+        ("apart", APART[0], 4, "forward"),
+        # some are needed where work-groups compute the totals of others alone: those come first here
+        ("looks", LOOKS[0], 4, "shuffled"),
+        ("warps together", LOOKING_WARPS[0], 5, "reversed"),
+    ],
+)
+def test_there_is_no_race_and_every_barrier_is_needed(name, kernel, count, order, watched):
     launched(kernel, *watched[name, None], order=order)
 
-    barriers = [n for who, n in watched if who == name and n is not None]
-    assert len(barriers) == {"warps": 2, "apart": 4, "looks": 5}[name]
+    barriers = [n for who, n in watched if who == name and isinstance(n, int)]
+    assert len(barriers) == count
     for n in barriers:
         with pytest.raises(RaceError):
             launched(kernel, *watched[name, n], order=order)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_work_groups_that_run_at_the_same_time_look_back_without_a_race(order, watched):
-    alone = launched(LOOKS[0], *watched["looks", None])
+@pytest.mark.parametrize(("name", "kernel"), [("looks together", LOOKS[0]), ("warps together", LOOKING_WARPS[0])])
+def test_work_groups_that_run_at_the_same_time_look_back_without_a_race(name, kernel, order, watched):
+    found = launched(kernel, *watched[name, None], order=order)
 
-    found = launched(LOOKS[0], *watched["together", None], order=order)
+    assert_right(kernel, found)
+    if name == "looks together":
+        assert found[0].tobytes() == launched(kernel, *watched["looks", None])[0].tobytes()
 
-    assert found[0].tobytes() == alone[0].tobytes()
+
+@pytest.mark.parametrize("mistake", RACES)
+def test_what_work_groups_leave_for_each_other_in_the_wrong_order_is_a_race(mistake, watched):
+    with pytest.raises(RaceError):
+        launched(LOOKING_WARPS[0], *watched["warps together", mistake], order="reversed")
 
 
 NEVER = 1 << 30
@@ -219,16 +260,17 @@ NEVER = 1 << 30
 def mistaken():
     """Texts that look back, wrongly: in turns with others, or after those that come before in the order."""
     source = render(*LOOKS, TARGET, "m0")
-
-    def changed(source, old, new):
-        assert len(re.findall(old, source.text)) == 1
-        return replace(source, text=re.sub(old, new, source.text))
-
+    never, at_once = (ATTEMPTS, str(NEVER)), (r"gc_is_set\(.*\)\) continue", "true) continue")
+    # the played device releases barriers of all work-groups at a time: the first is behind the others by so many
+    late = r"for \(int tile = own;;\)", rf"if (own == 0) for (int i = 0; i < 9; ++i) {BARRIER}\n\g<0>"
+    first_late = changed(together(render(*LOOKING_WARPS, TARGET, "m1")), *late)
     texts = {
-        "does not wait": changed(source, r"gc_is_set\(.*?, 1024\)", "true"),
-        "in turns, waits for ever": changed(together(source), r"1024\)\) gc_atomic_min", f"{NEVER})) gc_atomic_min"),
-        "waits for ever": changed(source, r"1024\)\) gc_atomic_min", f"{NEVER})) gc_atomic_min"),
-        "leaves its flags": changed(source, r"gc_store_release\(.*?, 0\)", "(void)0"),
+        "does not wait": changed(source, *at_once),
+        "in turns, the first late, does not wait": changed(first_late, *at_once),
+        "in turns, the first late": changed(first_late, *IMPATIENT),
+        "in turns, waits for ever": changed(together(source), *never),
+        "waits for ever": changed(source, *never),
+        "leaves its flags": changed(source, r"\*\(counters.* = 0;", ";"),
     }
     made = compile_many([(t.text, t.name) for t in texts.values()])
     return {name: (text, found) for (name, text), found in zip(texts.items(), made, strict=True)}
@@ -238,6 +280,10 @@ def test_a_work_group_waits_and_not_for_ever(mistaken):
     kernel = LOOKS[0]
 
     assert_right(kernel, in_any_order(kernel, *mistaken["in turns, waits for ever"]))
+    assert_right(LOOKING_WARPS[0], in_any_order(LOOKING_WARPS[0], *mistaken["in turns, the first late"]))
+    for order in ORDERS:
+        (found,) = launched(LOOKING_WARPS[0], *mistaken["in turns, the first late, does not wait"], order=order)
+        assert np.isnan(found).any()
     early = launched(kernel, *mistaken["does not wait"], order="reversed")
     assert np.isnan(early[0]).any()
     launched(kernel, *mistaken["waits for ever"])
@@ -263,6 +309,21 @@ def test_what_cannot_run_is_refused_with_the_reason(change, reason):
     assert any(reason in r for r in FAMILY.reasons(BASE | change, sizes, TARGET.limits))
 
 
+def test_what_is_left_for_other_work_groups_is_paid_for_and_taken_down_too():
+    sizes = problem(scan("sum", 3, 37 * 64 * 2))
+    alone, back = (
+        SimpleNamespace(**BASE | {"look_back": n, "lanes": 64, "rows_per_group": 1}) for n in (0, 1)
+    )
+    tiles = derive(back, sizes)["tiles"]
+    assert tiles == 37
+
+    assert FAMILY.work(back, sizes).out_bytes == FAMILY.work(alone, sizes).out_bytes / tiles + 4 + 2 * 4
+    assert taking_down(alone, sizes) == 0
+    wide = SimpleNamespace(**vars(back) | {"lanes": 32})
+    assert derive(wide, sizes)["tiles"] > 2 * 32
+    assert taking_down(wide, sizes) > taking_down(back, sizes)
+
+
 def test_rows_side_by_side_are_read_by_whole_sectors_and_long_rows_are_shared():
     columns = FAMILY.default(problem(scan("sum", 4096, 128, rows_inside=True)), TARGET.limits)
     rows = FAMILY.default(problem(scan("sum", 64, 8192)), TARGET.limits)
@@ -284,7 +345,12 @@ def test_defaults_read_sixteen_bytes_and_spill_nothing():
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
         found = sass.instructions(cubin)
         # but for what work-groups leave for each other
-        assert found is None or sass.wide_share({n: k for n, k in found.items() if "STRONG" not in n}) == 1.0
+        if found is None:
+            continue
+        assert sass.wide_share({n: k for n, k in found.items() if "STRONG" not in n}) == 1.0
+        # a flag is set, a work-group arrives: nothing else waits until what was written before is seen everywhere
+        assert sass.count(found, "MEMBAR") == 2 * source.schedule["look_back"]
+        assert not any(name.startswith("MEMBAR.SC") for name in found)
 
 
 @pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")

@@ -27,7 +27,8 @@ from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.analytic import demand, floor_us, math_of
-from gpucomp.schedule.device import CUDA
+from gpucomp.schedule.choose import choose
+from gpucomp.schedule.device import CUDA, PLAIN_DOT, typical, without_dots
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 
@@ -438,6 +439,43 @@ def test_devices_without_matrix_units_are_reckoned_by_their_dot_products():
 
     assert [math_of(kernel, d) for d in (CUDA["sm_80"], apart, without)] == ["s8", "dp4a", "fma"]
     assert floor_us(kernel, without) == pytest.approx(4 * floor_us(kernel, apart), rel=0.3)
+
+
+def test_plain_c_costs_what_its_text_has_of_shifts_and_multiply_adds():
+    source = compiled(SIMT, product(3, 5, 27, SIGNS["ss"], constant=True), SMALL, opencl.manifest("generic"))[1]
+
+    (line,) = source.text.partition("int dot4(")[2].splitlines()[1:2]
+
+    assert line.startswith("  return c + ")
+    assert line.count(" + ") == line.count(" * ") == 4  # each pair is one instruction
+    assert line.count("<<") + line.count(">>") + line.count(" * ") == PLAIN_DOT
+
+
+def test_a_device_without_dot_products_is_reckoned_by_plain_c():
+    kernel = product(256, 256, 1024, constant=True)
+    schedule = {**PLAIN, "tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 2}
+    has = typical(8)
+    lacks = without_dots(has)
+    wide = product(256, 256, 1024, (I32, I32), constant=True)  # one multiply-add a step of the depth
+
+    def loop_us(k, device):
+        return predicted(SIMT, SIMT.problem(k), schedule, device, demand(k, device)).terms.loop_us
+
+    assert lacks.rate("dp4a") == pytest.approx(4 * lacks.rate("fma") / PLAIN_DOT)
+    assert typical(8, dots=False) == lacks != has
+    assert loop_us(wide, lacks) == loop_us(wide, has)
+    assert loop_us(kernel, lacks) / loop_us(kernel, has) == pytest.approx(PLAIN_DOT, rel=0.2)
+    assert loop_us(kernel, lacks) / loop_us(wide, lacks) == pytest.approx(PLAIN_DOT / 4, rel=0.1)
+
+
+def test_an_engine_is_not_preferred_for_an_instruction_that_is_not_there():
+    kernel = product(1, 1000, 2048, SIGNS["ss"])
+    without, has = opencl.manifest("generic"), opencl.manifest("generic")
+    has = replace(has, features=has.features | {"khr_dot"}, limits=replace(has.limits, dots=True))
+
+    chosen = [choose(kernel, [GEMV, SIMT], t.limits, t.device).family for t in (has, without)]
+
+    assert chosen == [SIMT, GEMV]
 
 
 # ---- under Oclgrind, and as text ----

@@ -222,6 +222,36 @@ def test_after_an_error_that_passes_the_program_runs_again(status):
     np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
 
 
+@pytest.mark.parametrize("good_runs", [0, 1, 2])  # before it: launched one by one, captured, replayed
+def test_a_launch_that_fails_while_it_counts_leaves_no_counts_behind(good_runs):
+    failing, found = [], []
+
+    def counts(*args):
+        *tensors, counter = args
+        found.append(int(counter[0]))
+        counter[0] = 1
+        if failing:
+            raise failing.pop()
+        add_relu(*tensors)
+        counter[0] = 0
+
+    cupy = FakeCupy({"k0": counts}, (8, 0), 163 << 10)
+    plan, sources, weights = two_layers(cuda.manifest("sm_80"))
+    counter = [b.kind for b in plan.buffers].index("counter")
+    plan = replace(plan, launches=tuple(replace(launch, args=(*launch.args, counter)) for launch in plan.launches))
+    program = CudaProgram(plan, sources, {"k0.bin": b"cubin k0"}, weights, cupy=cupy)
+    for _ in range(good_runs):
+        program.run({"x": X})
+    failing.append(Failure("out of resources", 701))
+
+    with pytest.raises(DeviceError):
+        program.run({"x": X})
+    for _ in range(2):
+        np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
+
+    assert found == [0] * (2 * good_runs + 1 + 4)
+
+
 @pytest.mark.parametrize(
     ("arch", "capability"), [("sm_80", (8, 6)), ("sm_90a", (9, 0)), ("sm_100", (10, 3)), ("sm_120", (12, 1))]
 )

@@ -6,13 +6,14 @@ import builtins
 
 import numpy as np
 import pytest
-from plans import COLUMNS, ROWS, answer, two_layers
+from plans import COLUMNS, ROWS, answer, split_products, two_layers
 
 from gpucomp.errors import DeviceError
 from gpucomp.runtime.opencl import OpenCLProgram
 from gpucomp.targets import opencl
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+LEFT = np.random.default_rng(5).integers(-9, 10, (19, 53)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +76,69 @@ def test_a_run_synchronises_once(monkeypatch):
     program.run({"x": X})
 
     assert waits == ["finish"]
+
+
+def stopped_midway(monkeypatch, program, error):
+    """The next launch lacks the work-groups of one split and fails; those behind it are whole."""
+    whole, sizes = program._cl.enqueue_nd_range_kernel, []
+
+    def enqueue(queue, kernel, size, items):
+        sizes.append(size)
+        if len(sizes) > 1:
+            return whole(queue, kernel, size, items)
+        tiles, splits, _ = size
+        whole(queue, kernel, (tiles, splits - 1, 1), items)
+        raise error
+
+    monkeypatch.setattr(program._cl, "enqueue_nd_range_kernel", enqueue)
+
+
+@pytest.fixture
+def product():
+    """A program whose sums are split, and what it has to give."""
+    plan, sources, weights = split_products(opencl.manifest("pocl"))
+    return OpenCLProgram(plan, sources, {}, weights), lambda x: np.maximum(x @ weights["w0"] + weights["w1"], 0)
+
+
+@pytest.mark.parametrize("first", ["run", "profile"])
+def test_after_a_launch_that_stopped_midway_sums_are_whole_again(monkeypatch, product, first):
+    program, right = product
+    np.testing.assert_array_equal(program.run({"x": LEFT})["y"], right(LEFT))
+    stopped_midway(monkeypatch, program, program._cl.RuntimeError("out of resources"))
+
+    with pytest.raises(DeviceError, match="the run failed: out of resources"):
+        getattr(program, first)({"x": LEFT})
+
+    for sign in (-1, 1):
+        np.testing.assert_array_equal(program.run({"x": sign * LEFT})["y"], right(sign * LEFT))
+
+
+def test_an_interrupted_run_leaves_no_counts_behind(monkeypatch, product):
+    program, right = product
+    stopped_midway(monkeypatch, program, KeyboardInterrupt())
+
+    with pytest.raises(KeyboardInterrupt):
+        program.run({"x": LEFT})
+
+    np.testing.assert_array_equal(program.run({"x": LEFT})["y"], right(LEFT))
+
+
+def test_counters_are_filled_after_a_failure_only(monkeypatch, product):
+    program, filled = product[0], []
+    monkeypatch.setattr(program, "_zero", lambda memory, buffer: filled.append(buffer.name))
+
+    for _ in range(2):
+        program.run({"x": LEFT})
+    program.profile({"x": LEFT})
+    program.time_launches({"x": LEFT}, 2)
+
+    assert filled == []
+    stopped_midway(monkeypatch, program, program._cl.RuntimeError("out of resources"))
+    with pytest.raises(DeviceError):
+        program.time_launches({"x": LEFT}, 2)
+    for _ in range(2):
+        program.run({"x": LEFT})
+    assert filled == ["c0"]
 
 
 def test_binaries_are_used_and_foreign_ones_are_built_from_the_source():

@@ -8,7 +8,7 @@ import pytest
 from kernels import add_relu, axes_of, conv, matmul, max_pool, reduction, softmax
 
 from gpucomp.expr.core import cast, load
-from gpucomp.ir.types import F16, F32, F64, I8, I32, I64, TensorType
+from gpucomp.ir.types import F16, F32, F64, I8, I16, I32, I64, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule import analytic
 from gpucomp.schedule.analytic import floor_us, math_of, operations, traffic
@@ -60,6 +60,11 @@ def test_what_is_not_loaded_does_not_count():
     assert traffic(kernel) == 4 * 24 + 4 * 24 + 8 * 3
 
 
+def half_bytes(kernel):
+    """The same with a left operand that is no byte any more once its offset is added."""
+    return dataclasses.replace(kernel, body=dataclasses.replace(kernel.body, a=kernel.body.a + 119))
+
+
 @pytest.mark.parametrize(
     ("kernel", "arch", "math"),
     [
@@ -67,6 +72,9 @@ def test_what_is_not_loaded_does_not_count():
         (matmul(8, 8, 8, dtype=F16), "sm_90a", "f16"),
         (matmul(8, 8, 8, dtype=F64, acc=F64), "sm_90a", "fma"),
         (matmul(8, 8, 8, dtype=I8, acc=I32), "sm_80", "s8"),
+        (matmul(8, 8, 8, dtype=I32, acc=I32), "sm_80", "fma"),
+        (matmul(8, 8, 8, dtype=I16, acc=I32), "sm_80", "fma"),
+        (half_bytes(matmul(8, 8, 8, dtype=I8, acc=I32)), "sm_80", "fma"),
         (conv((1, 6, 6, 8), 8, (3, 3), pad=1, dtype=F16), "sm_75", "f16"),
         (softmax(4, 9, dtype=F16), "sm_90a", "fma"),
     ],

@@ -8,6 +8,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kernels import add_relu
 from template_cases import default
@@ -96,22 +97,102 @@ def test_what_pocl_builds_is_left_to_its_own_cache(tmp_path):
 @pytest.mark.parametrize("damaged", [0, 1])
 def test_a_damaged_entry_is_compiled_again(damaged, tmp_path):
     target, cache = cuda.manifest("sm_80"), KernelCache(tmp_path)
-    first = cuda.members("k0.cubin", source_for(target), target, cache)
+    first = cuda.members({"k0.cubin": source_for(target)}, target, cache)
     entry = sorted(tmp_path.rglob("*.bin"))[damaged]
     entry.write_bytes(entry.read_bytes()[:-1] + b"?")
 
-    assert cuda.members("k0.cubin", source_for(target), target, cache) == first
+    assert cuda.members({"k0.cubin": source_for(target)}, target, cache) == first
 
 
 @pytest.mark.parametrize(("arch", "kept"), [("sm_75", ["k0.cubin", "k0.ptx"]), ("sm_90a", ["k0.cubin"])])
 def test_ptx_is_kept_where_it_is_of_use_to_newer_devices(arch, kept, tmp_path):
     target = cuda.manifest(arch)
     for _ in range(2):  # compiled, then from the cache
-        found = cuda.members("k0.cubin", source_for(target), target, KernelCache(tmp_path))
+        found = cuda.members({"k0.cubin": source_for(target)}, target, KernelCache(tmp_path))
 
         assert sorted(found) == kept
         assert found["k0.cubin"].startswith(b"\x7fELF")
         assert all(b".target sm_75" in found[name] and found[name].endswith(b"\0") for name in kept[1:])
+
+
+def with_helper(name, factor, items=1):
+    """A kernel that calls a helper, of the same name in every text, at its own number; items meet where there are more."""
+    meeting = "  barrier(CLK_LOCAL_MEM_FENCE);\n" if items > 1 else ""
+    text = (
+        f"int times(int x) {{\n  return {factor} * x;\n}}\n"
+        f"__kernel void {name}(__global int* y) {{\n{meeting}  y[get_global_id(0)] = times(7);\n}}\n"
+    )
+    return KernelSource(name, "opencl", text, Geometry((1, 1, 1), (items, 1, 1)))
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The texts that the device's compiler was given."""
+    cl, texts = opencl.pyopencl(), []
+    whole = cl.Program
+
+    def program(context, text, *binaries):
+        texts.append(text)
+        return whole(context, text, *binaries)
+
+    monkeypatch.setattr(cl, "Program", program)
+    return texts
+
+
+def test_pocl_compiles_kernels_together_and_each_calls_its_own_helpers(compiled):
+    target = opencl.manifest("pocl")
+    sources = [with_helper(f"k{i}", i) for i in (3, 1, 2)] + [with_helper(f"m{i}", 10 + i, items=2) for i in (1, 2)]
+    names = [s.name for s in sources]
+
+    assert [[s.name for s in batch] for batch in opencl.batches(sources, target)] == [["k1", "k2", "k3"], ["m1", "m2"]]
+    binaries = targets.build(plan_for(target, names), sources, target, lambda *a: None)
+
+    assert binaries == {f"{s.name}.bin": s.text.encode() for s in sources}
+    assert len(compiled) == 2
+    cl, device = opencl.pyopencl(), opencl.device_of(target)
+    queue = cl.CommandQueue(cl.Context([device]))
+    loaded = opencl.load_all(queue.context, device, [(s, binaries[f"{s.name}.bin"]) for s in sources], None)
+    assert sorted(compiled[2:]) == sorted(compiled[:2])  # PoCL's cache knows them
+    for source, built, wanted in zip(sources, loaded, (21, 7, 14, 77, 84), strict=True):
+        found, items = np.zeros(source.geometry.items[0], np.int32), source.geometry.items
+        memory = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, found.nbytes)
+        cl.Kernel(built, source.name)(queue, items, items, memory)
+        cl.enqueue_copy(queue, found, memory)
+        assert set(found.tolist()) == {wanted}
+
+
+def test_a_kernel_that_pocl_refuses_is_named_among_others(tmp_path):
+    target = opencl.manifest("pocl")
+    broken = KernelSource("k2", "opencl", BROKEN["opencl"].replace("k0", "k2"), Geometry((1, 1, 1)))
+    sources = [with_helper("k1", 1), broken, with_helper("k3", 3)]
+    device = opencl.device_of(target)
+    context = opencl.pyopencl().Context([device])
+
+    for build in (
+        lambda: targets.build(plan_for(target, ["k1", "k2", "k3"]), sources, target, lambda *a: None),
+        lambda: opencl.load_all(context, device, [(s, b"") for s in sources], None),
+    ):
+        with config.using(dump=tmp_path), pytest.raises(KernelBuildError, match=r"kernel k2: .*undeclared") as found:
+            build()
+
+        dumped = Path(str(found.value).rpartition(" is at ")[2])
+        assert [path.read_text() for path in tmp_path.iterdir()] == [dumped.read_text()] == [broken.text]
+
+
+def test_kernels_are_compiled_alone_where_only_pocl_gains_by_more(compiled, monkeypatch):
+    target = opencl.manifest("pocl")
+    sources = [with_helper(f"k{i}", i) for i in range(opencl.TOGETHER + 1)]
+    device = opencl.device_of(target)
+    twins = [with_helper("k1", 1), with_helper("k1", 2)]
+
+    assert [len(batch) for batch in opencl.batches(sources, target)] == [opencl.TOGETHER, 1]
+    assert [len(batch) for batch in opencl.batches(sources, opencl.manifest("mali"))] == [1] * len(sources)
+    assert [len(batch) for batch in opencl.batches(twins, target)] == [1, 1]
+    context = opencl.pyopencl().Context([device])
+    opencl.load_all(context, device, [(s, b"") for s in twins], None)
+    assert compiled == [s.text for s in twins]
+    monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
+    assert [len(batch) for batch in opencl.batches(sources, target)] == [1] * len(sources)
 
 
 def test_a_flavour_without_a_device_keeps_its_source():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpucomp import config, targets
+from gpucomp.codegen import dots
 from gpucomp.errors import DeviceError, UsageError
 from gpucomp.targets import cuda, opencl
 
@@ -180,6 +181,30 @@ def test_a_mali_has_the_extensions_that_it_names():
 
     assert found.features == {"mali", "fp16", "arm_dot", "khr_dot"}
     assert not found.prologues
+
+
+def test_who_has_dot_products_of_bytes_is_known_to_the_model():
+    manifests = [opencl.manifest(flavour) for flavour in (*opencl.flavours(), *opencl.AMD)]
+    manifests += [cuda.manifest(arch) for arch in cuda.ARCHITECTURES]
+
+    lacking = {t.arch for t in manifests if not t.limits.dots}
+
+    assert lacking == {"generic", "pocl", "amd"} == {t.arch for t in manifests if dots.dot_of(t.features) is None}
+    assert opencl.DOTS | {"dp4a"} == set(dots.DOTS)
+    assert {t.device.dot_instructions for t in manifests if t.device is not None} == {1}
+
+
+@pytest.mark.parametrize("extensions", ["cl_khr_fp16", "cl_khr_fp16 cl_arm_integer_dot_product_int8"])
+def test_a_mali_without_dot_products_is_reckoned_without_them(extensions):
+    device = Device()
+    device.platform = type("platform", (), {"name": "ARM Platform"})
+    device.vendor, device.name, device.extensions = "ARM", "Mali-T880 r2p0", extensions
+
+    found = opencl.of_device(device, "opencl")
+
+    has = "arm" in extensions
+    assert (found.limits.dots, found.device.dot_instructions > 1) == (has, not has)
+    assert (found.device.name, found.device.units) == ("Mali-T880 r2p0", 104)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 
 import pytest
 
@@ -121,6 +122,42 @@ def test_a_tuned_model_is_never_slower_than_the_untuned(effect):
 
         assert chosen == frozenset()
         assert found.median == 1.0
+
+
+class Placed(Model):
+    """A model each process of which is faster or slower as a whole, by where its memory lies."""
+
+    def __init__(self, effects, placement, seed):
+        super().__init__(effects, noise=0.002)
+        self.placement, self.draw = placement, random.Random(seed)
+
+    def __call__(self, anchor, others):
+        found = Comparison([])
+        for _ in range(3):
+            here = super().__call__(anchor, others).median * self.draw.gauss(1, self.placement)
+            ratios = [here * self.draw.gauss(1, self.noise) for _ in range(20)]
+            found += Comparison(ratios, processes=[statistics.median(ratios)])
+        return found
+
+
+def test_luck_of_where_memory_lies_is_no_gain():
+    slower = [kept({"a": 0.2}, Placed({"a": -0.01}, 0.01, seed))[0] for seed in range(200)]
+    faster = [kept({"a": 0.2}, Placed({"a": 0.04}, 0.01, seed))[0] for seed in range(200)]
+
+    assert sum(map(bool, slower)) <= 10
+    assert sum(map(bool, faster)) >= 180
+
+
+def test_an_interval_holds_what_several_processes_have_in_common():
+    held = 0
+    for seed in range(400):
+        draw = random.Random(seed)
+        centres = [draw.gauss(1, 0.02) for _ in range(3)]
+        ratios = [[draw.gauss(c, 0.002) for _ in range(20)] for c in centres]
+        low, high = Comparison([r for row in ratios for r in row], processes=[statistics.median(r) for r in ratios]).interval
+        held += low <= 1 <= high
+
+    assert held >= 366  # 380 are expected: three standard deviations fewer
 
 
 def test_without_a_pick_nothing_is_built():

@@ -28,10 +28,12 @@ extern "C" __global__ void __launch_bounds__(64)
 }
 
 // out[i] = x[0] + ... + x[i], a block an element. A block leaves its element and looks at what those before it left; of
-// the first whose flag it does not find, and of those behind, it reads the elements themselves.
+// the first whose flag it does not find, and of those behind, it reads the elements themselves. The last to have looked
+// takes the flags down.
 extern "C" __global__ void __launch_bounds__(32)
-    k_look_back(const float* __restrict__ x, volatile float* left, unsigned* flags, float* out) {
+    k_look_back(const float* __restrict__ x, volatile float* left, unsigned* flags, unsigned* arrived, float* out) {
   __shared__ int missing;
+  __shared__ bool last;
   const int own = blockIdx.x;
   if (threadIdx.x == 0) {
     missing = own;
@@ -46,5 +48,11 @@ extern "C" __global__ void __launch_bounds__(32)
     float total = x[own];
     for (int i = 0; i < own; ++i) total += i < missing ? left[i] : x[i];
     out[own] = total;
+    last = gc_atomic_inc_wrap_release(arrived, gridDim.x - 1) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (last) {
+    gc_load_acquire(arrived);
+    for (int i = threadIdx.x; i < gridDim.x; i += 32) flags[i] = 0;
   }
 }
