@@ -42,7 +42,7 @@ class Measured:
 
 def key(source: KernelSource, arch: str) -> str:
     """Names everything that decides what is measured."""
-    parts = (cuda.compiler_version(), *cuda.OPTIONS, arch, cuda.prelude(), source.text.partition("\n")[2])
+    parts = (cuda.compiler_version(), *cuda.OPTIONS, *cuda.ENOUGH, arch, cuda.prelude(), source.text.partition("\n")[2])
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -54,7 +54,7 @@ def measure(source: KernelSource, arch: str) -> Measured:
     except KernelBuildError as error:
         return Measured(error=error.message, seconds=time.perf_counter() - begin)
     seconds, used = time.perf_counter() - begin, cuda.resources(log)[source.name]
-    spent = used.registers, used.stack_bytes, used.spill_stores + used.spill_loads, used.shared_bytes
+    spent = used.registers, used.stack_bytes, used.spilt, used.shared_bytes
     if (found := sass.instructions(cubin)) is None:
         return Measured("", seconds, *spent)
     matrix, loads = sass.count(found, *MATRIX), sass.count(found, *LOADS)

@@ -50,7 +50,7 @@ def _built(source: KernelSource, target: Target) -> Spent:
     found = cuda.resources(log)[source.name]
     return Spent(
         found.registers,
-        found.spill_stores + found.spill_loads + found.stack_bytes,
+        found.spilt + found.stack_bytes,
         found.shared_bytes + source.geometry.dynamic_shared_bytes,
         sass.instructions(cubin),
     )

@@ -204,7 +204,7 @@ def static_terms(candidate: Candidate, problem: Problem, target: Target) -> dict
         "static_us": t.total_us,
         "limiter": t.limiter,
         "registers": found.registers,
-        "spill_bytes": found.spill_stores + found.spill_loads + found.stack_bytes,
+        "spill_bytes": found.spilt + found.stack_bytes,
         "occupancy": t.occupancy,
     }
 

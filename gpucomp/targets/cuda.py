@@ -7,8 +7,9 @@ import ctypes.util
 import hashlib
 import importlib.util
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources as files
@@ -19,7 +20,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.schedule.device import CUDA as DEVICES
 from gpucomp.schedule.device import Device, measured
-from gpucomp.schedule.space import Limits
+from gpucomp.schedule.space import REGISTER_FILE, Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 from gpucomp.targets.target import Target
@@ -41,6 +42,10 @@ TMA = AMPERE | {"tma", "cluster", "pdl"}  # mbarriers too
 FEATURES = {"sm_75": MATRIX, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE, "sm_90a": TMA | {"wgmma"},
             "sm_100": TMA, "sm_120": TMA}  # fmt: skip
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
+# Left to itself ptxas saves registers for one more work-group a unit and spills what is over, be it 8 bytes. What spills
+# though registers were left is compiled again, told that one work-group is enough; spaces reckon with those registers.
+ENOUGH = ("-Xptxas=--minnctapersm=1",)
+MOST_REGISTERS = 255  # of a thread
 
 
 def manifest(arch: str) -> Target:
@@ -166,6 +171,11 @@ class Resources:
     spill_loads: int
     shared_bytes: int
 
+    @property
+    def spilt(self) -> int:
+        """Bytes of spills, stored and loaded."""
+        return self.spill_stores + self.spill_loads
+
 
 def resources(log: str) -> dict[str, Resources]:
     """What ``-Xptxas -v`` printed, by kernel."""
@@ -240,7 +250,7 @@ def members(
 
 def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> tuple[bytes, bytes]:
     """Cubin and PTX, which is empty where no other architecture could use it."""
-    flags = [f"-arch={target.arch}", *OPTIONS]
+    flags = [f"-arch={target.arch}", *OPTIONS, *ENOUGH]
     compiler = f"{compiler_version()} prelude {hashlib.sha256(prelude().encode()).hexdigest()}"
     only_here = target.arch.endswith("a")
     keys = []
@@ -264,13 +274,23 @@ def compile_source(source: KernelSource, target: Target) -> tuple[bytes, str]:
 
 
 def _compiled(source: KernelSource, target: Target) -> tuple[bytes, bytes, str]:
-    """Cubin, PTX (text, with the zero that the driver wants behind it) and log of one compilation."""
+    """Cubin, PTX (text, with the zero that the driver wants behind it) and log, of the compilation that spills less."""
+    first = _compiled_with(source, target, OPTIONS)
+    used = resources(first[2]).get(source.name)
+    most = min(MOST_REGISTERS, REGISTER_FILE // math.prod(source.geometry.items))
+    if used is None or not used.spilt or used.registers >= most:
+        return first
+    again = _compiled_with(source, target, (*OPTIONS, *ENOUGH))
+    return again if resources(again[2])[source.name].spilt < used.spilt else first
+
+
+def _compiled_with(source: KernelSource, target: Target, flags: Sequence[str]) -> tuple[bytes, bytes, str]:
     lib = nvrtc()
     program = ctypes.c_void_p()
     text = f"{prelude()}\n{source.text}".encode()
     _check(lib.nvrtcCreateProgram(ctypes.byref(program), text, f"{source.name}.cu".encode(), 0, None, None))
     try:
-        options = [o.encode() for o in (f"-arch={target.arch}", *OPTIONS)]
+        options = [o.encode() for o in (f"-arch={target.arch}", *flags)]
         status = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         log = _output(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != 0:

@@ -246,6 +246,20 @@ def test_shared_memory_and_registers_agree_with_the_formulas(arch):
         assert s.reg_m * s.reg_n <= used.registers <= min(255, registers_taken(s, p)), schedule
 
 
+def test_ptxas_spills_nothing_for_one_work_group_more(monkeypatch):
+    """Left to itself it takes 64 registers of 256 work-items and spills 12 bytes (nvrtc 13.5)."""
+    target, kernel = cuda.manifest("sm_80"), conv((1, 14, 14, 384), 64, (1, 1))
+    schedule = PLAIN | {"tile_m": 64, "tile_n": 32, "tile_k": 128, "reg_m": 8, "reg_n": 1, "splits": 32}
+    source = render(kernel, schedule | {"stages": 2, "asynchronous": 1, "fragments": 2}, target, "k0", SIMT)
+
+    used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
+    monkeypatch.setattr(cuda, "ENOUGH", ())
+    alone = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
+
+    assert used.spilt == used.stack_bytes == 0 < alone.spilt
+    assert alone.registers < used.registers <= 65536 // 256 // 2
+
+
 def test_a_loop_of_few_stages_is_not_written_out():
     """ptxas writes out one of three trips: 184 registers on sm_86, and 16 bytes of spills on sm_80."""
     kernel, schedule = matmul(3136, 58, 24), PLAIN | {"tile_m": 32, "tile_n": 32, "tile_k": 8, "reg_m": 4, "reg_n": 4}

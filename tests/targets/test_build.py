@@ -56,6 +56,38 @@ def test_the_log_tells_what_was_spent():
     assert cuda.resources(log) == {"k0": cuda.Resources(40, 48, 12, 8, 2048)}
 
 
+SPENT = (
+    "ptxas info    : Compiling entry function 'k0' for 'sm_80'\n"
+    "    8 bytes stack frame, {0} bytes spill stores, {0} bytes spill loads\n"
+    "ptxas info    : Used {1} registers\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "kept"),
+    [
+        ((8, 64), (0, 99), 1),  # registers were left: 65536 among 256 work-items
+        ((8, 64), (8, 99), 0),  # no gain
+        ((8, 64), (12, 128), 0),
+        ((8, 255), None, 0),  # there are no more
+        ((0, 64), None, 0),
+    ],
+)
+def test_what_spills_though_registers_are_left_is_compiled_again(first, again, kept, monkeypatch):
+    source = KernelSource("k0", "cuda", "", Geometry((1, 1, 1), (256, 1, 1)))
+    outcomes = [(bytes([n]), b"", SPENT.format(*spent)) for n, spent in enumerate(filter(None, (first, again)))]
+    asked, left = [], iter(outcomes)
+
+    def compiled_with(source, target, flags):
+        asked.append(flags)
+        return next(left)
+
+    monkeypatch.setattr(cuda, "_compiled_with", compiled_with)
+
+    assert cuda.compile_source(source, cuda.manifest("sm_80")) == outcomes[kept][::2]
+    assert asked == [cuda.OPTIONS, (*cuda.OPTIONS, *cuda.ENOUGH)][: len(outcomes)]
+
+
 @pytest.mark.parametrize("target", [cuda.manifest("sm_80"), opencl.manifest("pocl")], ids=lambda t: t.name)
 def test_a_refused_source_is_named_with_the_first_error_and_dumped(target, tmp_path):
     source = KernelSource("k0", target.language, BROKEN[target.language], Geometry((1, 1, 1)))
