@@ -25,7 +25,7 @@ from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import GpucompError
 from gpucomp.ir.types import F16, F32, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Separable
 from gpucomp.kernels_templates.contraction.simt import is_copied
 from gpucomp.packing import pack, packed_constant
 from gpucomp.tuning.checks import error_of
@@ -63,7 +63,7 @@ def prepared(case: Case, name: str = "k0") -> Ready | None:
         given = [np.abs(x) for x in given]  # sums that cancel are no measure of their errors, and no others are there
     if isinstance(case.kernel.body, Contraction) and case.kernel.body.math == "tf32":
         given = [to_tf32(x) if x.dtype == np.float32 else x for x in given]
-    if work(case.kernel) <= LARGEST or isinstance(case.kernel.body, Scan | Scatter):
+    if work(case.kernel) <= LARGEST or isinstance(case.kernel.body, Scan | Scatter | Separable):
         first = case.kernel.inputs
         right = [Points(first + n, (), array) for n, array in enumerate(expected(case.kernel, given))]
     else:

@@ -632,6 +632,7 @@ def _chunk(work: _Work, column: Var, i: int, j: int, shared: Mapping[Expr, str])
     stores, row, lane = _stores(work, column, j)
     known = {**work.known, row: f"row{i}", column: "column_block", **shared}
     tag = f"r{i}" if width == work.s.n0 else f"r{i}_{j}"
-    sums = [work.sum(i, j + k)[1] for k in range(width)]
+    vectors, sums = zip(*(work.sum(i, j + k) for k in range(width)), strict=True)
     texts = [f"convert_float({text})" if work.half else text for text in sums]
-    return store_vectors(printer, stores, lane, width, known, (work.body.acc, texts), tag, shared)
+    longer = vectors if work.derived.vector > width else ()
+    return store_vectors(printer, stores, lane, width, known, (work.body.acc, texts), tag, shared, longer)

@@ -44,20 +44,21 @@ def fetch(
     return stored if same else f"convert_{value_type}{width}({stored})"
 
 
-def put(printer: CPrinter, target: int, offset: str, values: Sequence[str]) -> str:
-    """The statement that stores a vector of ``values``."""
+def put(printer: CPrinter, target: int, offset: str, values: Sequence[str], longer: Collection[str] = ()) -> str:
+    """The statement that stores a vector of ``values``, which may be the first elements of ``longer`` vectors."""
     name, dtype = printer.params[target]
     width = len(values)
     if dtype in printer.dialect.converted:
-        return f"vstore_half{width}_rte({_vector(f'{printer.dialect.value_type(dtype)}{width}', values)}, 0, {name} + {offset});"
+        vector = _vector(f"{printer.dialect.value_type(dtype)}{width}", values, longer)
+        return f"vstore_half{width}_rte({vector}, 0, {name} + {offset});"
     narrow = [printer.narrowed(v, dtype) for v in values]
-    return f"vstore{width}({_vector(f'{printer.dialect.storage_type(dtype)}{width}', narrow)}, 0, {name} + {offset});"
+    return f"vstore{width}({_vector(f'{printer.dialect.storage_type(dtype)}{width}', narrow, longer)}, 0, {name} + {offset});"
 
 
-def _vector(ctype: str, values: Sequence[str]) -> str:
-    """``values`` as one vector: the one that they are the lanes of, or put together."""
-    name = values[0].partition(".")[0]
-    if list(values) == [component(name, lane, len(values)) for lane in range(len(values))] and len(values) > 1:
+def _vector(ctype: str, values: Sequence[str], longer: Collection[str]) -> str:
+    """``values`` as one vector: the one that they are all lanes of, or put together."""
+    name, lanes = values[0].partition(".")[0], range(len(values))
+    if name not in longer and list(values) == [component(name, k, len(values)) for k in lanes] and len(values) > 1:
         return name
     return f"({ctype})({', '.join(values)})"
 
@@ -103,11 +104,13 @@ def store_vectors(
     results: tuple[Hole, Sequence[str]],
     tag: str,
     loaded: Collection[Expr] = (),
+    longer: Collection[str] = (),
 ) -> list[str]:
     """Statements that compute and write ``width`` neighbouring elements of ``stores``: every load before the first write.
 
     ``results``: the hole that the stores read, and its text in each lane. ``loaded``: elements in ``known`` that an
-    access has fetched already. ``tag`` begins the names of what is declared.
+    access has fetched already. ``longer``: vectors of more than ``width`` results. ``tag`` begins the names of what is
+    declared.
     """
     acc, texts_of_results = results
     wanted = wide_loads(printer, stores, lane, width)
@@ -129,7 +132,7 @@ def store_vectors(
         taken = width + 1 if together else 2 * width
         mine, texts = texts[:taken], texts[taken:]
         if together:
-            lines.append(put(printer, t.target, mine[1], [mine[0], *mine[2:]]))
+            lines.append(put(printer, t.target, mine[1], [mine[0], *mine[2:]], longer))
         else:
             lines += [printer.store(t.target, o, v) for v, o in zip(mine[::2], mine[1::2], strict=True)]
     return lines

@@ -22,6 +22,7 @@ from tolerance import assert_matches
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.errors import ScheduleError
+from gpucomp.expr.core import cast
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernels_templates.contraction.mali import registers
@@ -136,6 +137,18 @@ def test_a_drawn_schedule_gives_numpy_s_answer(case):
 @pytest.mark.parametrize(("n", "k"), [(3, 7), (8, 4), (9, 6), (1, 8)])
 def test_tails_in_every_axis(m, n, k):
     assert_right(with_constant_weights(matmul(m, n, k)), BASE)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16], ids=lambda t: t.name)
+@pytest.mark.parametrize("n", [6, 10])
+def test_sums_as_they_are_go_to_memory_in_parts_of_a_vector(n, dtype):
+    """Four columns are one vector of sums; rows of an odd number of pairs take two at a time."""
+    kernel = matmul(5, n, 7, dtype=dtype)
+    bare = replace(kernel, params=kernel.params[:4], stores=(replace(kernel.stores[0], value=cast(kernel.body.acc, dtype)),))
+
+    text = assert_right(with_constant_weights(bare), BASE)
+
+    assert "vstore2((float2)(c0.s0, c0.s1)" in text or dtype is F16 and "vstore_half2_rte((float2)(c0.s0, c0.s1)" in text
 
 
 def test_accesses_are_exactly_sixteen_bytes():
