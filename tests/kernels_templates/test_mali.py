@@ -148,7 +148,7 @@ def test_sums_as_they_are_go_to_memory_in_parts_of_a_vector(n, dtype):
 
     text = assert_right(with_constant_weights(bare), BASE)
 
-    assert "vstore2((float2)(c0.s0, c0.s1)" in text or dtype is F16 and "vstore_half2_rte((float2)(c0.s0, c0.s1)" in text
+    assert "vstore2((float2)(c0.s0, c0.s1)" in text or (dtype is F16 and "vstore_half2_rte((float2)(c0.s0, c0.s1)" in text)
 
 
 def test_accesses_are_exactly_sixteen_bytes():
