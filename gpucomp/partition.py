@@ -17,6 +17,7 @@ Legality (``_joins``) and profit (``_worth_inlining``) are separate; only the la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
@@ -53,6 +54,7 @@ MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks ex
 MAX_STATEMENTS = 2000  # of a kernel's body, where ...
 FEW_CHOICES = 8  # ... each choice between two values that choose may double them
 MANY_CODES = 4096  # that columns or windows would each quantize again, instead of a launch more
+MANY_COLUMNS = 256  # that a tile of a product's columns does not hold
 ATTEMPTS = 3  # at cutting what is longer
 EXPENSIVE = frozenset({"exp", "log", "pow", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
                        "asinh", "acosh", "atanh", "sqrt"})  # fmt: skip
@@ -394,7 +396,7 @@ class _Partition:
                 return "cheaper to store than to compute again" if grows else ""
             if self._is_contraction(result) and not self.policy.prologues:
                 return "the contraction reads plain memory on this target"
-            if reader.op in (ops.MatMul, ops.Conv) and value.type.size >= MANY_CODES and _quantizes(value):
+            if value.type.size >= MANY_CODES and _reads_again(reader) and _quantizes(value):
                 return "cheaper to store as codes than to quantize again"
             if footprint.expensive and self._rereads(result):
                 return "cheaper to store than to compute again"
@@ -420,6 +422,16 @@ class _Partition:
     def _rereads(self, value: Value) -> bool:
         """Whether an operand's element is read for many results: sliding windows and contractions."""
         return self._is_contraction(value) or value.type.size * 2 > max(v.type.size for v in value.inputs)
+
+
+def _reads_again(reader: Node) -> bool:
+    """Whether a product reads its left operand many times: a convolution for each tap, or for each of many columns."""
+    if reader.op is not ops.Conv:
+        return reader.op is ops.MatMul
+    weights = reader.inputs[1].shape
+    last = reader.attrs.get("layout", "NCHW") == "NHWC"
+    taps, columns = (weights[:-2], weights[-1]) if last else (weights[2:], weights[0])
+    return math.prod(taps) > 1 or columns >= MANY_COLUMNS
 
 
 def _quantizes(value: Value) -> bool:

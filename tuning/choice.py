@@ -43,7 +43,7 @@ class Comparison:
     @property
     def interval(self) -> tuple[float, float]:
         low, high = interval(self.ratios)
-        if len(self.processes) < 2:
+        if not self.processes:
             return low, high
         least, most = interval_of_processes(self.processes)
         return min(low, least), max(high, most)

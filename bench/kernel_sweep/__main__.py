@@ -44,11 +44,12 @@ class Journal:
     """How each case ended: ``{"case": name, "cell": ..., "fault": "" or what is wrong, ...}``.
 
     A case without a fault was only begun; where the line is the last on it, it ended the process, or was one of a batch
-    that did: such cases are ``alone`` from then on.
+    that did: such cases are ``alone`` from then on. ``again``: what failed is tried once more, and stands until it is.
     """
 
     def __init__(self, path: Path, again: bool = False) -> None:
         self.path, self.ended, self.alone = path, dict[str, dict[str, Any]](), set[str]()
+        self.doubtful = set[str]()
         path.parent.mkdir(parents=True, exist_ok=True)
         begun: dict[str, dict[str, Any]] = {}
         for entry in lines(path):
@@ -59,13 +60,17 @@ class Journal:
             else:
                 self.end(name, begun[name]["cell"], "it ended the process")
         if again:
-            self.ended = {name: entry for name, entry in self.ended.items() if not entry["fault"]}
+            self.doubtful = {name for name, entry in self.ended.items() if entry["fault"]}
+
+    def wants(self, name: str) -> bool:
+        return name not in self.ended or name in self.doubtful
 
     def begin(self, name: str, cell: str, **facts: Any) -> None:
         append(self.path, {"case": name, "cell": cell, **facts})
 
     def end(self, name: str, cell: str, fault: str, **facts: Any) -> None:
         self.ended[name] = {"case": name, "cell": cell, "fault": fault, **facts}
+        self.doubtful.discard(name)
         append(self.path, self.ended[name])
 
 
@@ -85,7 +90,7 @@ def sweep(wanted: Iterable[Wanted], journal: Journal, deadline: float, races: bo
     for name, cell, case in wanted:
         if time.monotonic() > deadline:
             break
-        if name in journal.ended:
+        if not journal.wants(name):
             continue
         is_cuda = cell.split()[0] in cuda.ARCHITECTURES
         batch = [] if name in journal.alone else waiting[is_cuda]

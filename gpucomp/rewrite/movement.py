@@ -78,7 +78,7 @@ def _undone(values: Sequence[Value], perm: Perm, *, broadcasts: bool = True) -> 
         elif value.op in BINARY and all(v.type.size == 1 or is_constant(v) for v in value.inputs):
             operands = _undone(value.inputs, perm)
             assert operands is not None
-            undone.append(value.op(*operands, name=value.node.name, **value.node.attrs))
+            undone.append(value.op(*operands, **value.node.attrs))
         else:
             return None
     return undone

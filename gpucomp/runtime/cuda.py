@@ -19,7 +19,7 @@ from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.cuda_driver import OverlappingLaunch, encoded, import_driver
 from gpucomp.runtime.host import Strings, check_host, run_host
-from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, runs_on
 
@@ -151,7 +151,7 @@ class CudaProgram:
                     module.load(bytes(binaries[ptx_name(kernel.binary)]))
             else:
                 module.load(
-                    bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel.name, sources[kernel.source])
+                    bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source])
                 )
             function = module.get_function(kernel.name)
             if kernel.shared > DEFAULT_SHARED_BYTES:
@@ -178,11 +178,11 @@ class CudaProgram:
                 calls.append(partial(function, *shape, (*buffers, *maps), shared_mem=kernel.shared))
         return calls
 
-    def _compiled(self, name: str, text: str) -> bytes:
+    def _compiled(self, kernel: CompiledKernel, text: str) -> bytes:
         from gpucomp.targets import cuda  # only without binaries: running needs no compiler
         from gpucomp.targets.cache import open_cache
 
-        source = KernelSource(name, "cuda", text, Geometry((1, 1, 1)))
+        source = KernelSource(kernel.name, "cuda", text, Geometry(kernel.groups, kernel.items))
         return cuda.build(source, cuda.manifest(self.plan.arch), open_cache())
 
     # ---- running ----

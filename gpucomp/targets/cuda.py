@@ -44,7 +44,7 @@ FEATURES = {"sm_75": MATRIX, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE, 
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 # Left to itself ptxas saves registers for one more work-group a unit and spills what is over, be it 8 bytes. What spills
 # though registers were left is compiled again, told that one work-group is enough; spaces reckon with those registers.
-ENOUGH = ("-Xptxas=--minnctapersm=1",)
+ONE_BLOCK_PER_SM = ("-Xptxas=--minnctapersm=1",)
 MOST_REGISTERS = 255  # of a thread
 
 
@@ -250,7 +250,7 @@ def members(
 
 def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> tuple[bytes, bytes]:
     """Cubin and PTX, which is empty where no other architecture could use it."""
-    flags = [f"-arch={target.arch}", *OPTIONS, *ENOUGH]
+    flags = [f"-arch={target.arch}", *OPTIONS, *ONE_BLOCK_PER_SM]
     compiler = f"{compiler_version()} prelude {hashlib.sha256(prelude().encode()).hexdigest()}"
     only_here = target.arch.endswith("a")
     keys = []
@@ -277,10 +277,11 @@ def _compiled(source: KernelSource, target: Target) -> tuple[bytes, bytes, str]:
     """Cubin, PTX (text, with the zero that the driver wants behind it) and log, of the compilation that spills less."""
     first = _compiled_with(source, target, OPTIONS)
     used = resources(first[2]).get(source.name)
-    most = min(MOST_REGISTERS, REGISTER_FILE // math.prod(source.geometry.items))
-    if used is None or not used.spilt or used.registers >= most:
+    most = min(MOST_REGISTERS, REGISTER_FILE // math.prod(source.geometry.items) // 8 * 8)
+    told = re.search(r"__launch_bounds__\(\d+, \d+\)", source.text)  # a number in the text is stronger than the option
+    if used is None or not used.spilt or used.registers >= most or told:
         return first
-    again = _compiled_with(source, target, (*OPTIONS, *ENOUGH))
+    again = _compiled_with(source, target, (*OPTIONS, *ONE_BLOCK_PER_SM))
     return again if resources(again[2])[source.name].spilt < used.spilt else first
 
 

@@ -140,8 +140,12 @@ def test_a_case_that_ended_the_process_is_a_failure_once_and_again_is_tried_agai
     found, third = Journal(path), Journal(path, again=True)
 
     assert {name: entry["fault"] for name, entry in found.ended.items()} == {"a": "it ended the process", "b": ""}
-    assert set(third.ended) == {"b"}
-    assert json.loads(path.read_text().splitlines()[-1])["case"] == "a"
+    assert [found.wants(name) for name in "abc"] == [False, False, True]
+    assert [third.wants(name) for name in "abc"] == [True, False, True]
+    assert third.ended["a"]["fault"], "it stands until it is tried"
+    third.end("a", "cell", "")
+    assert not third.wants("a")
+    assert [json.loads(line)["fault"] for line in path.read_text().splitlines()[-2:]] == ["it ended the process", ""]
 
 
 def test_faults_are_counted_in_the_row_of_their_cell(tmp_path):

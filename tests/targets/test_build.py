@@ -85,7 +85,15 @@ def test_what_spills_though_registers_are_left_is_compiled_again(first, again, k
     monkeypatch.setattr(cuda, "_compiled_with", compiled_with)
 
     assert cuda.compile_source(source, cuda.manifest("sm_80")) == outcomes[kept][::2]
-    assert asked == [cuda.OPTIONS, (*cuda.OPTIONS, *cuda.ENOUGH)][: len(outcomes)]
+    assert asked == [cuda.OPTIONS, (*cuda.OPTIONS, *cuda.ONE_BLOCK_PER_SM)][: len(outcomes)]
+
+
+def test_a_text_that_says_how_many_work_groups_is_compiled_once(monkeypatch):
+    source = KernelSource("k0", "cuda", "__launch_bounds__(256, 2) k0()", Geometry((1, 1, 1), (256, 1, 1)))
+    left = iter([(b"", b"", SPENT.format(8, 64))])
+    monkeypatch.setattr(cuda, "_compiled_with", lambda *_: next(left))
+
+    assert cuda.resources(cuda.compile_source(source, cuda.manifest("sm_80"))[1])["k0"].spilt == 16
 
 
 @pytest.mark.parametrize("target", [cuda.manifest("sm_80"), opencl.manifest("pocl")], ids=lambda t: t.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 
@@ -138,6 +139,13 @@ class Placed(Model):
             ratios = [here * self.draw.gauss(1, self.noise) for _ in range(20)]
             found += Comparison(ratios, processes=[statistics.median(ratios)])
         return found
+
+
+def test_one_process_says_nothing_of_what_processes_have_in_common():
+    lone = Comparison([0.9] * 20, processes=[0.9])
+
+    assert lone.interval == (-math.inf, math.inf)
+    assert kept({"a": 0.2}, lambda *_: lone, in_time=lambda: False)[0] == frozenset()
 
 
 def test_luck_of_where_memory_lies_is_no_gain():

@@ -278,7 +278,8 @@ def emit_rowwise(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, t
     if width and work.cols and not work.empty:
         columns = vector_score(work.cols[-1], element_stores, reads, width)
     if width and work.rows:
-        few = math.prod(a.extent for a in work.cols) < width  # else a row's stores are little beside what it reads
+        # else a row's stores are little beside what it reads, and columns are the lanes where they can be
+        few = columns <= 0 or math.prod(a.extent for a in work.cols) < width
         rows = vector_score(work.rows[-1], element_stores + (row_stores if few else []), reads, width)
     if columns > 0 and columns >= rows:
         count = _over_columns(work, width)

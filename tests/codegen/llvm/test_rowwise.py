@@ -86,6 +86,21 @@ def test_a_norm_keeps_nothing() -> None:
     assert "float]" not in emit(kernel, default_schedule(kernel), cpu.host(), "k").text
 
 
+@pytest.mark.parametrize("place", [lambda r, c: (r, 2 * c), lambda r, c: (c, r)], ids=["every other", "down"])
+def test_columns_that_lie_apart_leave_the_lanes_to_the_rows(place) -> None:
+    (r, c), total = axes_of((37, 67)), hole("s0", F32)
+    body = Rowwise((r,), (c,), (Statistic(total, "sum", load(0, place(r, c), F32)),))
+    x = np.random.default_rng(0).standard_normal((67, 134)).astype(np.float32)
+    kernel = Kernel("reduce", (TensorType(F32, x.shape), TensorType(F32, (37,))), 1, body, (Store(1, (r,), total),))
+
+    found, *_ = run_kernel(kernel, [x])
+    text = emit(kernel, {**default_schedule(kernel), "lanes": 16}, resolve("cpu:skylake-avx512"), "k").text
+
+    right = np.array([[x[place(row, column)] for column in range(67)] for row in range(37)], np.float64).sum(1)
+    assert_matches(found, right.astype(np.float32), terms=67)
+    assert "<16 x float>" in text
+
+
 @pytest.mark.parametrize(("cols", "gathers"), [(3, True), (16, False), (67, False)])
 def test_lanes_run_over_the_columns_of_a_sum_where_there_are_many(cols: int, gathers: bool) -> None:
     (r, c), total = axes_of((37, cols)), hole("s0", I32)
