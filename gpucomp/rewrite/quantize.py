@@ -120,11 +120,11 @@ def take_out_offset_of_weights(node: Node) -> Value | None:
         return None
     if weights.shape[_column_axis(node)] == group:
         return None  # beside one column the sums of codes are as much work as the product
-    summed = -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
+    summed = _summed_axes(weights, node)
     low, high = (f(axis=summed, keepdims=True).astype(np.int64) for f in (weights.min, weights.max))
     offset = low + 128  # one for each column
     shifted = weights - offset
-    depth = math.prod(weights.shape[1:]) if node.op is ops.Conv else x.shape[-1]
+    depth = weights.size // offset.size
     largest = np.abs(offset) * depth + np.abs(shifted).sum(axis=summed, keepdims=True)
     if np.any(high - low > FARTHEST) or FARTHEST * int(largest.max()) >= ROOM:
         return None
@@ -165,10 +165,14 @@ def _column_axis(node: Node) -> int:
     return -1 if node.op is ops.MatMul else 0
 
 
+def _summed_axes(weights: np.ndarray, node: Node) -> int | tuple[int, ...]:
+    """The axes of the weights that one element of the result is summed over."""
+    return -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
+
+
 def _largest_sum(weights: np.ndarray, node: Node) -> int:
     """The largest sum of magnitudes that one element of the result is made of."""
-    axes = -2 if node.op is ops.MatMul else tuple(range(1, weights.ndim))
-    return int(np.abs(weights.astype(np.int64)).sum(axis=axes).max(initial=0))
+    return int(np.abs(weights.astype(np.int64)).sum(axis=_summed_axes(weights, node)).max(initial=0))
 
 
 def _fit_a_byte(weights: np.ndarray) -> bool:

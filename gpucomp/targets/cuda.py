@@ -20,7 +20,7 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
 from gpucomp.schedule.device import CUDA as DEVICES
 from gpucomp.schedule.device import Device, measured
-from gpucomp.schedule.space import REGISTER_FILE, Limits
+from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 from gpucomp.targets.target import Target
@@ -45,7 +45,6 @@ OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
 # Left to itself ptxas saves registers for one more work-group a unit and spills what is over, be it 8 bytes. What spills
 # though registers were left is compiled again, told that one work-group is enough; spaces reckon with those registers.
 ONE_BLOCK_PER_SM = ("-Xptxas=--minnctapersm=1",)
-MOST_REGISTERS = 255  # of a thread
 
 
 def manifest(arch: str) -> Target:
@@ -277,7 +276,7 @@ def _compiled(source: KernelSource, target: Target) -> tuple[bytes, bytes, str]:
     """Cubin, PTX (text, with the zero that the driver wants behind it) and log, of the compilation that spills less."""
     first = _compiled_with(source, target, OPTIONS)
     used = resources(first[2]).get(source.name)
-    most = min(MOST_REGISTERS, REGISTER_FILE // math.prod(source.geometry.items) // 8 * 8)
+    most = target.limits.registers_for(math.prod(source.geometry.items))
     told = re.search(r"__launch_bounds__\(\d+, \d+\)", source.text)  # a number in the text is stronger than the option
     if used is None or not used.spilt or used.registers >= most or told:
         return first

@@ -259,7 +259,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
     passes = kept + (1 - kept) * stages if p.kept else 1
     late = (s.keep < 2) * 1 if p.early else 0
     elements = s.rows_per_group * d.row_width * d.part * d.col_width
-    cycles, instructions, exchanged = joining(s, p, shuffles)
+    joined, instructions, exchanged = joining(s, p, shuffles)
     run = (s.rows_per_group if p.rows_side_by_side else s.lanes) * s.vector * p.element_bytes
     issued = passes * ACCESS_INSTRUCTIONS + stages * ELEMENT_INSTRUCTIONS * s.vector
     return Work(
@@ -271,7 +271,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
         shared_bytes=shared_bytes(s, p, shuffles=shuffles),
         instructions=-(-d.threads // SHUFFLED) * (d.steps * issued + p.statistics * instructions),
         registers=registers_taken(s, p),
-        start_cycles=200 + p.statistics * cycles,
+        start_cycles=200 + p.statistics * joined,
         splits=s.splits,
         joined_bytes=s.rows_per_group * d.row_width * p.shared_per_item,
     )

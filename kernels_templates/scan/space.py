@@ -247,7 +247,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
     d = SimpleNamespace(**derive(s, p))
     tiles = 1 if s.look_back else d.tiles
     elements = s.rows_per_group * tiles * d.tile * s.vector
-    cycles, instructions, left, moved = joining(s, p, shuffles)
+    joined, instructions, left, moved = joining(s, p, shuffles)
     run = p.element_bytes * (s.rows_per_group if p.rows_side_by_side else s.lanes * d.elements)
     # lanes that stand apart ask for a sector each access
     apart = 1 if p.rows_side_by_side else least(SECTOR, d.elements * p.element_bytes) / least(SECTOR, s.vector * p.element_bytes)
@@ -263,7 +263,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace, *, shuffles: bool = True) -> Wo
         shared_bytes=s.rows_per_group * left * p.value_bytes + s.look_back * FLAG,
         chains=1.0,
         registers=registers_taken(s, p),
-        step_cycles=cycles + ADDITION * d.elements,
+        step_cycles=joined + ADDITION * d.elements,
         start_cycles=200 + looking_back(s, p) + taking_down(s, p) / d.tiles,  # which one of so many does
     )
 

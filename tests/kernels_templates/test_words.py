@@ -451,6 +451,10 @@ def test_plain_c_costs_what_its_text_has_of_shifts_and_multiply_adds():
     assert line.count("<<") + line.count(">>") + line.count(" * ") == PLAIN_DOT
 
 
+def test_targets_and_texts_know_the_same_dot_products_of_opencl():
+    assert DOTS.keys() - {"dp4a"} == opencl.DOTS  # CUDA's: a target is resolved without the code generator
+
+
 def test_a_device_without_dot_products_is_reckoned_by_plain_c():
     kernel = product(256, 256, 1024, constant=True)
     schedule = {**PLAIN, "tile_m": 64, "tile_n": 64, "tile_k": 16, "reg_m": 4, "reg_n": 4, "stages": 2}
