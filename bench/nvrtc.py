@@ -42,7 +42,7 @@ class Measured:
 
 def key(source: KernelSource, arch: str) -> str:
     """Names everything that decides what is measured."""
-    parts = (cuda.compiler_version(), *cuda.OPTIONS, *cuda.ONE_BLOCK_PER_SM, arch, cuda.prelude(), source.text.partition("\n")[2])
+    parts = (cuda.compiler_version(), *cuda.OPTIONS, cuda.ONE_BLOCK_PER_SM, arch, cuda.prelude(), source.text.partition("\n")[2])
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources as files
@@ -42,9 +42,11 @@ TMA = AMPERE | {"tma", "cluster", "pdl"}  # mbarriers too
 FEATURES = {"sm_75": MATRIX, "sm_80": AMPERE, "sm_86": AMPERE, "sm_89": AMPERE, "sm_90a": TMA | {"wgmma"},
             "sm_100": TMA, "sm_120": TMA}  # fmt: skip
 OPTIONS = ("-std=c++17", "-default-device", "-Xptxas=-v")
-# Left to itself ptxas saves registers for one more work-group a unit and spills what is over, be it 8 bytes. What spills
-# though registers were left is compiled again, told that one work-group is enough; spaces reckon with those registers.
-ONE_BLOCK_PER_SM = ("-Xptxas=--minnctapersm=1",)
+# Left to itself ptxas saves registers for one more work-group a unit and spills what is over, be it 8 bytes; a text's own
+# number of work-groups may be one too many. What spills though registers were left is compiled again, told that one
+# work-group is enough; spaces reckon with those registers.
+LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\((\d+)(?:, \d+)?\)")
+ONE_BLOCK_PER_SM = r"__launch_bounds__(\1, 1)"
 
 
 def manifest(arch: str) -> Target:
@@ -249,7 +251,7 @@ def members(
 
 def _built(source: KernelSource, target: Target, cache: KernelCache | None) -> tuple[bytes, bytes]:
     """Cubin and PTX, which is empty where no other architecture could use it."""
-    flags = [f"-arch={target.arch}", *OPTIONS, *ONE_BLOCK_PER_SM]
+    flags = [f"-arch={target.arch}", *OPTIONS, ONE_BLOCK_PER_SM]
     compiler = f"{compiler_version()} prelude {hashlib.sha256(prelude().encode()).hexdigest()}"
     only_here = target.arch.endswith("a")
     keys = []
@@ -274,23 +276,25 @@ def compile_source(source: KernelSource, target: Target) -> tuple[bytes, str]:
 
 def _compiled(source: KernelSource, target: Target) -> tuple[bytes, bytes, str]:
     """Cubin, PTX (text, with the zero that the driver wants behind it) and log, of the compilation that spills less."""
-    first = _compiled_with(source, target, OPTIONS)
+    first = _compiled_text(source, source.text, target)
     used = resources(first[2]).get(source.name)
     most = target.limits.registers_for(math.prod(source.geometry.items))
-    told = re.search(r"__launch_bounds__\(\d+, \d+\)", source.text)  # a number in the text is stronger than the option
-    if used is None or not used.spilt or used.registers >= most or told:
+    if used is None or not used.spilt or used.registers >= most:
         return first
-    again = _compiled_with(source, target, (*OPTIONS, *ONE_BLOCK_PER_SM))
+    if (text := LAUNCH_BOUNDS.sub(ONE_BLOCK_PER_SM, source.text)) == source.text:
+        return first
+    again = _compiled_text(source, text, target)
     return again if resources(again[2])[source.name].spilt < used.spilt else first
 
 
-def _compiled_with(source: KernelSource, target: Target, flags: Sequence[str]) -> tuple[bytes, bytes, str]:
+def _compiled_text(source: KernelSource, text: str, target: Target) -> tuple[bytes, bytes, str]:
+    """As ``_compiled``, of ``text`` in the place of the source's own."""
     lib = nvrtc()
     program = ctypes.c_void_p()
-    text = f"{prelude()}\n{source.text}".encode()
-    _check(lib.nvrtcCreateProgram(ctypes.byref(program), text, f"{source.name}.cu".encode(), 0, None, None))
+    whole = f"{prelude()}\n{text}".encode()
+    _check(lib.nvrtcCreateProgram(ctypes.byref(program), whole, f"{source.name}.cu".encode(), 0, None, None))
     try:
-        options = [o.encode() for o in (f"-arch={target.arch}", *flags)]
+        options = [o.encode() for o in (f"-arch={target.arch}", *OPTIONS)]
         status = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         log = _output(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != 0:

@@ -208,8 +208,9 @@ def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True
     spans = sum(getattr(d, f"{o}_slow_steps" if getattr(p, f"{o}_by_depth") else f"{o}_fast_steps") for o in "ab")
     staged = staged_registers(s, p, async_copy=async_copy)
     sums = 4 * d.blocks_m * d.blocks_n
-    # what other work-groups left is held while it is added: beside 128 sums there is room for that only in second fragments
-    left = fragments + 4 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
+    # what other work-groups left is held while it is added, and the way to it: beside 128 sums there is room for that only
+    # in second fragments
+    left = fragments + 8 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
     return sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED
 
 

@@ -253,7 +253,7 @@ def test_ptxas_spills_nothing_for_one_work_group_more(monkeypatch):
     source = render(kernel, schedule | {"stages": 2, "asynchronous": 1, "fragments": 2}, target, "k0", SIMT)
 
     used = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
-    monkeypatch.setattr(cuda, "ONE_BLOCK_PER_SM", ())
+    monkeypatch.setattr(cuda, "ONE_BLOCK_PER_SM", r"\g<0>")
     alone = cuda.resources(cuda.compile_source(source, target)[1])["k0"]
 
     assert used.spilt == used.stack_bytes == 0 < alone.spilt

@@ -73,25 +73,26 @@ SPENT = (
         ((0, 64), None, 0),
     ],
 )
-def test_what_spills_though_registers_are_left_is_compiled_again(first, again, kept, monkeypatch):
-    source = KernelSource("k0", "cuda", "", Geometry((1, 1, 1), (256, 1, 1)))
+@pytest.mark.parametrize("text", ["__launch_bounds__(256) k0()", "__launch_bounds__(256, 2) k0()"])
+def test_what_spills_though_registers_are_left_is_compiled_again(first, again, kept, text, monkeypatch):
+    source = KernelSource("k0", "cuda", text, Geometry((1, 1, 1), (256, 1, 1)))
     outcomes = [(bytes([n]), b"", SPENT.format(*spent)) for n, spent in enumerate(filter(None, (first, again)))]
     asked, left = [], iter(outcomes)
 
-    def compiled_with(source, target, flags):
-        asked.append(flags)
+    def compiled_text(source, text, target):
+        asked.append(text)
         return next(left)
 
-    monkeypatch.setattr(cuda, "_compiled_with", compiled_with)
+    monkeypatch.setattr(cuda, "_compiled_text", compiled_text)
 
     assert cuda.compile_source(source, cuda.manifest("sm_80")) == outcomes[kept][::2]
-    assert asked == [cuda.OPTIONS, (*cuda.OPTIONS, *cuda.ONE_BLOCK_PER_SM)][: len(outcomes)]
+    assert asked == [text, "__launch_bounds__(256, 1) k0()"][: len(outcomes)]
 
 
-def test_a_text_that_says_how_many_work_groups_is_compiled_once(monkeypatch):
-    source = KernelSource("k0", "cuda", "__launch_bounds__(256, 2) k0()", Geometry((1, 1, 1), (256, 1, 1)))
+def test_a_text_that_says_one_work_group_is_compiled_once(monkeypatch):
+    source = KernelSource("k0", "cuda", "__launch_bounds__(256, 1) k0()", Geometry((1, 1, 1), (256, 1, 1)))
     left = iter([(b"", b"", SPENT.format(8, 64))])
-    monkeypatch.setattr(cuda, "_compiled_with", lambda *_: next(left))
+    monkeypatch.setattr(cuda, "_compiled_text", lambda *_: next(left))
 
     assert cuda.resources(cuda.compile_source(source, cuda.manifest("sm_80"))[1])["k0"].spilt == 16
 
