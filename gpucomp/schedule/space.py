@@ -28,6 +28,19 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
+class Core:
+    """Cycles that a processor's core takes for an instruction on a whole vector, when many of them wait for nothing.
+
+    multiply  a multiply-add of f32
+    pairs     a dot product of pairs of bf16, for each 64 bytes; ``quads``: of four bytes
+    """
+
+    multiply: float = 0.5
+    pairs: float = 2.0
+    quads: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a device allows one work-group; ``units`` is its number of SMs, compute units or cores."""
 
@@ -41,6 +54,7 @@ class Limits:
     dots: bool = True  # whether there is an instruction for dot products of four bytes: templates write them out else
     async_copy: bool = False
     cache_bytes: int = 1 << 20  # of the second cache of a processor's core
+    core: Core = Core()  # of a processor
     image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
 
     def registers_for(self, threads: int) -> int:

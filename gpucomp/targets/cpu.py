@@ -55,7 +55,7 @@ def _host() -> Target:
     if isa is None:
         known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
         raise DeviceError(f"cpu: this processor is none that code is generated for: {known}", code="GPC5010")
-    name, limits = llvm.get_host_cpu_name(), isa.limits(features, _second_cache())
+    name, limits = llvm.get_host_cpu_name(), isa.limits(features, _second_cache(), llvm.get_host_cpu_name())
     identity = f"{processor.model_name()}, {len(os.sched_getaffinity(0))} cores"
     return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 
@@ -70,7 +70,7 @@ def named(name: str) -> Target:
     for isa in ISAS:
         if arch in isa.processors:
             features = isa.processors[arch]
-            return Target(name, "cpu", arch, "llvm", isa.limits(features), alignment=64, features=features)
+            return Target(name, "cpu", arch, "llvm", isa.limits(features, processor=arch), alignment=64, features=features)
     known = ", ".join(sorted(arch for isa in ISAS for arch in isa.processors))
     raise UsageError(f"target {name!r}: unknown processor; known are {known}", code="GPC2010")
 

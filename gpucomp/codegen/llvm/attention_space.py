@@ -102,10 +102,11 @@ def _tile(vectors: int, cols: float, s: SimpleNamespace, p: SimpleNamespace, lim
     """Cycles of a tile of ``vectors`` of rows that looks at ``cols`` columns."""
     d = derive(s, p)
     blocks = max(1.0, cols / d.tile_n)
-    products = cols / d.keys * (step(d.keys, vectors) * p.depth + BLOCK)
+    products = cols / d.keys * (step(d.keys, vectors, limits) * p.depth + BLOCK)
     whole, rest = divmod(p.values, d.columns)
     passes = whole + (rest > 0)
-    products += (whole * step(d.columns, vectors) + (step(rest, vectors) if rest else 0.0)) * cols + passes * blocks * BLOCK
+    product = whole * step(d.columns, vectors, limits) + (step(rest, vectors, limits) if rest else 0.0)
+    products += product * cols + passes * blocks * BLOCK
     products *= LONE if vectors == 1 else 1.0
     products *= PAST_FIRST if 4 * vectors * s.lanes * (d.head + d.means) > FIRST_BYTES else 1.0
     weights = cols * vectors * (EXP[s.lanes] + SCORE + TURN * p.turned)

@@ -158,13 +158,13 @@ MOST_POINTERS = 12  # rows that leave enough registers for the rest
 SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermost loop, for the stores' sake
 
 
-def step(rows: int, vectors: int) -> float:
-    """Cycles of one k of a register block: two multiply-adds or two loads each, and a sum is ready after four.
+def step(rows: int, vectors: int, limits: Limits) -> float:
+    """Cycles of one k of a register block: its multiply-adds, or two loads each, and a sum is ready after four.
 
     Columns come from the second-level cache, half a line a cycle at best. Loads and lines that hide behind the
     multiply-adds still cost a little, by which blocks of equal size differ.
     """
-    work = max(rows * vectors / 2, (rows + vectors) / 2, 4.0, 2.0 * vectors)
+    work = max(rows * vectors * limits.core.multiply, (rows + vectors) / 2, 4.0, 2.0 * vectors)
     return work + 0.05 * (rows + vectors) + 0.15 * vectors
 
 
@@ -182,20 +182,20 @@ def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
     ]
 
 
-def _one_block(rows: int, vectors: int, p: SimpleNamespace) -> float:
+def _one_block(rows: int, vectors: int, p: SimpleNamespace, limits: Limits) -> float:
     """Cycles of a register block from its first k to its last store."""
     if not rows or not vectors:
         return 0.0
     runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
-    return step(rows, vectors) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
+    return step(rows, vectors, limits) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
 
 
-def _grid(rows: int, columns: int, mr: int, nv: int, width: int, p: SimpleNamespace) -> float:
+def _grid(rows: int, columns: int, mr: int, nv: int, width: int, p: SimpleNamespace, limits: Limits) -> float:
     """Cycles of ``rows`` by ``columns`` of the result in register blocks of ``mr`` rows by ``nv`` vectors."""
     panels, rest = divmod(-(-columns // width), nv)
     whole, left = divmod(rows, mr)
     return sum(
-        count * (whole * _one_block(mr, vectors, p) + _one_block(left, vectors, p))
+        count * (whole * _one_block(mr, vectors, p, limits) + _one_block(left, vectors, p, limits))
         for count, vectors in ((panels, nv), (1, rest))
         if count and vectors
     )
@@ -216,7 +216,7 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits
     tile_n = min(s.panels * nr, p.n)
     m_tiles, n_tiles = -(-p.m // tile_m), -(-p.n // tile_n)
     tasks = p.batch * m_tiles * n_tiles
-    one = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p)
+    one = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p, limits)
     if p.rows == POINTERS and not s.pack_a:
         one += p.k / p.run * tile_m * POINTER
     panel_bytes = p.nbytes * p.k * nr
@@ -259,7 +259,7 @@ def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS
     if p.form != FORMS.index("gemm") or not lanes:
         return base
     width = max(2, lanes * 4 // p.nbytes)
-    blocks = sorted(_blocks(p, limits), key=lambda b: (_grid(p.m, p.n, b[0], b[1], width, p), -b[0] * b[1]))
+    blocks = sorted(_blocks(p, limits), key=lambda b: (_grid(p.m, p.n, b[0], b[1], width, p, limits), -b[0] * b[1]))
     ways_a = (2, 1) if p.lines else (base["pack_a"],)
     ways_b = (0, 1) if p.b_place and not constant else (base["pack_b"],)
     best, best_cost = base, math.inf

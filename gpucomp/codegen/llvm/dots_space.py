@@ -76,14 +76,13 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 
 
 # The model of a core, in cycles, calibrated as ``tiles_space``'s
-DOT = {2: 2.0, 1: 1.0}  # of an instruction on 64 bytes, by the bytes of an element
 
 
 def _cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int) -> float:
     t = as_tiles(s)
     d = derive(t, p)
     parts = parts_of_tile(limits)
-    dot = DOT[p.nbytes] / parts
+    dot = (limits.core.pairs if p.nbytes == 2 else limits.core.quads) / parts
     tiles = min(d.n_tiles, d.panels * d.tiles_n)
 
     def block(columns: int) -> float:

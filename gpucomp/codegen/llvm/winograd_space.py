@@ -161,7 +161,7 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads:
     times = max(1.0, d.blocks / threads)  # how often a thread reads the same filters
     panel = filters / d.panels
     fetched = panel * ((1 / FIRST_BYTES + (times - 1) / rereads) / times)
-    block_cycles = sum(_block(r, s, p, d) for r in _register_blocks(rows, s.mr))
+    block_cycles = sum(_block(r, s, p, d, limits) for r in _register_blocks(rows, s.mr))
     arithmetic = d.positions * block_cycles
     multiply = max(arithmetic, fetched) + OVERLAP * min(arithmetic, fetched)
     vectors = min(d.panels * s.nv, -(-p.n // s.lanes)) / d.panels
@@ -180,9 +180,9 @@ def _register_blocks(rows: int, mr: int) -> list[int]:
     return [mr] * (rows // mr) + [rows % mr] * (rows % mr > 0)
 
 
-def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace) -> float:
-    """Cycles of one register block: two multiply-adds or two loads a cycle, filters out of the second cache."""
-    step = max(rows * s.nv / 2, (rows + s.nv) / 2, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
+def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of one register block: multiply-adds or two loads a cycle, filters out of the second cache."""
+    step = max(rows * s.nv * limits.core.multiply, (rows + s.nv) / 2, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
     step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in ``contraction_space.step``
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 
