@@ -79,10 +79,13 @@ def pixels_read(kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tupl
     )  # fmt: skip
 
 
-def winograd_pixels(kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,)) -> Pixels | str:
+def winograd_pixels(
+    kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,), *, wide_filters: bool = False
+) -> Pixels | str:
     """The pixels of a convolution, 3 x 3 with one of ``steps`` both ways, whose filters are constants, or what it is instead.
 
-    Its sums are strict f32, its pixels and filters both of one of ``dtypes``.
+    Its sums are strict f32, its pixels and filters both of one of ``dtypes``; with ``wide_filters`` these may be f32 beside
+    narrower pixels.
     """
     body = kernel.body
     assert isinstance(body, Contraction)
@@ -91,9 +94,10 @@ def winograd_pixels(kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Seq
     found = pixels_of(kernel)
     if isinstance(found, str):
         return found
-    if found.dtype not in dtypes or uncast(body.b).dtype is not found.dtype:
+    filters = uncast(body.b).dtype
+    if found.dtype not in dtypes or not (filters is found.dtype or (wide_filters and filters is F32)):
         known = " or ".join(map(str, dtypes))
-        return f"pixels and filters are {known}, not {found.dtype} and {uncast(body.b).dtype}"
+        return f"pixels and filters are {known}, not {found.dtype} and {filters}"
     even = found.steps[0] == found.steps[1]
     if found.window != (3, 3) or not even or found.steps[0] not in steps or found.dilations != (1, 1):
         known = " or ".join(map(str, steps))

@@ -33,11 +33,13 @@ class Core:
 
     multiply  a multiply-add of f32
     pairs     a dot product of pairs of bf16, for each 64 bytes; ``quads``: of four bytes
+    load      a load, also of one number into all lanes
     """
 
     multiply: float = 0.5
     pairs: float = 2.0
     quads: float = 1.0
+    load: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,12 +159,12 @@ SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermos
 
 
 def step(rows: int, vectors: int, limits: Limits) -> float:
-    """Cycles of one k of a register block: its multiply-adds, or two loads each, and a sum is ready after four.
+    """Cycles of one k of a register block: its multiply-adds, or its loads, and a sum is ready after four.
 
     Columns come from the second-level cache, half a line a cycle at best. Loads and lines that hide behind the
     multiply-adds still cost a little, by which blocks of equal size differ.
     """
-    work = max(rows * vectors * limits.core.multiply, (rows + vectors) / 2, 4.0, 2.0 * vectors)
+    work = max(rows * vectors * limits.core.multiply, (rows + vectors) * limits.core.load, 4.0, 2.0 * vectors)
     return work + 0.05 * (rows + vectors) + 0.15 * vectors
 
 

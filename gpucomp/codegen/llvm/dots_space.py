@@ -89,7 +89,7 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int
         if not columns:
             return 0.0
         vectors = columns * parts
-        work = max((d.rows + p.signed) * vectors * dot, (d.rows + vectors) / 2, 4.0)
+        work = max((d.rows + p.signed) * vectors * dot, (d.rows + vectors) * limits.core.load, 4.0)
         words = d.steps * d.depth // d.group
         return work * words + d.rows * columns * tiles_space.VECTOR + tiles_space.BLOCK
 

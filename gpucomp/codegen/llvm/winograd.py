@@ -1,4 +1,4 @@
-"""Winograd's algorithms on the CPU, for strict f32. The schedule's numbers come from ``winograd_space``.
+"""Winograd's algorithms on the CPU, in strict f32. The schedule's numbers come from ``winograd_space``.
 
     task (block of tiles, group of panels of nv vectors of output channels):
         for each part of the channels:
@@ -23,6 +23,7 @@ from gpucomp.codegen.convolution import Pixels, long_axes, packed_filters
 from gpucomp.codegen.llvm.builder import F32, I64, PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
 from gpucomp.codegen.llvm.printer import LaneValue
+from gpucomp.codegen.llvm.storage import from_memory, memory_scalar
 from gpucomp.codegen.llvm.winograd_space import FAMILY, LINE_FLOATS, algorithm_of, derive, pixels
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
@@ -49,6 +50,7 @@ class _Emitter:
         form = pixels(kernel)
         assert isinstance(form, Pixels), form
         self.form = form
+        self.stored = Type(memory_scalar(form.dtype), self.width)
         shape = (self.d.panels, self.d.factors, self.p.depth, self.d.nr)
         self.image = self.entry.params[form.source]
         self.filters = self.entry.params[packed_filters(kernel, shape, FAMILY.title)]
@@ -149,12 +151,13 @@ class _Emitter:
         y, x = y * p.step + p.first_y, x * p.step + p.first_x
         columns = code.splat(x, lanes) + code.vector(list(range(lanes)), "i64")
         inside = columns.compare("ult", p.width)
-        steps = columns * (4 * p.depth)
-        base = code.convert("ptrtoint", code.gep(self.image, first, "float"), "i64")
+        pixel_bytes = self.form.dtype.nbytes * p.depth
+        steps = columns * pixel_bytes
+        base = code.convert("ptrtoint", code.gep(self.image, first, self.stored.scalar), "i64")
         zeros = code.convert("ptrtoint", self.zeros, "i64")
         for i in range(side):
             row = y + i
-            start = base + (image * p.height + row) * (4 * p.width * p.depth)
+            start = base + (image * p.height + row) * (p.width * pixel_bytes)
             ok = inside & row.compare("ult", p.height)
             chosen = code.select(ok, steps + start, code.splat(zeros, lanes))
             code.store(chosen, code.gep(self.pointers, i * POINTERS, "ptr"), 8)
@@ -162,8 +165,10 @@ class _Emitter:
     def _pixels(self, i: int, j: int, channel: Value, mask: Value | None) -> Value:
         code = self.code
         pointer = code.load(code.gep(self.pointers, i * POINTERS + j, "ptr"), PTR)
-        at = code.gep(pointer, channel, "float")
-        return code.load(at, self.vector, 4) if mask is None else code.masked_load(at, self.vector, mask)
+        at = code.gep(pointer, channel, self.stored.scalar)
+        aligned = self.form.dtype.nbytes
+        stored = code.load(at, self.stored, aligned) if mask is None else code.masked_load(at, self.stored, mask)
+        return from_memory(stored, self.form.dtype)
 
     def _lanes_below(self, count: Value) -> Value:
         short = self.code.convert("trunc", self.code.minimum(count, self.width), "i32")

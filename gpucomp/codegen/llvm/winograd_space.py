@@ -1,5 +1,6 @@
 """The parameters of the CPU's `winograd` engine of contractions: F(2, 3), F(4, 3) and F(6, 3), squared, in strict f32.
 
+Pixels may lie in memory as bf16 or f16: they are f32 from their transform on, as the filters are from the compilation.
 With steps of 2 it is two outputs of each phase, see ``gpucomp.winograd.two_phases``.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
+from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
 from gpucomp.winograd import ALL, Algorithm
@@ -32,12 +34,15 @@ STEPS = (1, 2)
 
 def pixels(kernel: Kernel) -> Pixels | str:
     """The convolution that the engine computes, or why it does not."""
-    return winograd_pixels(kernel, steps=STEPS)
+    return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = pixels(kernel)
-    return found if isinstance(found, str) else ""
+    if isinstance(found, str):
+        return found
+    slow = found.dtype is F16 and not features & {"f16c", "neon"}
+    return "the processor does not convert f16" if slow else ""
 
 
 def problem(kernel: Kernel) -> Problem:
@@ -181,8 +186,8 @@ def _register_blocks(rows: int, mr: int) -> list[int]:
 
 
 def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, limits: Limits) -> float:
-    """Cycles of one register block: multiply-adds or two loads a cycle, filters out of the second cache."""
-    step = max(rows * s.nv * limits.core.multiply, (rows + s.nv) / 2, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
+    """Cycles of one register block: multiply-adds or loads, filters out of the second cache."""
+    step = max(rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
     step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in ``contraction_space.step``
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 
