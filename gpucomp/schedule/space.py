@@ -29,17 +29,19 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """Cycles that a processor's core takes for an instruction on a whole vector, when many of them wait for nothing.
+    """A processor's core: mostly cycles of an instruction on a whole vector, when many of them wait for nothing.
 
     multiply  a multiply-add of f32
     pairs     a dot product of pairs of bf16, for each 64 bytes; ``quads``: of four bytes
     load      a load, also of one number into all lanes
+    ways      lines of the first cache whose addresses are the same modulo 4 KiB
     """
 
     multiply: float = 0.5
     pairs: float = 2.0
     quads: float = 1.0
     load: float = 0.5
+    ways: int = 12
 
 
 @dataclass(frozen=True, slots=True)

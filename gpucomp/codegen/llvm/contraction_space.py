@@ -143,6 +143,8 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 # to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
 FAR_BYTE = 0.06
+CROWDED_LINE = 2.6  # of a line of a row that is fetched again from the second cache
+PAGE, LINE = 4096, 64
 EPILOGUE = 3.0  # of a vector of sums
 BLOCK = 30.0  # of a register block, besides
 POINTER = 3.0  # of finding one row at one outer point of k
@@ -168,6 +170,15 @@ def step(rows: int, vectors: int, limits: Limits) -> float:
     return work + 0.05 * (rows + vectors) + 0.15 * vectors
 
 
+def crowding(rows: int, row_bytes: int, nbytes: int, limits: Limits) -> float:
+    """Cycles, for each k, of a register block whose rows drive each other out of the first cache.
+
+    Rows that lie a multiple of 4 KiB apart share a set of it: measured, 12 of them in 8 ways.
+    """
+    at_once = rows * math.gcd(row_bytes, PAGE) / PAGE
+    return rows * nbytes / LINE * CROWDED_LINE if at_once > limits.core.ways else 0.0
+
+
 def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
     """Register blocks ``(rows, vectors)``: the sums, a step's columns and one factor fit into the registers."""
     most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
@@ -187,6 +198,8 @@ def _one_block(rows: int, vectors: int, p: SimpleNamespace, limits: Limits) -> f
     if not rows or not vectors:
         return 0.0
     runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
+    if p.rows == STRAIGHT:
+        runs += p.k * crowding(rows, p.k * p.nbytes, p.nbytes, limits)
     return step(rows, vectors, limits) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
 
 

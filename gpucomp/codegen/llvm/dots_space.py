@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import tiles_space
-from gpucomp.codegen.llvm.contraction_space import geometry
+from gpucomp.codegen.llvm.contraction_space import crowding, geometry
 from gpucomp.codegen.llvm.narrow import narrow_of
 from gpucomp.codegen.llvm.tiles_space import COLUMNS, COPIED, IN_PLACE, LINE, LINES, WORD, derive, line_counts, nothing
 from gpucomp.ir.types import BF16, I8, U8
@@ -91,6 +91,8 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int
         vectors = columns * parts
         work = max((d.rows + p.signed) * vectors * dot, (d.rows + vectors) * limits.core.load, 4.0)
         words = d.steps * d.depth // d.group
+        if s.pack_a == IN_PLACE:
+            work += crowding(d.rows, p.k * p.nbytes, WORD, limits)
         return work * words + d.rows * columns * tiles_space.VECTOR + tiles_space.BLOCK
 
     whole, last = divmod(tiles, d.tiles_n)
