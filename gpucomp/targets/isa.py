@@ -9,7 +9,11 @@ from gpucomp.schedule.space import Core, Limits
 
 # Of processors, by LLVM's names, that differ from the others in it. Zen 4 has 512-bit vectors in two halves: one of its 256-bit
 # units each, which multiply and add, or take dot products, once a cycle (0.287 ns of all three at 3.48 GHz), and loads once.
-CORES = {"znver4": Core(multiply=1.0, pairs=1.0, quads=1.0, load=1.0, ways=8)}
+# Zen 5's units are whole, two of each (AMD's optimization guide; not measured).
+CORES = {
+    "znver4": Core(multiply=1.0, pairs=1.0, quads=1.0, load=1.0, ways=8),
+    "znver5": Core(multiply=0.5, pairs=0.5, quads=0.5, load=0.5, ways=12),
+}
 X86_64_V2 = frozenset({"sse4.1"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "f16c", "fma"}
 X86_64_V4 = X86_64_V3 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}

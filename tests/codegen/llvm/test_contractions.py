@@ -24,10 +24,12 @@ from gpucomp.codegen.llvm.contraction_space import (
     POINTERS,
     STRAIGHT,
     contraction_form,
+    crowding,
     scratch_bytes,
 )
 from gpucomp.codegen.llvm.image_lines import windows_of
 from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
+from gpucomp.codegen.llvm.space import engines_of
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import hole, load, select, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
@@ -356,3 +358,22 @@ def test_columns_of_a_batch_that_runs_backwards_are_not_read_past_their_end():
         columns = columns_in_place(operands_of(tested, 1), F32, 16, [t.size for t in tested.params])
         assert columns is not None
         assert not columns.padded
+
+
+@pytest.mark.parametrize(("k", "crowded"), [(1024, True), (3072, True), (768, False), (1000, False)])
+def test_rows_a_multiple_of_a_page_apart_do_not_crowd_out_each_other(k: int, crowded: bool) -> None:
+    """Of a first cache of 8 ways: rows of 4096 and 12288 bytes share a set, rows of 3072 bytes have four of them."""
+    eight, twelve = (cpu.named(f"cpu:{name}").limits for name in ("znver4", "sapphirerapids"))
+
+    assert (crowding(12, 4 * k, 4, eight) > 0) is crowded
+    assert crowding(8, 4 * k, 4, eight) == crowding(12, 4 * k, 4, twelve) == 0
+    assert not crowded or FAMILY.default(problem_of(constant_weights(matmul(196, 512, k))), eight)["mr"] <= 8
+
+
+def test_dot_products_of_bf16_are_worth_it_where_they_take_as_long_as_multiply_adds() -> None:
+    kernel = constant_weights(matmul(196, 512, 768, dtype=BF16))
+
+    engines = {"znver4": "dots", "znver5": "dots", "cooperlake": "", "sapphirerapids": "tiles", "icelake-server": ""}
+    for name, engine in engines.items():
+        target = cpu.named(f"cpu:{name}")
+        assert choose(kernel, engines_of(kernel, target.features), target.limits).family.engine == engine, name

@@ -24,7 +24,7 @@ from gpucomp.codegen.llvm.winograd_space import (
 )
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, load, select
-from gpucomp.ir.types import F16, F32, I32
+from gpucomp.ir.types import BF16, F16, F32, I32
 from gpucomp.kernel import Contraction, Store
 from gpucomp.packing import pack, packed_constant
 from gpucomp.runtime.elf import Image
@@ -157,6 +157,32 @@ def test_it_filters_with_steps_of_two(name):
         assert error(found, expected(inputs, pad, 2)) < ERROR[2], schedule
 
 
+@pytest.mark.parametrize(("dtype", "rounding"), [(F16, 3e-4), (BF16, 2.3e-3)], ids=str)
+@pytest.mark.parametrize("step", [1, 2])
+def test_pixels_may_be_narrow_in_memory(dtype, rounding, step):
+    """What is wrong is the rounding of results: filters and sums are f32."""
+    image, columns, pad = CASES["two images, 17 to 37 channels"]
+    kernel = constant(conv(image, columns, (3, 3), pad=pad, stride=step, dtype=dtype))
+    wide = inputs_of(replace(kernel, params=tuple(replace(t, dtype=F32) for t in kernel.params)))
+    inputs = [a.astype(dtype.numpy) for a in wide]
+    default = FAMILY.default(SimpleNamespace(**FAMILY.problem(kernel)), cpu.host().limits)
+    schedules = [small(2), default] + ([small(4), small(6, nv=1)] if step == 1 else [])
+
+    for schedule, (found,) in zip(schedules, run(kernel, [(s, inputs) for s in schedules]), strict=True):
+        assert error(found.astype(np.float64), expected(inputs, pad, step)) < rounding, schedule
+
+
+def test_filters_of_narrow_pixels_are_packed_in_f32():
+    """They are rounded once, as they are in memory, and not once more when they are transformed."""
+    kernel = constant(conv((1, 6, 7, 8), 21, (3, 3), pad=1, dtype=BF16))
+    inputs = [np.ones(t.shape, t.dtype.numpy) for t in kernel.params[: kernel.inputs]]
+
+    made, arrays = packed(kernel, small(), inputs)
+
+    assert arrays[-1].dtype == np.float32
+    assert FAMILY.accepts(made, frozenset()) == ""
+
+
 def test_steps_of_two_are_as_exact_as_a_direct_sum():
     kernel = constant(conv((1, 14, 14, 256), 32, (3, 3), pad=1, stride=2))
     inputs = inputs_of(kernel)
@@ -260,7 +286,8 @@ def test_a_large_mean_that_cancels_costs_no_more_than_its_products(outputs):
         (constant(conv((2, 9, 7, 12), 20, (3, 1))), "only 3 x 3, 1 or 2 and 1"),
         (constant(grouped_conv((1, 6, 7, 6), 3, 4, (3, 3), pad=1)), "NHWC"),
         (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, nchw=True)), "NHWC"),
-        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=F16)), "pixels and filters are f32, not f16 and f16"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=F16)), "does not convert f16"),
+        (constant(conv((2, 9, 7, 12), 20, (3, 3), pad=1, dtype=I32)), "not i32 and i32"),
         (constant(matmul(5, 6, 7)), "while it is loaded"),
         (constant(matmul(5, 6, 7, dtype=I32, acc=I32)), "strict f32"),
         (conv((2, 9, 7, 12), 20, (3, 3), pad=1), "no constants"),
@@ -371,3 +398,20 @@ def test_it_is_chosen_where_it_saves_more_than_its_filters_cost(size, step, engi
     assert choice.packing is not None
     assert choice.packing.transform.startswith(engine)
     assert bool(choice.packing.transform) is bool(engine)
+
+
+@pytest.mark.parametrize(("processor", "engine"), [("znver4", "winograd"), ("znver5", "")])
+def test_it_is_chosen_for_fewer_where_a_core_multiplies_less(processor, engine):
+    target, kernel = cpu.named(f"cpu:{processor}"), constant(conv((1, 7, 7, 512), 512, (3, 3), pad=1))
+
+    assert choose(kernel, engines_of(kernel, target.features), target.limits).family.engine == engine
+
+
+@pytest.mark.parametrize(
+    ("processor", "dtype", "engine"),
+    [("znver4", BF16, "winograd"), ("sapphirerapids", BF16, "tiles"), ("znver4", F16, "winograd"), ("x86-64-v2", F16, "")],
+)
+def test_it_is_chosen_for_narrow_pixels_beside_faster_products(processor, dtype, engine):
+    target, kernel = cpu.named(f"cpu:{processor}"), constant(conv((1, 56, 56, 64), 64, (3, 3), pad=1, dtype=dtype))
+
+    assert choose(kernel, engines_of(kernel, target.features), target.limits).family.engine == engine
