@@ -27,7 +27,7 @@ from typing import Any
 import onnx
 
 from bench.cpu import peers, report
-from bench.cpu.adapters import ENGINES, MODEL, NARROW, PRECISION
+from bench.cpu.adapters import ENGINES, MODEL, NARROW, PRECISION, TARGET
 from bench.cpu.compare import OURS, TOLERANCE, Row, compare, write_inputs
 from bench.models import MODELS, build, inputs
 from gpucomp.cli.measure import machine
@@ -52,6 +52,7 @@ def measure(model: str, options: argparse.Namespace) -> list[Row]:
         onnx.save(graph, folder / MODEL)
         write_inputs(folder, inputs(graph))
         (folder / PRECISION).write_text(options.precision, encoding="utf-8")
+        (folder / TARGET).write_text(options.target, encoding="utf-8")
         (folder / "outputs.txt").write_text("\n".join(o.name for o in graph.graph.output))
 
         converted: dict[str, float] = {}
@@ -119,6 +120,8 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument("--peers", type=lambda text: text.split(","), metavar="A,B",
                       help="in this order; the first that runs is the reference")  # fmt: skip
     runs.add_argument("--precision", choices=sorted(TOLERANCE), default="fp32")
+    runs.add_argument("--target", default="cpu", metavar="cpu[:NAME]",
+                      help="what gpucomp compiles for; ONEDNN_MAX_CPU_ISA restricts OpenVINO and torch")  # fmt: skip
     runs.add_argument("--tolerance", type=float, metavar="E", help="relative L2 error of outputs that count as equal: "
                       "integer models, where a code more or less changes those after it, need a larger one")  # fmt: skip
     runs.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[2], metavar="N,N")

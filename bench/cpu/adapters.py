@@ -25,13 +25,22 @@ Arrays = Mapping[str, np.ndarray]
 ALL_CORES = 1  # TVM's ThreadGroup::AffinityMode::kBig, which is all cores where they are alike
 MODEL = "model.onnx"  # in the folder, beside what ``convert`` wrote
 PRECISION = "precision.txt"  # in the folder: fp32 where there is none
+TARGET = "target.txt"  # in the folder: what gpucomp compiles for; cpu where there is none
 NARROW = ("onnxruntime", "gpucomp", "openvino")  # engines of a comparison at bf16; the first one stays at f32, for reference
 
 
 def precision_of(folder: Path) -> str:
     """``fp32`` or ``bf16``: what an engine may round to."""
-    file = folder / PRECISION
-    return file.read_text(encoding="utf-8").strip() if file.exists() else "fp32"
+    return _said(folder / PRECISION, "fp32")
+
+
+def target_of(folder: Path) -> str:
+    """``cpu``, or one of its processors by name, whose instructions are all that gpucomp uses."""
+    return _said(folder / TARGET, "cpu")
+
+
+def _said(file: Path, otherwise: str) -> str:
+    return file.read_text(encoding="utf-8").strip() if file.exists() else otherwise
 
 
 class Engine(Protocol):
@@ -59,7 +68,7 @@ class Gpucomp:
     def convert(folder: Path, inputs: Arrays) -> None:
         import gpucomp
 
-        gpucomp.compile(folder / MODEL, target="cpu", precision=precision_of(folder)).save(folder / "model.gpuc")
+        gpucomp.compile(folder / MODEL, target=target_of(folder), precision=precision_of(folder)).save(folder / "model.gpuc")
 
     def run(self) -> list[np.ndarray]:
         found = self._exe.run(self._inputs)

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+import gpucomp
 from bench.cpu import __main__ as program
 from bench.cpu import peers, report
-from bench.cpu.adapters import ENGINES, MODEL
+from bench.cpu.adapters import ENGINES, MODEL, TARGET, target_of, with_constant_shapes
 from bench.cpu.compare import Row, compare, ratio, write_inputs
 from bench.cpu.peers import PEERS, PeerError, Worker
 from bench.cpu.worker import read_inputs
@@ -239,3 +241,64 @@ def test_inputs_come_back_in_the_model_s_order(tmp_path):
 
     assert list(found) == list(given) == [i.name for i in graph.graph.input]
     assert all(np.array_equal(found[name], given[name]) for name in given)
+
+
+def test_gpucomp_compiles_for_the_processor_that_was_asked_for(tmp_path):
+    assert target_of(tmp_path) == "cpu"
+    graph = build("squeezenet1_1", reduced=True)
+    onnx.save(graph, tmp_path / MODEL)
+    (tmp_path / TARGET).write_text("cpu:x86-64-v2\n", encoding="utf-8")
+
+    ENGINES["gpucomp"].convert(tmp_path, {})
+
+    assert gpucomp.load(tmp_path / "model.gpuc").target == "cpu:x86-64-v2"
+
+
+def test_shapes_that_torch_would_compute_become_numbers():
+    torch, fx = pytest.importorskip("torch"), pytest.importorskip("torch.fx")
+
+    class OnnxReshape(torch.nn.Module):
+        def forward(self, x, shape):
+            return torch.reshape(x, tuple(shape.tolist()))
+
+    class OnnxSlice(torch.nn.Module):
+        def forward(self, x, *parts):
+            starts, ends, axes, steps = (p.tolist() for p in parts)
+            index = [slice(None)] * x.dim()
+            for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+                index[axis] = slice(start, end, step) if step > 0 else slice(None)
+            return x[tuple(index)]
+
+    OnnxSlice.__name__ = "Slice"
+
+    class OnnxOther(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.reshape, self.slice, self.back, self.other = OnnxReshape(), OnnxSlice(), OnnxSlice(), OnnxOther()
+            self.register_buffer("shape", torch.tensor([5, 6]))
+            for name, numbers in {"start": [1], "end": [4], "axis": [0], "step": [2], "minus": [-1]}.items():
+                self.register_buffer(name, torch.tensor(numbers))
+
+        def forward(self, x):
+            y = self.other(self.slice(self.reshape(x, self.shape), self.start, self.end, self.axis, self.step))
+            return self.back(y, self.start, self.end, self.axis, self.minus)
+
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return True
+
+    whole = Whole()
+    traced = fx.GraphModule(whole, Tracer().trace(whole))
+    x = torch.arange(30.0).reshape(3, 10)
+    expected = traced(x)
+
+    found = with_constant_shapes(traced, [x])
+
+    assert torch.equal(found(x), expected)
+    assert torch.equal(found(x + 1), expected + 2), "it goes on computing"
+    left = [node.target for node in found.graph.nodes if node.op == "call_module"]
+    assert left == ["other", "back"], "a slice that runs backwards is torch's own to say"
