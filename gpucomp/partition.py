@@ -53,6 +53,7 @@ MAX_PLACE = 60  # nodes of a store map
 MAX_MEMBERS = 240  # nodes of a kernel's members together: what follows walks expressions as deep as that
 MAX_STATEMENTS = 2000  # of a kernel's body, where ...
 FEW_CHOICES = 8  # ... each choice between two values that choose may double them
+MANY_ELEMENTS = 4096  # that are stored, for a launch more, rather than that each of their readers looks for them
 MANY_CODES = 4096  # that columns or windows would each quantize again, instead of a launch more
 MANY_COLUMNS = 256  # that a tile of a product's columns does not hold
 ATTEMPTS = 3  # at cutting what is longer
@@ -384,6 +385,8 @@ class _Partition:
             return "chooses between enough values that are chosen"
         if len(footprint.reads) > 1 and not footprint.computes and self._read_by_contraction(value):
             return f"{value.op} gathers from several places"
+        if value.type.size >= MANY_ELEMENTS and self._puts_together(value) and any(map(_reads_again, readers)):
+            return "cheaper to store than to choose between parts again for each tap or column"
         if not footprint.computes:
             return "" if len(readers) <= 4 else "read by many"
         if len(readers) > 1:
@@ -401,6 +404,12 @@ class _Partition:
             if footprint.expensive and self._rereads(result):
                 return "cheaper to store than to compute again"
         return ""
+
+    def _puts_together(self, value: Value) -> bool:
+        """Whether computing ``value`` where it is read chooses between parts: a detector's stem, by 2 x 2 pixels, say."""
+        if value.op is ops.Concat:
+            return len(value.inputs) > 1
+        return any(self._puts_together(v) for v in value.inputs if v in self.inlined)
 
     def _read_by_contraction(self, value: Value) -> bool:
         return any(self._is_contraction(r) for r in self._readers(value) if self.reduces(r))

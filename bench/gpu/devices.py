@@ -19,7 +19,7 @@ import numpy as np
 from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Plan
-from gpucomp.schedule.space import Limits
+from gpucomp.schedule.space import Core, Limits
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.cache import open_cache
 from gpucomp.targets.target import Target
@@ -234,14 +234,15 @@ class Described:
     kind: str
     arch: str
     name: str
-    limits: Mapping[str, int]
+    limits: Mapping[str, Any]
     features: Sequence[str]
     cache_bytes: int
     gpu: str
 
     def target(self) -> Target:
         base = cuda.manifest(self.arch) if self.kind == "cuda" else opencl.manifest(self.arch)
-        return replace(base, name=self.name, limits=Limits(**self.limits), features=frozenset(self.features))
+        limits = Limits(**{**self.limits, "core": Core(**self.limits["core"])})
+        return replace(base, name=self.name, limits=limits, features=frozenset(self.features))
 
 
 def described(device: Device) -> dict[str, Any]:

@@ -193,7 +193,10 @@ def inputs(model_or_name: onnx.ModelProto | str, seed: int = 0) -> dict[str, np.
         if node.op_type == "Gather" and node.input[0] in tables
     }
     drawn = {}
+    weights = {tensor.name for tensor in model.graph.initializer}  # which old files list as inputs too
     for value in model.graph.input:
+        if value.name in weights:
+            continue
         tensor = value.type.tensor_type
         shape = tuple(dim.dim_value for dim in tensor.shape.dim)
         if tensor.elem_type == TensorProto.FLOAT:

@@ -32,9 +32,11 @@ class Core:
     """A processor's core: mostly cycles of an instruction on a whole vector, when many of them wait for nothing.
 
     multiply  a multiply-add of f32
-    pairs     a dot product of pairs of bf16, for each 64 bytes; ``quads``: of four bytes
+    pairs     a dot product of pairs of bf16, for each 64 bytes
+    quads     a dot product of four bytes each, for each 64 bytes
     load      a load, also of one number into all lanes
     ways      lines of the first cache whose addresses are the same modulo 4 KiB
+    fetched   bytes a cycle from memory or the last cache
     """
 
     multiply: float = 0.5
@@ -42,6 +44,7 @@ class Core:
     quads: float = 1.0
     load: float = 0.5
     ways: int = 12
+    fetched: float = 3.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ def _host() -> Target:
     if isa is None:
         known = ", ".join(f"{isa.name} with {isa.needed}" for isa in ISAS)
         raise DeviceError(f"cpu: this processor is none that code is generated for: {known}", code="GPC5010")
-    name, limits = llvm.get_host_cpu_name(), isa.limits(features, _second_cache(), llvm.get_host_cpu_name())
+    name = llvm.get_host_cpu_name()
+    limits = isa.limits(features, _second_cache(), name)
     identity = f"{processor.model_name()}, {len(os.sched_getaffinity(0))} cores"
     return Target("cpu", "cpu", name, "llvm", limits, alignment=64, features=features, identity=identity)
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpucomp.schedule.space import Core, Limits
 
-# Of processors, by LLVM's names, that differ from the others in it. Zen 4 has 512-bit vectors in two halves: one of its 256-bit
-# units each, which multiply and add, or take dot products, once a cycle (0.287 ns of all three at 3.48 GHz), and loads once.
-# Zen 5's units are whole, two of each (AMD's optimization guide; not measured).
-CORES = {
-    "znver4": Core(multiply=1.0, pairs=1.0, quads=1.0, load=1.0, ways=8),
-    "znver5": Core(multiply=0.5, pairs=0.5, quads=0.5, load=0.5, ways=12),
-}
 X86_64_V2 = frozenset({"sse4.1"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "f16c", "fma"}
 X86_64_V4 = X86_64_V3 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 ARMV8 = frozenset({"neon"})
+# What is known of processors' cores, by LLVM's names and the bytes of a vector. Zen 4 has 64-byte vectors in two halves: one
+# of its 32-byte units each, which do a multiply-add, or take a dot product of bf16 or of bytes, once a cycle (0.287 ns each,
+# at 3.48 GHz), and load once. Zen 5's units are whole, two of each (AMD's optimization guide; not measured).
+ORDINARY = Core()
+EIGHT_WAYS = ("haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "cooperlake", "znver1", "znver2", "znver3")
+CORES = {
+    ("znver4", 64): Core(multiply=1.0, pairs=1.0, quads=1.0, load=1.0, ways=8, fetched=5.5),
+    ("znver4", 32): Core(pairs=1.0, quads=1.0, ways=8, fetched=5.5),
+    ("znver5", 64): Core(pairs=0.5, quads=0.5, fetched=5.5),
+}
 TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
 
 
@@ -32,6 +35,7 @@ class Isa:
     cycles      an expression of LLVM IR, an i64 that counts up at a constant rate and may be read by any process
     vectors     (feature, bytes of a vector, vector registers), the widest first; the last where there is no other
     processors  the features of those that ``cpu:NAME`` may name
+    core        of processors of which nothing else is known
     """
 
     name: str
@@ -41,13 +45,14 @@ class Isa:
     cycles: str
     vectors: tuple[tuple[str, int, int], ...]
     processors: Mapping[str, frozenset[str]] = field(hash=False)
+    core: Core = ORDINARY
 
     def limits(self, features: frozenset[str], cache_bytes: int = 1 << 20, processor: str = "") -> Limits:
         """``cache_bytes``: of the second cache of a core; ``processor``: its LLVM name."""
         nbytes, registers = next(row[1:] for row in self.vectors if row[0] in features or row is self.vectors[-1])
         return Limits(
             threads=1, shared_bytes=0, warp=1, registers=registers, units=8, vector_bytes=nbytes, cache_bytes=cache_bytes,
-            core=CORES.get(processor, Core()),
+            core=CORES.get((processor, nbytes), replace(self.core, ways=8) if processor in EIGHT_WAYS else self.core),
         )
 
 
@@ -89,6 +94,7 @@ AARCH64 = Isa(
         ),
         ARMV8,
     ),
+    core=Core(ways=16),
 )  # fmt: skip
 ISAS = (X86_64, AARCH64)
 KNOWN = frozenset[str]().union(*(f for isa in ISAS for f in isa.processors.values()))

@@ -66,10 +66,20 @@ def test_the_worst_output_counts():
     right = [np.ones(4), np.array([3.0, 4.0])]
 
     assert accuracy.worst([np.ones(4), np.array([3.0, 4.5])], right) == pytest.approx(0.1)
+    assert accuracy.worst([np.ones(4), np.array([3.0, np.nan])], right) == np.inf
+    assert accuracy.worst([np.ones(1), right[1]], right) == np.inf, "another shape"
 
 
-def test_an_error_above_the_bound_fails(monkeypatch, capsys):
-    monkeypatch.setattr(accuracy, "measure", lambda name, *_, **__: accuracy.Error(name, 2e-4, 1e-7, {}))
+@pytest.mark.parametrize(("error", "status"), [(2e-4, 1), (np.nan, 1), (np.inf, 1), (9e-5, 0)])
+def test_an_error_above_the_bound_fails(error, status, monkeypatch, tmp_path):
+    monkeypatch.setattr(accuracy, "measure", lambda name, *_, **__: accuracy.Error(name, error, 1e-7, {}))
 
-    assert accuracy.main(["resnet18"]) == 1
-    assert "2.0e-04" in capsys.readouterr().out
+    assert accuracy.main(["resnet18", "--out", str(tmp_path / "new" / "page")]) == status
+    assert f"| resnet18 | {error:.1e} |" in (tmp_path / "new" / "page.md").read_text()
+
+
+def test_unknown_models_are_named(capsys):
+    with pytest.raises(SystemExit):
+        accuracy.main(["resnet19"])
+
+    assert "unknown: resnet19; models are resnet18" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from bench.models import MODELS, build, inputs
 from bench.models.__main__ import main
@@ -339,3 +339,12 @@ def test_the_command_refuses_what_it_cannot_write(arguments, message, capsys):
 
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_weights_that_an_old_file_lists_as_inputs_are_not_drawn():
+    model = build("squeezenet1_1", reduced=True)
+    wanted = list(inputs(model))
+    for tensor in model.graph.initializer[:3]:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+
+    assert list(inputs(model)) == wanted

@@ -418,3 +418,37 @@ def test_what_is_wide_for_other_reasons_is_stored_so(rng, made):
     steps = check(Graph((x,), result if isinstance(result, tuple) else (result,)), rng)
 
     assert stored(steps[0]) == ["f32"]
+
+
+def focus(x, axis=3):
+    """The four phases of 2 x 2 pixels side by side: how detectors begin."""
+    n, h, w, c = x.shape
+    phases = [
+        ops.Slice(x, starts=(0, row, column, 0), steps=(1, 2, 2, 1), sizes=(n, h // 2, w // 2, c))
+        for column in range(2)
+        for row in range(2)
+    ]
+    return ops.Concat(*phases, axis=axis)
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "stored"),
+    [(46, (3, 3), True), (46, (1, 1), False), (10, (3, 3), False)],
+    ids=["for each tap", "once each", "few elements"],
+)
+def test_parts_that_a_window_would_choose_between_again_are_stored(rng, size, window, stored):
+    x = tensor("x", 1, size, size, 3)
+    pad = window[0] // 2
+    y = ops.Conv(focus(x), weight(rng, *window, 12, 5), **(CONV | {"pads": (pad,) * 4}))
+
+    steps = check(Graph((x,), (y,)), rng)
+
+    assert sorted(n.op.name for n in steps[0].prologue) == ["Concat"] * (not stored) + ["Slice"] * 4
+    assert [swallowed(s) for s in steps] == ([["Concat"], ["Conv"]] if stored else [["Conv"]])
+
+
+def test_a_window_over_one_part_looks_for_nothing(rng):
+    x = tensor("x", 1, 46, 46, 3)
+    y = ops.Conv(ops.Slice(x, starts=(0, 0, 0, 0), steps=(1, 2, 1, 1), sizes=(1, 23, 46, 3)), weight(rng, 3, 3, 3, 5), **CONV)
+
+    assert [swallowed(s) for s in check(Graph((x,), (y,)), rng)] == [["Conv"]]

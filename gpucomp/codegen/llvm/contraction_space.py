@@ -193,22 +193,24 @@ def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
     ]
 
 
-def _one_block(rows: int, vectors: int, p: SimpleNamespace, limits: Limits) -> float:
-    """Cycles of a register block from its first k to its last store."""
+def _one_block(rows: int, vectors: int, p: SimpleNamespace, limits: Limits, *, copied: bool) -> float:
+    """Cycles of a register block from its first k to its last store; ``copied``: its rows lie together."""
     if not rows or not vectors:
         return 0.0
     runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
-    if p.rows == STRAIGHT:
+    if p.rows == STRAIGHT and not copied:
         runs += p.k * crowding(rows, p.k * p.nbytes, p.nbytes, limits)
     return step(rows, vectors, limits) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
 
 
-def _grid(rows: int, columns: int, mr: int, nv: int, width: int, p: SimpleNamespace, limits: Limits) -> float:
+def _grid(
+    rows: int, columns: int, mr: int, nv: int, width: int, p: SimpleNamespace, limits: Limits, *, copied: bool = False
+) -> float:
     """Cycles of ``rows`` by ``columns`` of the result in register blocks of ``mr`` rows by ``nv`` vectors."""
     panels, rest = divmod(-(-columns // width), nv)
     whole, left = divmod(rows, mr)
     return sum(
-        count * (whole * _one_block(mr, vectors, p, limits) + _one_block(left, vectors, p, limits))
+        count * (whole * _one_block(mr, vectors, p, limits, copied=copied) + _one_block(left, vectors, p, limits, copied=copied))
         for count, vectors in ((panels, nv), (1, rest))
         if count and vectors
     )
@@ -229,7 +231,7 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits
     tile_n = min(s.panels * nr, p.n)
     m_tiles, n_tiles = -(-p.m // tile_m), -(-p.n // tile_n)
     tasks = p.batch * m_tiles * n_tiles
-    one = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p, limits)
+    one = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p, limits, copied=s.pack_a > 0)
     if p.rows == POINTERS and not s.pack_a:
         one += p.k / p.run * tile_m * POINTER
     panel_bytes = p.nbytes * p.k * nr

@@ -75,10 +75,8 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
     return tiles_space.packing(kernel, as_tiles(s), p)
 
 
-# The model of a core, in cycles, calibrated as ``tiles_space``'s
-
-
 def _cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int) -> float:
+    """About how long the busiest of ``threads`` takes: by the processor's dot products, and else as ``tiles_space`` reckons."""
     t = as_tiles(s)
     d = derive(t, p)
     parts = parts_of_tile(limits)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
 from gpucomp.winograd import ALL, Algorithm
 
@@ -41,6 +41,10 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = pixels(kernel)
     if isinstance(found, str):
         return found
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if body.b.dtype is not F32:
+        return "its filters are no f32 when they are multiplied"
     slow = found.dtype is F16 and not features & {"f16c", "neon"}
     return "the processor does not convert f16" if slow else ""
 
@@ -48,7 +52,9 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 def problem(kernel: Kernel) -> Problem:
     form = pixels(kernel)
     assert isinstance(form, Pixels), form
-    return {**winograd_sizes(kernel, form), "step": form.steps[0]}
+    found = {**winograd_sizes(kernel, form), "step": form.steps[0]}
+    # records of f32 are not for narrow pixels: other engines take these faster
+    return found if form.dtype is F32 else {**found, "pixel_bytes": form.dtype.nbytes}
 
 
 def transform_of(s: SimpleNamespace, p: SimpleNamespace) -> str:
@@ -131,8 +137,7 @@ DATA_CYCLES = {"winograd23": 75, "winograd43": 210, "winograd63": 460, "winograd
 RESULT_CYCLES = {"winograd23": 60, "winograd43": 180, "winograd63": 450, "winograd23by2": 80}
 FEW_REGISTERS = 1.4  # how much longer transforms take with 16 registers
 BLOCK_CYCLES = 30  # of a register block: its start and its end
-FIRST_BYTES = 3.2  # of filters a cycle that come the first time, from memory or the last cache
-AGAIN_BYTES = 6.5  # that come again, from the last cache
+AGAIN_BYTES = 6.5  # of filters a cycle that come again, from the last cache
 CACHED_BYTES = 40.0  # from the second cache
 OVERLAP = 0.3  # of the shorter of arithmetic and fetching that does not hide behind the longer
 PIXEL_BYTES = 6.0  # of pixels and results a cycle, beside the rest
@@ -160,12 +165,12 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads:
     rows = min(d.block, d.tiles)
     room = limits.cache_bytes - 4 * (d.data_floats + d.product_floats)
     if d.blocks * 2 <= threads or share < 2:
-        rereads = FIRST_BYTES
+        rereads = limits.core.fetched
     else:
         rereads = CACHED_BYTES if filters / max(1, min(threads, d.groups)) < room else AGAIN_BYTES
     times = max(1.0, d.blocks / threads)  # how often a thread reads the same filters
     panel = filters / d.panels
-    fetched = panel * ((1 / FIRST_BYTES + (times - 1) / rereads) / times)
+    fetched = panel * ((1 / limits.core.fetched + (times - 1) / rereads) / times)
     block_cycles = sum(_block(r, s, p, d, limits) for r in _register_blocks(rows, s.mr))
     arithmetic = d.positions * block_cycles
     multiply = max(arithmetic, fetched) + OVERLAP * min(arithmetic, fetched)
@@ -177,7 +182,8 @@ def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads:
     panels = min(s.panels, d.panels)
     one = data + panels * (multiply + results) + TASK_CYCLES
     even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / rows / threads
-    pixels = 4 * p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n) / PIXEL_BYTES / threads
+    pixels = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
+    pixels *= getattr(p, "pixel_bytes", 4) / PIXEL_BYTES / threads
     return float(max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels)
 
 
@@ -188,7 +194,7 @@ def _register_blocks(rows: int, mr: int) -> list[int]:
 def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, limits: Limits) -> float:
     """Cycles of one register block: multiply-adds or loads, filters out of the second cache."""
     step = max(rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
-    step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in ``contraction_space.step``
+    step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in a plain contraction
     return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
 
 

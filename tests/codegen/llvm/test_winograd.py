@@ -400,7 +400,7 @@ def test_it_is_chosen_where_it_saves_more_than_its_filters_cost(size, step, engi
     assert bool(choice.packing.transform) is bool(engine)
 
 
-@pytest.mark.parametrize(("processor", "engine"), [("znver4", "winograd"), ("znver5", "")])
+@pytest.mark.parametrize(("processor", "engine"), [("znver4", "winograd"), ("sapphirerapids", "")])
 def test_it_is_chosen_for_fewer_where_a_core_multiplies_less(processor, engine):
     target, kernel = cpu.named(f"cpu:{processor}"), constant(conv((1, 7, 7, 512), 512, (3, 3), pad=1))
 
