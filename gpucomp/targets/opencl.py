@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,13 +19,15 @@ from gpucomp.schedule.device import without_dots
 from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
+from gpucomp.targets.isa import X86_64
 from gpucomp.targets.target import Target
 
 FLAVOURS = {
     "generic": Limits(threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False),
-    # one work-item at a time on each core; vectors are as wide as the CPU's
+    # one work-item at a time on each core; vectors are as wide as any CPU's, a device's own where it tells: wider ones end
+    # PoCL 3.0 ("LLVM ERROR: Do not know how to scalarize") where its LLVM does not know the CPU for what it is
     "pocl": Limits(
-        threads=4096, shared_bytes=1 << 19, warp=1, registers=255, units=2, vector_bytes=64, subgroups=False
+        threads=4096, shared_bytes=1 << 19, warp=1, registers=255, units=2, vector_bytes=32, subgroups=False
     ),
     # Valhall: 16 threads a warp, 64 registers each; local memory is plain memory
     "mali": Limits(threads=256, shared_bytes=32768, warp=16, registers=64, units=4, subgroups=False),
@@ -116,11 +119,19 @@ def of_device(device: Any, name: str) -> Target:
         units=int(device.max_compute_units),
         dots=bool(DOTS & features),
     )
+    if flavour_of(device) == "pocl":
+        limits = replace(limits, vector_bytes=vectors_of(device.version) or limits.vector_bytes)
     identity = f"{device.name.strip()} | {device.driver_version}"
     like = base.device and replace(base.device, name=device.name.strip(), units=limits.units)
     if like is not None and not limits.dots:
         like = without_dots(like)
     return replace(base, name=name, limits=limits, features=features, identity=identity, device=like)
+
+
+def vectors_of(version: str) -> int:
+    """Bytes of a vector of the processor that PoCL's LLVM compiles for, as its OpenCL version tells; 0 where that is unknown."""
+    name = next((name for name in X86_64.processors if version.endswith(f"-{name}")), "")
+    return X86_64.limits(X86_64.processors[name]).vector_bytes if name else 0
 
 
 def amd_set(name: str) -> str:
@@ -251,10 +262,25 @@ def together(context: Any, device: Any, sources: Sequence[KernelSource]) -> dict
     cl, flags = pyopencl(), build_flags(device, sources[0])
     with _quiet:
         try:
-            built = cl.Program(context, joined(sources)).build(flags, cache_dir=False)
+            built = _with_kernels(context, device, sources, flags)
         except cl.RuntimeError:
             return {}  # which kernel it is, each alone will tell
     return {source.name: built for source in sources}
+
+
+def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], flags: Sequence[str]) -> Any:
+    """A program of ``sources``, built, that has their kernels.
+
+    PoCL 3.0 does not find all kernels in what it has in its cache, where functions of the text take vectors wider than those
+    of the processor as its LLVM knows it (``float16`` by value, znver3 for a Zen 4): with a name more, which its
+    preprocessor leaves there, it builds it anew.
+    """
+    cl, text = pyopencl(), joined(sources) if len(sources) > 1 else sources[0].text
+    built = cl.Program(context, text).build(flags, cache_dir=False)
+    missing = {source.name for source in sources}.difference(built.kernel_names.split(";"))
+    if flavour_of(device) == "pocl" and missing:
+        built = cl.Program(context, f"{text}\ntypedef int again_{uuid.uuid4().hex};\n").build(flags, cache_dir=False)
+    return built
 
 
 def joined(sources: Sequence[KernelSource]) -> str:
@@ -301,7 +327,7 @@ def program(
             except cl.Error:  # a driver update: the binary is no longer welcome, the source is
                 pass
         try:
-            built = cl.Program(context, source.text).build(flags, cache_dir=False)
+            built = _with_kernels(context, device, [source], flags)
         except cl.RuntimeError as error:
             raise KernelBuildError(build_failed(source, _first_error(str(error)))) from error
     if flavour_of(device) == "pocl":
