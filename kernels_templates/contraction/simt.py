@@ -11,10 +11,18 @@ from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import pure_load
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import USUAL_INPUTS, along_memory, fast_axis
+from gpucomp.codegen.tail import tail_problem
 from gpucomp.codegen.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernels_templates.contraction.tail import (
+    tail_counter_bytes,
+    tail_cycles,
+    tail_registers,
+    tail_shared_bytes,
+    tail_work,
+)
 from gpucomp.schedule.lockstep import gcd, least, most
 from gpucomp.schedule.space import (
     Family,
@@ -82,6 +90,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "exact_f32": int(types == {F32} and body.math == "strict"),
         "inputs": kernel.inputs,
         "dot": bytes_per_product(kernel),
+        **tail_problem(kernel),
     }
 
 
@@ -185,8 +194,9 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 
 
 def rest_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Shared memory beside the tiles: the slices' sums, and the flag of the last work-group to arrive."""
-    return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + 16 * (s.splits > 1)
+    """Shared memory beside the tiles: the slices' sums, the flag of the last work-group to arrive, row statistics."""
+    tail = tail_shared_bytes(threads_of(s), s.tile_m, p)
+    return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + 16 * (s.splits > 1) + tail
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -207,7 +217,8 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     # of copies a third each, for halo tests: those of many are not computed again
     addresses = 2 * spans + s.asynchronous * most(0, spans - 8)
     fragments = s.fragments * (s.reg_m * d.a_deep + s.reg_n)
-    return words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
+    before = words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
+    return most(before, tail_registers(d.threads, s.tile_m, p))
 
 
 def registers_joining(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -297,7 +308,7 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
         (d.threads, 1, 1),
         dynamic_shared_bytes=d.dynamic_shared_bytes,
         workspace_bytes=split * d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes,
-        counter_bytes=split * 4 * d.tiles,
+        counter_bytes=split * 4 * d.tiles + tail_counter_bytes(d.tiles // d.tiles_n, d.tiles_n, p),
     )
 
 
@@ -371,6 +382,7 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     added = SPLIT_CYCLES + s["splits"] * s["tile_m"] * s["tile_n"] / 32 if s["splits"] > 1 else 0
     if s["slices"] > 1:
         added += SLICE_CYCLES + share * s["slices"] * s["tile_m"] * s["tile_n"] / 32
+    added += tail_cycles(threads_of(SimpleNamespace(**s)), s["tile_m"], -(-p.n // s["tile_n"]), p)
     return steps * step + added
 
 
@@ -401,6 +413,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         step_cycles=BARRIER_CYCLES,
         splits=s.splits,
         joined_bytes=sums,
+        **tail_work(d.threads, s.tile_m, d.tiles_n, p),
     )
 
 
