@@ -14,10 +14,12 @@ from gpucomp.expr.core import Expr, Load, Select, Var, hole, identity_of, index,
 from gpucomp.ir.types import F16, U32
 from gpucomp.kernel import Contraction, Kernel, Tail
 from gpucomp.schedule.lockstep import gcd, least, most
+from gpucomp.schedule.space import REGISTER_FILE
 
 SHUFFLED = 32  # threads of a CUDA warp
 LANES = 32  # work-items that share a row: a warp, where the work-group has one
-KEPT = 64  # registers of elements that a work-item keeps of its rows
+KEPT = 96  # registers of elements that a work-item keeps of its rows, at most
+OTHER_REGISTERS = 40  # addresses, statistics, counters of the loops
 AT_ONCE = 4  # rows of a work-item whose elements are under way together
 
 
@@ -113,8 +115,9 @@ def tail_sizes(threads: Any, rows: Any, p: SimpleNamespace, wide: int = 0) -> Si
     together = threads // lanes
     steps = -(-(p.n // wide) // lanes)
     words = steps * wide * p.tail_reads
-    keep = (words <= KEPT) * 1
-    at_once = least(most(1, KEPT // most(1, words)), least(AT_ONCE, -(-rows // together)))
+    room = most(0, least(KEPT, REGISTER_FILE // threads - OTHER_REGISTERS - 4 * p.tail_statistics - 8))
+    keep = (words <= room) * 1
+    at_once = least(most(1, room // most(1, words)), least(AT_ONCE, -(-rows // together)))
     return SimpleNamespace(
         wide=wide, lanes=lanes, together=together, steps=steps, words=words, keep=keep, at_once=at_once,
         passes=-(-rows // (together * at_once)),

@@ -177,10 +177,13 @@ def _join_cycles(device: Device, w: Work, groups: Number) -> Number:
 
 
 def _tail_cycles(device: Device, w: Work, groups: Number, warps: Number) -> Number:
-    """The last work-group to have stored a part of some rows reads them back: few do, each alone on its unit."""
+    """The last work-group to have stored a part of some rows reads them back: few do, each alone on its unit.
+
+    Its first trip is the last of what ``MEETING`` counts.
+    """
     parts = np.maximum(1, groups // np.maximum(1, w.splits * w.tail_sharers))
     rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / np.minimum(device.units, parts))
-    meeting = np.where(np.asarray(w.tail_sharers) > 1, MEETING, 0) * device.latency_cycles
+    meeting = np.where(np.asarray(w.tail_sharers) > 1, MEETING - 1, 0) * device.latency_cycles
     issue = w.tail_instructions / np.minimum(SCHEDULERS, FILLED * warps)
     read = -(-parts // device.units) * (w.tail_bytes / rate + issue) + w.tail_trips * device.latency_cycles
     return np.where(np.asarray(w.tail_bytes) > 0, meeting + read, 0.0)

@@ -206,6 +206,11 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What the sums need, or the row statistics behind them."""
+    return most(_registers_of_sums(s, p), tail_registers(threads_of(s), s.tile_m, p))
+
+
+def _registers_of_sums(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """What the sums need (kernels.md 1.2): accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
     d = SimpleNamespace(**derive(s, p))
     words = p.acc_bytes // 4
@@ -217,8 +222,7 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     # of copies a third each, for halo tests: those of many are not computed again
     addresses = 2 * spans + s.asynchronous * most(0, spans - 8)
     fragments = s.fragments * (s.reg_m * d.a_deep + s.reg_n)
-    before = words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
-    return most(before, tail_registers(d.threads, s.tile_m, p))
+    return words * (s.reg_m * s.reg_n + fragments) + staged + addresses + 26
 
 
 def registers_joining(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -240,7 +244,8 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
     moving = 16 if s.asynchronous else passing
     partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
-    return registers(s, p) + fragments + ADDRESSES + moving + partial + 8 * max(0, p.inputs - USUAL_INPUTS)
+    sums = _registers_of_sums(s, p) + fragments + ADDRESSES + moving + partial + 8 * max(0, p.inputs - USUAL_INPUTS)
+    return most(sums, tail_registers(threads_of(s), s.tile_m, p))
 
 
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:

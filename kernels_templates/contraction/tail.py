@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.tail import LANES, has_tail, tail_sizes
+from gpucomp.codegen.tail import LANES, OTHER_REGISTERS, has_tail, tail_sizes
 
-OTHER_REGISTERS = 40  # addresses, statistics, counters of the loops
 FLAG_BYTES = 16  # of shared memory: whether this work-group is the last to have stored
 
 # of a model of one unit's cycles
