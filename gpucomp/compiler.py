@@ -162,7 +162,7 @@ def kernels_of(
         return one_is_faster(us(together), list(map(us, apart)))
 
     steps = winograd_steps.apart(separable.fuse(steps, graph.outputs, pays), device)
-    return row_statistics.join(steps, graph.outputs, one_pays)
+    return row_statistics.join(steps, graph.outputs, one_pays, tails=device.row_tails)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:

@@ -24,19 +24,19 @@ MAX_PARAMS = 48  # as in partition.py
 Pays = Callable[[Kernel, Sequence[Kernel]], bool]  # whether one kernel is faster than several
 
 
-def join(steps: Sequence[Step], outputs: Sequence[Value], pays: Pays) -> list[Step]:
+def join(steps: Sequence[Step], outputs: Sequence[Value], pays: Pays, *, tails: bool = True) -> list[Step]:
     """``steps`` with reductions of the same rows as one, and behind the contraction that stores these rows, where it ``pays``.
 
-    ``outputs`` are the graph's.
+    ``outputs`` are the graph's. ``tails``: whether the target's contractions may be followed by any.
     """
     found = list(steps)
     for step in steps:
         if step in found and _is_statistics(step):
-            found = _joined(found, step, outputs, pays)
+            found = _joined(found, step, outputs, pays, tails)
     return found
 
 
-def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays) -> list[Step]:
+def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays, tails: bool) -> list[Step]:
     """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
     rows, parts = first, [first]
     for step in steps[steps.index(first) + 1 :]:
@@ -44,7 +44,7 @@ def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays
             rows, parts = one, [*parts, step]
     if len(parts) > 1 and not pays(_kernel(rows), [_kernel(part) for part in parts]):
         rows, parts = first, [first]
-    for step in steps[: steps.index(first)]:
+    for step in steps[: steps.index(first)] if tails else []:
         if set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
             continue
         kept = {v for other in steps if other not in parts for v in other.inputs}.union(outputs)

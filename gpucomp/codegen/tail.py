@@ -116,6 +116,7 @@ def tail_sizes(threads: Any, rows: Any, p: SimpleNamespace, wide: int = 0) -> Si
     steps = -(-(p.n // wide) // lanes)
     words = steps * wide * p.tail_reads
     room = most(0, least(KEPT, REGISTER_FILE // threads - OTHER_REGISTERS - 4 * p.tail_statistics - 8))
+    room = room * (threads > 1)  # who is alone walks along whole rows, which are not written out
     keep = (words <= room) * 1
     at_once = least(most(1, room // most(1, words)), least(AT_ONCE, -(-rows // together)))
     return SimpleNamespace(

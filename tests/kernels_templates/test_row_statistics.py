@@ -271,11 +271,11 @@ def test_stores_are_seen_by_all_before_a_work_group_counts_itself(engine):
 
 # ---- OpenCL ----
 
-SHARED = {"simt", "simt, split", "simt, split and sliced", "simt, few threads", "simt, a work-item", "simt, pixels",
-          "simt, one tile of columns", "simt, rows too long to be kept", "simt, largest", "simt, residual", "simt, one row"}  # fmt: skip
+PLAYED = ("simt", "simt, split", "simt, split and sliced", "simt, few threads", "simt, a work-item", "simt, pixels",
+          "simt, one tile of columns", "simt, rows too long to be kept", "simt, largest", "simt, residual")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(SHARED))
+@pytest.mark.parametrize("name", PLAYED)
 def test_rows_are_numpy_s_in_opencl(name):
     _, kernel, schedule = CASES[name]
     inputs = random_inputs(kernel)
@@ -288,7 +288,7 @@ def test_rows_are_numpy_s_in_opencl(name):
 
 
 def test_rows_are_numpy_s_by_the_default_for_pocl():
-    for name in SHARED:
+    for name in PLAYED:
         kernel, target = CASES[name][1], opencl_device.target()
         inputs = random_inputs(kernel)
         found = opencl_device.run(kernel, render(kernel, default(kernel, target.limits), target, "k0"), inputs)
