@@ -11,7 +11,7 @@ from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import pure_load
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import USUAL_INPUTS, along_memory, fast_axis
-from gpucomp.codegen.tail import tail_problem
+from gpucomp.codegen.tail import has_tail, tail_problem
 from gpucomp.codegen.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
@@ -271,6 +271,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
     if s.lanes > 1 and s.splits > 1:
         yield "split-K adds scalar accumulators"
+    if s.lanes > 1 and has_tail(p):
+        yield "row statistics follow scalar accumulators: PoCL's compiler fails on vectors that may overlap what is read again"
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     static = rest_bytes(s, p) if s.asynchronous else shared
@@ -460,7 +462,7 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     lanes = max(w for w in (1, 4, 8, 16) if w * p.acc_bytes <= max(p.acc_bytes, limits.vector_bytes))
     while lanes > 4 and lanes >= 2 * p.n:
         lanes //= 2
-    reg_n = lanes * (2 if p.n > lanes else 1)
+    lanes, reg_n = (1, 4) if has_tail(p) else (lanes, lanes * (2 if p.n > lanes else 1))
     reg_m = next((r for r in (1, 2, 4) if p.m <= r), 8)
     tile_k = 64
     schedule = _tile((reg_m, max(4, reg_n), tile_k, reg_m, reg_n), stages=1, lanes=lanes)

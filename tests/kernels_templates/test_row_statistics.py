@@ -287,13 +287,18 @@ def test_rows_are_numpy_s_in_opencl(name):
         assert_matches(actual, right, terms=terms_of(kernel))
 
 
-def test_rows_are_numpy_s_by_the_default_for_pocl():
-    for name in PLAYED:
-        kernel, target = CASES[name][1], opencl_device.target()
-        inputs = random_inputs(kernel)
-        found = opencl_device.run(kernel, render(kernel, default(kernel, target.limits), target, "k0"), inputs)
-        for actual, right in zip(found, expected(kernel, inputs), strict=True):
-            assert_matches(actual, right, terms=terms_of(kernel))
+@pytest.mark.parametrize("shape", [(5, 11, 13), (13, 70, 9)])
+def test_rows_are_numpy_s_by_the_default_for_pocl(shape):
+    """A work-item alone, in one tile of columns and in several."""
+    kernel, target = with_row_statistics(one_result(matmul(*shape))), opencl_device.target()
+    inputs = random_inputs(kernel)
+    source = render(kernel, default(kernel, target.limits), target, "k0")
+
+    found = opencl_device.run(kernel, source, inputs, launches=2)
+
+    assert source.geometry.items == (1, 1, 1)
+    for actual, right in zip(found, expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=terms_of(kernel))
 
 
 # ---- engines, spaces ----
