@@ -50,8 +50,7 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             product = cast(reduce("sum", c.k, cast(c.a, wide) * cast(c.b, wide)), c.acc.dtype)
             _store(kernel.stores, c.domain, inputs, outputs, kernel.inputs, {c.acc: product})
             if c.tail:
-                rows = Rowwise(c.batch + c.m, c.n, c.tail.statistics, frozenset(range(len(c.tail.stores))))
-                _rowwise(rows, c.tail.stores, [*inputs, *outputs], outputs, kernel.inputs)
+                row_statistics(kernel, inputs, outputs)
         case Window() as w:
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
@@ -72,6 +71,15 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             _attention(kernel, t, inputs, outputs)
         case Chain(links=links):
             _chain(links, [*inputs, *outputs])
+
+
+def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """What a contraction's tail makes of ``outputs`` as they stand, into them."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    assert body.tail is not None
+    rows = Rowwise(body.batch + body.m, body.n, body.tail.statistics, frozenset(range(len(body.tail.stores))))
+    _rowwise(rows, body.tail.stores, [*inputs, *outputs], outputs, kernel.inputs)
 
 
 def _chain(links: Sequence[Link], arrays: Sequence[np.ndarray]) -> None:
