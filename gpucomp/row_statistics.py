@@ -138,7 +138,9 @@ def merged(first: Step, second: Step) -> Step | str:
         *one.params[one.inputs :],
         *two.params[two.inputs :],
     )
-    kernel = Kernel(one.family, params, one.outputs + two.outputs, body, tuple(stores), f"{one.label} | {two.label}", constants)
+    kernel = Kernel(
+        one.family, params, one.outputs + two.outputs, body, tuple(stores), f"{one.label} | {two.label}", constants
+    )
     return replace(
         first, kernel=kernel, inputs=tuple(inputs), outputs=(*first.outputs, *second.outputs),
         nodes=(*first.nodes, *second.nodes), prologue=(*first.prologue, *second.prologue),
@@ -247,7 +249,10 @@ def _moved(store: Store, numbers: Mapping[int, int]) -> Store:
 def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows | str:
     one, two = _kernel(step), _kernel(rows)
     long, wide = body.batch + body.m, body.n
-    if any(math.prod(v.extent for v in a) != math.prod(v.extent for v in b) for a, b in ((long, below.rows), (wide, below.cols))):
+    if any(
+        math.prod(v.extent for v in a) != math.prod(v.extent for v in b)
+        for a, b in ((long, below.rows), (wide, below.cols))
+    ):
         return "its rows are not what the statistics are of"
     stores: dict[int, Store] = {}
     for place, value in enumerate(rows.inputs):
@@ -272,7 +277,9 @@ def _is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], col
     """Whether an element's place counts columns, then rows, and nothing else is there."""
     axes = (*rows, *cols)
     extents = tuple(v.extent for v in axes)
-    return math.prod(extents) == type.size and linear(flatten(tuple(index), type.shape)) == linear(flatten(axes, extents))
+    return math.prod(extents) == type.size and linear(flatten(tuple(index), type.shape)) == linear(
+        flatten(axes, extents)
+    )
 
 
 def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) -> dict[Expr, Expr]:

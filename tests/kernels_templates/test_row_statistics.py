@@ -58,7 +58,9 @@ def largest(kernel, scale):
     top = hole("s0", F32)
     x = cast(load(store.target + len(scale), store.index, dtype), F32)
     factors = [load(first, rows, F32), load(first + 1, (j,), F32)]
-    tail = Tail((Statistic(top, "max", x * factors[1]),), (Store(len(kernel.params) + len(scale), rows, top * factors[0]),))
+    tail = Tail(
+        (Statistic(top, "max", x * factors[1]),), (Store(len(kernel.params) + len(scale), rows, top * factors[0]),)
+    )
     params = (*kernel.params[:first], *scale, *kernel.params[first:], TensorType(F32, tuple(r.extent for r in rows)))
     stores = tuple(replace(s, target=s.target + moved - first) for s in kernel.stores)
     return replace(kernel, params=params, outputs=kernel.outputs + 1, stores=stores, body=replace(body, tail=tail))
@@ -316,7 +318,9 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
     target = cuda.manifest(arch)
     plain = constant_b(residual(128, 768, 768, dtype))
     kernel = with_row_statistics(plain)
-    for ranked in rank.best(kernel, rank.problems(kernel, engines_of(kernel, target.features)), target.limits, target.device):
+    for ranked in rank.best(
+        kernel, rank.problems(kernel, engines_of(kernel, target.features)), target.limits, target.device
+    ):
         p, s = SimpleNamespace(**ranked.family.problem(kernel)), SimpleNamespace(**ranked.schedule)
         wanted = ranked.family.packing(kernel, s, p)
         packed = pack(kernel, wanted).kernel if wanted else kernel
@@ -351,7 +355,9 @@ def test_bytes_keep_their_words_beside_row_statistics():
 
     assert SIMT.problem(kernel)["dot"] == 4
     viewed = [inputs[0].view(np.int32).reshape(-1), inputs[1].view(np.int32).reshape(-1), inputs[2]]
-    for actual, right in zip(in_any_order(SIMT.rewritten(kernel), source, built, viewed), expected(kernel, inputs), strict=True):
+    for actual, right in zip(
+        in_any_order(SIMT.rewritten(kernel), source, built, viewed), expected(kernel, inputs), strict=True
+    ):
         assert_matches(actual, right, terms=200)
 
 
