@@ -476,8 +476,6 @@ __device__ __forceinline__ void gc_fence_barrier_init() { gc_runtime_fence_barri
 
 __device__ __forceinline__ void gc_fence_proxy_async() { gc_runtime_fence_proxy_async(); }
 
-__device__ __forceinline__ void gc_fence_proxy_async_global() {}  // a store that is waited for is there, for everybody
-
 __device__ __forceinline__ unsigned char* gc_swizzled_shared() { return gc_runtime_dynamic_shared(); }
 
 __device__ __forceinline__ void gc_tma_prefetch(const gc_tensor_map* map) { (void)map; }
@@ -523,6 +521,8 @@ __device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const 
 __device__ __forceinline__ void gc_tma_store_3d(const gc_tensor_map* map, const void* shared_src, int x, int y, int z) {
   gc_runtime_tma_store(map, shared_src, {3, {x, y, z}, false, {}});
 }
+
+__device__ __forceinline__ void gc_fence_proxy_async_global() {}  // a store that is waited for is there, for everybody
 
 __device__ __forceinline__ void gc_tma_store_commit() { gc_runtime_tma_store_commit(); }
 
