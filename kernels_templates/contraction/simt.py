@@ -272,7 +272,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if s.lanes > 1 and s.splits > 1:
         yield "split-K adds scalar accumulators"
     if s.lanes > 1 and has_tail(p):
-        yield "row statistics follow scalar accumulators: PoCL's compiler fails on vectors that may overlap what is read again"
+        yield "row statistics follow scalar accumulators"  # PoCL 3.0 with LLVM 14 fails on such text with vectors
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     static = rest_bytes(s, p) if s.asynchronous else shared
