@@ -73,13 +73,12 @@ def manifest(flavour: str) -> Target:
         features = FEATURES["amd"] | matrix
         like = AMD_DEVICES[flavour]
         return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=features, device=like)
-    # a Mali reads operands by vectors, which a computed operand has none of, and its engine has no shared memory to meet in
-    plain = flavour == "mali"
+    # a Mali reads operands by vectors, which a computed operand has none of
+    prologues = flavour != "mali"
     name, features = f"opencl:{flavour}", FEATURES[flavour]
     limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
     device = DEVICES[flavour] if flavour == "mali" else None
-    return Target(name, "opencl", flavour, "opencl", limits, prologues=not plain, row_tails=not plain,
-                  features=features, device=device)  # fmt: skip
+    return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features, device=device)
 
 
 def resolve(which: str) -> Target:

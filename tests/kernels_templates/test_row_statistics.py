@@ -16,6 +16,7 @@ from cuda_on_cpu.kernel_files import broken
 from kernel_oracle import expected, row_statistics
 from kernels import conv, matmul, random_inputs, with_row_statistics
 from launches import in_any_order, launched
+from schedules_together import assert_agrees
 from template_cases import default
 from tolerance import assert_matches
 from wgmma_kernels import TILE as WGMMA_TILE
@@ -328,6 +329,12 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
         _, log = cuda.compile_source(source, target)
         used = cuda.resources(log)["k0"]
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, ranked
+
+
+@pytest.mark.parametrize("family", [SIMT, MMA, WGMMA], ids=lambda f: f.engine)
+@pytest.mark.parametrize("columns", [40, 771])
+def test_many_schedules_are_told_together_what_each_is_told_alone(family, columns):
+    assert_agrees(S(matmul(197, columns, 72, dtype=F16, b_transposed=True)), family, TARGETS[family])
 
 
 def test_engines_that_end_with_their_stores_say_so():

@@ -249,8 +249,11 @@ def test_rows_of_many_thousand_columns_are_reduced_apart():
     assert tails(steps) == [None]
 
 
-@pytest.mark.parametrize("device", [cpu.host(), opencl.manifest("mali"), opencl.manifest("pocl")], ids=lambda d: d.name)
-def test_devices_that_gain_nothing_keep_kernels_of_their_own(device):
+OTHERS = [cpu.host(), *map(opencl.manifest, ("mali", "pocl", "gfx90a", "generic"))]
+
+
+@pytest.mark.parametrize("device", OTHERS, ids=lambda d: d.name)
+def test_devices_that_gain_or_promise_nothing_keep_kernels_of_their_own(device):
     assert tails(compiler.kernels_of(graph_of(network()), device)) == [None]
 
 
@@ -269,7 +272,7 @@ def by_onnxruntime(onnx, inputs):
 
 def test_a_model_on_pocl_gives_onnxruntime_s_answer_run_after_run(monkeypatch):
     """PoCL takes the work-groups of a GPU too, whose work-items meet."""
-    device = replace(resolve("opencl:pocl"), limits=GPU)
+    device = replace(resolve("opencl:pocl"), limits=GPU, row_tails=True)
     monkeypatch.setattr(compiler.targets, "resolve", lambda name: device)
     onnx, inputs = network(), feeds()
 
