@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import attention_steps, groups, integers, lookup, separable, targets, winograd_steps
+from gpucomp import attention_steps, groups, integers, lookup, row_statistics, separable, targets, winograd_steps
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end, chained
 from gpucomp.frontend import onnx as frontend
@@ -158,7 +158,11 @@ def kernels_of(
     def pays(pair: separable.Pair) -> bool:
         return one_is_faster(us(pair.fused), [us(pair.depthwise), us(pair.pointwise)])
 
-    return winograd_steps.apart(separable.fuse(steps, graph.outputs, pays), device)
+    def one_pays(together: Kernel, apart: Sequence[Kernel]) -> bool:
+        return one_is_faster(us(together), list(map(us, apart)))
+
+    steps = winograd_steps.apart(separable.fuse(steps, graph.outputs, pays), device)
+    return row_statistics.join(steps, graph.outputs, one_pays, tails=device.row_tails)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:

@@ -36,6 +36,38 @@ class Loops:
 
 
 @dataclass(frozen=True, eq=False)
+class Statistic:
+    """``hole[rows] = op over cols of value``; ``value`` may use the holes of the statistics before it."""
+
+    hole: Hole
+    op: str
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """Statistics of each row of what a contraction's stores have written, in order, then stores once a row.
+
+    Rows are the contraction's axes ``batch`` and ``m``, columns its ``n``. Values may load the kernel's own outputs: of
+    those, elements of the row, as they stand in memory.
+    """
+
+    statistics: tuple[Statistic, ...]
+    stores: tuple[Store, ...]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Tail:
+        """With each value changed; where results go stays."""
+        return Tail(
+            tuple(replace(s, value=change(s.value)) for s in self.statistics),
+            tuple(replace(s, value=change(s.value)) for s in self.stores),
+        )
+
+    def expressions(self) -> list[Expr]:
+        """Every expression, stores' indices included."""
+        return [*(s.value for s in self.statistics), *(e for s in self.stores for e in (*s.index, s.value))]
+
+
+@dataclass(frozen=True, eq=False)
 class Contraction:
     """``acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``, seen by stores as the hole ``acc``.
 
@@ -54,6 +86,7 @@ class Contraction:
     b: Expr
     acc: Hole
     math: str = "strict"
+    tail: Tail | None = None
 
     @property
     def domain(self) -> tuple[Var, ...]:
@@ -66,15 +99,6 @@ class Separable(Contraction):
 
     What ``a`` computes is the epilogue of the depthwise convolution, in the type in which it would have been stored.
     """
-
-
-@dataclass(frozen=True, eq=False)
-class Statistic:
-    """``hole[rows] = op over cols of value``; ``value`` may use the holes of the statistics before it."""
-
-    hole: Hole
-    op: str
-    value: Expr
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +262,8 @@ def mapped(body: Body, change: Callable[[Expr], Expr]) -> Body:
     """``body`` with each of its element expressions changed; axes and holes stay."""
     match body:
         case Contraction():
-            return replace(body, a=change(body.a), b=change(body.b))
+            tail = body.tail.mapped(change) if body.tail else None
+            return replace(body, a=change(body.a), b=change(body.b), tail=tail)
         case Attention():
             return replace(body, q=change(body.q), k=change(body.k), v=change(body.v), score=change(body.score))
         case Rowwise():
@@ -290,8 +315,8 @@ class Kernel:
         """Every expression of the kernel, stores' indices included. A chain has none of its own: its links have."""
         parts: list[Expr] = []
         match self.body:
-            case Contraction(a=a, b=b):
-                parts += [a, b]
+            case Contraction(a=a, b=b, tail=tail):
+                parts += [a, b, *(tail.expressions() if tail else ())]
             case Rowwise(statistics=statistics):
                 parts += [s.value for s in statistics]
             case Window(value=value) | Scan(value=value):
@@ -358,9 +383,16 @@ def format_kernel(kernel: Kernel) -> str:
                 lines += [f"    {line}" for line in link.kernel.text.splitlines()]
     for position, store in enumerate(kernel.stores):
         once = " (per row)" if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores else ""
-        where = ", ".join(map(format_expr, store.index))
-        lines.append(f"  x{store.target}[{where}] = {format_expr(store.value)}{once}")
+        lines.append(_format_store(store) + once)
+    if isinstance(kernel.body, Contraction) and kernel.body.tail:
+        lines.append("  then of each row")
+        lines += [f"  {s.hole.name}: {s.hole.dtype} = {s.op} {format_expr(s.value)}" for s in kernel.body.tail.statistics]
+        lines += [f"{_format_store(s)} (per row)" for s in kernel.body.tail.stores]
     return "\n".join(lines)
+
+
+def _format_store(store: Store) -> str:
+    return f"  x{store.target}[{', '.join(map(format_expr, store.index))}] = {format_expr(store.value)}"
 
 
 def canonical_names(expressions: Sequence[Expr], domains: dict[str, tuple[Var, ...]]) -> dict[Expr, Expr]:

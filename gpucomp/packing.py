@@ -111,8 +111,8 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     simplify = Simplifier()
 
     other = body.b if packing.operand == "a" else body.a
-    used = {ld.source for e in (other, *(s.value for s in kernel.stores)) for ld in loads(e)}
-    used |= {ld.source for s in kernel.stores for e in s.index for ld in loads(e)}
+    others = [other, *(e for s in kernel.stores for e in (*s.index, s.value)), *(body.tail.expressions() if body.tail else ())]
+    used = {ld.source for e in others for ld in loads(e)}
     kept = tuple(k for k in range(kernel.inputs) if k in used)
     number = {k: new for new, k in enumerate(kept)}
     number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
@@ -132,11 +132,17 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
         packed = simplify(_undone(change, read, flat["k"], depth // change.taps**2))
     other = renumber(other)
     a, b = (packed, other) if packing.operand == "a" else (other, packed)
-    stores = tuple(Store(number[s.target], tuple(map(renumber, s.index)), renumber(s.value)) for s in kernel.stores)
+
+    def moved(stores: tuple[Store, ...]) -> tuple[Store, ...]:
+        return tuple(Store(number[s.target], tuple(map(renumber, s.index)), renumber(s.value)) for s in stores)
+
+    stores, tail = moved(kernel.stores), body.tail
+    if tail is not None:
+        tail = replace(tail.mapped(renumber), stores=moved(tail.stores))
     type = TensorType(dtype, tuple(d.extent for d in packing.digits))
     params = (*(kernel.params[k] for k in kept), type, *kernel.params[kernel.inputs :])
     constants = frozenset(number[k] for k in kernel.constants if k in number) | {len(kept)}
-    new = replace(kernel, params=params, body=replace(body, a=a, b=b), stores=stores, constants=constants)
+    new = replace(kernel, params=params, body=replace(body, a=a, b=b, tail=tail), stores=stores, constants=constants)
     return Packed(new, kept, element, axes, packing)
 
 

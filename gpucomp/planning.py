@@ -199,7 +199,8 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
         return []
     inner: set[int] = set()
     if isinstance(kernel.body, Contraction):
-        inner = {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)}
+        tail = kernel.body.tail.expressions() if kernel.body.tail else ()  # it runs when the stores are done
+        inner = {ld.source for e in (kernel.body.a, kernel.body.b, *tail) for ld in loads(e)}
     reads: dict[int, set[Expr]] = {}
     for store in kernel.stores:
         for ld in loads(store.value):

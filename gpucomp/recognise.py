@@ -406,9 +406,8 @@ def _canonical(kernel: Kernel) -> Kernel:
         case Loops(domain=domain):
             body = Loops(new(domain))
         case Contraction() as c:
-            body = Contraction(
-                new(c.batch), new(c.m), new(c.n), new(c.k), rename(c.a, names), rename(c.b, names), c.acc, c.math
-            )
+            operands = rename(c.a, names), rename(c.b, names)
+            body = Contraction(new(c.batch), new(c.m), new(c.n), new(c.k), *operands, c.acc, c.math)
         case Rowwise() as r:
             statistics = tuple(Statistic(s.hole, s.op, rename(s.value, names)) for s in r.statistics)
             body = Rowwise(new(r.rows), new(r.cols), statistics, r.row_stores)

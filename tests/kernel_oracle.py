@@ -49,10 +49,12 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             wide = F64 if c.acc.dtype.is_float else c.acc.dtype
             product = cast(reduce("sum", c.k, cast(c.a, wide) * cast(c.b, wide)), c.acc.dtype)
             _store(kernel.stores, c.domain, inputs, outputs, kernel.inputs, {c.acc: product})
+            if c.tail:
+                row_statistics(kernel, inputs, outputs)
         case Window() as w:
             _store(kernel.stores, w.domain, inputs, outputs, kernel.inputs, {w.acc: reduce(w.op, w.window, w.value)})
         case Rowwise() as r:
-            _rowwise(kernel, r, inputs, outputs)
+            _rowwise(r, kernel.stores, inputs, outputs, kernel.inputs)
         case Scan() as s:
             bound = dict(grid_of(s.domain))
             bound[s.acc] = _running(s, inputs)
@@ -69,6 +71,15 @@ def update(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.nd
             _attention(kernel, t, inputs, outputs)
         case Chain(links=links):
             _chain(links, [*inputs, *outputs])
+
+
+def row_statistics(kernel: Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """What a contraction's tail makes of ``outputs`` as they stand, into them."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    assert body.tail is not None
+    rows = Rowwise(body.batch + body.m, body.n, body.tail.statistics, frozenset(range(len(body.tail.stores))))
+    _rowwise(rows, body.tail.stores, [*inputs, *outputs], outputs, kernel.inputs)
 
 
 def _chain(links: Sequence[Link], arrays: Sequence[np.ndarray]) -> None:
@@ -155,7 +166,13 @@ def _blocks(kernel: Kernel, body: Blocks, inputs: Sequence[np.ndarray], outputs:
         _scatter(store, bound, inputs, outputs, kernel.inputs)
 
 
-def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+def _rowwise(
+    body: Rowwise,
+    stores: Sequence[Store],
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
+    first_output: int,
+) -> None:
     grid = grid_of(body.domain)
     rank, columns = len(body.domain), tuple(range(len(body.rows), len(body.domain)))
     bound: dict[Expr, np.ndarray] = dict(grid)
@@ -167,11 +184,11 @@ def _rowwise(kernel: Kernel, body: Rowwise, inputs: Sequence[np.ndarray], output
         total = ufunc.reduce(wide, axis=columns, keepdims=True)
         bound[statistic.hole] = total.astype(statistic.hole.dtype.numpy)
     assert rank == len(shape)
-    for position, store in enumerate(kernel.stores):
+    for position, store in enumerate(stores):
         scope = dict(bound)
         if position in body.row_stores:
             scope.update({v: np.zeros((1,) * rank, np.int64) for v in body.cols})
-        _scatter(store, scope, inputs, outputs, kernel.inputs)
+        _scatter(store, scope, inputs, outputs, first_output)
 
 
 def _store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,7 +31,19 @@ from gpucomp.expr.core import (
 )
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, I8, I32, I64, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Loops, Rowwise, Scan, Separable, Statistic, Store, Window
+from gpucomp.kernel import (
+    Attention,
+    Contraction,
+    Kernel,
+    Loops,
+    Rowwise,
+    Scan,
+    Separable,
+    Statistic,
+    Store,
+    Tail,
+    Window,
+)
 from gpucomp.ops.registry import accumulator
 from gpucomp.recognise import Composed, recognise
 
@@ -156,6 +169,29 @@ def stem(image, out_channels, window, *, planar=True, source=F32, math="strict",
     params = (TensorType(source, (n, c, h, w) if planar else image), *kernel.params[1:])
     body = replace(kernel.body, a=transform(kernel.body.a, read), math=math)
     return replace(kernel, params=params, body=body, constants=frozenset({1}))
+
+
+def with_row_statistics(kernel, epsilon=1e-5):
+    """A contraction whose first result has its columns in its last axes, with the mean of each of its rows and 1 / deviation.
+
+    The sum that the second adds up needs the first: elements are read twice.
+    """
+    body, store = kernel.body, kernel.stores[0]
+    rows, columns = body.batch + body.m, math.prod(v.extent for v in body.n)
+    dtype = kernel.params[store.target].dtype
+    x = cast(load(store.target, store.index, dtype), F32)
+    total, squares = hole("s0", F32), hole("s1", F32)
+    mean = total * (1 / columns)
+    spread = x - mean
+    first = len(kernel.params)
+    deviation = call("sqrt", squares * (1 / columns) + epsilon)
+    tail = Tail(
+        (Statistic(total, "sum", x), Statistic(squares, "sum", spread * spread)),
+        (Store(first, rows, cast(mean, dtype)), Store(first + 1, rows, call("div", literal(1.0, F32), deviation))),
+    )
+    shape = tuple(v.extent for v in rows)
+    params = (*kernel.params, TensorType(dtype, shape), TensorType(F32, shape))
+    return replace(kernel, params=params, outputs=kernel.outputs + 2, body=replace(body, tail=tail))
 
 
 def grouped_conv(

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import opencl_device
 from kernel_oracle import expected
-from kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed
+from kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed, with_row_statistics
 from template_cases import CASES
 from tolerance import assert_matches
 
@@ -43,6 +43,7 @@ TINY = {
     "bf16": matmul(5, 8, 8, dtype=BF16),
     "f64": matmul(5, 6, 7, dtype=F64, acc=F64),
     "i32": matmul(5, 6, 7, dtype=I32, acc=I32),
+    "rows": with_row_statistics(matmul(5, 11, 9)),
     "conv": conv((1, 3, 5, 4), 5, (3, 3), pad=1),
     "conv_stem": conv((1, 5, 7, 3), 4, (3, 3), stride=2, pad=1),
     "conv_nchw": conv((1, 5, 3, 2), 3, (3, 3), pad=1, nchw=True),

@@ -108,6 +108,7 @@ def run(
     arrays = [*(np.ascontiguousarray(a) for a in inputs[: kernel.inputs]), *outputs]
     if geometry.workspace_bytes:
         arrays.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a partial sum that nobody left shows
+    if geometry.counter_bytes:
         arrays.append(np.zeros(geometry.counter_bytes, np.uint8))
     buffers = [Buffer(q, number, array, flavour == "pocl") for number, array in enumerate(arrays)]
     if in_place is not None:

@@ -30,7 +30,7 @@ LAYERS = (
     ("gpucomp.recognise",),
     ("gpucomp.winograd",),
     ("gpucomp.partition", "gpucomp.packing", "gpucomp.precision"),
-    ("gpucomp.integers", "gpucomp.groups", "gpucomp.separable"),
+    ("gpucomp.integers", "gpucomp.groups", "gpucomp.separable", "gpucomp.row_statistics"),
     ("gpucomp.lookup",),
     ("gpucomp.schedule",),
     ("gpucomp.codegen",),

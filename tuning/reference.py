@@ -60,10 +60,20 @@ def expected(kernel: Kernel, inputs: Sequence[np.ndarray], before: Sequence[np.n
     for position, store in enumerate(kernel.stores):
         scope = bound
         if isinstance(kernel.body, Rowwise) and position in kernel.body.row_stores:
-            rank = len(kernel.body.domain)
-            scope = {**bound, **{v: np.zeros((1,) * rank, np.int64) for v in kernel.body.cols}}
+            scope = _of_rows(bound, kernel.body.domain, kernel.body.cols)
         _scatter(store, scope, inputs, outputs[store.target - kernel.inputs])
+    if isinstance(kernel.body, Contraction) and kernel.body.tail:
+        c = kernel.body
+        stored = [*inputs, *outputs]
+        bound = _statistics(Rowwise(c.batch + c.m, c.n, kernel.body.tail.statistics), stored)
+        for store in kernel.body.tail.stores:
+            _scatter(store, _of_rows(bound, c.domain, c.n), stored, outputs[store.target - kernel.inputs])
     return outputs
+
+
+def _of_rows(bound: Mapping[Expr, np.ndarray], domain: Sequence[Var], cols: Sequence[Var]) -> dict[Expr, np.ndarray]:
+    """What is known of each row, for what is stored of it once."""
+    return {**bound, **{v: np.zeros((1,) * len(domain), np.int64) for v in cols}}
 
 
 def _transformed(x: Blocks, inputs: Sequence[np.ndarray]) -> dict[Expr, np.ndarray]:
@@ -96,8 +106,8 @@ def terms(kernel: Kernel) -> int:
     written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
     axes: list[Sequence[Var]] = [max(written_out, key=_points, default=())]
     match kernel.body:
-        case Contraction(k=k):
-            axes.append(k)
+        case Contraction(k=k, n=n, tail=tail):
+            axes += [k, n] if tail else [k]
         case Rowwise(cols=cols):
             axes.append(cols)
         case Window(window=window):

@@ -26,7 +26,7 @@ WARMUPS = 2
 def sizes(kernel: Kernel) -> tuple[int, int, int] | str:
     """m, n and k of a product of f32 matrices, or why it is none."""
     body = kernel.body
-    if not isinstance(body, Contraction):
+    if not isinstance(body, Contraction) or body.tail:
         return "CLBlast has no such routine"
     if math.prod(v.extent for v in body.batch) != 1 or body.acc.dtype.name != "f32":
         return "only products of two f32 matrices are timed beside CLBlast"

@@ -12,6 +12,7 @@ from gpucomp.codegen.dots import product
 from gpucomp.codegen.emit import LANE, Emitter, lane_loop, lanes_of
 from gpucomp.codegen.epilogue import epilogue, left_sums, split_scratch
 from gpucomp.codegen.operand import along_memory, places
+from gpucomp.codegen.tail import tail_hooks, tail_scratch
 from gpucomp.codegen.text import plus, times
 from gpucomp.expr.core import Expr, Var, call, cast, hole, index, literal, select, substitute, var
 from gpucomp.kernel import Contraction, Kernel
@@ -30,8 +31,10 @@ def contraction_hooks(
     a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
     b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
     acc_type = printer.dialect.value_type(body.acc.dtype)
+    tail = tail_hooks(kernel, printer, p, derived.threads, s.tile_m, derived.tiles_n)
     return {
-        "scratch": split_scratch(printer, acc_type, s.splits),
+        **tail,
+        "scratch": split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail),
         **left_sums(printer, body.acc.dtype, s.splits, s.reg_n),
         "a": a,
         "b": b,

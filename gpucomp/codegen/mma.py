@@ -19,6 +19,7 @@ from gpucomp.codegen.copies import Walk, copy_loader, hoisted, place, stored
 from gpucomp.codegen.emit import LANE, Emitter
 from gpucomp.codegen.epilogue import Epilogue, epilogue, split_scratch
 from gpucomp.codegen.operand import along_memory
+from gpucomp.codegen.tail import tail_hooks, tail_scratch
 from gpucomp.expr.core import Expr, Var, call, var
 from gpucomp.ir.types import BF16, F16, F32, I8, DType
 from gpucomp.kernel import Contraction, Kernel
@@ -89,8 +90,10 @@ def mma_hooks(
     a = _operand(kernel, printer, "a", body.a, batch, s, p, derived, is_async)
     b = _operand(kernel, printer, "b", body.b, batch, s, p, derived, is_async)
     largest = max(p.m + derived.tile_m, p.n + derived.tile_n, p.k + derived.tile_k * s.splits, p.batch) + 1
+    tail = tail_hooks(kernel, printer, p, derived.threads, derived.tile_m, derived.tiles_n)
     return {
-        "scratch": split_scratch(printer, acc_type, s.splits),
+        **tail,
+        "scratch": split_scratch(printer, acc_type, s.splits) or tail_scratch(printer, tail),
         "a": a,
         "b": b,
         "b_known": packable(kernel, "b"),

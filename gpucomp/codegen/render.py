@@ -15,6 +15,7 @@ from gpucomp.codegen.dialect import DIALECTS, Dialect
 from gpucomp.codegen.families import family_of
 from gpucomp.codegen.hooks import HOOKS
 from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.tail import read_again
 from gpucomp.codegen.text import modulo, over, plus, tidy, times
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Kernel
@@ -91,11 +92,16 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
 
 
 def _parameters(kernel: Kernel, dialect: Dialect, programmatic: bool) -> list[dict[str, Any]]:
-    """What the templates declare. Inputs of a ``programmatic`` kernel are ``awaited``, but for constants."""
+    """What the templates declare. Inputs of a ``programmatic`` kernel are ``awaited``, but for constants.
+
+    Outputs that work-groups read back from each other are ``exchanged``: no compiler may reckon with what it has seen of
+    them before a fence.
+    """
+    exchanged = read_again(kernel)
 
     def access(number: int) -> str:
         if number >= kernel.inputs:
-            return "written"
+            return "exchanged" if number in exchanged else "written"
         return "awaited" if programmatic and number not in kernel.constants else "read"
 
     return [

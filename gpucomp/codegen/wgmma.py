@@ -10,6 +10,7 @@ from gpucomp.codegen.banks import best_exchange, half_offset
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE
 from gpucomp.codegen.epilogue import epilogue
+from gpucomp.codegen.tail import tail_hooks, tail_scratch
 from gpucomp.codegen.text import modulo, over, times
 from gpucomp.codegen.tma import (
     Matrix,
@@ -83,7 +84,10 @@ def wgmma_hooks(
         runs = s.tile_m // s.splits * s.tile_n // derived.out_vector
         few = runs <= derived.early_runs
         found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=few)
+    tail = tail_hooks(kernel, printer, p, 128 * s.consumers, s.tile_m // s.splits, derived.tiles_n)
     return {
+        **tail,
+        "scratch": tail_scratch(printer, tail),
         "tensor_maps": tuple(maps),
         "programmatic": bool(s.overlap),
         "instruction": instruction,

@@ -82,7 +82,9 @@ def in_words(kernel: Kernel) -> Kernel:
     if run is None:
         return kernel
     words = var(run.name, -(-run.extent // WORD))
-    others = {ld.source for store in kernel.stores for e in (store.value, *store.index) for ld in loads(e)}
+    beside = [*(body.tail.expressions() if body.tail else ())]
+    beside += [e for store in kernel.stores for e in (store.value, *store.index)]
+    others = {ld.source for e in beside for ld in loads(e)}
     whole_a, whole_b = (_whole_word(kernel, value, run, words) for value in (a, b))
     if run.extent % WORD and whole_b is not None:
         whole_a = None  # one of the two has to hold zeros past the end
@@ -106,6 +108,7 @@ def in_words(kernel: Kernel) -> Kernel:
         whole_b if whole_b is not None else _put_together(b, run, words),
         body.acc,
         body.math,
+        body.tail,
         (a.dtype is I8, b.dtype is I8),
     )
     return replace(kernel, params=params, body=changed)

@@ -63,7 +63,8 @@ def operations(kernel: Kernel) -> float:
             depth = math.prod(v.extent for v in body.k)
             return points * (stored + 2 * depth) + math.prod(v.extent for v in body.m) * depth * count(body.a)
         case Contraction():
-            return points * (stored + 2 * math.prod(v.extent for v in body.k))
+            counted = sum(count(s.value) + 1 for s in body.tail.statistics) if body.tail else 0
+            return points * (stored + counted + 2 * math.prod(v.extent for v in body.k))
         case Window():
             return points * (stored + math.prod(v.extent for v in body.window) * (count(body.value) + 1))
         case Scan():
@@ -107,6 +108,8 @@ def traffic(kernel: Kernel) -> float:
     count: dict[int, float] = {}
     for expr in kernel.expressions():
         for source, reads in _reads(expr).items():
+            if source >= kernel.inputs:
+                continue  # what it has just written is in a cache
             count[source] = count.get(source, 0) + reads
     for source, reads in count.items():
         operand = kernel.params[source]

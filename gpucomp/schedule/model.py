@@ -1,6 +1,6 @@
 """A schedule's time from arithmetic alone, term by term, of one schedule or of thousands at once.
 
-    launch + waves x (start + first bytes + steps x max(math, issue, shared, cache, latency) + end) + join
+    launch + waves x (start + first bytes + steps x max(math, issue, shared, cache, latency) + end) + join + tail
 
 (kernels.md 4.2; DeepGEMM ranks its kernels by a closed form like it.) A wave is as many work-groups as the units hold
 at once; the last one may hold fewer, and its work-groups then share their units with fewer. Constants of a device are in
@@ -41,7 +41,8 @@ class Terms:
     """Where a kernel's time goes, in microseconds; each a number, or an array over schedules.
 
     ``math_us`` to ``latency_us`` are what the loop would take if that alone bound it: the longest counts. ``join_us``
-    is how splits of the depth are added up, ``memory_us`` every byte moved once.
+    is how splits of the depth are added up, ``tail_us`` the statistics of rows that are stored by then, ``memory_us``
+    every byte moved once.
     """
 
     flops: float
@@ -59,18 +60,19 @@ class Terms:
     start_us: Number
     end_us: Number
     join_us: Number
+    tail_us: Number
     memory_us: float
     launch_us: float
 
     @property
     def total_us(self) -> Number:
-        groups = self.start_us + self.loop_us + self.end_us + self.join_us
+        groups = self.start_us + self.loop_us + self.end_us + self.join_us + self.tail_us
         return self.launch_us + np.maximum(groups, self.memory_us)
 
     @property
     def limiter(self) -> str:
         """The largest term; of the loop, the one that bounds it. ``launch`` where nothing is larger."""
-        found = {name: getattr(self, f"{name}_us") for name in ("start", "end", "join", "memory", "launch")}
+        found = {name: getattr(self, f"{name}_us") for name in ("start", "end", "join", "tail", "memory", "launch")}
         inner = {name: getattr(self, f"{name}_us") for name in ("math", "issue", "shared", "cache", "latency")}
         largest = max(found, key=lambda name: found[name])
         return largest if found[largest] > self.loop_us else max(inner, key=lambda name: inner[name])
@@ -159,6 +161,7 @@ def predict(wanted: Demand, device: Device, launch: Launch) -> Terms:
         start_us=rounds * (w.start_cycles + device.latency_cycles) * us,
         end_us=end * us,
         join_us=_join_cycles(device, w, groups) * us,
+        tail_us=_tail_cycles(device, w, groups, warps) * us,
         memory_us=wanted.bytes / (device.dram_gbs * 1e3),
         launch_us=device.launch_us,
     )
@@ -171,6 +174,19 @@ def _join_cycles(device: Device, w: Work, groups: Number) -> Number:
     last = MEETING * device.latency_cycles + -(-tiles // device.units) * w.splits * w.joined_bytes / rate
     near = CLUSTER_MEETING * device.latency_cycles + 2 * w.joined_bytes / SHARED_BYTES
     return np.where(np.asarray(w.splits) > 1, np.where(w.in_cluster, near, last), 0.0)
+
+
+def _tail_cycles(device: Device, w: Work, groups: Number, warps: Number) -> Number:
+    """The last work-group to have stored a part of some rows reads them back: few do, each alone on its unit.
+
+    Its first trip is the last of what ``MEETING`` counts.
+    """
+    parts = np.maximum(1, groups // np.maximum(1, w.splits * w.tail_sharers))
+    rate = np.minimum(device.unit_bytes, device.l2_gbs / device.ghz / np.minimum(device.units, parts))
+    meeting = np.where(np.asarray(w.tail_sharers) > 1, MEETING - 1, 0) * device.latency_cycles
+    issue = w.tail_instructions / np.minimum(SCHEDULERS, FILLED * warps)
+    read = -(-parts // device.units) * (w.tail_bytes / rate + issue) + w.tail_trips * device.latency_cycles
+    return np.where(np.asarray(w.tail_bytes) > 0, meeting + read, 0.0)
 
 
 @dataclass(frozen=True)

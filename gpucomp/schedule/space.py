@@ -101,6 +101,8 @@ class Work:
     least_share   of the kernel's multiply-adds, that some schedule of the engine does with
     splits        work-groups that share one part of the result; ``in_cluster``: they meet in shared memory
     joined_bytes  partial sums that one of them leaves for the last
+    tail_bytes    that are read back for statistics of rows, in ``tail_trips`` that wait for each other and with so many
+                  ``tail_instructions``, by the last of ``tail_sharers`` work-groups to have stored a part of the rows
     """
 
     macs: float
@@ -121,6 +123,10 @@ class Work:
     splits: int = 1
     in_cluster: bool = False
     joined_bytes: float = 0.0
+    tail_bytes: float = 0.0
+    tail_trips: int = 0
+    tail_instructions: float = 0.0
+    tail_sharers: int = 1
 
 
 REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architecture

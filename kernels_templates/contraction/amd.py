@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.amd import INSTRUCTIONS, element_type
+from gpucomp.codegen.tail import no_tail
 from gpucomp.ir.types import F16, F32, I8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
@@ -66,6 +67,8 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     body = kernel.body
     assert isinstance(body, Contraction)
+    if reason := no_tail(kernel):
+        return reason
     if not {"mfma", "wmma"} & features:
         return "the device has no matrix instructions"
     element = element_type(body)

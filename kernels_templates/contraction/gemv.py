@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.copies import stored
 from gpucomp.codegen.operand import fast_axis
+from gpucomp.codegen.tail import no_tail
 from gpucomp.codegen.words import Words, bytes_per_product, in_words, is_whole, packed_in_words, word_packing
 from gpucomp.ir.types import F32, F64, I32, I64, U32
 from gpucomp.kernel import Contraction, Kernel
@@ -47,6 +48,8 @@ SHUFFLED = (F32, F64, I32, U32, I64)
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     body = kernel.body
     assert isinstance(body, Contraction)
+    if reason := no_tail(kernel):
+        return reason
     m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
     if 0 in (m, n):
         return "there is nothing to compute"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.mali import depth_axes, is_dot, plain_type, store_width
+from gpucomp.codegen.tail import no_tail
 from gpucomp.ir.types import F16, F32, I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
@@ -60,6 +61,8 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     body = kernel.body
     assert isinstance(body, Contraction)
+    if reason := no_tail(kernel):
+        return reason
     if "mali" not in features:
         return "it is made for GPUs without local memory"
     if body.acc.dtype not in (F16, F32, I32):

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from gpucomp.codegen.copies import copyable, stored
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import along_memory, fast_axis
+from gpucomp.codegen.tail import has_tail, tail_problem
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernels_templates.contraction.tail import tail_counter_bytes, tail_cycles, tail_registers, tail_work
 from gpucomp.packing import packable
 from gpucomp.schedule.lockstep import gcd, least, most
 from gpucomp.schedule.space import (
@@ -109,6 +111,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         **sides,
         "out_wide": store_width(kernel),
         "inputs": kernel.inputs,
+        **tail_problem(kernel),
     }
 
 
@@ -181,7 +184,7 @@ def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    return dynamic_shared_bytes(s, p) + FLAG_BYTES * (s.splits > 1)
+    return dynamic_shared_bytes(s, p) + FLAG_BYTES * (s.splits > 1 or has_tail(p))
 
 
 def staged_registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool) -> int:
@@ -211,7 +214,8 @@ def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True
     # what other work-groups left is held while it is added, and the way to it: beside 128 sums there is room for that only
     # in second fragments
     left = fragments + 8 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
-    return sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED
+    before = sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED
+    return most(before, tail_registers(d.threads, d.tile_m, p))
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
@@ -242,7 +246,7 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
         (d.threads, 1, 1),
         dynamic_shared_bytes=dynamic_shared_bytes(s, p),
         workspace_bytes=d.tiles * s.splits * d.tile_m * d.tile_n * 4 if split else 0,
-        counter_bytes=4 * d.tiles if split else 0,
+        counter_bytes=(4 * d.tiles if split else 0) + tail_counter_bytes(d.tiles // d.tiles_n, d.tiles_n, p),
     )
 
 
@@ -318,6 +322,7 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     stage = max(share * max(multiply, memory, fragments), latency, BARRIER_CYCLES)
     out = share * d.tile_m * d.tile_n * 4 / MEMORY_BYTES_PER_CYCLE
     added = SPLIT_CYCLES + (1 + s.splits) * out if s.splits > 1 else 0
+    added += tail_cycles(d.threads, d.tile_m, d.tiles_n, p)
     return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
 
 
@@ -346,6 +351,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         by_warp=True,
         splits=s.splits,
         joined_bytes=sums,
+        **tail_work(d.threads, d.tile_m, d.tiles_n, p),
     )
 
 

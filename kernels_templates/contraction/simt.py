@@ -11,10 +11,18 @@ from gpucomp.codegen.copies import stored
 from gpucomp.codegen.emit import pure_load
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import USUAL_INPUTS, along_memory, fast_axis
+from gpucomp.codegen.tail import has_tail, tail_problem
 from gpucomp.codegen.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.expr.core import Expr, cast
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernels_templates.contraction.tail import (
+    tail_counter_bytes,
+    tail_cycles,
+    tail_registers,
+    tail_shared_bytes,
+    tail_work,
+)
 from gpucomp.schedule.lockstep import gcd, least, most
 from gpucomp.schedule.space import (
     Family,
@@ -82,6 +90,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "exact_f32": int(types == {F32} and body.math == "strict"),
         "inputs": kernel.inputs,
         "dot": bytes_per_product(kernel),
+        **tail_problem(kernel),
     }
 
 
@@ -185,8 +194,9 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 
 
 def rest_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
-    """Shared memory beside the tiles: the slices' sums, and the flag of the last work-group to arrive."""
-    return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + 16 * (s.splits > 1)
+    """Shared memory beside the tiles: the slices' sums, the flag of the last work-group to arrive, row statistics."""
+    tail = tail_shared_bytes(threads_of(s), s.tile_m, p)
+    return (s.slices - 1) * s.tile_m * s.tile_n * p.acc_bytes + 16 * (s.splits > 1) + tail
 
 
 def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
@@ -196,6 +206,11 @@ def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What the sums need, or the row statistics behind them."""
+    return most(_registers_of_sums(s, p), tail_registers(threads_of(s), s.tile_m, p))
+
+
+def _registers_of_sums(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """What the sums need (kernels.md 1.2): accumulators, fragments, the staged tile, row addresses, 26 for the rest."""
     d = SimpleNamespace(**derive(s, p))
     words = p.acc_bytes // 4
@@ -229,7 +244,8 @@ def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
     passing = p.acc_bytes // 4 * s.tile_k * (s.tile_m + s.tile_n) // threads_of(s) if s.stages == 1 else 0
     moving = 16 if s.asynchronous else passing
     partial = (p.acc_bytes // 4) * s.reg_m * s.reg_n if s.splits > 1 else 0  # of another split, read together
-    return registers(s, p) + fragments + ADDRESSES + moving + partial + 8 * max(0, p.inputs - USUAL_INPUTS)
+    sums = _registers_of_sums(s, p) + fragments + ADDRESSES + moving + partial + 8 * max(0, p.inputs - USUAL_INPUTS)
+    return most(sums, tail_registers(threads_of(s), s.tile_m, p))
 
 
 def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
@@ -255,6 +271,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
     if s.lanes > 1 and s.splits > 1:
         yield "split-K adds scalar accumulators"
+    if s.lanes > 1 and has_tail(p):
+        yield "row statistics follow scalar accumulators"  # PoCL 3.0 with LLVM 14 fails on such text with vectors
     if (shared := shared_bytes(s, p)) > limits.shared_bytes:
         yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
     static = rest_bytes(s, p) if s.asynchronous else shared
@@ -297,7 +315,7 @@ def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
         (d.threads, 1, 1),
         dynamic_shared_bytes=d.dynamic_shared_bytes,
         workspace_bytes=split * d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes,
-        counter_bytes=split * 4 * d.tiles,
+        counter_bytes=split * 4 * d.tiles + tail_counter_bytes(d.tiles // d.tiles_n, d.tiles_n, p),
     )
 
 
@@ -371,6 +389,7 @@ def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
     added = SPLIT_CYCLES + s["splits"] * s["tile_m"] * s["tile_n"] / 32 if s["splits"] > 1 else 0
     if s["slices"] > 1:
         added += SLICE_CYCLES + share * s["slices"] * s["tile_m"] * s["tile_n"] / 32
+    added += tail_cycles(threads_of(SimpleNamespace(**s)), s["tile_m"], -(-p.n // s["tile_n"]), p)
     return steps * step + added
 
 
@@ -401,6 +420,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         step_cycles=BARRIER_CYCLES,
         splits=s.splits,
         joined_bytes=sums,
+        **tail_work(d.threads, s.tile_m, d.tiles_n, p),
     )
 
 
@@ -442,7 +462,7 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
     lanes = max(w for w in (1, 4, 8, 16) if w * p.acc_bytes <= max(p.acc_bytes, limits.vector_bytes))
     while lanes > 4 and lanes >= 2 * p.n:
         lanes //= 2
-    reg_n = lanes * (2 if p.n > lanes else 1)
+    lanes, reg_n = (1, 4) if has_tail(p) else (lanes, lanes * (2 if p.n > lanes else 1))
     reg_m = next((r for r in (1, 2, 4) if p.m <= r), 8)
     tile_k = 64
     schedule = _tile((reg_m, max(4, reg_n), tile_k, reg_m, reg_n), stages=1, lanes=lanes)

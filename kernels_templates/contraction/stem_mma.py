@@ -8,6 +8,7 @@ from typing import Any
 
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.stem import CHUNK_BYTES, Stem, filled_depth, staging, stem_of, stem_sizes
+from gpucomp.codegen.tail import no_tail
 from gpucomp.ir.types import I32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernels_templates.contraction import mma
@@ -39,6 +40,8 @@ RESERVED = 40  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if reason := no_tail(kernel):
+        return reason
     if reason := mma.accepts(kernel, features):
         return reason
     body = kernel.body

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.stem import Stem, staging, stem_of, stem_sizes
+from gpucomp.codegen.tail import no_tail
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.schedule.lockstep import least, most
@@ -38,6 +39,8 @@ RESERVED = 44  # registers for addresses, predicates and counters
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if reason := no_tail(kernel):
+        return reason
     body = kernel.body
     assert isinstance(body, Contraction)
     if body.acc.dtype is not F32:

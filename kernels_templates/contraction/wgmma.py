@@ -11,12 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.epilogue import store_width
+from gpucomp.codegen.tail import has_tail, tail_problem
 from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of, result_matrix
 from gpucomp.codegen.wgmma import kind_of, operand_dtypes
 from gpucomp.expr.core import Load, Var, walk
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernels_templates.contraction.tail import (
+    FLAG_BYTES,
+    tail_counter_bytes,
+    tail_cycles,
+    tail_registers,
+    tail_work,
+)
 from gpucomp.packing import packable
-from gpucomp.schedule.lockstep import least
+from gpucomp.schedule.lockstep import least, most
 from gpucomp.schedule.space import (
     REGISTER_FILE,
     Digit,
@@ -99,6 +107,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
         "b_known": int(packable(kernel, "b")),
         "out_bytes": result.dtype.nbytes if isinstance(result, Matrix) else 0,
         "out_reads": len(reads),
+        **tail_problem(kernel),
     }
 
 
@@ -154,7 +163,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
         "taken": taken,
         "stage_bytes": stage,
         "ring": ring,
-        "shared": ring + BARRIER_BYTES * s.stages,
+        "shared": ring + BARRIER_BYTES * s.stages + FLAG_BYTES * has_tail(p),
         "pitch": s.tile_n + PAD,
         "early_runs": GROUP * s.consumers * (EARLY_TRIPS if s.consumers == 1 else EARLY_TRIPS // 2),
         "tiles_m": tiles_m,
@@ -176,7 +185,8 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """
     early = 4 * EARLY_TRIPS if s.consumers == 1 and p.out_reads else 0
     beside = 40 if s.tma_store and p.out_reads else 32
-    return max(accumulators(s) + beside, 72 if p.out_wide <= 4 else 104 + early)
+    sums = max(accumulators(s) + beside, 72 if p.out_wide <= 4 else 104 + early)
+    return most(sums, tail_registers(GROUP * s.consumers, s.tile_m // s.splits, p))
 
 
 def registers_there(s: SimpleNamespace, limits: Limits) -> int:
@@ -230,7 +240,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
     d = SimpleNamespace(**derive(s, p))
-    return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared)
+    counters = tail_counter_bytes(d.tiles // d.tiles_n * s.splits, d.tiles_n, p)
+    return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
 
 
 # ---- the model: cycles of the busiest multiprocessor, after DeepGEMM's sm90 heuristics and kernels.md 4.2 ----
@@ -260,7 +271,8 @@ def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
     waves = -(-d.tiles * s.splits // limits.units)
     store = s.tile_m * s.tile_n / s.splits / (TMA_STORE_SHARE[p.out_reads > 0] if s.tma_store else STORE_SHARE)
     added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else PAIR_CYCLES * (s.multicast > 0)
-    return waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
+    tail = tail_cycles(GROUP * s.consumers, s.tile_m // s.splits, d.tiles_n, p)
+    return tail + waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
 
 
 def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
@@ -287,6 +299,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
         splits=s.splits,
         in_cluster=True,
         joined_bytes=staged,
+        **tail_work(GROUP * s.consumers, s.tile_m // s.splits, d.tiles_n, p),
     )
 
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.codegen.epilogue import store_width
+from gpucomp.codegen.tail import no_tail
 from gpucomp.codegen.tma import loadable_pixels
 from gpucomp.codegen.winograd import CHANNEL_ACCESS, COLUMN_ACCESS, transform_of
 from gpucomp.kernel import Kernel
@@ -67,6 +68,8 @@ MAX_GROUPS = (1 << 31) - 1
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if reason := no_tail(kernel):
+        return reason
     if "mali" in features:
         return "it works in local memory, and this device's is plain memory"
     found = winograd_pixels(kernel)

@@ -522,6 +522,8 @@ __device__ __forceinline__ void gc_tma_store_3d(const gc_tensor_map* map, const 
   gc_runtime_tma_store(map, shared_src, {3, {x, y, z}, false, {}});
 }
 
+__device__ __forceinline__ void gc_fence_proxy_async_global() {}  // a store that is waited for is there, for everybody
+
 __device__ __forceinline__ void gc_tma_store_commit() { gc_runtime_tma_store_commit(); }
 
 template <int pending>

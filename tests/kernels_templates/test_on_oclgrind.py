@@ -54,9 +54,11 @@ def simple_jobs(family: str) -> list[dict]:
 def contraction_jobs(part: str) -> list[dict]:
     schedules = [CONTRACTIONS[part]] if part in CONTRACTIONS else []
     jobs = []
-    names = ("odd", "aligned", "batched", "i32") if "split" in part else TINY  # each race that is none takes its time
+    names = ("odd", "aligned", "batched", "i32", "rows") if "split" in part else TINY  # each race that is none takes its time
     for case in (f"tiny-{name}" for name in names if isinstance(TINY[name].body, Contraction)):
         for schedule in schedules or [default(KERNELS[case], opencl.manifest("pocl").limits)]:
+            if case == "tiny-rows":  # their statistics follow scalar accumulators
+                schedule = schedule | {"lanes": 1}
             jobs.append({"case": case, "schedule": schedule, "name": f"k{len(jobs)}"})
     return jobs
 
@@ -94,10 +96,12 @@ def findings(jobs: list[dict], folder: Path) -> list[str]:
 
 
 def is_ordered(block: str) -> bool:
-    """A race of partial results in the workspace: the counter's atomic orders them, which Oclgrind does not follow."""
+    """A race of what work-groups leave for each other, partial results in the workspace or rows that are read again: the
+    counter's atomic orders them, which Oclgrind does not follow."""
     lines = re.findall(r"At line \d+ \(column \d+\) of \S+:\n(.*)", block)
     scratch = [line for line in lines if re.search(r"\b(partial|workspace)\[", line)]
-    return "data race at global memory" in block and len(lines) == len(scratch) == 2
+    again = [line for line in lines if "volatile __global const" in line]
+    return "data race at global memory" in block and len(lines) == 2 and (len(scratch) == 2 or len(again) == 1)
 
 
 @pytest.mark.parametrize("family", ["loops", "rowwise", "pool", "scan", "scatter"])

@@ -130,6 +130,17 @@ def test_a_cluster_adds_up_faster_than_the_last_to_arrive():
     assert us(64, last) > us(64, dataclasses.replace(last, splits=1))
 
 
+def test_statistics_of_rows_cost_what_the_last_of_their_work_groups_reads():
+    plain = Work(1e5, 1e5, steps=10)
+    rows = dataclasses.replace(plain, tail_bytes=1e5, tail_trips=2, tail_instructions=1e3)
+    shared = dataclasses.replace(rows, tail_sharers=8)
+
+    assert us(64, plain) < us(64, rows) < us(64, shared)  # that work-groups meet takes a while
+    assert us(64, rows) < us(64, dataclasses.replace(rows, tail_bytes=2e5))
+    assert us(64, rows) < us(64, dataclasses.replace(rows, tail_trips=4))
+    assert us(64, plain) == us(64, dataclasses.replace(plain, tail_sharers=8))
+
+
 def test_many_schedules_at_once_are_each_as_alone():
     rng, count = np.random.default_rng(0), 40
     columns = {name: rng.uniform(1, 1e6, count) for name in ("macs", "cache_bytes", "out_bytes", "instructions")}

@@ -30,6 +30,7 @@ CASES = {
     "convolution in groups": lambda: kernels.grouped_conv((1, 7, 5, 6), 3, 5, (3, 3), pad=1),
     "part of a longer result": lambda: kernels.into_part(kernels.conv((1, 5, 5, 3), 7, (3, 3)), 3, 2, 5),
     "depthwise": lambda: kernels.depthwise((1, 7, 5, 6), (3, 3), stride=(2, 1), pad=1),
+    "matmul with statistics of its rows": lambda: kernels.with_row_statistics(kernels.matmul(5, 7, 11, batch=(3,))),
     "softmax": lambda: kernels.softmax(3, 5, 17),
     "sum": lambda: kernels.reduction("sum", 7, 33),
     "layer norm": lambda: kernels.layer_norm(5, 37),

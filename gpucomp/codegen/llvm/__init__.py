@@ -18,6 +18,8 @@ from gpucomp.codegen.llvm.tiles import emit_tiles
 from gpucomp.codegen.llvm.windows import emit_windows
 from gpucomp.codegen.llvm.winograd import emit_winograd
 from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.tail import no_tail
+from gpucomp.errors import UnsupportedError
 from gpucomp.expr.core import Expr, cast, reduce
 from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Statistic, Window
 from gpucomp.schedule.space import Family, Geometry, Schedule
@@ -30,8 +32,11 @@ WINDOWS = {"windows": emit_windows, "bytes": emit_byte_windows}
 def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: Family | None = None) -> KernelSource:
     """``void name(ptr ..., i64 first_task, i64 last_task)``; ``geometry.groups[0]`` is the number of tasks.
 
-    Raises ``ScheduleError`` for a schedule that cannot run on ``target``.
+    Raises ``ScheduleError`` for a schedule that cannot run on ``target``, ``UnsupportedError`` for row statistics behind a
+    contraction: nothing is gained here by what saves a launch elsewhere.
     """
+    if reason := no_tail(kernel):
+        raise UnsupportedError(f"{kernel.label or kernel.family}: {reason}", code="GPC4010")
     family = family or family_of(kernel)
     family.require(schedule, family.problem(kernel), target.limits)
     if all(type.size == 0 for type in kernel.params[kernel.inputs :]):

@@ -1,0 +1,385 @@
+"""Statistics of the rows that a contraction has stored: numpy's answer by every engine that computes them, on all devices.
+
+Of a row the mean and 1 / deviation. Each mistake in the text is seen: as other numbers, as a race, as a counter left over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import opencl_device
+import pytest
+from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from cuda_on_cpu.kernel_files import broken
+from kernel_oracle import expected, row_statistics
+from kernels import conv, matmul, random_inputs, with_row_statistics
+from launches import in_any_order, launched
+from schedules_together import assert_agrees
+from template_cases import default
+from tolerance import assert_matches
+from wgmma_kernels import TILE as WGMMA_TILE
+from wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_math
+
+from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
+from gpucomp.codegen.render import render
+from gpucomp.codegen.tail import tail_sizes
+from gpucomp.expr.core import call, cast, hole, load
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, TensorType
+from gpucomp.kernel import Contraction, Statistic, Store, Tail
+from gpucomp.kernels_templates.contraction.simt import PLAIN
+from gpucomp.packing import pack, packed_constant
+from gpucomp.schedule import rank
+from gpucomp.targets import cuda, opencl
+
+SIMT, MMA, WGMMA = (FAMILIES[f"contraction/{engine}"] for engine in ("simt", "mma", "wgmma"))
+TARGETS = {SIMT: cuda.manifest("sm_80"), MMA: cuda.manifest("sm_80"), WGMMA: cuda.manifest("sm_90a")}
+TILE = {**PLAIN, "tile_m": 8, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1}  # a warp
+FEW = TILE | {"tile_m": 4, "tile_n": 8}  # eight threads: they do not shuffle
+WARPS = {"warp_m": 16, "warp_n": 16, "warps_m": 1, "warps_n": 2, "warps_k": 1, "k_steps": 1, "stages": 2, "splits": 1,
+         "raster": 1}  # fmt: skip
+
+
+def residual(m, n, k, dtype=F32):
+    """max(a @ b + bias, 0) + a residual: statistics are of the sum, as it is stored."""
+    kernel = matmul(m, n, k, dtype=dtype)
+    (store, _), (i, j) = kernel.stores, kernel.stores[0].index
+    value = cast(cast(store.value, F32) + cast(load(3, (i, j), dtype), F32), dtype)
+    params = (*kernel.params[:3], TensorType(dtype, (m, n)), TensorType(dtype, (m, n)))
+    return replace(kernel, params=params, outputs=1, stores=(Store(4, (i, j), value),))
+
+
+def largest(kernel, scale):
+    """``kernel`` with the largest element of each row, times the row's own factor and a column's."""
+    body, store, first = kernel.body, kernel.stores[0], kernel.inputs
+    rows, (j,) = body.batch + body.m, body.n
+    moved = first + len(scale)
+    dtype = kernel.params[store.target].dtype
+    top = hole("s0", F32)
+    x = cast(load(store.target + len(scale), store.index, dtype), F32)
+    factors = [load(first, rows, F32), load(first + 1, (j,), F32)]
+    tail = Tail(
+        (Statistic(top, "max", x * factors[1]),), (Store(len(kernel.params) + len(scale), rows, top * factors[0]),)
+    )
+    params = (*kernel.params[:first], *scale, *kernel.params[first:], TensorType(F32, tuple(r.extent for r in rows)))
+    stores = tuple(replace(s, target=s.target + moved - first) for s in kernel.stores)
+    return replace(kernel, params=params, outputs=kernel.outputs + 1, stores=stores, body=replace(body, tail=tail))
+
+
+S = with_row_statistics
+ROWS_AND_COLUMNS = (TensorType(F32, (13,)), TensorType(F32, (40,)))
+CASES = {
+    "simt": (SIMT, S(matmul(13, 40, 30)), TILE),
+    "simt, one tile of columns": (SIMT, S(matmul(13, 11, 7)), TILE),
+    "simt, one row": (SIMT, S(matmul(1, 47, 9, dtype=BF16)), TILE | {"tile_m": 1, "reg_m": 1, "tile_n": 8}),
+    "simt, one column": (SIMT, S(conv((1, 3, 5, 7), 1, (1, 1))), TILE),
+    "simt, batches": (SIMT, S(matmul(13, 37, 30, batch=(2, 3))), TILE),
+    "simt, split": (SIMT, S(matmul(13, 40, 61)), TILE | {"splits": 3}),
+    "simt, split and sliced": (SIMT, S(matmul(13, 37, 61, dtype=F16)), TILE | {"splits": 2, "slices": 2}),
+    "simt, sliced": (SIMT, S(matmul(11, 40, 30)), TILE | {"slices": 2}),
+    "simt, few threads": (SIMT, S(matmul(7, 23, 13)), FEW),
+    "simt, few threads, split": (SIMT, S(matmul(7, 23, 45)), FEW | {"splits": 2}),
+    "simt, a work-item": (SIMT, S(matmul(5, 11, 13)), FEW | {"tile_m": 2, "tile_n": 4, "reg_n": 4}),
+    "simt, rows too long to be kept": (SIMT, S(matmul(3, 4099, 5)), TILE | {"tile_n": 256, "reg_n": 16}),
+    "simt, residual": (SIMT, S(residual(13, 40, 30, F16)), TILE),
+    "simt, pixels": (SIMT, S(conv((2, 5, 4, 6), 24, (3, 3), pad=1)), TILE),
+    "simt, largest": (SIMT, largest(matmul(13, 40, 9), ROWS_AND_COLUMNS), TILE),
+    "mma f16": (MMA, S(matmul(29, 40, 64, dtype=F16)), WARPS),
+    "mma bf16, batches": (MMA, S(matmul(29, 37, 64, batch=(2,), dtype=BF16)), WARPS | {"raster": 2, "warps_m": 2}),
+    "mma tf32, split": (MMA, S(with_math(matmul(19, 71, 40))), WARPS | {"splits": 3, "warps_k": 2, "k_steps": 2}),
+    "mma, depth shared": (MMA, S(matmul(29, 17, 64, dtype=F16)), WARPS | {"warps_k": 2, "k_steps": 2}),
+    "mma, one row": (MMA, S(matmul(1, 71, 64, dtype=F16)), WARPS | {"splits": 2, "warps_n": 1}),
+    "mma, residual": (MMA, S(residual(29, 72, 64, F16)), WARPS | {"warp_n": 32}),
+    "wgmma": (WGMMA, S(matmul(100, 72, 200, dtype=F16, b_transposed=True)), WGMMA_TILE),
+    "wgmma tf32": (WGMMA, S(with_math(matmul(65, 40, 100, b_transposed=True))), WGMMA_TILE | {"stages": 3}),
+    "wgmma, one tile of columns": (WGMMA, S(matmul(137, 23, 328, dtype=BF16, b_transposed=True)), TWO),
+    "wgmma, batches": (WGMMA, S(matmul(70, 71, 24, batch=(3, 2), dtype=F16, b_transposed=True)), WGMMA_TILE),
+    "wgmma, split": (WGMMA, S(matmul(70, 36, 648, dtype=F16, b_transposed=True)), WGMMA_TILE | {"splits": 8, "stages": 3}),
+    "wgmma, tma store": (WGMMA, S(one_result(matmul(139, 72, 72, batch=(2,), dtype=F16, b_transposed=True))), TMA_STORE),
+    "wgmma, b for two": (WGMMA, S(matmul(150, 40, 328, batch=(2,), dtype=F16, b_transposed=True)),
+                         WGMMA_TILE | {"multicast": 1, "stages": 3}),
+    "wgmma, a for two": (WGMMA, S(matmul(70, 90, 200, batch=(3,), dtype=BF16, b_transposed=True)),
+                         WGMMA_TILE | {"multicast": 2}),
+    "wgmma, everything": (WGMMA, S(image((1, 13, 11, 72), 48, (3, 3), stride=2, pad=1, dtype=F16)),
+                          TWO | {"setmaxnreg": 1, "multicast": 1, "tma_store": 1, "overlap": 2, "stages": 4}),
+}  # fmt: skip
+
+
+def to_tf32(x):
+    bits = x.view(np.uint32)
+    return ((bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def prepared(name):
+    """The kernel as its engine takes it, inputs for the oracle, and those that it is given."""
+    family, kernel, schedule = CASES[name]
+    inputs = random_inputs(kernel)
+    if kernel.body.math == "tf32":
+        inputs = [to_tf32(x) if x.dtype == np.float32 else x for x in inputs]
+    problem = SimpleNamespace(**family.problem(kernel))
+    wanted = family.packing(kernel, SimpleNamespace(**schedule), problem)
+    if wanted is None:
+        return kernel, inputs, inputs
+    packed = pack(kernel, wanted)
+    return packed.kernel, inputs, [*(inputs[k] for k in packed.kept), packed_constant(packed, inputs)]
+
+
+def source_of(name):
+    family, _, schedule = CASES[name]
+    return render(prepared(name)[0], schedule, TARGETS[family], f"k{list(CASES).index(name)}", family)
+
+
+def assert_right(name, inputs, found, terms):
+    """What is stored is numpy's, and statistics are of just that: a sum that is rounded the other way changes them."""
+    kernel = CASES[name][1]
+    right, known = expected(kernel, inputs), [array.copy() for array in found]
+    row_statistics(kernel, inputs, known)
+    of_rows = {s.target - kernel.inputs for s in kernel.body.tail.stores}
+    for number, actual in enumerate(found):
+        assert_matches(actual, known[number] if number in of_rows else right[number], terms=terms)
+
+
+def terms_of(kernel):
+    return max(v.extent for v in (*kernel.body.k, *kernel.body.n)) * 4
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    sources = {name: source_of(name) for name in CASES}
+    built = compile_many([(s.text, s.name) for s in sources.values()])
+    return dict(zip(CASES, zip(sources.values(), built, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_numpy_s_in_any_thread_order(name, compiled):
+    kernel, inputs, given = prepared(name)
+
+    found = in_any_order(kernel, *compiled[name], given)
+
+    assert_right(name, inputs, found, terms_of(kernel))
+
+
+def test_cases_walk_rows_in_every_way():
+    sizes = []
+    for family, kernel, schedule in CASES.values():
+        p, s = SimpleNamespace(**family.problem(kernel)), SimpleNamespace(**schedule)
+        d = SimpleNamespace(**{**schedule, **family.derive(s, p)})
+        sizes.append(tail_sizes(d.threads, d.tile_m, p))
+
+    assert {z.keep for z in sizes} == {0, 1}
+    assert {z.lanes for z in sizes} >= {1, 8, 32}
+    assert {z.wide for z in sizes} >= {1, 2, 4, 8}
+    assert {z.at_once for z in sizes} >= {1, 4}
+    assert {z.together for z in sizes} >= {1, 2, 4}
+    assert max(z.passes for z in sizes) > 1
+
+
+def test_a_row_far_from_zero_keeps_its_deviation():
+    """Of squares less the square of the mean nothing would be left: the deviation is a millionth of the mean."""
+    kernel, _, _ = prepared("simt")
+    inputs = random_inputs(kernel)
+    inputs[0][:] = 0
+    inputs[2][:] = 1e4 + np.arange(40, dtype=np.float32) / 1000
+    built = compile_many([(source_of("simt").text, source_of("simt").name)])[0]
+
+    deviation = launched(kernel, source_of("simt"), built, inputs)[3]
+
+    np.testing.assert_allclose(deviation, 1 / np.sqrt(np.var(inputs[2].astype(np.float64)) + 1e-5), rtol=1e-3)
+
+
+# ---- mistakes ----
+
+MISTAKES = {
+    "a counter that counts too far": ("simt", {"replace": "tile / 3, 2) == 2", "by": "tile / 3, 3) == 3"}),
+    "the last but one": ("simt", {"replace": "tile / 3, 2) == 2", "by": "tile / 3, 2) == 1"}),
+    "the counters of the splits": ("simt, split", {"replace": "counters + 6 + tile / 3", "by": "counters + tile / 3"}),
+    "the rows of the other rank": ("wgmma, split", {"replace": "* 8 + rank", "by": "* 8"}),
+    "no wait for the store": ("wgmma, tma store", {"replace": "gc_tma_store_wait<0>();"}),
+    "lanes that do not meet": ("simt, few threads", {"replace": "slots_s0[r][id + half_way]", "by": "slots_s0[r][id]"}),
+}
+RACES = {
+    "nothing": ("simt", {}),
+    "nothing, split": ("simt, split and sliced", {}),
+    "nothing, few threads": ("simt, few threads, split", {}),
+    "nothing, mma": ("mma tf32, split", {}),
+    "nothing, wgmma": ("wgmma, split", {}),
+    "nothing, a pair": ("wgmma, everything", {}),
+    "no barrier for the flag": ("simt, sliced", {"replace": "__syncthreads();\n  if (!is_last[0])", "by": "if (!is_last[0])"}),
+    "no barrier between lanes": ("simt, few threads", {"replace": "__syncthreads();\n    for (int half_way",
+                                                        "by": "for (int half_way"}),
+    "no barrier in one tile": ("simt, one tile of columns", {"replace": "__syncthreads();", "occurrence": 2}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mistaken():
+    sources = {m: source_of(name) for m, (name, _) in MISTAKES.items()}
+    built = compile_many([(broken(sources[m].text, **change), sources[m].name) for m, (_, change) in MISTAKES.items()])
+    return {m: (sources[m], b) for m, b in zip(MISTAKES, built, strict=True)}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_text_is_seen(mistake, mistaken):
+    name, _ = MISTAKES[mistake]
+    kernel, inputs, given = prepared(name)
+
+    def in_all_orders():
+        for order in ORDERS:
+            assert_right(name, inputs, launched(kernel, *mistaken[mistake], given, order), terms_of(kernel))
+
+    with pytest.raises((AssertionError, CudaOnCpuError)):
+        in_all_orders()
+
+
+@pytest.fixture(scope="module")
+def watched():
+    sources = {m: source_of(name) for m, (name, _) in RACES.items()}
+    texts = [
+        (broken(sources[m].text, **change) if change else sources[m].text, sources[m].name)
+        for m, (_, change) in RACES.items()
+    ]
+    built = compile_many(texts, sanitizer="thread")
+    return {m: (sources[m], b) for m, b in zip(RACES, built, strict=True)}
+
+
+@pytest.mark.parametrize("mistake", RACES)
+def test_a_missing_wait_is_a_race_and_there_is_none_otherwise(mistake, watched):
+    name, change = RACES[mistake]
+    kernel, _, given = prepared(name)
+    if not change:
+        launched(kernel, *watched[mistake], given)
+        return
+    with pytest.raises((RaceError, CudaOnCpuError)):
+        launched(kernel, *watched[mistake], given)
+
+
+ARRIVALS = {  # what stands between the last store and the first read, in each engine
+    "simt": ("simt", "__syncthreads();", "is_last[0]", "tile / 3, 2) == 2"),
+    "mma": ("mma f16", "__syncthreads();", "is_last[0]", "first_row / 16, 1) == 1"),
+    "wgmma": ("wgmma", "gc_named_barrier(1, 128);", "*last_of_rows", "first_row / 64, 2) == 2"),
+}
+
+
+@pytest.mark.parametrize("engine", ARRIVALS)
+def test_stores_are_seen_by_all_before_a_work_group_counts_itself(engine):
+    """Blocks run one after another on the CPU: what orders one's stores and another's reads shows in the text alone."""
+    name, meet, flag, counted = ARRIVALS[engine]
+    kernel, lines = CASES[name][1], [line.strip() for line in source_of(name).text.splitlines()]
+    first = lines.index("// the last to have stored a part of these rows reads them back for their statistics")
+    counts = lines[first + 3]
+
+    assert lines[first + 1 : first + 7] == [
+        "gc_threadfence();", meet, counts, meet, f"if (!{flag}) return;", "gc_threadfence();"
+    ]  # fmt: skip
+    assert counts.startswith(f"if (id == 0) {flag} = gc_atomic_inc_wrap(counters + ")
+    assert counts.endswith(f"{counted};")
+    declared = [line.strip(",") for line in lines if line.endswith((",", "{")) and "* " in line and "(" not in line]
+    aliased = [line.split()[-1] for line in declared if "__restrict__" not in line and "const" not in line]
+    assert aliased == [f"x{kernel.inputs}"], "what is read again may not be restrict, and the rest should be"
+
+
+# ---- OpenCL ----
+
+PLAYED = ("simt", "simt, split", "simt, split and sliced", "simt, few threads", "simt, a work-item", "simt, pixels",
+          "simt, one tile of columns", "simt, rows too long to be kept", "simt, largest", "simt, residual")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_rows_are_numpy_s_in_opencl(name):
+    _, kernel, schedule = CASES[name]
+    inputs = random_inputs(kernel)
+    source = render(kernel, schedule, opencl_device.target(), "k0")
+
+    found = opencl_device.run(kernel, source, inputs, launches=3)  # counters are ready again
+
+    assert_right(name, inputs, found, terms_of(kernel))
+
+
+@pytest.mark.parametrize("shape", [(5, 11, 13), (13, 70, 9)])
+def test_rows_are_numpy_s_by_the_default_for_pocl(shape):
+    """A work-item alone, in one tile of columns and in several."""
+    kernel, target = with_row_statistics(one_result(matmul(*shape))), opencl_device.target()
+    inputs = random_inputs(kernel)
+    source = render(kernel, default(kernel, target.limits), target, "k0")
+
+    found = opencl_device.run(kernel, source, inputs, launches=2)
+
+    assert source.geometry.items == (1, 1, 1)
+    for actual, right in zip(found, expected(kernel, inputs), strict=True):
+        assert_matches(actual, right, terms=terms_of(kernel))
+
+
+# ---- engines, spaces ----
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [F16, F32])
+def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
+    target = cuda.manifest(arch)
+    plain = constant_b(residual(128, 768, 768, dtype))
+    kernel = with_row_statistics(plain)
+    for ranked in rank.best(
+        kernel, rank.problems(kernel, engines_of(kernel, target.features)), target.limits, target.device
+    ):
+        p, s = SimpleNamespace(**ranked.family.problem(kernel)), SimpleNamespace(**ranked.schedule)
+        wanted = ranked.family.packing(kernel, s, p)
+        packed = pack(kernel, wanted).kernel if wanted else kernel
+        source = render(packed, ranked.schedule, target, "k0", ranked.family)
+        _, log = cuda.compile_source(source, target)
+        used = cuda.resources(log)["k0"]
+        assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, ranked
+
+
+@pytest.mark.parametrize("family", [SIMT, MMA, WGMMA], ids=lambda f: f.engine)
+@pytest.mark.parametrize("columns", [40, 771])
+def test_many_schedules_are_told_together_what_each_is_told_alone(family, columns):
+    assert_agrees(S(matmul(197, columns, 72, dtype=F16, b_transposed=True)), family, TARGETS[family])
+
+
+def test_engines_that_end_with_their_stores_say_so():
+    plain = matmul(1, 64, 64, dtype=F16, b_transposed=True)
+    features = frozenset({"mma", "mma_sm80", "wgmma", "tma", "cluster", "mfma", "mali"})
+
+    found = engines_of(with_row_statistics(plain), features)
+
+    assert [family.engine for family in found] == ["wgmma", "mma", "simt"]
+    assert {"mali", "gemv", "amd"} <= {family.engine for family in engines_of(plain, features)}
+    assert len(ENGINES[Contraction]) > 5
+
+
+def test_bytes_keep_their_words_beside_row_statistics():
+    """Sums of i32 are scaled and stored as floats, whose rows have statistics; operands are words of four bytes."""
+    kernel = matmul(13, 40, 32, dtype=I8, acc=I32, b_transposed=True)
+    i, j = kernel.stores[0].index
+    value = cast(kernel.body.acc, F32) * 0.01
+    params = (*kernel.params[:3], TensorType(F32, (13, 40)))
+    kernel = with_row_statistics(replace(kernel, params=params, outputs=1, stores=(Store(3, (i, j), value),)))
+    inputs = random_inputs(kernel)
+    schedule = TILE | {"tile_k": 4}
+    source = render(kernel, schedule, TARGETS[SIMT], "k0", SIMT)
+    (built,) = compile_many([(source.text, "k0")])
+
+    assert SIMT.problem(kernel)["dot"] == 4
+    viewed = [inputs[0].view(np.int32).reshape(-1), inputs[1].view(np.int32).reshape(-1), inputs[2]]
+    for actual, right in zip(
+        in_any_order(SIMT.rewritten(kernel), source, built, viewed), expected(kernel, inputs), strict=True
+    ):
+        assert_matches(actual, right, terms=200)
+
+
+def test_kernels_that_differ_in_their_statistics_differ_in_their_digest():
+    plain = matmul(13, 40, 30)
+    ranged = replace(with_row_statistics(plain), body=replace(with_row_statistics(plain).body, tail=Tail(
+        with_row_statistics(plain).body.tail.statistics,
+        tuple(replace(s, value=call("neg", s.value)) for s in with_row_statistics(plain).body.tail.stores),
+    )))  # fmt: skip
+
+    assert len({k.digest for k in (plain, with_row_statistics(plain), ranged)}) == 3
+    assert "then of each row" in with_row_statistics(plain).text
+
+
+def test_mali_leaves_row_statistics_to_others():
+    kernel, features = with_row_statistics(matmul(13, 40, 30)), opencl.manifest("mali").features
+
+    assert [family.engine for family in engines_of(kernel, features)] == ["simt"]
