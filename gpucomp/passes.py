@@ -129,7 +129,9 @@ def run_pipeline(
     rounding: Rounding = STRICT,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Graph:
-    """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants, its numbers rounded no more than ``rounding``.
+    """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
+
+    Numbers are rounded no more than ``rounding`` lets them.
 
     ``observer`` is called with a record after each.
 

@@ -117,7 +117,8 @@ def _kernels(graph: Graph) -> dict[Node, Node]:
         joined = [
             kernels[v.node]
             for v in node.inputs
-            if v.node in kernels and (node.op is ops.Reshape or (node.op in ELEMENTWISE and v.shape == node.types[0].shape))
+            if v.node in kernels
+            and (node.op is ops.Reshape or (node.op in ELEMENTWISE and v.shape == node.types[0].shape))
         ]
         kernels[node] = max(joined, key=position.__getitem__, default=node)
     return kernels
