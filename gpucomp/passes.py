@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from gpucomp import config
@@ -18,6 +17,7 @@ from gpucomp.ir.verify import verify
 from gpucomp.rewrite import (
     attention,
     canonicalize,
+    centre,
     concat,
     cse,
     fold,
@@ -41,13 +41,17 @@ class Pass:
     """A graph to graph function that returns the same object when it changes nothing.
 
     ``wanted`` says whether a target (``None``: none in particular) has a use for the pass. ``rounds`` stands in for ``run``
-    where the user lets numbers be rounded, which is all that ``run`` has not.
+    in one that has to know how far the user lets numbers be rounded.
     """
 
     name: str
     run: Callable[[Graph], Graph]
     wanted: Callable[[Target | None], bool] = lambda target: True
     rounds: Callable[[Graph, Rounding], Graph] | None = None
+
+    def at(self, rounding: Rounding) -> Pass:
+        rounds = self.rounds
+        return self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding), rounds=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),
+    Pass("centre", lambda graph: graph, _leaves_row_statistics, centre.centre_streams),
     Pass("norm-products", lambda graph: graph, _leaves_row_statistics, norm_products.fold_norms),
     rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )
@@ -117,8 +122,7 @@ def wanted_passes(
     target: Target | None, pipeline: Sequence[Pass] | None = None, rounding: Rounding = STRICT
 ) -> Sequence[Pass]:
     """Those of ``pipeline`` (default ``PIPELINE``) that ``target`` has a use for, as they are at ``rounding``."""
-    wanted = (p for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
-    return tuple(replace(p, run=partial(p.rounds, rounding=rounding), rounds=None) if p.rounds else p for p in wanted)
+    return tuple(p.at(rounding) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
 
 
 def run_pipeline(

@@ -7,23 +7,27 @@ where mean, rstd = 1 / sqrt(variance + epsilon) and rrms = 1 / sqrt(mean square 
 product's epilogue does with them costs nothing; the normalised rows are never stored; and the numbers themselves may be
 left by the kernel that makes x, which has its rows at hand: then the norm is no launch any more.
 
-x has a larger norm than the row less its mean, by sqrt(1 + (mean / std)^2), and the products' rounding errors grow by as
-much. So it is done only where the user lets products round their operands (``ROUNDED``). There ``u`` sums the weights as
-they are multiplied, rounded, and the mean falls out up to the errors of f32 sums. With fp16 and bf16 nothing else is
-rounded more than before: x is stored as narrow as that in any case, and the norm's result is no longer rounded. Not so
-with ``mixed``, which keeps x in f32 because it may be past f16's range: there norms stay.
+x is longer than the row less its mean, by sqrt(1 + (mean / std)^2), and where x is rounded to be multiplied the product's
+error grows by as much. Hence ``LEVELS``:
+
+    fp16, bf16   x is stored as narrow as that in any case: nothing is rounded more than before, whatever its mean
+    tf32         only an rms_norm, which has no mean to lose: ``centre.py`` makes that of a layer_norm where it can
+    mixed        x is kept in f32, perhaps because it is past f16's range: norms stay
+    the others   products do not round, and norms stay
+
+``u`` sums the weights as they are multiplied, rounded: the mean falls out up to the errors of f32 sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.ir.graph import Constant, Graph, Input, Node, Value, constant
+from gpucomp.ir.graph import Constant, Graph, Input, Node, Op, Value, constant
 from gpucomp.ir.types import BF16, F32
 from gpucomp.rewrite.match import BINARY, UNARY, along_axis, is_constant
 from gpucomp.rewrite.rule import substitute
@@ -53,10 +57,11 @@ ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "fp16": lambda array: array.astype(np.float16),
     "bf16": lambda array: array.astype(BF16.numpy),
 }
+LEVELS: Mapping[str, Collection[Op]] = {"tf32": (ops.RMSNorm,), "fp16": NORMS, "bf16": NORMS}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Product:
+class Product:
     """A product that reads ``norm * factor + shift``, the rows of the norm perhaps in another shape."""
 
     node: Node
@@ -64,35 +69,44 @@ class _Product:
     shift: np.ndarray
 
 
+class Surroundings:
+    """A graph's readers, its outputs, which nodes will share a kernel, and what of them stays f32."""
+
+    def __init__(self, graph: Graph, keep_fp32: Sequence[str]) -> None:
+        self.readers, self.outputs, self.kernels = graph.consumers(), set(graph.outputs), _kernels(graph)
+        self.kept = {self.kernels[n] for n in self.kernels if is_kept(n, keep_fp32)}
+
+    def products(self, norm: Node) -> list[Product]:
+        """All that reads ``norm``, where that is products by constants that its statistics can be folded into; else none."""
+        x = norm.inputs[0]
+        if norm.attrs["axis"] != x.type.rank - 1 or x.type.dtype is not F32 or x.type.size == 0:
+            return []
+        if x in self.outputs or self.kept & {self.kernels[n] for n in (x.node, *self.readers[x]) if n in self.kernels}:
+            return []  # then x is stored in f32, perhaps because nothing narrower has its numbers
+        found = _products(norm[0], self.readers, self.outputs)
+        apart = all(self.kernels[p.node] not in self.kept and self.may_copy(p.node.inputs[1]) for p in found)
+        return found if apart and _pays(norm, self.kernels) else []
+
+    def may_copy(self, weight: Value) -> bool:
+        return len(self.readers[weight]) == 1 or weight.type.nbytes <= SHARED
+
+
 def fold_norms(graph: Graph, rounding: Rounding) -> Graph:
     """``graph`` less the norms over last axes that only products by constants read, and of what a contraction makes."""
-    if rounding.precision not in ROUNDED:
+    if rounding.precision not in LEVELS:
         return graph
-    readers, outputs, kernels = graph.consumers(), set(graph.outputs), _kernels(graph)
-    kept = {kernels[node] for node in kernels if _is_kept(node, rounding.keep_fp32)}
+    around = Surroundings(graph, rounding.keep_fp32)
     replaced: dict[Value, Value] = {}
-    for norm in kernels:
-        if norm.op not in NORMS or not _may_fold(norm, outputs) or not _pays(norm, kernels):
-            continue
-        x = norm.inputs[0]
-        if kept & {kernels[n] for n in (x.node, *readers[x])}:
-            continue  # then x is stored in f32, perhaps because nothing narrower has its numbers
-        products = _products(norm[0], readers, outputs)
-        if any(kernels[p.node] in kept or not _may_copy(p.node.inputs[1], readers) for p in products):
-            continue
-        found = {p.node[0]: value for p, value in _without_norm(norm, products, rounding.precision)}
-        if len(found) == len(products):
-            replaced |= found
+    for norm in around.kernels:
+        if norm.op in LEVELS[rounding.precision]:
+            products = around.products(norm)
+            found = {p.node[0]: value for p, value in _without_norm(norm, products, rounding.precision)}
+            if len(found) == len(products):
+                replaced |= found
     return substitute(graph, replaced) if replaced else graph
 
 
 # whether -----------------------------------------------------------------------------------------------------
-
-
-def _may_fold(norm: Node, outputs: set[Value]) -> bool:
-    x = norm.inputs[0]
-    last = norm.attrs["axis"] == x.type.rank - 1
-    return last and x.type.dtype is F32 and x.type.size > 0 and x not in outputs  # which are stored in f32
 
 
 def _pays(norm: Node, kernels: Mapping[Node, Node]) -> bool:
@@ -124,18 +138,14 @@ def _kernels(graph: Graph) -> dict[Node, Node]:
     return kernels
 
 
-def _is_kept(node: Node, patterns: Sequence[str]) -> bool:
+def is_kept(node: Node, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(node.name, p) or fnmatchcase(node.op.name, p) for p in patterns)
 
 
-def _may_copy(weight: Value, readers: Mapping[Value, list[Node]]) -> bool:
-    return len(readers[weight]) == 1 or weight.type.nbytes <= SHARED
-
-
-def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Value]) -> list[_Product]:
+def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Value]) -> list[Product]:
     """All that reads ``norm``, behind a scale and a shift of its columns; none where something else does as well."""
     width = norm.shape[-1]
-    found: list[_Product] = []
+    found: list[Product] = []
     stack = [(norm, np.ones(width), np.zeros(width))]
     while stack:
         value, factor, shift = stack.pop()
@@ -149,7 +159,7 @@ def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Val
             if len(constants) != 1 or node.inputs[0] is not value:
                 return []
             if node.op is ops.MatMul and constants[0].ndim == 2:
-                found.append(_Product(node, factor, shift))
+                found.append(Product(node, factor, shift))
                 continue
             vector = along_axis(constants[0].astype(np.float64), value.shape, value.type.rank - 1)
             if vector is None or node.op not in (ops.Mul, ops.Add) or node.types[0] != value.type:
@@ -162,14 +172,14 @@ def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Val
 # how ---------------------------------------------------------------------------------------------------------
 
 
-def _without_norm(norm: Node, products: Sequence[_Product], precision: str) -> Iterator[tuple[_Product, Value]]:
+def _without_norm(norm: Node, products: Sequence[Product], precision: str) -> Iterator[tuple[Product, Value]]:
     """Each product by what it reads before the norm; those left out whose weights would be no finite numbers."""
-    x, axis, epsilon = norm.inputs[0], norm.attrs["axis"], norm.attrs["epsilon"]
+    x = norm.inputs[0]
     mean: Value | None = None
     if norm.op is ops.LayerNorm:
-        mean, scale = ops.RowStatistics.node(x, axis=axis, epsilon=epsilon, name=norm.name).values
+        mean, scale = ops.RowStatistics.node(x, name=norm.name, **norm.attrs).values
     else:
-        scale = ops.InverseRMS(x, axis=axis, epsilon=epsilon, name=norm.name)
+        scale = ops.InverseRMS(x, name=norm.name, **norm.attrs)
     for product in products:
         operand, name = product.node.inputs[0], product.node.name
         folded = _folded(product, precision)
@@ -190,7 +200,7 @@ def _without_norm(norm: Node, products: Sequence[_Product], precision: str) -> I
         yield product, result
 
 
-def _folded(product: _Product, precision: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def _folded(product: Product, precision: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """The weights times ``factor``, rounded, the sums of their columns, and ``shift`` times the weights; all of them f32."""
     w = product.node.inputs[1].attrs["value"]
     weights = np.empty_like(w)  # in the same order of axes in memory

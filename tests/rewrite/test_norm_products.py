@@ -24,7 +24,7 @@ from gpucomp.rewrite.norm_products import Rounding, fold_norms
 
 ROWS, DEEP, WIDE = 3, 5, 7  # of what is normalised, what makes it and what it makes
 RNG = np.random.default_rng(11)
-PRECISIONS = ("tf32", "fp16", "bf16")
+PRECISIONS = ("fp16", "bf16")
 BITS = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
 FP16 = Rounding("fp16")
 
@@ -84,9 +84,10 @@ def test_the_scale_and_the_shift_of_its_columns_go_into_weights_and_bias(level):
     assert ops_of(after) == ["MatMul", "Add", "RowStatistics", "Mul", "MatMul", "Add", "Mul", "Add"]
 
 
-def test_an_rms_norm_leaves_one_number_a_row():
+@pytest.mark.parametrize("level", ["tf32", *PRECISIONS])
+def test_an_rms_norm_leaves_one_number_a_row(level):
     norm = ops.RMSNorm(rows(), axis=2, epsilon=1e-3)
-    after = checked(graph_of(ops.MatMul(ops.Mul(norm, few_bits(WIDE)), few_bits(WIDE, 11))))
+    after = checked(graph_of(ops.MatMul(ops.Mul(norm, few_bits(WIDE)), few_bits(WIDE, 11))), level)
 
     assert ops_of(after) == ["MatMul", "Add", "InverseRMS", "MatMul", "Mul"]
 
@@ -141,8 +142,15 @@ def test_the_product_of_a_convolution_s_pixels_folds_too():
 # numbers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", PRECISIONS)
-def test_the_sums_are_of_the_weights_as_they_are_multiplied(level):
+def is_rounded(used, exact, kept):
+    """Whether ``used`` has ``kept`` bits of fraction and is next to ``exact``."""
+    fraction, exponent = np.frexp(used.astype(np.float64))
+    short = fraction * 2 ** (kept + 1) == np.round(fraction * 2 ** (kept + 1))
+    return short.all() and (np.abs(used - exact) <= np.ldexp(0.5, exponent - kept - 1) * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize(("level", "kept"), [("fp16", 10), ("bf16", 7)])
+def test_the_sums_are_of_the_weights_as_they_are_multiplied(level, kept):
     w, factor = normal(WIDE, 11), normal(WIDE)
     graph = graph_of(ops.MatMul(ops.Mul(layer_norm(rows()), factor), w))
 
@@ -151,12 +159,16 @@ def test_the_sums_are_of_the_weights_as_they_are_multiplied(level):
     (product,) = [n for n in after.nodes() if n.op is ops.MatMul and n.types[0].shape[-1] == 11]
     (centre,) = [n for n in after.nodes() if n.op is ops.Mul and n.inputs[1].op is ops.Constant]
     used, sums = constant_value(product.inputs[1]), constant_value(centre.inputs[1])
-    exact = constant_value(factor).astype(np.float64)[:, None] * constant_value(w)
-    kept = {"tf32": 10, "fp16": 10, "bf16": 7}[level]
-    fraction, exponent = np.frexp(used.astype(np.float64))
-    np.testing.assert_array_equal(fraction * 2 ** (kept + 1), np.round(fraction * 2 ** (kept + 1)))
-    assert (np.abs(used - exact) <= np.ldexp(0.5, exponent - kept - 1) * (1 + 1e-6)).all()
+    assert is_rounded(used, constant_value(factor).astype(np.float64)[:, None] * constant_value(w), kept)
     np.testing.assert_array_equal(-sums, used.astype(np.float64).sum(axis=0).astype(np.float32))
+
+
+def test_weights_for_tf32_have_ten_bits_too():
+    w = normal(WIDE, 11)
+    after = fold_norms(graph_of(ops.MatMul(ops.RMSNorm(rows(), axis=2, epsilon=1e-3), w)), Rounding("tf32"))
+
+    (product,) = [n for n in after.nodes() if n.op is ops.MatMul and n.types[0].shape[-1] == 11]
+    assert is_rounded(constant_value(product.inputs[1]), constant_value(w), 10)
 
 
 @pytest.mark.parametrize("level", PRECISIONS)
@@ -202,7 +214,7 @@ def test_networks_lose_no_accuracy(name, level):
 
     (found,) = run_steps(after, precision.apply(partition(after), after, level), feeds)
 
-    assert "RowStatistics" in ops_of(after)
+    assert "InverseRMS" in ops_of(after)
     assert relative_error(found, interpret(before, feeds)[0]) <= 4 * BITS[level]
 
 
@@ -221,26 +233,28 @@ def test_the_norm_s_kernel_becomes_one_of_statistics_and_the_rest_an_epilogue():
 SIZES = {"x": ["batch", "rows", DEEP], "r": ["batch", "rows", WIDE]}
 
 
-def block():
+def block(*, rms=False):
     """A pre-norm block with open rows: a residual sum, its norm, two projections of it, one with an activation."""
     made = {"w": (DEEP, WIDE), "g": (WIDE,), "d": (WIDE,), "v1": (WIDE, 11), "c1": (11,), "v2": (WIDE, 2)}
     arrays = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in made.items()}
     nodes = [
         node("MatMul", ["x", "w"], ["m"]),
         node("Add", ["m", "r"], ["s"]),
-        node("LayerNormalization", ["s", "g", "d"], ["n"], name="the norm"),
+        node("SimplifiedLayerNormalization", ["s", "g"], ["n"], name="the norm", epsilon=1e-3)
+        if rms
+        else node("LayerNormalization", ["s", "g", "d"], ["n"], name="the norm"),
         node("MatMul", ["n", "v1"], ["p1"]),
         node("Add", ["p1", "c1"], ["b1"]),
         node("Relu", ["b1"], ["y1"]),
         node("MatMul", ["n", "v2"], ["p2"]),
         node("Sigmoid", ["p2"], ["y2"]),
     ]
-    return model(nodes, [value(name, shape) for name, shape in SIZES.items()], ["y1", "y2"], arrays)
+    return model(nodes, [value(name, shape) for name, shape in SIZES.items()], ["y1", "y2"], arrays, opset=17)
 
 
 def folded(target, level, lead):
     """The block compiled with its norm folded, its graph, what to feed it and onnxruntime's answers."""
-    proto, device = block(), replace(targets.resolve(target), row_statistics=True)
+    proto, device = block(rms=level == "tf32"), replace(targets.resolve(target), row_statistics=True)
     lowered = compiler.lower(proto, device, shapes={name: (*lead, s[-1]) for name, s in SIZES.items()}, precision=level)
     executable = compiler.finish(lowered, device, level, lambda stage, done, total: None)
     rng = np.random.default_rng(lead)
@@ -279,7 +293,7 @@ def test_the_epilogues_of_cuda_kernels_read_the_two_numbers_in_any_thread_order(
 
     forward, shuffled = (on_cpu.run(feeds, order=o, seed=5) for o in ("forward", "shuffled"))
 
-    assert "RowStatistics" in made
+    assert {"RowStatistics", "InverseRMS"} & set(made)
     for name, wanted in right.items():
         assert relative_error(forward[name], wanted) <= 4 * BITS[level]
         np.testing.assert_array_equal(shuffled[name], forward[name])
@@ -433,10 +447,17 @@ def test_what_f16_has_not_bf16_may_have():
 
 
 @pytest.mark.parametrize("level", ["fp32", "3xtf32", "mixed"])
-def test_norms_stay_where_products_are_not_rounded_or_sums_are_kept(level):
-    graph = graph_of(product_of(layer_norm(rows())))
+@pytest.mark.parametrize("norm", [ops.LayerNorm, ops.RMSNorm])
+def test_norms_stay_where_products_are_not_rounded_or_sums_are_kept(level, norm):
+    graph = graph_of(product_of(norm(rows(), axis=2, epsilon=1e-3)))
 
     assert fold_norms(graph, Rounding(level)) is graph
+
+
+def test_a_norm_with_a_mean_stays_where_its_operand_is_rounded_for_the_product_alone():
+    graph = graph_of(product_of(layer_norm(rows())))
+
+    assert fold_norms(graph, Rounding("tf32")) is graph
 
 
 @pytest.mark.parametrize(
@@ -480,18 +501,24 @@ def test_without_a_target_norms_stay():
 LAYERS = 2
 
 
+@pytest.mark.parametrize("level", ["tf32", *PRECISIONS])
 @pytest.mark.parametrize(
     ("name", "gone", "left"),
-    [("gpt2", 2 * LAYERS, 1), ("vit_b16", 2 * LAYERS - 1, 2), ("bert_base", 0, 2 * LAYERS + 1)],
+    [
+        ("gpt2", 2 * LAYERS, {"RMSNorm": 1}),
+        ("vit_b16", 2 * LAYERS - 1, {"RMSNorm": 2}),
+        ("bert_base", 0, {"LayerNorm": 5}),
+    ],
 )
-def test_networks_with_the_norm_in_front_have_it_folded_and_others_not(name, gone, left):
+def test_networks_with_the_norm_in_front_have_it_folded_and_others_not(name, gone, left, level):
     """Of the first the rows are gathered or joined; a residual reads the norms of BERT, and ViT's last is of one row."""
     target = replace(targets.resolve("cuda:sm_90a"), row_statistics=True)
 
-    after = run_pipeline(load(models.build(name, reduced=True)), target=target, rounding=FP16)
+    after = run_pipeline(load(models.build(name, reduced=True)), target=target, rounding=Rounding(level))
 
     found = ops_of(after)
-    assert (found.count("RowStatistics"), found.count("LayerNorm")) == (gone, left)
+    assert found.count("InverseRMS") == gone
+    assert {op: found.count(op) for op in ("RMSNorm", "LayerNorm", "RowStatistics") if op in found} == left
 
 
 def test_a_second_run_changes_nothing():
