@@ -120,17 +120,17 @@ def _passes(node: Node) -> bool:
 
 
 def _centred(stream: _Stream) -> dict[Value, Value]:
-    """What stands for the values of ``stream`` that constants make, and for the norms."""
+    """What stands for the values of ``stream`` that constants make, and for the norms; nothing where a constant is no number."""
     replaced: dict[Value, Value] = {}
-    for source in stream.sources:
-        weights = _weights(source)
-        inputs = [_less_means(v) if v is weights else v for v in source.inputs]
-        replaced[source[0]] = source.op(*inputs, name=source.name, **source.attrs)
-    for value in stream.values:
-        node = value.node
+    made = {source: [_weights(source)] for source in stream.sources}
+    for node in (v.node for v in stream.values):
         if node.op in (*SUMS, ops.Concat) and any(map(is_constant, node.inputs)):
-            inputs = [_less_means(v) if is_constant(v) else v for v in node.inputs]
-            replaced[value] = node.op(*inputs, name=node.name, **node.attrs)
+            made[node] = [v for v in node.inputs if is_constant(v)]
+    for node, constants in made.items():
+        centred = {v: _less_means(v) for v in constants}
+        if not all(np.isfinite(v.attrs["value"]).all() for v in centred.values()):
+            return {}
+        replaced[node[0]] = node.op(*(centred.get(v, v) for v in node.inputs), name=node.name, **node.attrs)
     for norm in stream.norms:
         replaced[norm[0]] = ops.RMSNorm(norm.inputs[0], name=norm.name, **norm.attrs)
     return replaced
@@ -142,6 +142,7 @@ def _less_means(value: Value) -> Value:
     rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
     result = np.empty(rows.shape, array.dtype)
     for first in range(0, len(rows), BLOCK):
-        wide = rows[first : first + BLOCK].astype(np.float64)
-        result[first : first + BLOCK] = wide - wide.mean(axis=1, keepdims=True)
+        with np.errstate(all="ignore"):
+            wide = rows[first : first + BLOCK].astype(np.float64)
+            result[first : first + BLOCK] = wide - wide.mean(axis=1, keepdims=True)
     return constant(result.reshape(array.shape))

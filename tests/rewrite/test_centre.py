@@ -186,6 +186,10 @@ def columns_of_a_table_are_gathered():
     return graph_of(ended(ops.Add(made(tensor("x", ROWS, DEEP)), x)))
 
 
+def a_number_that_has_no_mean():
+    return graph_of(ended(ops.Add(made(), constant(np.array([1, 2, -np.inf, 3, 4, 5, 6], np.float32)))))
+
+
 def nothing_to_fold():
     return graph_of(ops.Exp(norm(made())))
 
@@ -208,6 +212,7 @@ STAYS = [
     weights_that_are_computed,
     large_weights_that_others_read,
     columns_of_a_table_are_gathered,
+    a_number_that_has_no_mean,
     nothing_to_fold,
 ]
 
