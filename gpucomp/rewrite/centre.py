@@ -101,22 +101,16 @@ def _weights(source: Node) -> Value:
 
 
 def _passes(node: Node) -> bool:
-    """Whether rows without means give rows without means: it adds rows, scales them as a whole, or moves them."""
-    rank = node.types[0].rank
+    """Whether rows without means give rows without means, if they stay whole: it adds rows, scales them as a whole or moves them.
+
+    Columns may change places, all rows' alike.
+    """
     match node.op:
-        case ops.Add | ops.Sub:
-            return True
         case ops.Mul:
             return splat(node.inputs[1]) is not None and node.inputs[0].shape == node.types[0].shape
-        case ops.Reshape:
-            return True  # of rows as long as the stream's, or that ends it
-        case ops.Concat:
-            return bool(node.attrs["axis"] != rank - 1)
         case ops.Transpose:
-            return bool(node.attrs["perm"][-1] == rank - 1)
-        case ops.Slice:
-            return node.inputs[0].shape[-1] == node.types[0].shape[-1] and node.attrs["steps"][-1] == 1
-    return False
+            return bool(node.attrs["perm"][-1] == node.types[0].rank - 1)
+    return node.op in (*SUMS, ops.Reshape, ops.Concat, ops.Slice)
 
 
 def _centred(stream: _Stream) -> dict[Value, Value]:

@@ -156,13 +156,13 @@ def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Val
             if node.op is ops.Reshape and node.types[0].shape[-1:] == (width,):
                 stack.append((node[0], factor, shift))
                 continue
-            if len(constants) != 1 or node.inputs[0] is not value:
+            if len(constants) != 1:
                 return []
             if node.op is ops.MatMul and constants[0].ndim == 2:
                 found.append(Product(node, factor, shift))
                 continue
             vector = along_axis(constants[0].astype(np.float64), value.shape, value.type.rank - 1)
-            if vector is None or node.op not in (ops.Mul, ops.Add) or node.types[0] != value.type:
+            if vector is None or node.op not in (ops.Mul, ops.Add):
                 return []
             scaled = (factor * vector, shift * vector) if node.op is ops.Mul else (factor, shift + vector)
             stack.append((node[0], *scaled))

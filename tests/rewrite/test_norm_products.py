@@ -476,6 +476,13 @@ def test_what_is_kept_in_f32_is_left_alone_and_what_shares_a_kernel_or_a_value_w
         assert fold_norms(graph, Rounding("fp16", (other,))) is not graph
 
 
+def test_what_only_the_norm_reads_is_left_alone_where_it_is_kept():
+    """Its kernel stores f32."""
+    graph = graph_of(product_of(layer_norm(rows())))
+
+    assert fold_norms(graph, Rounding("fp16", ("first",))) is graph
+
+
 # targets -----------------------------------------------------------------------------------------------------
 
 
