@@ -87,8 +87,8 @@ def _sums_bytes(target: Target | None) -> bool:
     return target is not None and (target.language != "llvm" or _multiplies_bytes(target))
 
 
-def _leaves_row_statistics(target: Target | None) -> bool:
-    return target is not None and target.row_statistics
+def _folds_norms(target: Target | None) -> bool:
+    return target is not None and target.folds_norms
 
 
 BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
@@ -109,8 +109,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),
-    Pass("centre", lambda graph: graph, _leaves_row_statistics, centre.centre_streams),
-    Pass("norm-products", lambda graph: graph, _leaves_row_statistics, norm_products.fold_norms),
+    Pass("centre", lambda graph: graph, _folds_norms, centre.centre_streams),
+    Pass("norm-products", lambda graph: graph, _folds_norms, norm_products.fold_norms),
     rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )
 

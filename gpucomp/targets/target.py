@@ -18,11 +18,11 @@ class Target:
     language    ``llvm``, ``opencl`` or ``cuda``: which source ``codegen`` renders
     alignment   bytes that every buffer in the arena is aligned to
     prologues   whether a contraction's loads may compute (elementwise producers folded into them)
-    row_statistics  whether a contraction's kernel may leave statistics of the rows that it has made
     device      a common device of this kind, for the analytic model; none for the CPU
     identity    the very device, as tuning records name it: the processor's name, a GPU and its driver;
                 empty where a target is but a kind of device
     features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
+    folds_norms whether norms go into the products behind them: it pays where statistics of rows are no launch of their own
     """
 
     name: str
@@ -32,10 +32,10 @@ class Target:
     limits: Limits
     alignment: int = 256
     prologues: bool = True
-    row_statistics: bool = False
     features: frozenset[str] = frozenset()
     device: Device | None = None
     identity: str = ""
+    folds_norms: bool = False
 
     def with_limits(self, **changes: int) -> Target:
         return replace(self, limits=replace(self.limits, **changes))  # type: ignore[arg-type]

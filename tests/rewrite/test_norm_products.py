@@ -209,7 +209,7 @@ def test_networks_lose_no_accuracy(name, level):
     proto = models.build(name, reduced=True)
     before = load(proto)
     feeds = models.inputs(proto)
-    target = replace(targets.resolve("cuda:sm_90a"), row_statistics=True)
+    target = replace(targets.resolve("cuda:sm_90a"), folds_norms=True)
     after = run_pipeline(before, target=target, rounding=Rounding(level))
 
     (found,) = run_steps(after, precision.apply(partition(after), after, level), feeds)
@@ -254,7 +254,7 @@ def block(*, rms=False):
 
 def folded(target, level, lead):
     """The block compiled with its norm folded, its graph, what to feed it and onnxruntime's answers."""
-    proto, device = block(rms=level == "tf32"), replace(targets.resolve(target), row_statistics=True)
+    proto, device = block(rms=level == "tf32"), replace(targets.resolve(target), folds_norms=True)
     lowered = compiler.lower(proto, device, shapes={name: (*lead, s[-1]) for name, s in SIZES.items()}, precision=level)
     executable = compiler.finish(lowered, device, level, lambda stage, done, total: None)
     rng = np.random.default_rng(lead)
@@ -487,16 +487,16 @@ def test_what_only_the_norm_reads_is_left_alone_where_it_is_kept():
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "opencl:mali", "cpu"])
-@pytest.mark.parametrize("leaves", [True, False])
-def test_the_pipeline_folds_for_targets_whose_contractions_leave_statistics(target, leaves):
+@pytest.mark.parametrize("folds", [True, False])
+def test_the_pipeline_folds_for_targets_that_want_it(target, folds):
     graph = graph_of(ops.Relu(product_of(affine(layer_norm(rows())))))
-    device = replace(targets.resolve(target), row_statistics=leaves)
+    device = replace(targets.resolve(target), folds_norms=folds)
 
     found = {level: ops_of(run_pipeline(graph, target=device, rounding=Rounding(level))) for level in ("fp32", "fp16")}
 
     assert "LayerNorm" in found["fp32"]
-    assert ("RowStatistics" in found["fp16"]) == leaves
-    assert ("LayerNorm" in found["fp16"]) != leaves
+    assert ("RowStatistics" in found["fp16"]) == folds
+    assert ("LayerNorm" in found["fp16"]) != folds
 
 
 def test_without_a_target_norms_stay():
@@ -519,7 +519,7 @@ LAYERS = 2
 )
 def test_networks_with_the_norm_in_front_have_it_folded_and_others_not(name, gone, left, level):
     """Of the first the rows are gathered or joined; a residual reads the norms of BERT, and ViT's last is of one row."""
-    target = replace(targets.resolve("cuda:sm_90a"), row_statistics=True)
+    target = replace(targets.resolve("cuda:sm_90a"), folds_norms=True)
 
     after = run_pipeline(load(models.build(name, reduced=True)), target=target, rounding=Rounding(level))
 
@@ -529,7 +529,7 @@ def test_networks_with_the_norm_in_front_have_it_folded_and_others_not(name, gon
 
 
 def test_a_second_run_changes_nothing():
-    target = replace(targets.resolve("cuda:sm_90a"), row_statistics=True)
+    target = replace(targets.resolve("cuda:sm_90a"), folds_norms=True)
     once = run_pipeline(load(models.build("gpt2", reduced=True)), target=target, rounding=FP16)
 
     assert run_pipeline(once, target=target, rounding=FP16) is once
