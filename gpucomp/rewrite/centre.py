@@ -87,7 +87,7 @@ def _is_source(node: Node) -> bool:
     """Whether the columns of its result are those of constant weights."""
     match node.op:
         case ops.MatMul:
-            return is_constant(node.inputs[1]) and node.inputs[1].type.rank == 2
+            return is_constant(node.inputs[1])
         case ops.Conv:
             last = node.attrs.get("layout", "NCHW") == "NHWC"
             return last and node.attrs.get("group", 1) == 1 and is_constant(node.inputs[1])
@@ -107,7 +107,7 @@ def _passes(node: Node) -> bool:
     """
     match node.op:
         case ops.Mul:
-            return splat(node.inputs[1]) is not None and node.inputs[0].shape == node.types[0].shape
+            return splat(node.inputs[1]) is not None
         case ops.Transpose:
             return bool(node.attrs["perm"][-1] == node.types[0].rank - 1)
     return node.op in (*SUMS, ops.Reshape, ops.Concat, ops.Slice)
