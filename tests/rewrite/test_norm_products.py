@@ -276,16 +276,6 @@ def test_compiled_it_gives_onnxruntime_s_answer_for_any_number_of_rows(level, co
         assert relative_error(found[name], wanted) <= 4 * BITS[level]
 
 
-def test_it_is_right_on_an_opencl_device():
-    executable, made, feeds, right = folded("opencl:pocl", "fp16", (2, 7))
-
-    found = executable.run(feeds)
-
-    assert "RowStatistics" in made
-    for name, wanted in right.items():
-        assert relative_error(found[name], wanted) <= 4 * BITS["fp16"]
-
-
 @pytest.mark.parametrize(("arch", "level"), [("sm_90a", "fp16"), ("sm_80", "tf32"), ("sm_80", "bf16")])
 def test_the_epilogues_of_cuda_kernels_read_the_two_numbers_in_any_thread_order(arch, level):
     executable, made, feeds, right = folded(f"cuda:{arch}", level, (2, 19))
