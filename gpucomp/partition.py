@@ -3,7 +3,7 @@
 Every value of the graph is one of
 
     source    an input or a constant: it is in memory already
-    anchor    its algorithm reduces (contraction, pool, norm ...): it starts a kernel
+    anchor    its algorithm reduces (contraction, pool, norm ...): it starts a kernel, with its node's other results
     member    computed in the kernel of one of its operands, at the same point of the domain: the epilogue
     inlined   never stored: computed where its only reader loads it: the prologue; or where several read a narrower one
     start     elementwise or movement, and none of the above: it starts a ``loops`` kernel
@@ -174,7 +174,8 @@ class _Partition:
         if self.algorithm(value) is None:
             self.host[value] = (self.position[node],)
         elif self.reduces(value):
-            self._start(value, (self.position[node],))
+            if not self._accompanies(value):
+                self._start(value, (self.position[node],))
         elif not self._join(value) and not self._join_parts(value):
             footprint = self._footprint(value)
             reason = self._worth_inlining(value, footprint)
@@ -183,6 +184,17 @@ class _Partition:
                 self._start(value, (self.position[node],))
             else:
                 self.inlined[value] = footprint
+
+    def _accompanies(self, value: Value) -> bool:
+        """Make ``value`` a member of the kernel of its node's first result, where both are over the same axes."""
+        first, own = value.node[0], self.algorithm(value)
+        group, leading = self.group.get(first), self.algorithm(first)
+        if value is first or group is None or own is None or leading is None or own.axes != leading.axes:
+            return False
+        group.members.append(value)
+        group.choices += self._choices(value)
+        self.group[value], self.place[value] = group, self.place[first]
+        return True
 
     def _start(self, value: Value, order: Order) -> None:
         """Start a kernel at ``value``. Producers that would make it too large are stored after all."""

@@ -6,7 +6,7 @@ import difflib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpucomp import config
@@ -17,18 +17,21 @@ from gpucomp.ir.verify import verify
 from gpucomp.rewrite import (
     attention,
     canonicalize,
+    centre,
     concat,
     cse,
     fold,
     fuse_norms,
     layout,
     movement,
+    norm_products,
     pads,
     quantize,
     scale,
     siblings,
     simplify,
 )
+from gpucomp.rewrite.norm_products import Rounding
 from gpucomp.rewrite.rule import Rule, apply_rules, counting
 from gpucomp.targets.target import Target
 
@@ -37,12 +40,18 @@ from gpucomp.targets.target import Target
 class Pass:
     """A graph to graph function that returns the same object when it changes nothing.
 
-    ``wanted`` says whether a target (``None``: none in particular) has a use for the pass.
+    ``wanted`` says whether a target (``None``: none in particular) has a use for the pass. ``rounds`` stands in for ``run``
+    in one that has to know how far the user lets numbers be rounded.
     """
 
     name: str
     run: Callable[[Graph], Graph]
     wanted: Callable[[Target | None], bool] = lambda target: True
+    rounds: Callable[[Graph, Rounding], Graph] | None = None
+
+    def at(self, rounding: Rounding) -> Pass:
+        rounds = self.rounds
+        return self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding), rounds=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,10 @@ def _sums_bytes(target: Target | None) -> bool:
     return target is not None and (target.language != "llvm" or _multiplies_bytes(target))
 
 
+def _folds_norms(target: Target | None) -> bool:
+    return target is not None and target.folds_norms
+
+
 BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
 
 PIPELINE: tuple[Pass, ...] = (
@@ -96,13 +109,20 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),
+    Pass("centre", lambda graph: graph, _folds_norms, centre.centre_streams),
+    Pass("norm-products", lambda graph: graph, _folds_norms, norm_products.fold_norms),
     rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )
 
 
-def wanted_passes(target: Target | None, pipeline: Sequence[Pass] | None = None) -> Sequence[Pass]:
-    """Those of ``pipeline`` (default ``PIPELINE``) that ``target`` has a use for."""
-    return tuple(p for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
+STRICT = Rounding()
+
+
+def wanted_passes(
+    target: Target | None, pipeline: Sequence[Pass] | None = None, rounding: Rounding = STRICT
+) -> Sequence[Pass]:
+    """Those of ``pipeline`` (default ``PIPELINE``) that ``target`` has a use for, as they are at ``rounding``."""
+    return tuple(p.at(rounding) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
 
 
 def run_pipeline(
@@ -110,9 +130,12 @@ def run_pipeline(
     pipeline: Sequence[Pass] | None = None,
     *,
     target: Target | None = None,
+    rounding: Rounding = STRICT,
     observer: Callable[[PassRecord], None] | None = None,
 ) -> Graph:
     """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
+
+    Numbers are rounded no more than ``rounding`` lets them.
 
     ``observer`` is called with a record after each.
 
@@ -123,7 +146,7 @@ def run_pipeline(
     dump = _Dump(settings.dump)
     dump.start(graph)
     done: list[str] = []
-    for step, one in enumerate(wanted_passes(target, pipeline), start=1):
+    for step, one in enumerate(wanted_passes(target, pipeline, rounding), start=1):
         before, start = graph, time.perf_counter()
         with counting() as fired:
             graph = one.run(before)

@@ -24,6 +24,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from gpucomp import ops
 from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
@@ -106,6 +107,7 @@ def _narrowed_values(
     written = {v for step in steps for v in step.outputs}
     excluded = {*graph.outputs, *past}
     for step in steps:
+        excluded |= {v for v in step.outputs if _is_statistic(v)}
         if step.kernel is not None and isinstance(step.kernel.body, Scatter):
             excluded |= set(step.outputs)  # updates add up where the result is stored
         if step in kept:
@@ -114,6 +116,13 @@ def _narrowed_values(
             operands = _operand_sources(step.kernel)
             excluded |= {v for k, v in enumerate(step.inputs) if k not in operands}
     return frozenset(v for v in written - excluded if v.type.dtype is F32)
+
+
+def _is_statistic(value: Value) -> bool:
+    """Whether it has one number a row, whose rounding would be an error of the whole row, or past the format's range."""
+    while value.op is ops.Reshape:
+        (value,) = value.inputs
+    return value.op in (ops.RowStatistics, ops.InverseRMS)
 
 
 def _operand_sources(kernel: Kernel | None) -> frozenset[int]:

@@ -610,6 +610,8 @@ CASES: dict[str, list[Case]] = {
     "LogSoftmax": rows(),
     "LayerNorm": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
     "RMSNorm": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
+    "InverseRMS": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
+    "RowStatistics": [*rows(), Case((sample(F32, 3, 5),), {"axis": 1, "epsilon": 0.5}, terms=5)],
     "MaxPool": pools((*FLOATS, I8, U8)),
     "MaxPoolIndices": [
         Case((np.array([[[1, np.nan, 3, -np.inf, 2]]], np.float32),), window((2,), (1,), (2, 1), (1,), (7,))),

@@ -11,11 +11,12 @@ import numpy as np
 
 from gpucomp import precision as narrow
 from gpucomp.frontend import onnx as frontend
-from gpucomp.ir.graph import constant_value
+from gpucomp.ir.graph import Graph, constant_value
 from gpucomp.ir.types import BOOL
 from gpucomp.kernel import Kernel, Step
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
+from gpucomp.rewrite.norm_products import Rounding
 from gpucomp.schedule.analytic import floor_us, operations, traffic
 from gpucomp.targets.target import Target
 
@@ -61,9 +62,9 @@ class Problem:
         return floor_us(self.kernel, target.device)
 
 
-def steps_of(model: Any, target: Target) -> tuple[Any, Sequence[Step]]:
-    """The graph after all passes and its kernels in f32."""
-    graph = run_pipeline(frontend.load(model), target=target)
+def steps_of(model: Graph, target: Target, precision: str) -> tuple[Graph, Sequence[Step]]:
+    """The graph after all passes for a precision, and its kernels while they are f32."""
+    graph = run_pipeline(model, target=target, rounding=Rounding(precision))
     return graph, partition(graph, Policy(prologues=target.prologues))
 
 
@@ -73,8 +74,9 @@ def problems(
     """The distinct kernels: the most valuable first, which is what its launches take at least, precisions in turn."""
     found: dict[tuple[str, str], Problem] = {}
     for model in models:
-        graph, steps = steps_of(build(model), target)
+        loaded = frontend.load(build(model))
         for precision in precisions:
+            graph, steps = steps_of(loaded, target, precision)
             for step, made in zip(steps, narrow.apply(steps, graph, precision), strict=True):
                 if made.kernel is None or 0 in [t.size for t in made.kernel.params[made.kernel.inputs :]]:
                     continue

@@ -107,7 +107,7 @@ from gpucomp.ops.reduction import (
 from gpucomp.ops.regions import AdaptiveRoiAlign
 from gpucomp.ops.registry import OPS
 from gpucomp.ops.resize import Resize
-from gpucomp.ops.rows import LayerNorm, LogSoftmax, RMSNorm, Softmax
+from gpucomp.ops.rows import InverseRMS, LayerNorm, LogSoftmax, RMSNorm, RowStatistics, Softmax
 from gpucomp.ops.sampling import DeformConv, GridSample, RoiAlign
 from gpucomp.ops.selection import NonZero, Unique
 from gpucomp.ops.strings import (
@@ -173,6 +173,7 @@ __all__ = [
     "HardSigmoid",
     "HardSwish",
     "Input",
+    "InverseRMS",
     "IsInf",
     "IsNaN",
     "LabelEncoder",
@@ -217,6 +218,7 @@ __all__ = [
     "ReverseSequence",
     "RoiAlign",
     "Round",
+    "RowStatistics",
     "ScatterElements",
     "ScatterND",
     "Selu",

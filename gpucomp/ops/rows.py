@@ -1,4 +1,4 @@
-"""Functions of whole rows: Softmax, LogSoftmax, LayerNorm, RMSNorm. Scale and bias are Mul and Add nodes of their own.
+"""Functions of whole rows: Softmax, LogSoftmax, LayerNorm, RMSNorm, statistics. Scale and bias are Mul and Add nodes.
 
 Their reductions range over the normalised axes alone and depend otherwise on the row only: that is what the rowwise
 families recognise.
@@ -133,3 +133,66 @@ def _rms_norm_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> A
     inner, other = element()
     square = reduce("sum", inner, other * other) / math.prod(x.shape[axis:])
     return Algorithm(axes, cast(here * (1 / call("sqrt", square + epsilon)), x.dtype))
+
+
+@op("RowStatistics")
+def RowStatistics(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> tuple[TensorType, TensorType]:
+    """The mean and 1 / sqrt(variance + epsilon) over axes ``axis`` to the last, which are kept: what LayerNorm computes first.
+
+    ONNX's LayerNormalization has them as its results Mean and InvStdDev.
+    """
+    expect(x, "f")
+    expect_axis(axis, x.rank)
+    found = TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))
+    return found, found
+
+
+@RowStatistics.define("reference")
+def _row_statistics_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) -> tuple[np.ndarray, np.ndarray]:
+    over, wide = tuple(range(axis, x.ndim)), x.astype(np.float64)
+    result = np.float64 if x.dtype == np.float64 else np.float32
+    with np.errstate(all="ignore"):
+        count = np.float64(math.prod(x.shape[axis:]))
+        mean = wide.sum(axis=over, keepdims=True) / count
+        variance = np.square(wide - mean).sum(axis=over, keepdims=True) / count
+        return mean.astype(result), (1 / np.sqrt(variance + epsilon)).astype(result)
+
+
+@RowStatistics.define("algorithm")
+def _row_statistics_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> tuple[Algorithm, Algorithm]:
+    axes = axes_of((*x.shape[:axis], *[1] * (x.rank - axis)))  # the same for both: partition makes one kernel of them
+    kind, count = compute_type(x.dtype), math.prod(x.shape[axis:])
+
+    def element() -> tuple[tuple, Expr]:
+        inner = axes_of(x.shape[axis:], "r")
+        return inner, cast(load(0, (*axes[:axis], *inner), x.dtype), kind)
+
+    mean = reduce("sum", *element()) / count
+    inner, other = element()
+    variance = reduce("sum", inner, (other - mean) * (other - mean)) / count
+    return Algorithm(axes, mean), Algorithm(axes, 1 / call("sqrt", variance + epsilon))
+
+
+@op("InverseRMS")
+def InverseRMS(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> TensorType:
+    """1 / sqrt(mean of squares + epsilon) over axes ``axis`` to the last, which are kept: what RMSNorm computes first."""
+    expect(x, "f")
+    expect_axis(axis, x.rank)
+    return TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))
+
+
+@InverseRMS.define("reference")
+def _inverse_rms_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) -> np.ndarray:
+    result = np.float64 if x.dtype == np.float64 else np.float32
+    with np.errstate(all="ignore"):
+        total = np.square(x.astype(np.float64)).sum(axis=tuple(range(axis, x.ndim)), keepdims=True)
+        return (1 / np.sqrt(total / np.float64(math.prod(x.shape[axis:])) + epsilon)).astype(result)
+
+
+@InverseRMS.define("algorithm")
+def _inverse_rms_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
+    axes = axes_of((*x.shape[:axis], *[1] * (x.rank - axis)))
+    inner = axes_of(x.shape[axis:], "r")
+    other = cast(load(0, (*axes[:axis], *inner), x.dtype), compute_type(x.dtype))
+    square = reduce("sum", inner, other * other) / math.prod(x.shape[axis:])
+    return Algorithm(axes, 1 / call("sqrt", square + epsilon))

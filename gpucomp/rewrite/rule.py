@@ -8,7 +8,7 @@ visited in turn, reaches the fixed point. Only rules that ask how often a value 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -80,6 +80,25 @@ def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Graph:
     if (counter := _counter.get()) is not None:
         counter.update(rewriter.fired)
     return graph
+
+
+def substitute(graph: Graph, replaced: Mapping[Value, Value]) -> Graph:
+    """``graph`` with first results of nodes replaced, each by what needs only values that stand before it."""
+    result: dict[Value, Value] = {}
+
+    def rebuilt(value: Value) -> Value:  # a few nodes deep: what a rewrite builds
+        if value not in result and value.inputs:
+            node = value.node.with_inputs([rebuilt(v) for v in value.inputs])
+            result.update(zip(value.node.values, node.values, strict=True))
+        return result.get(value, value)
+
+    for node in graph.nodes():
+        if node[0] in replaced:
+            result[node[0]] = rebuilt(replaced[node[0]])
+        else:
+            new = node.with_inputs([result.get(v, v) for v in node.inputs])
+            result.update(zip(node.values, new.values, strict=True))
+    return graph.with_outputs(result[v] for v in graph.outputs)
 
 
 class _Rewriter:

@@ -14,6 +14,7 @@ import numpy as np
 from gpucomp import ops
 from gpucomp.ir.graph import Graph, Node, Value, constant
 from gpucomp.rewrite.match import UNARY, along_axis, is_constant
+from gpucomp.rewrite.rule import substitute
 
 MOVES = (ops.Reshape, ops.Transpose, ops.Slice)
 
@@ -33,7 +34,7 @@ def merge_siblings(graph: Graph) -> Graph:
     replaced: dict[Value, Value] = {}
     for branches in _families(graph):
         replaced.update(_merged(branches))
-    return _substitute(graph, replaced) if replaced else graph
+    return substitute(graph, replaced) if replaced else graph
 
 
 def _families(graph: Graph) -> list[list[_Branch]]:
@@ -121,22 +122,3 @@ def _merged(branches: list[_Branch]) -> dict[Value, Value]:
         )
         start += branch.end.shape[channel]
     return replaced
-
-
-def _substitute(graph: Graph, replaced: Mapping[Value, Value]) -> Graph:
-    """``graph`` with values replaced; a replacing value needs only what stands before those that it replaces."""
-    result: dict[Value, Value] = {}
-
-    def rebuilt(value: Value) -> Value:  # a few nodes deep: a contraction, its bias, its activation, a Slice
-        if value not in result and value.inputs:
-            node = value.node.with_inputs([rebuilt(v) for v in value.inputs])
-            result.update(zip(value.node.values, node.values, strict=True))
-        return result.get(value, value)
-
-    for node in graph.nodes():
-        if node[0] in replaced:
-            result[node[0]] = rebuilt(replaced[node[0]])
-        else:
-            new = node.with_inputs([result.get(v, v) for v in node.inputs])
-            result.update(zip(node.values, new.values, strict=True))
-    return graph.with_outputs(result[v] for v in graph.outputs)

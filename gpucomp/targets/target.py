@@ -25,6 +25,7 @@ class Target:
     identity    the very device, as tuning records name it: the processor's name, a GPU and its driver;
                 empty where a target is but a kind of device
     features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
+    folds_norms whether norms go into the products behind them: it pays where statistics of rows are no launch of their own
     """
 
     name: str
@@ -38,6 +39,7 @@ class Target:
     features: frozenset[str] = frozenset()
     device: Device | None = None
     identity: str = ""
+    folds_norms: bool = False
 
     def with_limits(self, **changes: int) -> Target:
         return replace(self, limits=replace(self.limits, **changes))  # type: ignore[arg-type]

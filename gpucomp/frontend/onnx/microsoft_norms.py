@@ -5,13 +5,11 @@ from __future__ import annotations
 from gpucomp import ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.compose import (
-    accumulation,
     axis_of,
     cast,
     channels,
     expand,
     like,
-    mean,
     part,
     reshape,
     scalar_of,
@@ -65,9 +63,7 @@ def simplified_layer_normalization(
     y = cast(ops.Mul(ops.RMSNorm(x, axis=place, epsilon=epsilon), factor), scale.type.dtype)
     if not site.wants(1):
         return (y,)
-    wide = cast(x, accumulation(x.type.dtype))
-    squares = mean(ops.Mul(wide, wide), tuple(range(place, len(x.shape))))
-    return y, ops.Reciprocal(ops.Sqrt(ops.Add(squares, like(squares, epsilon))))
+    return y, ops.InverseRMS(x, axis=place, epsilon=epsilon)
 
 
 def _with_skip(x: Value, skip: Value, bias: Value | None) -> Value:

@@ -330,12 +330,7 @@ def layer_normalization(
         raise ValueError("scale and bias do not broadcast to the operand")
     if not site.wants(1) and not site.wants(2):
         return (y,)
-    axes = tuple(range(place, len(x.shape)))
-    wide = cast(x, accumulation(x.type.dtype))
-    centre = mean(wide, axes)
-    spread = ops.Sub(wide, centre)
-    variance = mean(ops.Mul(spread, spread), axes)
-    return y, centre, ops.Reciprocal(ops.Sqrt(ops.Add(variance, like(variance, epsilon))))
+    return y, *ops.RowStatistics.node(x, axis=place, epsilon=epsilon).values
 
 
 @translates("RMSNormalization", since=23)

@@ -1,0 +1,539 @@
+"""Norms of rows fold into the products that read them, where numbers may be rounded and another product makes the rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+from builders import graph_of, ops_of, tensor, weights
+from cuda_on_cpu.whole_models import ModelOnCpu
+from kernel_oracle import run_steps
+from onnx_builders import model, node, value
+from tolerance import assert_matches
+
+from bench import models
+from bench.suite import relative_error
+from gpucomp import compiler, ops, precision, targets
+from gpucomp.frontend.onnx import load
+from gpucomp.interpreter import interpret
+from gpucomp.ir import F32, F64, Graph, constant, constant_value, verify
+from gpucomp.ir.types import F16
+from gpucomp.partition import partition
+from gpucomp.passes import run_pipeline
+from gpucomp.rewrite.norm_products import Rounding, fold_norms
+
+ROWS, DEEP, WIDE = 3, 5, 7  # of what is normalised, what makes it and what it makes
+RNG = np.random.default_rng(11)
+PRECISIONS = ("fp16", "bf16")
+BITS = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
+FP16 = Rounding("fp16")
+
+
+def few_bits(*shape):
+    """Numbers that every format has, products of two of them as well."""
+    return constant((RNG.integers(-7, 8, shape) / 4).astype(np.float32))
+
+
+def normal(*shape, scale=1.0):
+    return constant((scale * RNG.standard_normal(shape)).astype(np.float32))
+
+
+def rows(*, width=WIDE, lead=(2, ROWS), dtype=F32):
+    """What a product makes of an input, plus a residual."""
+    x, residual = tensor("x", *lead, DEEP, dtype=dtype), tensor("r", *lead, width, dtype=dtype)
+    return ops.Add(ops.MatMul(x, weights(DEEP, width, dtype=dtype), name="first"), residual, name="sum")
+
+
+def layer_norm(x, **attrs):
+    return ops.LayerNorm(x, **{"axis": x.type.rank - 1, "epsilon": 1e-3, "name": "norm", **attrs})
+
+
+def affine(y, width=WIDE):
+    return ops.Add(ops.Mul(y, few_bits(width)), few_bits(width))
+
+
+def inputs_of(graph, seed=0):
+    rng = np.random.default_rng(seed)
+    return {v.attrs["label"]: rng.standard_normal(v.shape).astype(v.type.dtype.numpy) for v in graph.inputs}
+
+
+def checked(graph, level="fp16", *, terms=8 * WIDE):
+    """``graph`` folded, which computes the same where its weights are no longer than the level has bits."""
+    after = fold_norms(graph, Rounding(level))
+    verify(after)
+    feeds = inputs_of(graph)
+    for found, right in zip(interpret(after, feeds), interpret(graph, feeds), strict=True):
+        assert_matches(found, right, terms=terms)
+    return after
+
+
+# it folds ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", PRECISIONS)
+def test_what_reads_the_norm_reads_its_operand_and_two_numbers_a_row(level):
+    after = checked(graph_of(ops.Relu(ops.MatMul(layer_norm(rows()), few_bits(WIDE, 11), name="second"))), level)
+
+    assert ops_of(after) == ["MatMul", "Add", "RowStatistics", "Mul", "MatMul", "Add", "Mul", "Relu"]
+
+
+@pytest.mark.parametrize("level", PRECISIONS)
+def test_the_scale_and_the_shift_of_its_columns_go_into_weights_and_bias(level):
+    after = checked(graph_of(ops.MatMul(affine(layer_norm(rows())), few_bits(WIDE, 11))), level)
+
+    assert ops_of(after) == ["MatMul", "Add", "RowStatistics", "Mul", "MatMul", "Add", "Mul", "Add"]
+
+
+@pytest.mark.parametrize("level", ["tf32", *PRECISIONS])
+def test_an_rms_norm_leaves_one_number_a_row(level):
+    norm = ops.RMSNorm(rows(), axis=2, epsilon=1e-3)
+    after = checked(graph_of(ops.MatMul(ops.Mul(norm, few_bits(WIDE)), few_bits(WIDE, 11))), level)
+
+    assert ops_of(after) == ["MatMul", "Add", "InverseRMS", "MatMul", "Mul"]
+
+
+def test_several_products_share_the_statistics():
+    scaled = affine(layer_norm(rows()))
+    after = checked(graph_of(*(ops.Exp(ops.MatMul(scaled, few_bits(WIDE, n))) for n in (11, 2, 1))))
+
+    found = ops_of(after)
+    assert found.count("RowStatistics") == 1
+    assert found.count("MatMul") == 4
+    assert "LayerNorm" not in found
+
+
+def test_rows_may_be_flattened_on_the_way():
+    flat = ops.Reshape(layer_norm(rows()), shape=(2 * ROWS, WIDE))
+    after = checked(graph_of(ops.MatMul(affine(flat), few_bits(WIDE, 11))))
+
+    assert ops_of(after).count("Reshape") == 3
+    assert "LayerNorm" not in ops_of(after)
+
+
+def test_every_layer_folds():
+    x = rows()
+    for _ in range(3):
+        x = ops.Add(ops.MatMul(ops.Tanh(ops.MatMul(layer_norm(x), few_bits(WIDE, 11))), normal(11, WIDE)), x)
+    after = checked(graph_of(ops.Relu(x)), terms=200)
+
+    assert ops_of(after).count("RowStatistics") == 3
+    assert "LayerNorm" not in ops_of(after)
+
+
+@pytest.mark.parametrize(
+    ("lead", "width", "out"), [((1,), 1, 1), ((1, 1), 13, 1), ((17,), 300, 2), ((2, 1, 3), 257, 31)]
+)
+def test_awkward_sizes(lead, width, out):
+    graph = graph_of(ops.MatMul(layer_norm(rows(lead=lead, width=width)), few_bits(width, out)))
+
+    assert "LayerNorm" not in ops_of(checked(graph, terms=8 * width))
+
+
+def test_the_product_of_a_convolution_s_pixels_folds_too():
+    image = tensor("image", 1, 4, 3, 2)
+    square = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "layout": "NHWC"}
+    pixels = ops.Add(ops.Conv(image, weights(1, 1, 2, WIDE), **square), weights(WIDE))
+
+    after = checked(graph_of(ops.MatMul(layer_norm(ops.Reshape(pixels, shape=(1, 12, WIDE))), few_bits(WIDE, 2))))
+
+    assert "LayerNorm" not in ops_of(after)
+
+
+# numbers -----------------------------------------------------------------------------------------------------
+
+
+def is_rounded(used, exact, kept):
+    """Whether ``used`` has ``kept`` bits of fraction and is next to ``exact``."""
+    fraction, exponent = np.frexp(used.astype(np.float64))
+    short = fraction * 2 ** (kept + 1) == np.round(fraction * 2 ** (kept + 1))
+    return short.all() and (np.abs(used - exact) <= np.ldexp(0.5, exponent - kept - 1) * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize(("level", "kept"), [("fp16", 10), ("bf16", 7)])
+def test_the_sums_are_of_the_weights_as_they_are_multiplied(level, kept):
+    w, factor = normal(WIDE, 11), normal(WIDE)
+    graph = graph_of(ops.MatMul(ops.Mul(layer_norm(rows()), factor), w))
+
+    after = fold_norms(graph, Rounding(level))
+
+    (product,) = [n for n in after.nodes() if n.op is ops.MatMul and n.types[0].shape[-1] == 11]
+    (centre,) = [n for n in after.nodes() if n.op is ops.Mul and n.inputs[1].op is ops.Constant]
+    used, sums = constant_value(product.inputs[1]), constant_value(centre.inputs[1])
+    assert is_rounded(used, constant_value(factor).astype(np.float64)[:, None] * constant_value(w), kept)
+    np.testing.assert_array_equal(-sums, used.astype(np.float64).sum(axis=0).astype(np.float32))
+
+
+def test_weights_for_tf32_have_ten_bits_too():
+    w = normal(WIDE, 11)
+    after = fold_norms(graph_of(ops.MatMul(ops.RMSNorm(rows(), axis=2, epsilon=1e-3), w)), Rounding("tf32"))
+
+    (product,) = [n for n in after.nodes() if n.op is ops.MatMul and n.types[0].shape[-1] == 11]
+    assert is_rounded(constant_value(product.inputs[1]), constant_value(w), 10)
+
+
+@pytest.mark.parametrize("level", PRECISIONS)
+def test_a_mean_of_thirty_deviations_falls_out_of_the_sums(level):
+    """Up to f32's roundings of what it is thirty times of."""
+    width, out = 320, 23
+    w = normal(width, out)
+    x = tensor("x", 1, DEEP)
+    made = ops.MatMul(x, normal(DEEP, width))
+    graph = graph_of(ops.MatMul(layer_norm(ops.Add(made, constant(np.float32(30 * np.sqrt(DEEP))))), w))
+    after = fold_norms(graph, Rounding(level))
+    (product,) = [n for n in after.nodes() if n.op is ops.MatMul and n.types[0].shape[-1] == out]
+    same_weights = graph_of(
+        ops.MatMul(layer_norm(ops.Add(made, constant(np.float32(30 * np.sqrt(DEEP))))), product.inputs[1])
+    )
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, DEEP)).astype(np.float32)}
+
+    (found,), (right,) = interpret(after, feeds), interpret(same_weights, feeds)
+
+    assert relative_error(found, right) <= 30 * 2.0**-24 * np.sqrt(width)
+
+
+def test_statistics_stay_f32_where_values_between_kernels_are_narrow():
+    flat = ops.Reshape(layer_norm(rows()), shape=(2 * ROWS, WIDE))
+    after = fold_norms(graph_of(ops.Relu(ops.MatMul(flat, normal(WIDE, 11)))), FP16)
+
+    first, statistics, second = precision.apply(partition(after), after, "fp16")
+
+    assert [str(p.dtype) for p in first.kernel.params][-1] == "f16"
+    assert [str(p.dtype) for p in statistics.kernel.params] == ["f16", "f32", "f32"]
+    assert [str(p.dtype) for p in second.kernel.params][:2] == ["f16", "f16"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "vit_tiny", "vit_b16"])
+@pytest.mark.parametrize("level", ["fp16", "bf16"])
+def test_networks_lose_no_accuracy(name, level):
+    """Next to f64 the error is about what it was, and within what the format's roundings make of it."""
+    proto = models.build(name, reduced=True)
+    before = load(proto)
+    feeds = models.inputs(proto)
+    target = replace(targets.resolve("cuda:sm_90a"), folds_norms=True)
+    after = run_pipeline(before, target=target, rounding=Rounding(level))
+
+    (found,) = run_steps(after, precision.apply(partition(after), after, level), feeds)
+
+    assert "InverseRMS" in ops_of(after)
+    assert relative_error(found, interpret(before, feeds)[0]) <= 4 * BITS[level]
+
+
+# kernels -----------------------------------------------------------------------------------------------------
+
+
+def test_the_norm_s_kernel_becomes_one_of_statistics_and_the_rest_an_epilogue():
+    graph = graph_of(ops.Relu(ops.Add(ops.MatMul(affine(layer_norm(rows())), few_bits(WIDE, 11)), few_bits(11))))
+    after = fold_norms(graph, FP16)
+
+    assert [s.kernel.family for s in partition(graph)] == ["contraction", "norm", "contraction"]
+    assert [s.kernel.family for s in partition(after)] == ["contraction", "reduce", "contraction"]
+    assert [s.kernel.outputs for s in partition(after)] == [1, 2, 1]
+
+
+SIZES = {"x": ["batch", "rows", DEEP], "r": ["batch", "rows", WIDE]}
+
+
+def block(*, rms=False):
+    """A pre-norm block with open rows: a residual sum, its norm, two projections of it, one with an activation."""
+    made = {"w": (DEEP, WIDE), "g": (WIDE,), "d": (WIDE,), "v1": (WIDE, 11), "c1": (11,), "v2": (WIDE, 2)}
+    arrays = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in made.items()}
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Add", ["m", "r"], ["s"]),
+        node("SimplifiedLayerNormalization", ["s", "g"], ["n"], name="the norm", epsilon=1e-3)
+        if rms
+        else node("LayerNormalization", ["s", "g", "d"], ["n"], name="the norm"),
+        node("MatMul", ["n", "v1"], ["p1"]),
+        node("Add", ["p1", "c1"], ["b1"]),
+        node("Relu", ["b1"], ["y1"]),
+        node("MatMul", ["n", "v2"], ["p2"]),
+        node("Sigmoid", ["p2"], ["y2"]),
+    ]
+    return model(nodes, [value(name, shape) for name, shape in SIZES.items()], ["y1", "y2"], arrays, opset=17)
+
+
+def folded(target, level, lead):
+    """The block compiled with its norm folded, its graph, what to feed it and onnxruntime's answers."""
+    proto, device = block(rms=level == "tf32"), replace(targets.resolve(target), folds_norms=True)
+    lowered = compiler.lower(proto, device, shapes={name: (*lead, s[-1]) for name, s in SIZES.items()}, precision=level)
+    executable = compiler.finish(lowered, device, level, lambda stage, done, total: None)
+    rng = np.random.default_rng(lead)
+    feeds = {name: rng.standard_normal((*lead, s[-1])).astype(np.float32) for name, s in SIZES.items()}
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return executable, ops_of(lowered.graph), feeds, dict(zip(("y1", "y2"), session.run(None, feeds), strict=True))
+
+
+@pytest.mark.parametrize("level", ["fp16", "bf16"])
+@pytest.mark.parametrize("count", [1, 13, 0])
+def test_compiled_it_gives_onnxruntime_s_answer_for_any_number_of_rows(level, count):
+    executable, made, feeds, right = folded("cpu", level, (2, count))
+
+    found = executable.run(feeds)
+
+    assert ("RowStatistics" in made) == (count > 0)
+    for name, wanted in right.items():
+        assert found[name].shape == wanted.shape
+        assert relative_error(found[name], wanted) <= 4 * BITS[level]
+
+
+@pytest.mark.parametrize(("arch", "level"), [("sm_90a", "fp16"), ("sm_80", "tf32"), ("sm_80", "bf16")])
+def test_the_epilogues_of_cuda_kernels_read_the_two_numbers_in_any_thread_order(arch, level):
+    executable, made, feeds, right = folded(f"cuda:{arch}", level, (2, 19))
+    on_cpu = ModelOnCpu(executable)
+
+    forward, shuffled = (on_cpu.run(feeds, order=o, seed=5) for o in ("forward", "shuffled"))
+
+    assert {"RowStatistics", "InverseRMS"} & set(made)
+    for name, wanted in right.items():
+        assert relative_error(forward[name], wanted) <= 4 * BITS[level]
+        np.testing.assert_array_equal(shuffled[name], forward[name])
+
+
+# it does not fold --------------------------------------------------------------------------------------------
+
+
+def product_of(x):
+    return ops.MatMul(x, few_bits(x.shape[-1], 11))
+
+
+def another_reads_the_norm():
+    y = affine(layer_norm(rows()))
+    return graph_of(ops.Add(ops.MatMul(y, few_bits(WIDE, WIDE)), y))
+
+
+def another_reads_it_before_the_scale():
+    norm = layer_norm(rows())
+    return graph_of(product_of(affine(norm)), ops.Exp(norm))
+
+
+def the_norm_is_an_output():
+    norm = layer_norm(rows())
+    return graph_of(product_of(norm), norm)
+
+
+def its_operand_is_an_output():
+    x = rows()
+    return graph_of(product_of(layer_norm(x)), x)
+
+
+def its_operand_is_an_input():
+    return graph_of(product_of(layer_norm(tensor("x", ROWS, WIDE))))
+
+
+def its_operand_is_gathered():
+    table, places = weights(9, WIDE), tensor("r", ROWS, WIDE)
+    made = ops.Gather(table, constant(np.array([1, 8, 3])), axis=0)
+    return graph_of(product_of(layer_norm(ops.Add(made, places))))
+
+
+def its_operand_is_of_another_kernel_since():
+    x = rows()
+    return graph_of(product_of(layer_norm(ops.Add(x, ops.Softmax(x, axis=1)))))
+
+
+def its_operand_is_transposed():
+    return graph_of(product_of(layer_norm(ops.Transpose(rows(), perm=(0, 2, 1)))))
+
+
+def over_two_axes():
+    return graph_of(product_of(layer_norm(rows(), axis=1)))
+
+
+def weights_that_are_computed():
+    return graph_of(ops.MatMul(layer_norm(rows()), tensor("w", WIDE, 11)))
+
+
+def weights_of_each_matrix():
+    return graph_of(ops.MatMul(layer_norm(rows()), few_bits(2, WIDE, 11)))
+
+
+def on_the_right():
+    return graph_of(ops.MatMul(few_bits(2, 11, ROWS), layer_norm(rows())))
+
+
+def scaled_a_row():
+    return graph_of(product_of(ops.Mul(layer_norm(rows()), few_bits(ROWS, 1))))
+
+
+def shifted_by_more_rows():
+    norm = layer_norm(rows(lead=(1, ROWS)))
+    return graph_of(product_of(ops.Add(norm, few_bits(2, 1, WIDE))))
+
+
+def divided_by_a_computed_number():
+    return graph_of(product_of(ops.Div(layer_norm(rows()), tensor("by", WIDE))))
+
+
+def columns_made_rows():
+    return graph_of(ops.MatMul(ops.Reshape(layer_norm(rows()), shape=(2, WIDE, ROWS)), few_bits(ROWS, 11)))
+
+
+def weights_past_the_format():
+    return graph_of(ops.MatMul(layer_norm(rows()), constant(np.full((WIDE, 11), 1e5, np.float32))))
+
+
+def one_product_s_weights_past_the_format():
+    norm = layer_norm(rows())
+    return graph_of(ops.Exp(product_of(norm)), ops.Exp(ops.MatMul(norm, constant(np.full((WIDE, 2), 1e5, np.float32)))))
+
+
+def large_weights_that_others_read():
+    w = normal(WIDE, 40_000)
+    return graph_of(ops.MatMul(layer_norm(rows()), w), ops.Exp(ops.MatMul(tensor("z", 1, WIDE), w)))
+
+
+def of_f64():
+    return graph_of(ops.MatMul(layer_norm(rows(dtype=F64)), weights(WIDE, 11, dtype=F64)))
+
+
+def of_f16():
+    return graph_of(ops.MatMul(layer_norm(rows(dtype=F16)), weights(WIDE, 11, dtype=F16)))
+
+
+def no_columns():
+    return graph_of(ops.MatMul(layer_norm(rows(width=0)), few_bits(0, 11)))
+
+
+def read_by_nobody():
+    return graph_of(ops.Relu(rows()))
+
+
+REFUSED = [
+    another_reads_the_norm,
+    another_reads_it_before_the_scale,
+    the_norm_is_an_output,
+    its_operand_is_an_output,
+    its_operand_is_an_input,
+    its_operand_is_gathered,
+    its_operand_is_of_another_kernel_since,
+    its_operand_is_transposed,
+    over_two_axes,
+    weights_that_are_computed,
+    weights_of_each_matrix,
+    on_the_right,
+    scaled_a_row,
+    shifted_by_more_rows,
+    divided_by_a_computed_number,
+    columns_made_rows,
+    weights_past_the_format,
+    one_product_s_weights_past_the_format,
+    large_weights_that_others_read,
+    of_f64,
+    of_f16,
+    no_columns,
+    read_by_nobody,
+]
+
+
+@pytest.mark.parametrize("graph", REFUSED)
+def test_a_norm_stays_with(graph):
+    before = graph()
+
+    assert fold_norms(before, FP16) is before
+
+
+def test_what_f16_has_not_bf16_may_have():
+    assert "RowStatistics" in ops_of(fold_norms(weights_past_the_format(), Rounding("bf16")))
+
+
+@pytest.mark.parametrize("level", ["fp32", "3xtf32", "mixed"])
+@pytest.mark.parametrize("norm", [ops.LayerNorm, ops.RMSNorm])
+def test_norms_stay_where_products_are_not_rounded_or_sums_are_kept(level, norm):
+    graph = graph_of(product_of(norm(rows(), axis=2, epsilon=1e-3)))
+
+    assert fold_norms(graph, Rounding(level)) is graph
+
+
+def test_a_norm_with_a_mean_stays_where_its_operand_is_rounded_for_the_product_alone():
+    graph = graph_of(product_of(layer_norm(rows())))
+
+    assert fold_norms(graph, Rounding("tf32")) is graph
+
+
+@pytest.mark.parametrize(
+    "pattern", ["norm", "LayerNorm", "second", "MatMul", "scale*", "first", "sum", "after", "beside"]
+)
+def test_what_is_kept_in_f32_is_left_alone_and_what_shares_a_kernel_or_a_value_with_it(pattern):
+    x = rows()
+    scaled = ops.Mul(layer_norm(x), few_bits(WIDE), name="scale1")
+    y = ops.Relu(ops.MatMul(scaled, few_bits(WIDE, 11), name="second"), name="after")
+    graph = graph_of(
+        y, ops.Softmax(ops.Exp(x, name="exp"), axis=2, name="elsewhere"), ops.ReduceMax(x, axes=(1,), name="beside")
+    )
+
+    assert fold_norms(graph, Rounding("fp16", (pattern,))) is graph
+    for other in ("elsewhere", "Conv", "nor"):
+        assert fold_norms(graph, Rounding("fp16", (other,))) is not graph
+
+
+def test_what_only_the_norm_reads_is_left_alone_where_it_is_kept():
+    """Its kernel stores f32."""
+    graph = graph_of(product_of(layer_norm(rows())))
+
+    assert fold_norms(graph, Rounding("fp16", ("first",))) is graph
+
+
+# targets -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "opencl:mali", "cpu"])
+@pytest.mark.parametrize("folds", [True, False])
+def test_the_pipeline_folds_for_targets_that_want_it(target, folds):
+    graph = graph_of(ops.Relu(product_of(affine(layer_norm(rows())))))
+    device = replace(targets.resolve(target), folds_norms=folds)
+
+    found = {level: ops_of(run_pipeline(graph, target=device, rounding=Rounding(level))) for level in ("fp32", "fp16")}
+
+    assert "LayerNorm" in found["fp32"]
+    assert ("RowStatistics" in found["fp16"]) == folds
+    assert ("LayerNorm" in found["fp16"]) != folds
+
+
+def test_without_a_target_norms_stay():
+    graph = graph_of(ops.Relu(product_of(layer_norm(rows()))))
+
+    assert "LayerNorm" in ops_of(run_pipeline(graph, rounding=FP16))
+
+
+LAYERS = 2
+
+
+@pytest.mark.parametrize("level", ["tf32", *PRECISIONS])
+@pytest.mark.parametrize(
+    ("name", "gone", "left"),
+    [
+        ("gpt2", 2 * LAYERS, {"RMSNorm": 1}),
+        ("vit_b16", 2 * LAYERS - 1, {"RMSNorm": 2}),
+        ("bert_base", 0, {"LayerNorm": 5}),
+    ],
+)
+def test_networks_with_the_norm_in_front_have_it_folded_and_others_not(name, gone, left, level):
+    """Of the first the rows are gathered or joined; a residual reads the norms of BERT, and ViT's last is of one row."""
+    target = replace(targets.resolve("cuda:sm_90a"), folds_norms=True)
+
+    after = run_pipeline(load(models.build(name, reduced=True)), target=target, rounding=Rounding(level))
+
+    found = ops_of(after)
+    assert found.count("InverseRMS") == gone
+    assert {op: found.count(op) for op in ("RMSNorm", "LayerNorm", "RowStatistics") if op in found} == left
+
+
+def test_a_second_run_changes_nothing():
+    target = replace(targets.resolve("cuda:sm_90a"), folds_norms=True)
+    once = run_pipeline(load(models.build("gpt2", reduced=True)), target=target, rounding=FP16)
+
+    assert run_pipeline(once, target=target, rounding=FP16) is once
+
+
+def test_the_reciprocal_root_of_mean_squares_is_what_onnxruntime_has():
+    x = np.random.default_rng(5).standard_normal((ROWS, 29)).astype(np.float32)
+    nodes = [node("SimplifiedLayerNormalization", ["x", "g"], ["y", "root"], axis=-1, epsilon=1e-3)]
+    proto = model(nodes, [value("x", x.shape)], ["root"], {"g": np.ones(29, np.float32)}, opset=17)
+    (right,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )
+    operand = tensor("x", *x.shape)
+
+    (found,) = interpret(Graph((operand,), (ops.InverseRMS(operand, axis=1, epsilon=1e-3),)), {"x": x})
+
+    assert_matches(found, right, terms=29)
