@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import statistics
 import time
@@ -17,7 +16,8 @@ import numpy as np
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, GpucompError, RecordError
 from gpucomp.packing import Packed, packed_constant
-from gpucomp.schedule.records import Record, source_hash, template_hash
+from gpucomp.schedule.engine_hash import engine_hash
+from gpucomp.schedule.records import Record, source_hash
 from gpucomp.tuning import messages
 from gpucomp.tuning.crew import Answer, Crew, Runner
 from gpucomp.tuning.measure import Rules
@@ -25,7 +25,7 @@ from gpucomp.tuning.messages import Message
 from gpucomp.tuning.records import Known, Store
 from gpucomp.tuning.samplers import Sampler
 from gpucomp.tuning.setups import subject
-from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task
+from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task, rendered_hash
 
 SAMPLE_S = 2e-3  # that a sample takes at least: as many launches as that needs
 LONG_SAMPLE_S = 10e-3  # that it may take for weights to come from where a model's do
@@ -183,8 +183,7 @@ class Study:
     def render(self, candidate: Candidate) -> tuple[KernelSource, Packed | None, str]:
         """Source, packing, and a name of both. Raises ``GpucompError``."""
         source, packed = self.task.rendered(candidate)
-        parts = source.text, repr(packed.packing if packed else None), repr(source.geometry)
-        return source, packed, hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        return source, packed, rendered_hash(source, packed)
 
     def assembled(
         self, candidate: Candidate, source: KernelSource, packed: Packed | None, binary: np.ndarray, seed: int = SEED
@@ -515,7 +514,7 @@ class Study:
             **self._identity(candidate),
             "label": self.task.label,
             "problem": dict(self.task.problem(candidate.family)),
-            "template": template_hash(candidate.family.template),
+            "template": engine_hash(candidate.family),
             "source": source,
             "tuner": self.tools.sampler,
             "seed": self.tools.seed,

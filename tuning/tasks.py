@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,6 +126,12 @@ class Task:
                 array = rng.integers(0, 2, type.shape).astype(np.bool_ if type.dtype is BOOL else type.dtype.numpy)
             found.append(np.ascontiguousarray(array))
         return found, reference.expected(self.kernel, found, poisoned(self.kernel))
+
+
+def rendered_hash(source: KernelSource, packed: Packed | None) -> str:
+    """Of a source, its launch and its packing: candidates that share them are one."""
+    parts = source.text, repr(packed.packing if packed else None), repr(source.geometry)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _useless(wanted: Sequence[np.ndarray]) -> bool:
