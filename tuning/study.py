@@ -19,6 +19,7 @@ from gpucomp.packing import Packed, packed_constant
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Record, source_hash
 from gpucomp.tuning import messages
+from gpucomp.tuning.checks import RUNS
 from gpucomp.tuning.crew import Answer, Crew, Runner
 from gpucomp.tuning.measure import Rules
 from gpucomp.tuning.messages import Message
@@ -398,9 +399,10 @@ class Study:
         return min((t["ratio"] for t in self.trials if t["invalidity"] == "correct"), default=1.0)
 
     def leaders(self, count: int) -> list[Candidate]:
-        """The right candidates that were fastest, the default not among them."""
+        """The right candidates that were fastest, the default not among them, nor what was so slow that it ran only once."""
         families = {family.title: family for family in self.task.engines}
-        right = sorted((t for t in self.trials if t["invalidity"] == "correct"), key=lambda t: t["ratio"])
+        whole = [t for t in self.trials if t["invalidity"] == "correct" and t.get("runs", RUNS) == RUNS]
+        right = sorted(whole, key=lambda t: t["ratio"])
         found = [Candidate(families[t["engine"]], t["configuration"]) for t in right if t["engine"] in families]
         return [c for c in found if c.key != self.task.default.key][:count]
 
@@ -554,7 +556,7 @@ def _outcome(answer: Message, build_s: float, took: float) -> dict[str, Any]:
         "measurements": [{"name": "time", "value": 1e3 * statistics.median(samples), "unit": "ms"}] if right else [],
     }
     found |= _transience(answer)
-    names = ("fault", "error", "check", "ratio", "throttled", "ended", "clocks", "noise")
+    names = ("fault", "error", "check", "runs", "ratio", "throttled", "ended", "clocks", "noise")
     found |= {name: answer[name] for name in names if answer.get(name) is not None}
     if not math.isfinite(found.get("noise", 0.0)):
         del found["noise"]
