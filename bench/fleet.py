@@ -94,7 +94,7 @@ class _Asleep:
     def __init__(self, program: devices.Program, seconds: float) -> None:
         self.run, self._seconds = program.run, seconds
 
-    def time_launches(self, inputs: Any, count: int) -> list[float]:
+    def time_launches(self, inputs: Any, count: int, *, warm: bool = True) -> list[float]:
         time.sleep(count * self._seconds)
         return count * [self._seconds]
 

@@ -20,6 +20,7 @@ from gpucomp.planning import Rendered, make_plan, report
 from gpucomp.rewrite.norm_products import Rounding
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, expected_us, one_is_faster, recorded
+from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.targets.target import Target
 
@@ -239,9 +240,14 @@ def _standing(step: Step, target: Target, tiers: Tiers) -> tuple[Rendered, Packe
 
 
 def _is_stale(found: Rendered, step: Step) -> bool:
-    """Whether it is by a record of this very kernel and device, and another source was measured."""
-    pick = found.choice.pick
-    return found.choice.tier == "record" and pick is not None and pick.source != source_hash(found.source.text, step.name)
+    """Whether it is by a record of this very kernel, and another source was measured.
+
+    For a sibling device the same engine may write another text: there one that has not changed will do as well.
+    """
+    choice, pick = found.choice, found.choice.pick
+    if pick is None or choice.tier not in ("record", "sibling") or pick.source == source_hash(found.source.text, step.name):
+        return False
+    return choice.tier == "record" or pick.template != engine_hash(choice.family)
 
 
 def _may_idle(found: Rendered, target: Target) -> bool:

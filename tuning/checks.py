@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,18 +53,29 @@ def error_of(actual: np.ndarray, wanted: np.ndarray, terms: int, math: str = "st
     return error, ""
 
 
-def run_checked(program: Any, made: Setup, runs: int = RUNS) -> tuple[list[np.ndarray], str]:
+def _go_on(outputs: Sequence[np.ndarray], seconds: float) -> bool:
+    return True
+
+
+def run_checked(
+    program: Any, made: Setup, runs: int = RUNS, go_on: Callable[[Sequence[np.ndarray], float], bool] = _go_on
+) -> tuple[list[np.ndarray], str]:
     """The outputs of the first of ``runs`` runs, and what is wrong with the runs but their numbers.
 
-    A fault is a write outside of the outputs, or a run that gives other bits than the first.
+    A fault is a write outside of the outputs, or a run that gives other bits than the first. ``go_on`` is asked after the
+    first run, with its outputs and the seconds that it took, everything included: where it says no, that was the only one.
     """
     first: np.ndarray | None = None
     for number in range(runs):
+        begin = time.perf_counter()
         after = np.asarray(program.run(made.inputs)[ARENA])
+        took = time.perf_counter() - begin
         if fault := made.damage(after):
             return made.outputs(after), f"run {number}: {fault}"
         if first is None:
             first = after.copy()
+            if not go_on(made.outputs(first), took):
+                break
         elif differing := differing_bits(made.outputs(first), made.outputs(after)):
             return made.outputs(first), f"run {number} gave other bits than the first in {differing} elements"
     assert first is not None

@@ -36,8 +36,11 @@ class Program(Protocol):
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]: ...
 
-    def time_launches(self, inputs: Arrays, count: int) -> list[float]:
-        """Seconds of each of ``count`` executions of all launches, without transfers; one before them warms up."""
+    def time_launches(self, inputs: Arrays, count: int, *, warm: bool = True) -> list[float]:
+        """Seconds of each of ``count`` executions of all launches, without transfers; one before them warms up.
+
+        Without ``warm`` a run of the same inputs has.
+        """
         ...
 
 
@@ -187,10 +190,10 @@ class _Replayed:
         self._runs += 1
         return dict(self._program.run(inputs))
 
-    def time_launches(self, inputs: Arrays, count: int) -> list[float]:
+    def time_launches(self, inputs: Arrays, count: int, *, warm: bool = True) -> list[float]:
         while self._runs < 2:
             self.run(inputs)
-        return list(self._program.time_replays(count + 1)[1:])
+        return list(self._program.time_replays(count + warm)[warm:])
 
 
 def import_nvml() -> Any:

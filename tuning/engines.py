@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from gpucomp.codegen import families
 from gpucomp.codegen.llvm import space
 from gpucomp.schedule import rank
@@ -48,8 +50,14 @@ class Engines:
 
     def _candidates(self, task: Task, family: Family) -> Candidates:
         problem, limits, device = task.problem(family), task.target.limits, task.target.device
-        expected = rank.leading(task.kernel, family, limits, device, EXPECTED) if device is not None else ()
-        return Candidates.from_family(family, problem, limits, most=self._most, seed=self._seed, leading=expected)
+        leading = rank.leading(task.kernel, family, limits, device, EXPECTED) if device is not None else ()
+
+        def expect(values: np.ndarray) -> np.ndarray | None:
+            return None if device is None else rank.expected_us(task.kernel, family, values, device)
+
+        return Candidates.from_family(
+            family, problem, limits, most=self._most, seed=self._seed, leading=leading, expect=expect
+        )
 
     @cached_property
     def starts(self) -> list[int]:

@@ -28,6 +28,7 @@ from typing import Any
 
 from gpucomp.errors import RecordError, quote
 from gpucomp.schedule import records
+from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Record
 from gpucomp.tuning import checks
 
@@ -366,5 +367,5 @@ def write(path: Path, found: Iterable[Record], seen: Iterable[Record] = ()) -> N
 
 
 def current_hashes(engines: Iterable[Any]) -> dict[str, str]:
-    """The hash of each engine's template, by the engine's title."""
-    return {family.title: records.template_hash(family.template) for family in engines}
+    """The hash of each engine, by its title."""
+    return {family.title: engine_hash(family) for family in engines}

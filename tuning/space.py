@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from gpucomp.tuning.encoding import Encoding, encode
 
 ENUMERATED = 300_000  # combinations that are all tried for legality; a larger space is sampled
 SAMPLED = 20_000  # legal points of a space that is sampled
+CENTRES = 24  # points whose neighbourhood is looked through, where only some of it counts
 TRIES = 6  # combinations that are tried for each of them, and then as many steps
 LARGEST_CODE = 1 << 62
 
@@ -29,6 +31,7 @@ class Candidates:
     categories parameters whose values are names, not sizes: the number of an engine
     default    the row of the schedule an untuned build takes, where there is one
     leading    rows that an analytic model finds fastest, the fastest first
+    expected   float [points]: what is expected of each before any is measured, the least first; only the order counts
 
     Raises ``UsageError`` for a table whose rows repeat or whose shape does not fit the names.
     """
@@ -43,6 +46,7 @@ class Candidates:
         categories: Iterable[str] = (),
         default: int | None = None,
         leading: Sequence[int] = (),
+        expected: np.ndarray | None = None,
     ) -> None:
         self.names = tuple(names)
         self.values = np.ascontiguousarray(values, dtype=np.int64).reshape(-1, len(self.names))
@@ -51,6 +55,7 @@ class Candidates:
         self.categories = frozenset(categories)
         self.default = default
         self.leading = tuple(leading)
+        self.expected = expected
         if len(set(self.names)) != len(self.names):
             raise UsageError(f"parameters {sorted(self.names)}: a name appears twice")
         if any(len(column) != len(self) for column in self.derived.values()):
@@ -67,6 +72,7 @@ class Candidates:
         most: int = SAMPLED,
         seed: int = 0,
         leading: Sequence[Schedule] = (),
+        expect: Callable[[np.ndarray], np.ndarray | None] = lambda values: None,
     ) -> Candidates:
         """The schedules of ``family`` that can run; ``most`` drawn ones where there are more.
 
@@ -74,6 +80,10 @@ class Candidates:
         none. So are the ``leading`` schedules, which are legal. Of up to ``ENUMERATED`` combinations all are tried for
         legality, and those that differ from the default or a leading one in a single parameter stay. The derived columns
         are the launch, the work of a group and the engine's estimate.
+
+        ``expect`` gives what a model expects of a table of schedules; where it says nothing, what is like the default is
+        expected to be as fast. An engine's own estimate is of its short list, which that is the best of: beyond it, it
+        does not know what keeps more in registers than there are, and prefers what is ten times as slow.
         """
         names = [p.name for p in family.params]
         size = points.size(family)
@@ -91,7 +101,13 @@ class Candidates:
         derived = _derived(family, list(rows.values()), problem, limits)
         row = number[tuple(default[n] for n in names)] if start else None
         fastest = [number[tuple(s[n] for n in names)] for s in leading]
-        return cls(names, values, extents=tuple(problem.values()), derived=derived, default=row, leading=fastest)
+        expected = expect(values)
+        if expected is None and row is not None:
+            heavier = _heavier(family, list(rows.values()), problem, row) if limits.warp == 1 else np.zeros(len(values))
+            expected = (values != values[row]).sum(1) + len(names) * heavier
+        return cls(
+            names, values, extents=tuple(problem.values()), derived=derived, default=row, leading=fastest, expected=expected
+        )
 
     def __len__(self) -> int:
         return len(self.values)
@@ -189,10 +205,12 @@ class Candidates:
 
 
 def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: int, seed: int) -> list[Schedule]:
-    """Up to ``most`` legal schedules, each once: random combinations, then random steps from legal ones.
+    """Up to ``most`` legal schedules, each once: those near the default, random combinations, random steps from legal ones.
 
-    Where one combination in a hundred is legal, steps in one parameter find in seconds what chance would not. Both
-    are bounded, and the default is where the steps may start from too.
+    Near are those that differ from it in one parameter or two, half of all at most: chance finds few of them. On a
+    processor that plays work-items one by one these are only those that weigh no more than it (``_weight``), with those
+    near to them in turn. Where one combination in a hundred is legal, steps in one parameter find in seconds what chance
+    would not. All are bounded, and the default is where the steps may start from too.
     """
     rng = np.random.default_rng(seed)
     counts = [len(p.choices) for p in family.params]
@@ -214,9 +232,26 @@ def _drawn(family: Family, problem: Problem, limits: Limits, size: int, most: in
 
     default = family.default(SimpleNamespace(**problem), limits)
     if all(default.get(p.name) in p.choices for p in family.params):
-        consider(
-            sum(p.choices.index(default[p.name]) * stride for p, stride in zip(family.params, strides, strict=True))
-        )
+        start = sum(p.choices.index(default[p.name]) * stride for p, stride in zip(family.params, strides, strict=True))
+        consider(start)
+        limit = _weight(family, default, problem)
+        centres = [start]
+        for centre in itertools.islice(centres, CENTRES if limits.warp == 1 else 1):  # which grow meanwhile
+            places = [centre // stride % count for stride, count in zip(strides, counts, strict=True)]
+            steps = [[(k - place) * stride for k in range(count) if k != place]
+                     for place, stride, count in zip(places, strides, counts, strict=True)]  # fmt: skip
+            one = [step for each in steps for step in each]
+            two = [a + b for j, each in enumerate(steps) for a in each for later in steps[j + 1 :] for b in later]
+            for offset in (*one, *rng.permutation(two).tolist()):
+                number = centre + offset
+                if len(found) >= max(1, most // 2) or number in found:
+                    continue
+                consider(number)
+                if limits.warp == 1 and number in found:
+                    if any(x > y for x, y in zip(_weight(family, found[number], problem), limit, strict=True)):
+                        del found[number]
+                    else:
+                        centres.append(number)
     for number in rng.integers(size, size=TRIES * most).tolist():
         if len(found) >= most:
             break
@@ -251,6 +286,27 @@ def _thinned(table: np.ndarray, around: Sequence[Sequence[int]], most: int) -> n
     for point in around:
         kept |= np.count_nonzero(table != np.array(point), 1) <= 1
     return table[kept]
+
+
+def _weight(family: Family, point: Schedule, problem: Problem) -> tuple[int, int, int]:
+    """Work-items, registers and workspace, that a processor which plays work-items one after another wants few of.
+
+    Several of them that meet are compiled with caution there, what one keeps in more registers than there are takes minutes
+    to compile, and sums are split for nobody.
+    """
+    s, p = SimpleNamespace(**point), SimpleNamespace(**problem)
+    try:
+        launch = family.geometry(s, p)
+        registers = family.registers(s, p) if family.registers is not None else 0
+    except ScheduleError:
+        return LARGEST_CODE, LARGEST_CODE, LARGEST_CODE  # its own formulas refuse it
+    return math.prod(launch.items), registers, launch.workspace_bytes
+
+
+def _heavier(family: Family, points: Sequence[Schedule], problem: Problem, default: int) -> np.ndarray:
+    """int [points]: in how many parts of its weight each has more than the default."""
+    weights = np.array([_weight(family, point, problem) for point in points], float)
+    return np.asarray((weights > weights[default]).sum(1))
 
 
 def _derived(family: Family, points: Sequence[Schedule], problem: Problem, limits: Limits) -> dict[str, np.ndarray]:

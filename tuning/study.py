@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import statistics
 import time
@@ -17,15 +16,17 @@ import numpy as np
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, GpucompError, RecordError
 from gpucomp.packing import Packed, packed_constant
-from gpucomp.schedule.records import Record, source_hash, template_hash
+from gpucomp.schedule.engine_hash import engine_hash
+from gpucomp.schedule.records import Record, source_hash
 from gpucomp.tuning import messages
+from gpucomp.tuning.checks import RUNS
 from gpucomp.tuning.crew import Answer, Crew, Runner
 from gpucomp.tuning.measure import Rules
 from gpucomp.tuning.messages import Message
 from gpucomp.tuning.records import Known, Store
 from gpucomp.tuning.samplers import Sampler
 from gpucomp.tuning.setups import subject
-from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task
+from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task, rendered_hash
 
 SAMPLE_S = 2e-3  # that a sample takes at least: as many launches as that needs
 LONG_SAMPLE_S = 10e-3  # that it may take for weights to come from where a model's do
@@ -183,8 +184,7 @@ class Study:
     def render(self, candidate: Candidate) -> tuple[KernelSource, Packed | None, str]:
         """Source, packing, and a name of both. Raises ``GpucompError``."""
         source, packed = self.task.rendered(candidate)
-        parts = source.text, repr(packed.packing if packed else None), repr(source.geometry)
-        return source, packed, hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        return source, packed, rendered_hash(source, packed)
 
     def assembled(
         self, candidate: Candidate, source: KernelSource, packed: Packed | None, binary: np.ndarray, seed: int = SEED
@@ -399,9 +399,10 @@ class Study:
         return min((t["ratio"] for t in self.trials if t["invalidity"] == "correct"), default=1.0)
 
     def leaders(self, count: int) -> list[Candidate]:
-        """The right candidates that were fastest, the default not among them."""
+        """The right candidates that were fastest, the default not among them, nor what was so slow that it ran only once."""
         families = {family.title: family for family in self.task.engines}
-        right = sorted((t for t in self.trials if t["invalidity"] == "correct"), key=lambda t: t["ratio"])
+        whole = [t for t in self.trials if t["invalidity"] == "correct" and t.get("runs", RUNS) == RUNS]
+        right = sorted(whole, key=lambda t: t["ratio"])
         found = [Candidate(families[t["engine"]], t["configuration"]) for t in right if t["engine"] in families]
         return [c for c in found if c.key != self.task.default.key][:count]
 
@@ -515,7 +516,7 @@ class Study:
             **self._identity(candidate),
             "label": self.task.label,
             "problem": dict(self.task.problem(candidate.family)),
-            "template": template_hash(candidate.family.template),
+            "template": engine_hash(candidate.family),
             "source": source,
             "tuner": self.tools.sampler,
             "seed": self.tools.seed,
@@ -555,7 +556,7 @@ def _outcome(answer: Message, build_s: float, took: float) -> dict[str, Any]:
         "measurements": [{"name": "time", "value": 1e3 * statistics.median(samples), "unit": "ms"}] if right else [],
     }
     found |= _transience(answer)
-    names = ("fault", "error", "check", "ratio", "throttled", "ended", "clocks", "noise")
+    names = ("fault", "error", "check", "runs", "ratio", "throttled", "ended", "clocks", "noise")
     found |= {name: answer[name] for name in names if answer.get(name) is not None}
     if not math.isfinite(found.get("noise", 0.0)):
         del found["noise"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -127,6 +128,12 @@ class Task:
         return found, reference.expected(self.kernel, found, poisoned(self.kernel))
 
 
+def rendered_hash(source: KernelSource, packed: Packed | None) -> str:
+    """Of a source, its launch and its packing: candidates that share them are one."""
+    parts = source.text, repr(packed.packing if packed else None), repr(source.geometry)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
 def _useless(wanted: Sequence[np.ndarray]) -> bool:
     floats = [array.astype(np.float64) for array in wanted if array.dtype.kind not in "iub"]
     total = sum(array.size for array in floats)
@@ -202,15 +209,15 @@ class Progress:
 def following(progress: Sequence[Progress], *, enough: float = ENOUGH) -> Progress | None:
     """The task whose next batch promises the most for its time; ``None`` when none is worth it.
 
-    A task that nothing is known of goes first, the heaviest of them before the others. The idea of spending by the
-    expected gain of the whole is Ansor's task scheduler (Zheng et al., OSDI 2020); expectation by halving is ours.
+    A task that nothing is known of is thought to take the time of the others' batches: the heaviest goes first, but one
+    that is light does not go before the next batch of a heavy one that promises more. The idea of spending by the expected
+    gain of the whole is Ansor's task scheduler (Zheng et al., OSDI 2020); expectation by halving is ours.
     """
     total = sum(p.task.weight for p in progress)
+    batches, seconds = (sum(getattr(p, name) for p in progress) for name in ("batches", "seconds"))
+    usual = seconds / batches if seconds else 1.0
     worth = [p for p in progress if p.gain > enough * total]
-    fresh = [p for p in worth if not p.batches]
-    if fresh:
-        return max(fresh, key=lambda p: p.gain)
-    return max(worth, key=lambda p: p.gain / p.cost, default=None)
+    return max(worth, key=lambda p: p.gain / ((p.cost if p.batches else usual) or usual), default=None)
 
 
 def forecast(progress: Sequence[Progress], seconds: float) -> float:

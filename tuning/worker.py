@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -30,8 +32,29 @@ BUILDERS_NICE = 10
 WARM_RUNS = 3
 FAR = 4.0  # times what is hopeless: a single launch that takes this long says enough
 LAUNCHES = 3  # single ones that have to say so
+ONCE = 1.5  # times what is hopeless: a candidate whose first run, and a launch, take this long is not run again
+LONG_S = 10e-3  # of a launch: what starting it takes is nothing beside that
+SURE_S = 50e-3  # of single launches: after these another one says no more
 MODEL_SAMPLE_S = 5e-3  # that a sample of a whole model takes at least
 Answer = tuple[Message, Arrays]
+Far = tuple[list[float], list[float]]  # seconds of single launches, and of the anchor beside them
+
+
+@dataclass
+class Checked:
+    """What came of the check of a candidate.
+
+    launch  gives the seconds of another single launch
+    error   the largest of its results
+    fault   what is wrong with it, empty where nothing is
+    far     its launches and the anchor's, where it is so slow that it was run only once
+    """
+
+    launch: Callable[[], float]
+    error: float = 0.0
+    fault: str = ""
+    far: Far | None = None
+    runs: int = 1
 
 
 class Builder:
@@ -82,37 +105,41 @@ class Runner:
     def trial(self, job: Message, arrays: Arrays) -> Answer:
         """Check a candidate, then time it beside the anchor. ``invalidity`` says why there is no time."""
         self._arrays.update(arrays)
-        begin = time.perf_counter()
-        error, fault, launch = self._check(job["candidate"], job)
+        begin, rules = time.perf_counter(), measure.Rules(**job["rules"])
+        found = self._check(job["candidate"], job, rules.hopeless * job["best"])
+        error, fault, far = found.error, found.fault, found.far
         checked = time.perf_counter() - begin
         answer: Message = {"error": error if np.isfinite(error) else None, "check": VERSION, "validation_s": checked}
+        if found.runs < RUNS:
+            answer["runs"] = found.runs
         if fault:
             return {**answer, "invalidity": "correctness", "fault": fault}, {}
-        rules = measure.Rules(**job["rules"])
-        if job["anchor"] is not None and (far := self._far(job, launch, FAR * rules.hopeless * job["best"])):
+        if far is None and job["anchor"] is not None:
+            far = self._far(job, found.launch, FAR * rules.hopeless * job["best"])
+        if far is not None:
             samples, anchors = far  # not worth as many launches as a sample has
             answer |= {"samples": samples, "anchors": anchors, "throttled": 0, "ended": "hopeless"}
             ratio = min(samples) / min(anchors)
             return {**answer, "invalidity": "correct", "ratio": ratio, "clocks": self._device.clocks()}, {}
         program, made = self._opened(job["candidate"], job)
         anchor = self._anchored(job, program, made)
-        found = measure.measure(
+        timed = measure.measure(
             self._sampler(program, made), self._sampler(*anchor), best=job["best"], rules=rules,
             held_back=self._held_back,
         )  # fmt: skip
-        answer |= {"samples": found.samples, "anchors": found.anchors, "throttled": found.throttled}
-        answer |= {"ended": found.ended, "clocks": self._device.clocks()}
-        if not found.samples:
+        answer |= {"samples": timed.samples, "anchors": timed.anchors, "throttled": timed.throttled}
+        answer |= {"ended": timed.ended, "clocks": self._device.clocks()}
+        if not timed.samples:
             fault = "the device holds its clocks back"
             return {**answer, "invalidity": "runtime", "fault": fault, "transient": True}, {}
-        return {**answer, "invalidity": "correct", "ratio": found.ratio, "noise": found.noise}, {}
+        return {**answer, "invalidity": "correct", "ratio": timed.ratio, "noise": timed.noise}, {}
 
     def compare(self, job: Message, arrays: Arrays) -> Answer:
         """Candidates in turn, the first of which is the anchor: rows of ratios. Each is checked again, on its own data."""
         self._arrays.update(arrays)
         runs, faults = [], []
         for candidate in job["candidates"]:
-            faults.append(self._check(candidate, job)[1])
+            faults.append(self._check(candidate, job).fault)
             runs.append(self._sampler(*self._opened(candidate, job)))
         if any(faults):
             return {"rows": [], "faults": faults}, {}
@@ -171,33 +198,54 @@ class Runner:
         binaries = {subject.compiled.binary: binary}
         return self._device.open(made.plan, made.sources, binaries, made.weights), made
 
-    def _far(self, job: Message, launch: Callable[[], float], limit: float) -> tuple[list[float], list[float]] | None:
+    def _far(
+        self, job: Message, launch: Callable[[], float], limit: float, *, least: float = 0.0, sure: float = math.inf
+    ) -> Far | None:
         """Seconds of single launches and of the anchor beside them, where all are more than ``limit`` times the anchor's.
 
         The first may be slow by accident, or the anchor by now be slower than it was: only the fastest of ``LAUNCHES``
-        counts, and only over the anchor as it is now.
+        counts, or of those that take ``sure`` seconds, and only over the anchor as it is now. None where the first takes
+        less than ``least`` seconds.
         """
         samples: list[float] = [launch()]
         anchors: list[float] = []
-        if samples[0] <= limit * job["anchor_s"]:
+        if samples[0] <= max(least, limit * job["anchor_s"]):
             return None
         anchor = self._sampler(*self._anchored(job, None, None))
         while min(samples) > limit * min(anchors, default=0.0):
             anchors.append(anchor())
-            if len(anchors) == LAUNCHES:
+            if len(anchors) == LAUNCHES or sum(samples) >= sure:
                 return (samples, anchors) if min(samples) > limit * min(anchors) else None
             samples.append(launch())
         return None
 
-    def _check(self, candidate: Message, job: Message) -> tuple[float, str, Callable[[], float]]:
-        """The error of a single launch, what is wrong with it, and what gives the seconds of another one."""
+    def _check(self, candidate: Message, job: Message, hopeless: float = math.inf) -> Checked:
+        """A single launch of a candidate, ``RUNS`` times. What is wrong in its first run is run no more.
+
+        Nor is what takes far more than ``hopeless`` times the anchor in that run and in a launch after it: it is right as
+        far as that run says, and slow, and nobody may choose it.
+        """
         program, made = self._opened(candidate, job, once=True)
-        outputs, fault = run_checked(program, made, RUNS)
-        worst = 0.0
-        for output, name in zip(outputs, job["expected"], strict=True):
-            error, wrong = error_of(output, self._arrays[name], job["terms"], job["math"])
-            worst, fault = max(worst, error), fault or wrong
-        return worst, fault, lambda: float(program.time_launches(made.inputs, 1)[0])
+
+        def launch(*, warm: bool) -> float:
+            return float(program.time_launches(made.inputs, 1, warm=warm)[0])
+
+        found = Checked(lambda: launch(warm=True))
+
+        def go_on(outputs: Sequence[np.ndarray], seconds: float) -> bool:
+            for output, name in zip(outputs, job["expected"], strict=True):
+                error, wrong = error_of(output, self._arrays[name], job["terms"], job["math"])
+                found.error, found.fault = max(found.error, error), found.fault or wrong
+            limit = ONCE * hopeless
+            may_stop = not found.fault and hopeless < math.inf and job["anchor"] is not None
+            if may_stop and seconds > max(LONG_S, limit * job["anchor_s"]):
+                found.far = self._far(job, lambda: launch(warm=False), limit, least=LONG_S, sure=SURE_S)
+            found.runs = 1 if found.fault or found.far is not None else RUNS
+            return found.runs > 1
+
+        _, fault = run_checked(program, made, RUNS, go_on)
+        found.fault = found.fault or fault
+        return found
 
     def _anchored(self, job: Message, program: Any, made: Setup | None) -> tuple[Any, Any]:
         """The default's program; the candidate itself, where it is the default."""

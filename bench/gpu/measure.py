@@ -20,8 +20,8 @@ from bench.gpu.results import append
 from bench.gpu.translated import Translated, UntranslatedError
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import DeviceLostError, GpucompError
+from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.model import terms
-from gpucomp.schedule.records import template_hash
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import run_checked
@@ -149,7 +149,7 @@ def one(
         binaries = devices.build(source, target, folder)
     except GpucompError as error:
         return {"invalidity": "build", "fault": str(error)[:500]}
-    hashes = {"source": source.digest, "template": template_hash(source.template)}
+    hashes = {"source": source.digest, "template": engine_hash(candidate.family)}
     made = setup(
         problem.kernel, candidate.family, source, packed, inputs, target,
         constants=problem.kernel.constants, sets=sets, launches=max(sets, device.least_launches),

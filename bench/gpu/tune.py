@@ -14,7 +14,7 @@ from bench.gpu.candidates import Candidate, estimate_us, neighbours
 from bench.gpu.results import lines
 from bench.gpu.work import Job
 from gpucomp.codegen.families import FAMILIES
-from gpucomp.schedule.records import template_hash
+from gpucomp.schedule.engine_hash import engine_hash
 
 NAME = "tune"
 MORE = 3  # times as many schedules as the stage kernels measures
@@ -73,7 +73,7 @@ def recorded(context: Any, digest: str, facts: dict[str, Any]) -> dict[tuple[Any
     for record in lines(context.options.out / measure.RECORDS):
         same = record.get("kernel") == digest and record.get("device", {}).get("gpu") == facts["gpu"]
         family = FAMILIES.get(record.get("engine", ""))
-        if same and family is not None and record.get("template") == template_hash(family.template):
+        if same and family is not None and record.get("template") == engine_hash(family):
             found[key(record)] = record
     return found
 

@@ -1,4 +1,4 @@
-"""``gpucomp records``: what tuning measured, merged, compared, pruned, shown and exported."""
+"""``gpucomp records``: what tuning measured, merged, compared, pruned, refreshed, shown and exported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def records() -> None:
-    """What tuning measured: merge, diff, prune, show, study, export."""
+    """What tuning measured: merge, diff, prune, refresh, show, study, export."""
 
 
 def _said(damage: Sequence[str]) -> None:
@@ -71,6 +71,36 @@ def prune(place: Path, output: Path | None) -> None:
     after = store.pruned(before, hashes())
     store.write(path, after, before)
     click.echo(f"{len(after)} of {len(before)} records -> {path}")
+
+
+@records.command()
+@click.argument("place", type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Another file than PLACE.")
+@click.option("--target", metavar="TARGET", help="What they were tuned for, or one whose sources are the same.")
+@click.option("--shapes", multiple=True, metavar="NAME:1x3x224x224", help="The models' inputs' shapes.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True)
+def refresh(
+    place: Path, models: tuple[Path, ...], output: Path | None, target: str | None, shapes: tuple[str, ...], precision: str
+) -> None:
+    """Let PLACE's records of MODELS' kernels count again where an engine has changed, but not what it writes for them.
+
+    Each is rendered and compared with the hash of the source that was measured. Records of other sources stay stale.
+    """
+    from gpucomp import targets
+    from gpucomp.tuning import records as store
+    from gpucomp.tuning import tuner
+    from gpucomp.tuning.refresh import refreshed
+
+    path, device = output or store.in_folder(place), targets.resolve(target or config.current().target)
+    before, count = _read([place]), 0
+    after = before
+    for model in models:
+        tasks = tuner.tasks_in(model, device, shapes=tensors.parse_shapes(shapes), precision=precision)[1]
+        after, more = refreshed(after, tasks)
+        count += more
+    store.write(path, after, before)
+    click.echo(f"{count} of {len(before)} records refreshed -> {path}")
 
 
 @records.command("show")

@@ -246,18 +246,21 @@ class CpuProgram:
                         spans.append(Span(launch, thread, max(start, 0.0), stop))
         return times, spans
 
-    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int) -> list[float]:
-        """Seconds of each of ``count`` executions of all launches on the same memory; one before them warms up."""
+    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int, *, warm: bool = True) -> list[float]:
+        """Seconds of each of ``count`` executions of all launches on the same memory; one before them warms up.
+
+        Without ``warm`` a run has.
+        """
         seconds = []
         with self._lock:
             self._bind(inputs)
-            for _ in range(count + 1):
+            for _ in range(count + warm):
                 begin = time.perf_counter()
                 for segment in self._segments:
                     self._run_segment(segment)
                 seconds.append(time.perf_counter() - begin)
             self._results()
-        return seconds[1:]
+        return seconds[warm:]
 
     # memory
 

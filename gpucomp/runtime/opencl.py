@@ -106,12 +106,9 @@ class OpenCLProgram:
 
     def timeline(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[float], list[Span]]:
         """The same, and a span a kernel on the device's clock, counted from the start of the first one."""
-        if self._timed is None:
-            properties = self._cl.command_queue_properties.PROFILING_ENABLE
-            self._timed = self._cl.CommandQueue(self._context, properties=properties)
         events: list[Any] = []
         with self._running():
-            self._run(inputs, self._timed, events)
+            self._run(inputs, self._timing_queue(), events)
         times = [(e.profile.start, e.profile.end) if e is not None else None for e in events]
         first = min((t[0] for t in times if t is not None), default=0)
         spans = [
@@ -121,18 +118,25 @@ class OpenCLProgram:
         ]
         return [1e-9 * (t[1] - t[0]) if t is not None else 0.0 for t in times], spans
 
-    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int) -> list[float]:
+    def _timing_queue(self) -> Any:
+        if self._timed is None:
+            properties = self._cl.command_queue_properties.PROFILING_ENABLE
+            self._timed = self._cl.CommandQueue(self._context, properties=properties)
+        return self._timed
+
+    def time_launches(self, inputs: Mapping[str, np.ndarray], count: int, *, warm: bool = True) -> list[float]:
         """Seconds of each of ``count`` executions of all launches on the same memory, by the device's own clock.
 
-        One before them warms up and brings the inputs. Raises ``DeviceError`` as ``run``.
+        One before them warms up and brings the inputs; without ``warm`` a run has. Raises ``DeviceError`` as ``run``.
         """
-        self.profile(inputs)
-        seconds = []
+        if warm:
+            self.profile(inputs)
+        queue, seconds = self._timing_queue(), []
         with self._running():
             for _ in range(count):
                 calls = [call for call in self._calls if call is not None]
-                events = [self._cl.enqueue_nd_range_kernel(self._timed, *call) for call in calls]
-                self._timed.finish()
+                events = [self._cl.enqueue_nd_range_kernel(queue, *call) for call in calls]
+                queue.finish()
                 seconds.append(1e-9 * sum(e.profile.end - e.profile.start for e in events))
         return seconds
 

@@ -28,7 +28,8 @@ from gpucomp.kernel import Kernel
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.device import Device, typical
-from gpucomp.schedule.records import Pick, Picks, distance, template_hash
+from gpucomp.schedule.engine_hash import engine_hash
+from gpucomp.schedule.records import Pick, Picks, distance
 from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
 from gpucomp.targets.target import Target
 
@@ -69,17 +70,18 @@ def _default(kernel: Kernel, family: Family, problems: Problems, limits: Limits)
 
 
 def recorded(picks: Picks, target: Target) -> Tiers:
-    """The tiers that ask ``picks``. A pick of a template that has changed since answers for its own kernel alone.
+    """The tiers that ask ``picks``. A pick of an engine that has changed since answers for its own kernel alone.
 
-    Whether it still does is for who renders to see: its source has to be the one that was measured.
+    Whether it still does is for who renders to see: its source has to be the one that was measured. Of another kernel
+    nobody can render the source, so that there the engine's hash decides.
     """
 
-    def tier(find: Callable[[Kernel, Family, Problems], Pick | None], *, exact: bool) -> Tier:
+    def tier(find: Callable[[Kernel, Family, Problems], Pick | None], *, own: bool) -> Tier:
         def answer(kernel: Kernel, family: Family, problems: Problems, limits: Limits) -> Pick | None:
             pick = find(kernel, family, problems)
             if pick is None or pick.engine != family.title:
                 return None
-            return pick if exact or pick.template == template_hash(family.template) else None
+            return pick if own or pick.template == engine_hash(family) else None
 
         return answer
 
@@ -100,10 +102,10 @@ def recorded(picks: Picks, target: Target) -> Tiers:
         return picks.agreed({f.title: problem for f, problem in problems.items()}, target, kernel.digest)
 
     return (
-        ("record", tier(lambda kernel, family, problems: picks.exact(kernel.digest, target), exact=True)),
-        ("sibling", tier(lambda kernel, family, problems: picks.sibling(kernel.digest, target), exact=False)),
-        ("nearest", tier(nearest, exact=False)),
-        ("portfolio", tier(agreed, exact=False)),
+        ("record", tier(lambda kernel, family, problems: picks.exact(kernel.digest, target), own=True)),
+        ("sibling", tier(lambda kernel, family, problems: picks.sibling(kernel.digest, target), own=True)),
+        ("nearest", tier(nearest, own=False)),
+        ("portfolio", tier(agreed, own=False)),
     )
 
 

@@ -172,6 +172,19 @@ def leading(kernel: Kernel, family: Family, limits: Limits, device: Device, coun
     return [r.schedule for r in itertools.islice(found.best(), count)]
 
 
+def expected_us(kernel: Kernel, family: Family, values: np.ndarray, device: Device) -> np.ndarray | None:
+    """Microseconds that the model expects of the schedules ``values`` int64 [schedules, parameters] of an engine.
+
+    NaN for those that its formulas refuse or that keep more than ``PRESSURE`` registers; ``None`` where it does not know
+    the engine.
+    """
+    if not can_rank(family):
+        return None
+    facts = facts_of(family, family.problem(kernel), values, shuffles=device.shuffles)
+    us = predict(demand(kernel, device), device, facts.launch()).total_us
+    return np.where(facts.known & (facts.numbers["keeps"] <= PRESSURE), us, np.nan)
+
+
 def ranking(family: Family, problem: Problem, limits: Limits, device: Device, wanted: Demand) -> Ranking:
     """All schedules of one engine with the model's terms. Equal problems are ranked once."""
     return _ranking(family, tuple(problem.items()), limits, device, wanted)

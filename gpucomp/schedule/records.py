@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import stat
 import warnings
 import zlib
@@ -164,43 +163,6 @@ def _without_waiting(path: str, flags: int) -> int:
 def files(place: Path) -> list[Path]:
     """The record files of ``place``: itself, or those in the folder."""
     return sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else [place] if place.exists() else []
-
-
-@cache
-def template_hash(template: str) -> str:
-    """Of the folders of a family's template and of all that it imports, spaces included, and of the dialects."""
-    digest = hashlib.sha256()
-    for name, folder in _folders(template).items():
-        digest.update(f"{name}/".encode())
-        for path in sorted(folder.iterdir(), key=lambda p: p.name):
-            if path.name.endswith((".j2", ".py", ".h")):
-                digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _folders(template: str) -> dict[str, Any]:
-    """The folders by name, in order."""
-    if template.startswith("codegen/"):
-        name = template.rpartition("/")[0]
-        return {name: resources.files("gpucomp").joinpath(name)}
-    root = resources.files("gpucomp.kernels_templates")
-    names = {found.rpartition("/")[0] for found in imported(template)} | {"dialect"}
-    return {name: root.joinpath(name) for name in sorted(names)}
-
-
-IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")
-
-
-def imported(template: str) -> frozenset[str]:
-    """``template`` and those that it takes text from, directly or through others. A dialect's, named by a variable, is not
-    among them."""
-    root, found, waiting = resources.files("gpucomp.kernels_templates"), set[str](), [template]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += IMPORT.findall(root.joinpath(name).read_text(encoding="utf-8"))
-    return frozenset(found)
 
 
 def source_hash(text: str, name: str) -> str:

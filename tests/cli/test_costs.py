@@ -15,7 +15,7 @@ from gpucomp.cli import costs
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.compiler import lower
 from gpucomp.errors import DeviceError, UsageError
-from gpucomp.schedule.records import template_hash
+from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.targets import amdgcn, cuda, resolve, sass
 from gpucomp.tuning.records import Store
 from gpucomp.tuning.tasks import tasks_of
@@ -175,7 +175,7 @@ def test_why_says_on_which_device_a_record_was_measured(capfd, tmp_path):
         store.append("pick", {
             "kernel": task.kernel.digest, "device": device, "engine": task.default.family.title,
             "configuration": dict(task.default.schedule), "problem": dict(task.problem(task.default.family)),
-            "template": template_hash(task.default.family.template), "source": "", "ratio": 0.9,
+            "template": engine_hash(task.default.family), "source": "", "ratio": 0.9,
         })  # fmt: skip
 
     code, out, _ = command(

@@ -283,6 +283,25 @@ def test_an_engine_that_says_nothing_of_its_work_is_not_ranked():
     assert rank.defaults(kernel, rank.problems(kernel, [silent]), target.limits, target.device) == []
 
 
+def test_what_is_expected_of_any_schedules_is_what_the_ranking_says_of_its_own():
+    target, kernel = cuda.manifest("sm_80"), matmul(64, 96, 32)
+    found = rank.ranking(SIMT, SIMT.problem(kernel), target.limits, target.device, demand(kernel, target.device))
+    some = np.flatnonzero(np.isfinite(found.us))[::97]
+    greedy = {"tile_m": 256, "tile_n": 256, "tile_k": 8, "reg_m": 16, "reg_n": 64} | {
+        name: min(found.values[:, [q.name for q in SIMT.params].index(name)].tolist())
+        for name in ("stages", "asynchronous", "fragments", "slices", "splits", "lanes")
+    }
+    row = np.array([[greedy[q.name] for q in SIMT.params]])
+
+    us = rank.expected_us(kernel, SIMT, np.concatenate([found.values[some], row]), target.device)
+
+    assert us[:-1] == pytest.approx(found.us[some])
+    assert len(some) > 10
+    assert SIMT.registers(SimpleNamespace(**greedy), SimpleNamespace(**SIMT.problem(kernel))) > rank.PRESSURE
+    assert math.isnan(us[-1])
+    assert rank.expected_us(kernel, dataclasses.replace(SIMT, work=None), row, target.device) is None
+
+
 def test_no_time_is_spent_on_an_engine_that_cannot_win():
     target = cuda.manifest("sm_90a")
 

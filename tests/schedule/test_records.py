@@ -5,23 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import shutil
-from importlib import resources
 from types import SimpleNamespace
 
 import pytest
-from jinja2 import meta, nodes
 from kernels import conv, matmul
 
 import gpucomp
 from gpucomp import compiler, config
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.llvm.space import engines_of
-from gpucomp.codegen.render import environment
 from gpucomp.errors import RecordError, quote
 from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
-from gpucomp.schedule.records import Pick, Picks, device_of, template_hash
+from gpucomp.schedule.engine_hash import engine_hash
+from gpucomp.schedule.records import Pick, Picks, device_of
 from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
@@ -30,7 +27,6 @@ from gpucomp.tuning.tasks import Candidate, tasks_of
 HERE = dataclasses.replace(cpu.named("cpu:skylake"), name="cpu", identity="a processor, 3 cores")
 KERNEL = matmul(29, 53, 31)
 FAMILY = engines_of(KERNEL)[0]
-IMPORTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends)
 
 
 def default(kernel=KERNEL):
@@ -50,7 +46,7 @@ def another(kernel=KERNEL):
 
 def pick(kernel=KERNEL, *, digest=None, **changes):
     found = Pick(digest or kernel.digest, dict(FAMILY.problem(kernel)), device_of(HERE), FAMILY.title, another(kernel),
-                 template_hash(FAMILY.template), "source", 0.7)  # fmt: skip
+                 engine_hash(FAMILY), "source", 0.7)  # fmt: skip
     return dataclasses.replace(found, **changes)
 
 
@@ -101,7 +97,7 @@ def gpu_pick(number, kernel):
     legal = itertools.islice(SIMT.legal(problem, limits), 40)
     schedule = list(legal)[7 * number + LAYERS.index(kernel)]
     device = {"kind": "cuda", "arch": arch, "name": name}
-    return Pick(kernel.digest, problem, device, SIMT.title, schedule, template_hash(SIMT.template), "source",
+    return Pick(kernel.digest, problem, device, SIMT.title, schedule, engine_hash(SIMT), "source",
                 0.5 + 0.1 * number)  # fmt: skip
 
 
@@ -248,7 +244,7 @@ SCHEDULES = functools.cache(lambda family: dict(family.default(SimpleNamespace(*
 def engine_pick(family, kernel):
     """A clear gain on another device, with the schedule that the engine has for ``IMAGE`` by default."""
     return Pick(kernel.digest, dict(family.problem(kernel)), other(name="z"), family.title, SCHEDULES(family),
-                template_hash(family.template), "source", 0.7)  # fmt: skip
+                engine_hash(family), "source", 0.7)  # fmt: skip
 
 
 def engine_chosen(families):
@@ -281,8 +277,11 @@ def test_a_record_of_an_engine_that_is_gone_does_not_answer():
     assert chosen(pick(engine="abacus"))[0] in ("analytic", "default")
 
 
-def test_a_sibling_s_record_of_a_changed_template_does_not_answer():
-    assert chosen(pick(device=other(name="z"), template="older"))[0] in ("analytic", "default")
+def test_a_near_problem_s_record_of_an_engine_that_has_changed_does_not_answer():
+    near = pick(matmul(29, 54, 31))
+
+    assert chosen(near)[0] == "nearest"
+    assert chosen(dataclasses.replace(near, template="older"))[0] in ("analytic", "default")
 
 
 def test_a_later_pick_replaces_an_earlier_one():
@@ -325,7 +324,7 @@ def tuned(tmp_path):
         break
     fields = {"kernel": task.kernel.digest, "device": device_of(target), "engine": task.default.family.title,
               "configuration": dict(candidate.schedule), "problem": dict(problem), "ratio": 0.5,
-              "template": template_hash(task.default.family.template),
+              "template": engine_hash(task.default.family),
               "source": records.source_hash(source.text, source.name)}  # fmt: skip
     path = tmp_path / "r.jsonl"
     with Store(path) as store:
@@ -357,6 +356,22 @@ def test_a_record_of_another_source_is_stale_whatever_its_template(tuned):
     with Store(path) as store:
         store.append("pick", fields | {"template": "older"})  # the same source by another template
     assert info(records=path) == ("record", fields["configuration"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "answers"),
+    [({}, True), ({"template": "older"}, True), ({"source": "0" * 16}, True),
+     ({"template": "older", "source": "0" * 16}, False)],
+)  # fmt: skip
+def test_a_sibling_s_record_is_stale_where_both_its_source_and_its_engine_are_others(tuned, changes, answers):
+    """The same text is the same program, whatever has changed; another one may be for another number of cores."""
+    path, fields = tuned
+    path.unlink()
+    untuned = info()
+    with Store(path) as store:
+        store.append("pick", fields | {"device": fields["device"] | {"name": "a sibling, 7 cores"}} | changes)
+
+    assert info(records=path) == (("sibling", fields["configuration"]) if answers else untuned)
 
 
 @pytest.mark.parametrize("last", ["pick", "drop"])
@@ -457,7 +472,7 @@ def wide_pick(*, few, name=None, **changes):
     assert not family.reasons(schedule, problem, target.limits)
     source = task.rendered(Candidate(family, schedule))[0]
     found = Pick(task.kernel.digest, problem, device_of(target) | ({"name": name} if name else {}), family.title,
-                 schedule, template_hash(family.template), records.source_hash(source.text, source.name), 0.5)  # fmt: skip
+                 schedule, engine_hash(family), records.source_hash(source.text, source.name), 0.5)  # fmt: skip
     return dataclasses.replace(found, **changes)
 
 
@@ -511,42 +526,3 @@ def test_after_a_pick_that_is_not_used_the_next_record_is_asked_and_the_default_
     tiers.clear()
     assert parts_of(Picks.of(unused))[0] == untuned
     assert tiers[1:] == ["record", "sibling", untuned]
-
-
-@pytest.fixture
-def templates(tmp_path, monkeypatch):
-    """A copy of the package's folder of templates, which hashes are taken of while the test runs."""
-    copied = shutil.copytree(resources.files("gpucomp.kernels_templates"), tmp_path / "kernels_templates")
-    monkeypatch.setattr(records.resources, "files", lambda package: copied)
-    template_hash.cache_clear()
-    yield copied
-    template_hash.cache_clear()
-
-
-@pytest.mark.parametrize("changed", ["depthwise/window.j2", "depthwise/space.py", "contraction/pixels.j2",
-                                     "shared/signature.j2", "dialect/cuda.j2"])  # fmt: skip
-def test_a_templates_hash_follows_what_it_imports_and_what_that_imports(templates, changed):
-    names = ("contraction/separable_simt.j2", "contraction/simt.j2", "loops/kernel.j2")
-    before = [template_hash(name) for name in names]
-    template_hash.cache_clear()
-    with (templates / changed).open("a", encoding="utf-8") as file:
-        file.write("\n")
-
-    stale = [template_hash(name) != hash for name, hash in zip(names, before, strict=True)]
-
-    folder = changed.partition("/")[0]
-    assert stale == [True, folder != "depthwise", folder in ("shared", "dialect")]
-
-
-def test_what_a_hash_follows_is_what_jinja_finds_and_nothing_is_named_by_a_variable_but_the_dialect():
-    loader, found = environment().loader, {}
-    for name in (n for n in loader.list_templates() if n.endswith(".j2")):
-        tree = environment().parse(loader.get_source(environment(), name)[0])
-        found[name] = {n for n in meta.find_referenced_templates(tree) if n is not None}
-        others = [n.template for n in tree.find_all(IMPORTS) if not isinstance(n.template, nodes.Const)]
-        assert {getattr(other, "name", None) for other in others} <= {"dialect"}
-        assert records.imported(name) >= {name} | found[name]
-
-    assert len(found) > 25
-    for name in found:
-        assert records.imported(name) == {name}.union(*(records.imported(n) for n in found[name]))

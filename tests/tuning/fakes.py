@@ -58,7 +58,7 @@ class Program:
         self.runs += 1
         return {ARENA: arena}
 
-    def time_launches(self, inputs, count):
+    def time_launches(self, inputs, count, *, warm=True):
         self.device.launched[self.text] += 1
         return [self.device.seconds(self.text) * len(self.plan.launches) for _ in range(count)]
 

@@ -125,6 +125,29 @@ def test_the_default_of_an_untuned_build_is_measured_first():
     assert samplers.create("model", space, 0).ask(1) == [321]
 
 
+def test_what_is_expected_to_be_fast_is_measured_first_and_little_of_the_rest():
+    """The best of it first, then far from each other; a few points of the whole space last."""
+    space = tiled().candidates
+    space.expected = np.random.default_rng(5).permutation(len(space)).astype(float)
+    space.expected[17] = np.nan
+    space.default = 321
+
+    asked = samplers.create("model", space, 0).ask(17)
+
+    assert asked[0] == 321
+    assert asked[1] == int(np.nanargmin(space.expected))
+    assert all(space.expected[row] < 48 for row in asked[1:13])
+    assert sum(bool(space.expected[row] < 48) for row in asked[13:]) <= 1
+    chosen = space.encoding.matrix[asked[1:13]]
+    among = space.encoding.matrix[np.argsort(space.expected)[:48]]
+    assert _least_distance(chosen) > 3 * _least_distance(among)
+
+
+def _least_distance(x):
+    distances = ((x[:, None] - x) ** 2).sum(2)
+    return np.sqrt(distances[~np.eye(len(x), dtype=bool)].min())
+
+
 def test_the_default_search_finds_clearly_more_than_random():
     reached = {
         name: np.mean([search(tiled(k), name, trials=60, seed=k).fractions[-1] for k in range(5)])

@@ -1,5 +1,6 @@
 """The table of legal points: lookup, neighbours, families, and what a model sees of it."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -105,6 +106,50 @@ def test_what_a_model_expects_most_of_is_among_the_points_and_measured_first(mos
     assert [found.schedule(row) for row in found.leading] == leading
     asked = [found.schedule(row) for row in sampler.ask(3)]
     assert asked == [{"tile": 8, "depth": 1, "fast": 0}, *leading]
+
+
+def test_what_is_expected_is_the_model_s_word():
+    found = Candidates.from_family(family(), {"n": 100}, Limits(threads=64), expect=lambda values: 7.0 - values[:, 0])
+
+    assert found.expected.tolist() == [7.0 - s["tile"] for s in found.schedules()]
+
+
+@pytest.mark.parametrize("warp", [1, 32])
+def test_of_an_engine_that_nobody_models_what_is_like_the_default_is_expected_to_be_fast(warp):
+    """On a processor that plays work-items one by one, behind that what has more of them or keeps more."""
+    toy = dataclasses.replace(
+        family(), registers=lambda s, p: 10 - s.fast if s.tile < 32 else 20,
+        geometry=lambda s, p: Geometry((1, 1, 1), (s.tile, s.depth, 1), workspace_bytes=4 * (s.tile == 24)),
+    )  # fmt: skip
+
+    found = Candidates.from_family(toy, {"n": 100}, Limits(threads=64, warp=warp))
+
+    for s, expected in zip(found.schedules(), found.expected.tolist(), strict=True):
+        changes = (s["tile"] != 8) + (s["depth"] != 1) + (s["fast"] != 0)
+        heavier = (s["tile"] * s["depth"] > 8) + (s["tile"] == 32) + (s["tile"] == 24)
+        assert expected == changes + (3 * heavier if warp == 1 else 0)
+
+
+def test_a_space_without_a_legal_default_or_a_model_expects_nothing():
+    toy = dataclasses.replace(family(), default=lambda p, limits: {"tile": 8, "depth": 3, "fast": 0})
+
+    found = Candidates.from_family(toy, {"n": 100}, Limits(threads=64))
+
+    assert found.default is found.expected is None
+    assert len(samplers.create("model", found, seed=1).ask(100)) == len(found) > 10
+
+
+def test_of_a_space_that_is_drawn_half_is_near_the_default(monkeypatch):
+    limits, toy = Limits(threads=2000), family(tiles=tuple(range(1, 60)), depth=tuple(range(1, 30)))
+    monkeypatch.setattr(space, "ENUMERATED", 10)
+
+    few, many = (Candidates.from_family(toy, {"n": 100}, limits, most=most, seed=3) for most in (400, 6000))
+
+    near = [(t, d, f) for t in range(1, 60) for d in range(1, 30) for f in (0, 1)
+            if t * d <= 2000 and (t != 8) + (d != 1) + (f != 0) <= 2]  # fmt: skip
+    assert [p for p in near if many.find(dict(zip(("tile", "depth", "fast"), p, strict=True))) is None] == []
+    assert len(few) == 400
+    assert (few.values != few.values[few.default]).sum(1).tolist().count(1) == 58 + 28 + 1  # all, before those of two
 
 
 def test_a_space_too_large_to_list_is_drawn_legal_and_without_repetition():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from functools import cache
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from gpucomp.codegen.llvm.space import engines_of
 from gpucomp.errors import RecordError, ScheduleError
 from gpucomp.kernel import Step
 from gpucomp.schedule.choose import choose
-from gpucomp.tuning import choice, records, worker
+from gpucomp.tuning import checks, choice, records, worker
 from gpucomp.tuning.records import Known
 from gpucomp.tuning.study import Rules, Study, Tools
 from gpucomp.tuning.tasks import Candidate, Progress, Task
@@ -433,6 +434,106 @@ def test_a_single_slow_launch_says_nothing(tmp_path, slow):
         assert len(record["samples"]) == len(record["anchors"]) == 3
     else:
         assert record["ratio"] == pytest.approx(usual[odd] / 1e-3)
+
+
+@pytest.fixture
+def long(monkeypatch):
+    """A run is long from 50 ms on, more than what stands for a program takes; launches from 200 ms on are sure."""
+    monkeypatch.setattr(worker, "LONG_S", 50e-3)
+    monkeypatch.setattr(worker, "SURE_S", 200e-3)
+
+
+def slow_one(tmp_path, times, *, wall, row=4):
+    """A study in which the candidate ``row`` takes ``times`` the default's time, and a run of it ``wall`` seconds.
+
+    Also how often it has been run and launched.
+    """
+    compute, count = right(KERNEL), {"runs": 0, "launches": 0}
+    device = Device(lambda text, arguments, place: run(text, arguments, place))
+    made = study(tmp_path, device)
+    odd, usual = texts(made)[row], speeds(made)
+
+    def run(text, arguments, place):
+        count["runs"] += text == odd
+        time.sleep(wall if text == odd else 0.0)
+        compute(text, arguments, place)
+
+    def seconds(text):
+        count["launches"] += text == odd
+        return times * 1e-3 if text == odd else usual[text]
+
+    device.seconds = seconds
+    return made, count
+
+
+def record_of(made, row=4):
+    key = made.table.candidate(row).key
+    return next(t for t in made.trials if (t["engine"], tuple(sorted(t["configuration"].items()))) == key)
+
+
+def test_what_is_slow_in_its_first_run_and_in_a_launch_is_run_once(tmp_path, long):
+    made, count = slow_one(tmp_path, 300, wall=70e-3)
+    made.batch(20)
+    record = record_of(made)
+
+    assert count == {"runs": 1, "launches": 1}
+    assert (record["invalidity"], record["ended"], record["runs"]) == ("correct", "hopeless", 1)
+    assert record["ratio"] == pytest.approx(300)
+    assert made.sampler.told[4] == pytest.approx(0.3)
+    assert len([t for t in made.trials if "runs" not in t]) == len(made.trials) - 1
+
+
+@pytest.mark.parametrize(
+    ("times", "wall"),
+    [
+        (1.2, 70e-3),  # its first run took long, as where a driver compiles in it, and its launch does not
+        (300, 0.0),  # a launch is said to take long, and its first run did not
+        (0.5, 70e-3),
+    ],
+    ids=["slow to start", "an accident", "the fastest"],
+)
+def test_what_is_slow_in_one_of_the_two_only_is_checked_whole(tmp_path, long, times, wall):
+    made, count = slow_one(tmp_path, times, wall=wall)
+    made.batch(20)
+
+    assert count["runs"] == checks.RUNS
+    assert "runs" not in record_of(made)
+
+
+def test_launches_that_are_short_are_timed_again_before_they_are_given_up(tmp_path, long):
+    made, count = slow_one(tmp_path, 70, wall=70e-3)  # three of 70 ms are more than 200
+    made.batch(20)
+
+    assert count == {"runs": 1, "launches": 3}
+    assert len(record_of(made)["samples"]) == 3
+
+
+def test_nobody_chooses_what_was_run_only_once(tmp_path, long):
+    """However fast it is said to be: it was not checked whole. A file may say anything."""
+    made, _ = slow_one(tmp_path, 300, wall=70e-3)
+    made.batch(20)
+    record = record_of(made)
+    record["ratio"] = 0.01
+
+    assert made.table.candidate(4).key not in [c.key for c in made.leaders(40)]
+    del record["runs"]
+    assert made.table.candidate(4).key == made.leaders(40)[0].key
+
+
+def test_what_is_wrong_is_run_once(tmp_path):
+    made, count = slow_one(tmp_path, 1, wall=0.0)
+    odd, compute = texts(made)[4], made.tools.runner.server._device.compute
+
+    def wrong(text, arguments, place):
+        compute(text, arguments, place)
+        if text == odd:
+            arguments[-1][...] += 1
+
+    made.tools.runner.server._device.compute = wrong
+    made.batch(20)
+
+    assert count == {"runs": 1, "launches": 0}
+    assert (record_of(made)["invalidity"], record_of(made)["runs"]) == ("correctness", 1)
 
 
 def test_a_default_that_is_wrong_ends_the_search_and_says_so(tmp_path):

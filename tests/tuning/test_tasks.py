@@ -21,10 +21,25 @@ def progress(weight, best=1.0, **changes):
     return Progress(SimpleNamespace(weight=weight), best, **changes)
 
 
-def test_what_nobody_has_looked_at_comes_first_the_heaviest_of_it_first():
-    a, b, c = progress(1.0, batches=1, seconds=0.01), progress(0.5), progress(0.7)
+def test_the_heaviest_comes_first():
+    a, b, c = progress(0.6), progress(0.5), progress(0.7)
 
     assert following([a, b, c]) is c
+
+
+@pytest.mark.parametrize(("hope", "first"), [(0.2, "heavy"), (0.1, "heavy"), (0.075, "fresh"), (0.0005, "fresh")])
+def test_what_nobody_has_looked_at_is_thought_to_take_as_long_as_the_others(hope, first):
+    """Whichever promises more is next: a heavy one again while it gets faster, a light one once that saves nothing."""
+    heavy, fresh = progress(1.0, hope=hope, batches=2, seconds=14.0), progress(0.6)
+
+    assert following([fresh, heavy]) is (heavy if first == "heavy" else fresh)
+    assert following([heavy, progress(0.001)]) is (heavy if hope > 0.001 else None)
+
+
+def test_batches_that_took_no_time_by_the_clock_are_no_reason_to_fail():
+    a, b = progress(1.0, hope=0.1, batches=3), progress(0.5)
+
+    assert following([a, b]) is a
 
 
 def test_then_what_promises_the_most_for_its_time():

@@ -29,7 +29,7 @@ SPREAD_AMONG = 1000  # points it is chosen from
 NAMED = 4  # points taken from records of others first: their fastest
 BY_SWITCHES = 8  # and their fastest of so many combinations of the switches, at most
 BESIDES = 4  # points of the spread that follows them
-BESIDES_LEADING = 6  # points of the spread that follows those of an analytic model, at least
+PROMISING, SHARE = 48, 0.01  # points, and of all points, that are expected to be fast: those of a first spread
 POOL = 4096  # points that are compared with each other; of a larger space these many are drawn, anew at every fit
 ELITE = 6  # whose neighbours are always among them
 REFIT = 8  # measurements between two fits, at first
@@ -82,11 +82,23 @@ class ModelSampler:
     def _opening(self) -> list[int]:
         default = [] if self.candidates.default is None else [self.candidates.default]
         expected = list(self.candidates.leading)
+        if self.prior is None and self.candidates.expected is None:
+            return default + expected + spread(self.x, max(FIRST - len(expected), BESIDES), self.rng)
         if self.prior is None:
-            return default + expected + spread(self.x, max(FIRST - len(expected), BESIDES_LEADING), self.rng)
+            # what is far from all that is expected to be fast may be a hundred times as slow: few of it, and last
+            near = self._promising(max(FIRST - len(expected) - BESIDES, BESIDES))
+            return default + expected + near + spread(self.x, BESIDES, self.rng)
         named = self.prior.fastest(NAMED) + self.prior.fastest_by_switches(BY_SWITCHES)
         # a few others besides, without which nobody would know that the prior is wrong
         return default + expected + named + spread(self.x, BESIDES, self.rng)
+
+    def _promising(self, count: int) -> list[int]:
+        """Points far from each other among those that are expected to be fastest, the fastest of all first."""
+        expected = self.candidates.expected
+        assert expected is not None
+        order = np.lexsort((self.rng.random(len(expected)), expected))  # equal ones in any order, NaN last
+        among = order[: max(PROMISING, int(SHARE * len(order)))]
+        return [int(among[k]) for k in farthest_first(self.x[among], count)]
 
     def _one(self) -> int:
         while self._first:

@@ -6,10 +6,9 @@ from gpucomp.codegen.llvm.attention import emit_attention
 from gpucomp.codegen.llvm.attention_few import emit_few
 from gpucomp.codegen.llvm.byte_windows import emit_byte_windows
 from gpucomp.codegen.llvm.chain import emit_chain
-from gpucomp.codegen.llvm.contraction import emit_contraction
-from gpucomp.codegen.llvm.contraction_space import contraction_form
+from gpucomp.codegen.llvm.contraction_forms import emit_in_form
 from gpucomp.codegen.llvm.dots import emit_dots
-from gpucomp.codegen.llvm.loops import emit_loops
+from gpucomp.codegen.llvm.loops import emit_loops, emit_pool
 from gpucomp.codegen.llvm.rowwise import emit_rowwise
 from gpucomp.codegen.llvm.scan import emit_scan
 from gpucomp.codegen.llvm.scatter import emit_scatter
@@ -20,8 +19,7 @@ from gpucomp.codegen.llvm.winograd import emit_winograd
 from gpucomp.codegen.source import KernelSource
 from gpucomp.codegen.tail import no_tail
 from gpucomp.errors import UnsupportedError
-from gpucomp.expr.core import Expr, cast, reduce
-from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Statistic, Window
+from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family, Geometry, Schedule
 from gpucomp.targets.target import Target
 
@@ -50,8 +48,7 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         case Loops(domain=domain):
             text, tasks = emit_loops(kernel, domain, {}, schedule, name, target)
         case Window() as window:
-            value: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
-            text, tasks = emit_loops(kernel, window.domain, value, schedule, name, target)
+            text, tasks = emit_pool(kernel, window, schedule, name, target)
         case Rowwise() as rowwise:
             text, tasks = emit_rowwise(kernel, rowwise, schedule, name, target)
         case Scatter() as scatter:
@@ -63,18 +60,5 @@ def emit(kernel: Kernel, schedule: Schedule, target: Target, name: str, family: 
         case Chain() as chain:
             text, tasks = emit_chain(kernel, chain, schedule, name, target)
         case Contraction() as contraction:
-            text, tasks = EMITTERS.get(family.engine, _contraction)(kernel, contraction, schedule, name, target)
+            text, tasks = EMITTERS.get(family.engine, emit_in_form)(kernel, contraction, schedule, name, target)
     return KernelSource(name, "llvm", text, Geometry((tasks, 1, 1)), dict(schedule), family.title)
-
-
-def _contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
-    form = contraction_form(kernel)
-    if form == "gemm" and schedule["lanes"]:
-        return emit_contraction(kernel, c, schedule, name, target)
-    product = cast(c.a, c.acc.dtype) * cast(c.b, c.acc.dtype)
-    rest = {"lanes": schedule["lanes"], "tasks": 64, "unroll": 0, "copies": 4}
-    if form == "rows" and schedule["lanes"]:
-        rows = (*c.batch, *c.m, *c.n)
-        body = Rowwise(rows, c.k, (Statistic(c.acc, "sum", product),), frozenset(range(len(kernel.stores))))
-        return emit_rowwise(kernel, body, rest, name, target)
-    return emit_loops(kernel, c.domain, {c.acc: reduce("sum", c.k, product)}, rest, name, target)

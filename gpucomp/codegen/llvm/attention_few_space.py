@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.attention_parts import parts_of
-from gpucomp.codegen.llvm.contraction_space import GHZ, STACK_BYTES, TASK, THREADS, geometry, nothing, span, too_wide
+from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, geometry, nothing, span, too_wide
 from gpucomp.expr.core import loads
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.attention_parts import parts_of
-from gpucomp.codegen.llvm.contraction_space import (
+from gpucomp.codegen.llvm.core_space import (
     BLOCK,
     GHZ,
     STACK_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.contraction_space import geometry, nothing
+from gpucomp.codegen.llvm.core_space import geometry, nothing
 from gpucomp.codegen.llvm.links import IMAGE, ROW, Linked, links_of, stretches
 from gpucomp.kernel import Chain, Kernel
 from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule

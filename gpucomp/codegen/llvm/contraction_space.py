@@ -1,26 +1,38 @@
 """The schedules of contractions on the CPU: parameters, what cannot run, and a default by a model of one core.
 
-The emitter is ``contraction``; no IR is written here.
+The emitters are ``contraction_forms``; no IR is written here.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
+from gpucomp.codegen.llvm.core_space import (
+    BLOCK,
+    GHZ,
+    LANES,
+    STACK_BYTES,
+    TASK,
+    THREADS,
+    crowding,
+    geometry,
+    nothing,
+    span,
+    step,
+    too_wide,
+)
 from gpucomp.codegen.llvm.image_lines import MOST_PLANES, most_lines, windows_of
 from gpucomp.codegen.llvm.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
+from gpucomp.schedule.space import Digit, Family, Limits, Packing, Param, Problem, Schedule
 
 FORMS = ("gemm", "rows", "loops")  # register block; dot products, a row a result; any algorithm
 COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see operands.Rows
-STACK_BYTES = 1 << 20  # scratch that one call may take
 WHOLE = 1 << 20  # more points of k than there are: one block
-LANES = Param("lanes", (0, 4, 8, 16), "elements of a vector; 0 is scalar code")
 PARAMS = (
     LANES,
     Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "rows of the register block"),
@@ -33,12 +45,6 @@ PARAMS = (
     Param("unroll_k", (1, 2, 4), "points of k written out in the innermost loop"),
     Param("ahead", (0, 1), "1: a block of columns is asked for while the one before it is multiplied"),
 )
-
-
-def too_wide(s: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    """An objection to vectors that the processor lacks."""
-    if s.lanes * 4 > limits.vector_bytes:
-        yield f"{s.lanes} lanes of 4 bytes, the processor has {limits.vector_bytes}-byte vectors"
 
 
 def contraction_form(kernel: Kernel) -> str:
@@ -143,40 +149,13 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 # to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
 # FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
 FAR_BYTE = 0.06
-CROWDED_LINE = 2.6  # of a line of a row that is fetched again from the second cache
-PAGE, LINE = 4096, 64
 EPILOGUE = 3.0  # of a vector of sums
-BLOCK = 30.0  # of a register block, besides
 POINTER = 3.0  # of finding one row at one outer point of k
 RUN = 12.0  # of a loop over ki, besides a load for each row's pointer
-TASK = 300.0
 LINE_ELEMENT = 0.5  # of copying it
-GHZ = 3.0
-THREADS = (1, 2, 4, 8)  # a schedule is for all of them
-CLAIMS = 4  # chunks of tasks that a thread takes, about: see the runner in targets.cpu
-TAIL = 0.3  # of a chunk, by which threads end apart
 SHORT_LIST = 5  # register blocks whose tiles are tried
 MOST_POINTERS = 12  # rows that leave enough registers for the rest
 SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermost loop, for the stores' sake
-
-
-def step(rows: int, vectors: int, limits: Limits) -> float:
-    """Cycles of one k of a register block: its multiply-adds, or its loads, and a sum is ready after four.
-
-    Columns come from the second-level cache, half a line a cycle at best. Loads and lines that hide behind the
-    multiply-adds still cost a little, by which blocks of equal size differ.
-    """
-    work = max(rows * vectors * limits.core.multiply, (rows + vectors) * limits.core.load, 4.0, 2.0 * vectors)
-    return work + 0.05 * (rows + vectors) + 0.15 * vectors
-
-
-def crowding(rows: int, row_bytes: int, nbytes: int, limits: Limits) -> float:
-    """Cycles, for each k, of a register block whose rows drive each other out of the first cache.
-
-    Rows that lie a multiple of 4 KiB apart share a set of it: measured, 12 of them in 8 ways.
-    """
-    at_once = rows * math.gcd(row_bytes, PAGE) / PAGE
-    return rows * nbytes / LINE * CROWDED_LINE if at_once > limits.core.ways else 0.0
 
 
 def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
@@ -214,13 +193,6 @@ def _grid(
         for count, vectors in ((panels, nv), (1, rest))
         if count and vectors
     )
-
-
-def span(tasks: int, threads: int) -> float:
-    """Tasks that the busiest thread does, when each claims them in equal chunks, and what it waits for the last one."""
-    chunk = -(-tasks // (CLAIMS * threads))
-    wait = TAIL * chunk if threads > 1 else 0.0
-    return min(tasks, -(-tasks // (chunk * threads)) * chunk) + wait
 
 
 def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
@@ -298,14 +270,5 @@ def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS
     return best
 
 
-def nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
-    return {}
-
-
-def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
-    """The emitter counts the tasks."""
-    return Geometry((1, 1, 1))
-
-
-FAMILY = Family("contraction", "codegen/llvm/contraction", PARAMS, problem, objections, nothing, geometry, default,
+FAMILY = Family("contraction", "codegen/llvm/contraction_forms", PARAMS, problem, objections, nothing, geometry, default,
                 estimate=estimate, packing=packing)  # fmt: skip

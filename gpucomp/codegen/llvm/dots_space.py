@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import tiles_space
-from gpucomp.codegen.llvm.contraction_space import crowding, geometry
+from gpucomp.codegen.llvm.core_space import crowding, geometry
 from gpucomp.codegen.llvm.narrow import narrow_of
 from gpucomp.codegen.llvm.tiles_space import COLUMNS, COPIED, IN_PLACE, LINE, LINES, WORD, derive, line_counts, nothing
 from gpucomp.ir.types import BF16, I8, U8

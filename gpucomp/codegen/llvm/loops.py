@@ -18,8 +18,8 @@ from gpucomp.codegen.llvm.nest import (
     vector_score,
 )
 from gpucomp.codegen.llvm.printer import LaneValue
-from gpucomp.expr.core import Expr, Var
-from gpucomp.kernel import Kernel
+from gpucomp.expr.core import Expr, Var, reduce
+from gpucomp.kernel import Kernel, Window
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
@@ -70,3 +70,9 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
                 start = parts[-1] * tasks.block
                 entry.chunks(start, code.minimum(start + tasks.block, extent), width, point, extent)
     return entry.text(), tasks.count
+
+
+def emit_pool(kernel: Kernel, window: Window, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """A pool as loops, its window as a sum in each of its stores."""
+    values: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
+    return emit_loops(kernel, window.domain, values, schedule, name, target)

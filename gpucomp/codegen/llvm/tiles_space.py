@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.contraction_space import geometry
+from gpucomp.codegen.llvm.core_space import geometry
 from gpucomp.codegen.llvm.narrow import WORD, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.operands import k_contiguous
 from gpucomp.ir.types import BF16

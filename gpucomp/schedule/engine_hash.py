@@ -1,0 +1,140 @@
+"""What decides the text that an engine writes, as one hash: records of another hash are stale. Modules are read, not imported.
+
+An engine consists of the module that writes its text, of those its space is made of, of all that these import, and on a
+GPU of its template, what that imports, and the dialects. Of modules that all engines share nothing counts where they say
+what a kernel, a type or a device is; nor do the tables of engines, which lead from each engine to all others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from gpucomp.schedule.space import Family
+
+PACKAGE = "gpucomp"
+TEMPLATES = "kernels_templates"
+HOOKS, RENDERER = "gpucomp.codegen.hooks", "gpucomp.codegen.render"
+TABLES = frozenset({HOOKS, "gpucomp.codegen.families", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.space"})
+# definitions for all engines alike: where one changes a text, the text's own hash shows it
+SHARED = ("config", "errors", "ir", "kernel", "runtime", "schedule", "targets")
+
+TEMPLATE_IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")
+# what ``ast`` finds, in a hundredth of its time: a test compares them
+FROM = re.compile(r"^[ \t]*from[ \t]+(gpucomp[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)", re.MULTILINE)
+IMPORT = re.compile(r"^[ \t]*import[ \t]+(gpucomp[\w.]*)", re.MULTILINE)
+COMMENT = re.compile(r"#[^\n]*")
+HOOK = re.compile(r'^ +"([^"]+)": (\w+),', re.MULTILINE)  # an entry of the table of hooks
+
+
+@cache
+def engine_hash(family: Family) -> str:
+    """Of the files that an engine consists of."""
+    digest = hashlib.sha256()
+    for name in files_of(family):
+        digest.update(f"{name}\n".encode() + _bytes(name))
+    return digest.hexdigest()[:16]
+
+
+def files_of(family: Family) -> list[str]:
+    """What ``engine_hash`` is made of: paths within the package, in order."""
+    made = {getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))}
+    roots = {str(getattr(function, "__module__", "")) for function in made}
+    files = set[str]()
+    if family.template.endswith(".j2"):
+        files = {f"{TEMPLATES}/{name}" for name in (*imported(family.template), *_dialects())}
+        roots |= {RENDERER, _hooks().get(family.title, HOOKS)}
+    else:
+        roots.add(f"{PACKAGE}.{family.template.replace('/', '.')}")
+    return sorted(files | {path for module in _reached(roots) if (path := _path(module)) is not None})
+
+
+def imported(template: str) -> frozenset[str]:
+    """``template`` and those that it takes text from, directly or through others. A dialect's, named by a variable, is not
+    among them."""
+    found, waiting = set[str](), [template]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += TEMPLATE_IMPORT.findall(_bytes(f"{TEMPLATES}/{name}").decode())
+    return frozenset(found)
+
+
+def imports_of(module: str) -> frozenset[tuple[str, str]]:
+    """What a module imports of the package, anywhere in it: modules, and names in them; an empty name is the module itself."""
+    path = _path(module)
+    text = _bytes(path).decode() if path is not None else ""
+    found = {(name, "") for name in IMPORT.findall(text)}
+    for source, names in FROM.findall(text):
+        each = (part.split(" as ")[0].strip() for part in COMMENT.sub("", names).strip("()\n ").split(","))
+        found |= {(source, name) for name in each if name}
+    return frozenset(found)
+
+
+@cache
+def _modules_of(module: str) -> frozenset[str]:
+    """The modules that ``module`` imports: a name of a package may be one."""
+    found = set()
+    for source, name in imports_of(module):
+        inner = f"{source}.{name}"
+        found.add(inner if name and _is_package(source) and _path(inner) is not None else source)
+    return frozenset(found)
+
+
+def _reached(roots: Iterable[str]) -> set[str]:
+    found, waiting = set[str](), list(roots)
+    while waiting:
+        module = waiting.pop()
+        parts = module.split(".")
+        if parts[0] == PACKAGE and module not in found | TABLES and parts[1:2] != [] and parts[1] not in SHARED:
+            found.add(module)
+            waiting += _modules_of(module)
+    return found
+
+
+@cache
+def _hooks() -> dict[str, str]:
+    """By the title of an engine of templates, the module that says what its template is given."""
+    modules = {name: module for module, name in imports_of(HOOKS)}
+    path = _path(HOOKS)
+    entries = HOOK.findall(_bytes(path).decode()) if path is not None else []
+    return {title: modules.get(function, HOOKS) for title, function in entries}
+
+
+@cache
+def _dialects() -> tuple[str, ...]:
+    return tuple(f"dialect/{path.name}" for path in _root().joinpath(f"{TEMPLATES}/dialect").iterdir() if path.is_file())
+
+
+def _root() -> Any:
+    return resources.files(PACKAGE)
+
+
+@cache
+def _path(module: str) -> str | None:
+    """The file of a module, or of a package's front, within the package; ``None`` where there is none."""
+    name = "/".join(module.split(".")[1:])
+    return next((path for path in (f"{name}.py", f"{name}/__init__.py") if _root().joinpath(path).is_file()), None)
+
+
+def _is_package(module: str) -> bool:
+    path = _path(module)
+    return path is not None and path.endswith("__init__.py")
+
+
+@cache
+def _bytes(path: str) -> bytes:
+    found: bytes = _root().joinpath(path).read_bytes()
+    return found
+
+
+def forget() -> None:
+    """Read everything again: for tests that change a file."""
+    for known in (engine_hash, _modules_of, _hooks, _dialects, _path, _bytes):
+        known.cache_clear()

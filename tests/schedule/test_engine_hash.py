@@ -1,0 +1,178 @@
+"""What an engine's hash follows: everything that decides the text that it writes, and no other engine's modules."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+from jinja2 import meta, nodes
+
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.hooks import HOOKS
+from gpucomp.codegen.llvm.space import ENGINES
+from gpucomp.codegen.render import environment
+from gpucomp.schedule import engine_hash as module
+from gpucomp.schedule.engine_hash import engine_hash, files_of, imported, imports_of
+
+ROOT = Path(__file__).parents[2]
+CPU = {f"{family.title} {family.template}": family for engines in ENGINES.values() for family in engines}
+IMPORTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends)
+
+
+def cpu(title):
+    return next(family for family in CPU.values() if family.title == title)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A copy of the package, which hashes are taken of while the test runs."""
+    no_records = shutil.ignore_patterns("records", "__pycache__")
+    copied = Path(shutil.copytree(ROOT / "gpucomp", tmp_path / "gpucomp", ignore=no_records))
+    monkeypatch.setattr(module.resources, "files", lambda package: copied)
+    module.forget()
+    yield copied
+    module.forget()
+
+
+def stale(package, families, changed):
+    """Which of ``families`` have another hash once a file of the copy is longer by a line."""
+    before = [engine_hash(family) for family in families]
+    with (package / changed).open("a", encoding="utf-8") as file:
+        file.write("\n")
+    module.forget()
+    return [engine_hash(family) != hash for family, hash in zip(families, before, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "of"),
+    [
+        ("codegen/llvm/tiles.py", {"contraction/tiles", "contraction/dots"}),  # the nest of dots is that of tiles
+        ("codegen/llvm/dots.py", {"contraction/dots"}),
+        ("codegen/llvm/dots_space.py", {"contraction/dots"}),
+        ("codegen/llvm/winograd.py", {"contraction/winograd"}),
+        ("codegen/llvm/register_block.py", {"contraction", "attention", "attention/few", "chain"}),
+        ("codegen/llvm/rowwise.py", {"rowwise", "attention/few", "contraction"}),  # a product of few is rows of sums
+        ("codegen/llvm/byte_windows.py", {"loops/bytes"}),
+        ("codegen/llvm/windows.py", {"loops/windows", "pool/windows", "loops/bytes", "chain"}),
+        ("codegen/llvm/plain_space.py", {"loops", "pool", "rowwise", "scan", "scatter"}),
+        ("codegen/llvm/arithmetic.py", {family.title for family in CPU.values()}),
+        ("codegen/llvm/core_space.py", {family.title for family in CPU.values()} - {"contraction/winograd"}),
+        ("expr/lower.py", {family.title for family in CPU.values()}),
+        ("codegen/llvm/space.py", set()),  # a table
+        ("codegen/llvm/runner.py", set()),  # of all kernels of a model, whatever they are
+        ("codegen/mma.py", set()),
+        ("kernels_templates/contraction/mma.j2", set()),
+        ("partition.py", set()),
+    ],
+)
+def test_an_engine_of_the_cpu_is_its_modules_and_what_those_import(package, changed, of):
+    families = list(CPU.values())
+
+    found = stale(package, families, changed)
+
+    assert {family.title for family, is_stale in zip(families, found, strict=True) if is_stale} == of
+
+
+GPU = set(FAMILIES)
+CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "of"),
+    [
+        ("kernels_templates/contraction/simt.j2", {"contraction/simt"}),
+        ("kernels_templates/contraction/wgmma.py", {"contraction/wgmma"}),
+        ("kernels_templates/contraction/mma.py", {"contraction/mma", "contraction/separable_mma", "contraction/stem_mma"}),
+        ("kernels_templates/depthwise/window.j2", {"depthwise", "pool/window", "contraction/separable_simt",
+                                                   "contraction/separable_mma"}),
+        ("kernels_templates/depthwise/space.py", {"depthwise", "pool/window", "contraction/separable_simt",
+                                                  "contraction/separable_mma"}),
+        ("kernels_templates/pool/window.py", {"pool/window"}),
+        ("kernels_templates/loops/transpose.py", {"loops/transpose"}),
+        ("codegen/mali.py", {"contraction/mali", "contraction/amd", "blocks"}),
+        ("codegen/gemv.py", {"contraction/gemv"}),
+        ("codegen/pointwise.py", {"loops", "pool"}),
+        ("kernels_templates/dialect/cuda.j2", GPU),
+        ("kernels_templates/dialect/prelude_cuda.h", GPU),
+        ("kernels_templates/shared/signature.j2", GPU),
+        ("codegen/c_printer.py", GPU),
+        ("codegen/render.py", GPU),
+        ("codegen/hooks.py", set()),  # a table
+        ("codegen/families.py", set()),
+        ("codegen/llvm/tiles.py", set()),
+    ],
+)  # fmt: skip
+def test_an_engine_of_a_gpu_is_its_template_its_space_its_hooks_and_what_those_import(package, changed, of):
+    found = stale(package, list(FAMILIES.values()), changed)
+
+    assert {title for title, is_stale in zip(FAMILIES, found, strict=True) if is_stale} == of
+
+
+def test_a_hash_follows_what_is_imported_by_what_is_imported(package):
+    """Two steps away, in a module that is new, imported within a function and over several lines."""
+    (package / "codegen/llvm/far.py").write_text("FAR = 1\n", encoding="utf-8")
+    near = package / "codegen/llvm/tables.py"
+    near.write_text(
+        near.read_text(encoding="utf-8")
+        + "def far():\n    from gpucomp.codegen.llvm import (\n        far as distant,  # a, b\n    )\n    return distant\n",
+        encoding="utf-8",
+    )
+    module.forget()
+
+    assert "codegen/llvm/far.py" in files_of(cpu("loops"))
+    assert stale(package, [cpu("loops"), FAMILIES["loops"]], "codegen/llvm/far.py") == [True, False]
+
+
+def test_modules_that_say_what_a_kernel_or_a_device_is_are_no_engine_s():
+    for family in (*CPU.values(), *FAMILIES.values()):
+        parts = {path.split("/")[0].removesuffix(".py") for path in files_of(family)}
+
+        assert parts <= {"codegen", "expr", "integers", "kernels_templates", "packing", "winograd"}
+        assert len(files_of(family)) == len(set(files_of(family))) > 10
+
+
+def test_the_hash_of_an_engine_is_that_of_its_own_modules_and_of_those_that_emit_it():
+    for family in CPU.values():
+        assert f"{family.template}.py" in files_of(family)
+        assert _path(family.default) in files_of(family)
+    for title, family in FAMILIES.items():
+        assert {_path(HOOKS[title]), _path(family.default), _path(family.problem)} <= set(files_of(family))
+        assert f"kernels_templates/{family.template}" in files_of(family)
+
+
+def _path(function):
+    return function.__module__.removeprefix("gpucomp.").replace(".", "/") + ".py"
+
+
+def test_the_imports_that_are_read_are_those_of_the_syntax_tree():
+    """Of each module of the compiler, imports within functions too."""
+    for folder in ("codegen", "expr", "schedule", "kernels_templates", "ir", "ops", "rewrite", "runtime", "tuning"):
+        for path in sorted((ROOT / "gpucomp" / folder).rglob("*.py")):
+            relative = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(relative[:-1] if relative[-1] == "__init__" else relative)
+            tree, wanted = ast.parse(path.read_text(encoding="utf-8")), set()
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gpucomp":
+                    wanted |= {(node.module, alias.name) for alias in node.names}
+                elif isinstance(node, ast.Import):
+                    wanted |= {(a.name, "") for a in node.names if a.name.split(".")[0] == "gpucomp"}
+
+            assert imports_of(name) == wanted, name
+
+
+def test_what_a_hash_follows_is_what_jinja_finds_and_nothing_is_named_by_a_variable_but_the_dialect():
+    loader, found = environment().loader, {}
+    for name in (n for n in loader.list_templates() if n.endswith(".j2")):
+        tree = environment().parse(loader.get_source(environment(), name)[0])
+        found[name] = {n for n in meta.find_referenced_templates(tree) if n is not None}
+        others = [n.template for n in tree.find_all(IMPORTS) if not isinstance(n.template, nodes.Const)]
+        assert {getattr(other, "name", None) for other in others} <= {"dialect"}
+        assert imported(name) >= {name} | found[name]
+
+    assert len(found) > 25
+    for name in found:
+        assert imported(name) == {name}.union(*(imported(n) for n in found[name]))
+
+

@@ -1,0 +1,41 @@
+"""Records of engines that have changed since, kept where what was measured is what the engines write today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpucomp.errors import GpucompError
+from gpucomp.schedule.engine_hash import engine_hash
+from gpucomp.schedule.records import Record, source_hash
+from gpucomp.tuning.tasks import NAME, Candidate, Task, rendered_hash
+
+
+def refreshed(found: Iterable[Record], tasks: Sequence[Task]) -> tuple[list[Record], int]:
+    """``found``, where trials and picks whose source is rendered today have today's engine hash; how many got it.
+
+    A source that is the same proves it, on whatever processor it is rendered: the hash stands for nothing else. Kernels
+    that none of ``tasks`` has, and schedules that are no longer legal, stay as they are.
+    """
+    by_kernel = {task.kernel.digest: task for task in tasks}
+    made: list[Record] = []
+    count = 0
+    for record in found:
+        task = by_kernel.get(record["kernel"]) if record["kind"] in ("trial", "pick") else None
+        today = _hash_of(record, task) if task is not None else None
+        changed = today is not None and today != record["template"]
+        made.append({**record, "template": today} if changed else record)
+        count += changed
+    return made, count
+
+
+def _hash_of(record: Record, task: Task) -> str | None:
+    """Today's hash of the record's engine, where the engine still writes what was measured; else ``None``."""
+    family = next((family for family in task.engines if family.title == record["engine"]), None)
+    if family is None or family.reasons(record["configuration"], task.problem(family), task.target.limits):
+        return None
+    try:
+        source, packed = task.rendered(Candidate(family, record["configuration"]))
+    except GpucompError:
+        return None  # arithmetic that the target lacks
+    same = source_hash(source.text, NAME) == record["source"]
+    return engine_hash(family) if same and record.get("rendered") in (None, rendered_hash(source, packed)) else None
