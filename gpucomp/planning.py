@@ -190,17 +190,19 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
     """Pairs (output, input) of parameters where each input element is read only to make the output element in its place.
 
     Such a result may lie on the operand's memory when the operand dies: no other element of it is read later. A scatter
-    there has nothing to copy.
+    there has nothing to copy. What statistics of rows read back lies on nothing: where it is, the operand was read in ways that
+    need not see what is stored (``ld.global.nc``).
     """
     if isinstance(kernel.body, Scatter):
         data = copied_in_place(kernel)
         return [] if data is None else [(kernel.stores[0].target, data)]
     if not isinstance(kernel.body, (Loops, Contraction)):
         return []
-    inner: set[int] = set()
+    inner, again = set[int](), set[int]()
     if isinstance(kernel.body, Contraction):
         tail = kernel.body.tail.expressions() if kernel.body.tail else ()  # it runs when the stores are done
-        inner = {ld.source for e in (kernel.body.a, kernel.body.b, *tail) for ld in loads(e)}
+        again = {ld.source for e in tail for ld in loads(e)}
+        inner = {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)} | again
     reads: dict[int, set[Expr]] = {}
     for store in kernel.stores:
         for ld in loads(store.value):
@@ -213,7 +215,8 @@ def _replaceable(kernel: Kernel) -> list[tuple[int, int]]:
             same = (
                 kernel.params[source].dtype.nbytes == target.dtype.nbytes and kernel.params[source].size == target.size
             )
-            if same and source not in inner and places == {place} and len(kernel.stores) == 1:
+            apart = source not in inner and store.target not in again
+            if same and apart and places == {place} and len(kernel.stores) == 1:
                 pairs.append((store.target, source))
     return pairs
 
