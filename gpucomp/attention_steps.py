@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 from gpucomp.codegen import back_end
-from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, load, loads, reduce, substitute, transform, var
+from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, substitute, var
 from gpucomp.ir.graph import Op, Value
 from gpucomp.ir.types import BF16, F16, F32, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Step, Store
+from gpucomp.kernel import Attention, Contraction, Kernel, Step, Store, moved
 from gpucomp.recognise import Composed, recognise
 from gpucomp.schedule.choose import choose
 from gpucomp.targets.target import Target
@@ -137,14 +137,8 @@ def _piece(
     params = (*read, *written)
     number = {old: new for new, old in enumerate(params)}
 
-    def moved(expr: Expr) -> Expr:
-        def change(node: Expr) -> Expr | None:
-            return load(number[node.source], node.index, node.dtype) if isinstance(node, Load) else None
-
-        return transform(expr, change)
-
-    renumbered = tuple(Store(number[s.target], tuple(map(moved, s.index)), moved(s.value)) for s in stores)
-    found = recognise(Composed(tuple(types[k] for k in params), len(written), domain, renumbered), f"{what} of {kernel.label}")
+    own = tuple(moved(s, number) for s in stores)
+    found = recognise(Composed(tuple(types[k] for k in params), len(written), domain, own), f"{what} of {kernel.label}")
     return Piece(replace(found, constants=frozenset(number[k] for k in kernel.constants if k in read)), params)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gpucomp.expr.core import Expr, Hole, Reduce, Var, reduce, transform, var, walk
+from gpucomp.expr.core import Expr, Hole, Load, Reduce, Var, load, reduce, transform, var, walk
 from gpucomp.expr.printer import format_expr
 from gpucomp.ir.graph import Node, Value
 from gpucomp.ir.types import TensorType
@@ -420,6 +420,21 @@ def rename(expr: Expr, names: dict[Expr, Expr]) -> Expr:
         return None
 
     return transform(expr, change)
+
+
+def renumbered(expr: Expr, numbers: Mapping[int, int]) -> Expr:
+    """``expr`` with its loads from other parameters."""
+
+    def change(node: Expr) -> Expr | None:
+        return load(numbers[node.source], node.index, node.dtype) if isinstance(node, Load) else None
+
+    return transform(expr, change)
+
+
+def moved(store: Store, numbers: Mapping[int, int]) -> Store:
+    """``store`` with its loads from other parameters, and to another one."""
+    index = tuple(renumbered(e, numbers) for e in store.index)
+    return Store(numbers[store.target], index, renumbered(store.value, numbers))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,13 @@ from itertools import groupby
 
 import numpy as np
 
-from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, literal, load, loads, select, transform
+from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, index, literal, load, loads, select
 from gpucomp.expr.evaluate import evaluate
 from gpucomp.expr.printer import format_expr
 from gpucomp.expr.simplify import Simplifier, flatten, unflatten
 from gpucomp.ir.graph import Value, constant, constant_value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel import Contraction, Kernel, Step, Store
+from gpucomp.kernel import Contraction, Kernel, Step, moved, renumbered
 from gpucomp.schedule.space import Digit, Packing
 from gpucomp.winograd import ALL, floats
 
@@ -117,10 +117,6 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
     number = {k: new for new, k in enumerate(kept)}
     number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
 
-    def renumber(expr: Expr) -> Expr:
-        return transform(expr, lambda n: load(number[n.source], n.index, n.dtype)
-                         if isinstance(n, Load) else None)  # fmt: skip
-
     def read(k: Expr) -> Expr:
         at = flat | {"k": k}
         place = tuple(simplify(call("mod", call("floordiv", at[d.axis], d.step), d.extent)) for d in packing.digits)
@@ -130,15 +126,12 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
         packed: Expr = cast(read(flat["k"]), old.dtype)
     else:
         packed = simplify(_undone(change, read, flat["k"], depth // change.taps**2))
-    other = renumber(other)
+    other = renumbered(other, number)
     a, b = (packed, other) if packing.operand == "a" else (other, packed)
-
-    def moved(stores: tuple[Store, ...]) -> tuple[Store, ...]:
-        return tuple(Store(number[s.target], tuple(map(renumber, s.index)), renumber(s.value)) for s in stores)
-
-    stores, tail = moved(kernel.stores), body.tail
+    stores, tail = tuple(moved(s, number) for s in kernel.stores), body.tail
     if tail is not None:
-        tail = replace(tail.mapped(renumber), stores=moved(tail.stores))
+        statistics = tail.mapped(lambda e: renumbered(e, number)).statistics
+        tail = replace(tail, statistics=statistics, stores=tuple(moved(s, number) for s in tail.stores))
     type = TensorType(dtype, tuple(d.extent for d in packing.digits))
     params = (*(kernel.params[k] for k in kept), type, *kernel.params[kernel.inputs :])
     constants = frozenset(number[k] for k in kernel.constants if k in number) | {len(kept)}

@@ -397,7 +397,7 @@ class _Partition:
             return "chooses between enough values that are chosen"
         if len(footprint.reads) > 1 and not footprint.computes and self._read_by_contraction(value):
             return f"{value.op} gathers from several places"
-        if value.type.size >= MANY_ELEMENTS and self._puts_together(value) and any(map(_reads_again, readers)):
+        if value.type.size >= MANY_ELEMENTS and any(map(_reads_again, readers)) and self._puts_together(value):
             return "cheaper to store than to choose between parts again for each tap or column"
         if not footprint.computes:
             return "" if len(readers) <= 4 else "read by many"

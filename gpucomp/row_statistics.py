@@ -16,10 +16,10 @@ from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, l
 from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Step, Store, Tail
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Step, Store, Tail, moved, renumbered
+from gpucomp.partition import MAX_PARAMS
 
 MAX_STATISTICS = 4  # of a row in one kernel
-MAX_PARAMS = 48  # as in partition.py
 
 Pays = Callable[[Kernel, Sequence[Kernel]], bool]  # whether one kernel is faster than several
 
@@ -157,15 +157,6 @@ def _param(value: Value, first: Step, second: Step) -> TensorType:
     return _kernel(step).params[step.inputs.index(value)]
 
 
-def renumbered(expr: Expr, numbers: Mapping[int, int]) -> Expr:
-    """``expr`` with its loads from other parameters."""
-
-    def change(node: Expr) -> Expr | None:
-        return load(numbers[node.source], node.index, node.dtype) if isinstance(node, Load) else None
-
-    return transform(expr, change)
-
-
 # behind a contraction ---------------------------------------------------------------------------------------
 
 
@@ -220,7 +211,7 @@ def followed(step: Step, rows: Step, kept: Collection[Value]) -> Step | str:
         params=params,
         outputs=one.outputs + two.outputs,
         body=replace(body, a=renumbered(body.a, mine), b=renumbered(body.b, mine), tail=tail),
-        stores=tuple(_moved(s, mine) for s in one.stores),
+        stores=tuple(moved(s, mine) for s in one.stores),
         label=f"{one.label} | {two.label}",
         constants=one.constants | {numbers[k] for k in two.constants},
     )
@@ -239,11 +230,6 @@ def _reasons(step: Step, rows: Step) -> str:
     over = {str(n.op) for n in (*rows.nodes, *rows.prologue)}
     found = [*step.why.split("; "), "statistics of its rows follow", *rows.why.split("; ")]
     return "; ".join(dict.fromkeys(w for w in found if w and over.isdisjoint(w.split())))
-
-
-def _moved(store: Store, numbers: Mapping[int, int]) -> Store:
-    index = tuple(renumbered(e, numbers) for e in store.index)
-    return Store(numbers[store.target], index, renumbered(store.value, numbers))
 
 
 def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows | str:
@@ -333,7 +319,7 @@ def _without(step: Step, wide: Store, narrow: Store) -> Step:
         params=tuple(t for k, t in enumerate(kernel.params) if k != wide.target),
         outputs=kernel.outputs - 1,
         body=replace(body, tail=replace(tail, stores=stores)),
-        stores=tuple(_moved(s, numbers) for s in kernel.stores if s is not wide),
+        stores=tuple(moved(s, numbers) for s in kernel.stores if s is not wide),
     )
     place = wide.target - kernel.inputs
     return replace(step, kernel=new, outputs=step.outputs[:place] + step.outputs[place + 1 :])

@@ -20,7 +20,6 @@ from gpucomp.codegen.convolution import Pixels, long_axes, winograd_pixels
 from gpucomp.codegen.families import engines_of
 from gpucomp.expr.core import (
     Expr,
-    Load,
     Var,
     both,
     call,
@@ -34,11 +33,10 @@ from gpucomp.expr.core import (
     substitute,
     var,
 )
-from gpucomp.expr.core import transform as rewritten
 from gpucomp.expr.simplify import simplify, unflatten
 from gpucomp.ir.graph import Op, Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F16, F32, TensorType
-from gpucomp.kernel import Blocks, Contraction, Kernel, Step, Store
+from gpucomp.kernel import Blocks, Contraction, Kernel, Step, Store, renumbered
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.choose import CLEAR_GAIN, expected_us
 from gpucomp.schedule.space import Digit, Packing
@@ -140,10 +138,7 @@ def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) 
     number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
 
     def moved(expr: Expr) -> Expr:
-        def change(node: Expr) -> Expr | None:
-            return load(number[node.source], node.index, node.dtype) if isinstance(node, Load) else None
-
-        return rewritten(simplify(substitute(expr, at)), change)
+        return renumbered(simplify(substitute(expr, at)), number)
 
     stores = tuple(Store(number[s.target], tuple(map(moved, s.index)), moved(s.value)) for s in kernel.stores)
     value = load(0, (r[0] * side + r[1], _number(i), i[3]), F32)

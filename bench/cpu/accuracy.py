@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,10 +102,7 @@ def measure(name: str, precision: str, *, reduced: bool = False) -> Error:
     names = [o.name for o in model.graph.output]
     exe = gpucomp.compile(model, target="cpu", precision=precision)
     outputs = exe.run(feeds)
-    engines: dict[str, int] = {}
-    for kernel in exe.kernels:
-        if kernel.family.startswith("contraction"):
-            engines[kernel.family] = engines.get(kernel.family, 0) + 1
+    engines = Counter(kernel.family for kernel in exe.kernels if kernel.family.startswith("contraction"))
     return Error(name, worst([outputs[n] for n in names], right), worst(session.run(names, dict(feeds)), right), engines)
 
 
