@@ -34,7 +34,6 @@ from gpucomp.ir.graph import Graph
 from gpucomp.kernel import Contraction
 from gpucomp.packing import pack
 from gpucomp.passes import run_pipeline
-from gpucomp.rewrite.norm_products import Rounding
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda
@@ -79,7 +78,7 @@ class Row:
 def cases(graph: Graph, target: Target, precision: str = "fp32") -> list[Case]:
     """The distinct kernels of ``graph`` on ``target``, at the schedules that ``compile`` would give them."""
     found: dict[str, Case] = {}
-    graph = run_pipeline(graph, target=target, rounding=Rounding(precision))
+    graph = run_pipeline(graph, target=target, rounding=narrow.rounding(precision, target))
     for step in kernels_of(graph, target, precision):
         if (kernel := step.kernel) is None:
             continue

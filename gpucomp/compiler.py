@@ -17,7 +17,6 @@ from gpucomp.packing import Packed, pack, packed_step
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import Pass, PassRecord, run_pipeline
 from gpucomp.planning import Rendered, make_plan, report
-from gpucomp.rewrite.norm_products import Rounding
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, expected_us, one_is_faster, recorded
 from gpucomp.schedule.engine_hash import engine_hash
@@ -84,7 +83,7 @@ def compile_graph(
 ) -> Executable:
     """Compile what the frontend gave, or somebody built; patterns in ``keep_fp32`` may match nothing. Raises as ``compile``."""
     device = targets.resolve(target)
-    graph = run_pipeline(graph, target=device, rounding=Rounding(precision, tuple(keep_fp32)))
+    graph = run_pipeline(graph, target=device, rounding=narrow.rounding(precision, device, keep_fp32))
     steps = kernels_of(graph, device, precision, keep_fp32, None)
     return finish(Lowered(graph, *render(steps, device, _silent), steps), device, precision, _silent)
 
@@ -124,7 +123,7 @@ def lower(
     tell("read", 0, 1)
     graph, rest = frontend.load_apart(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
-    rounding = Rounding(precision, tuple(keep_fp32))
+    rounding = narrow.rounding(precision, device, keep_fp32)
     graph = run_pipeline(graph, pipeline, target=device, rounding=rounding, observer=observer)
     tell("partition", 0, 1)
     elsewhere = frontend.names_in(rest) if rest and keep_fp32 else ()

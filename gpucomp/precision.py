@@ -30,11 +30,14 @@ from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cas
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Step, Store, Window, mapped
+from gpucomp.partition import Policy, partition
+from gpucomp.rewrite.norm_products import Rounding, is_kept
+from gpucomp.targets.target import Target
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
 MATH = ("tf32", "3xtf32")
-LARGE = 1 << 16  # elements of a constant worth narrowing though no contraction reads it: an embedding
+LARGE = 1 << 16  # elements of a table worth narrowing though no contraction reads it: an embedding
 
 
 def require(precision: str, features: frozenset[str], target: str) -> None:
@@ -47,6 +50,25 @@ def require(precision: str, features: frozenset[str], target: str) -> None:
             "fp32 gives at least its accuracy on every target",
             code="GPC2011",
         )
+
+
+def rounding(precision: str, target: Target, keep_fp32: Sequence[str] = ()) -> Rounding:
+    """What rewrites of a graph for ``target`` may know of how far its numbers will be rounded."""
+
+    def stored(graph: Graph) -> Mapping[Value, bool]:
+        steps = partition(graph, Policy(prologues=target.prologues))
+        kept = _kept(steps, keep_fp32, None)
+        written = {v: False for step in steps for v in step.outputs}
+        if precision in MATH:
+            wide = {v for step in kept for v in (*step.inputs, *step.outputs)}
+            return {v: v not in wide for v in written}
+        if precision in NARROW:
+            past = _out_of_range(steps, NARROW[precision])
+            narrow = _narrowed_values(steps, graph, kept, past, contractions_only=precision == "mixed")
+            return {v: v in narrow for v in written}
+        return written
+
+    return Rounding(precision, tuple(keep_fp32), stored)
 
 
 def apply(
@@ -83,7 +105,7 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[
             step
             for step in steps
             for node in (*step.prologue, *step.nodes)
-            if fnmatchcase(node.name, pattern) or fnmatchcase(node.op.name, pattern)
+            if is_kept(node, [pattern])
         }
         if not found and elsewhere is not None and not any(fnmatchcase(name, pattern) for name in elsewhere):
             raise UsageError(
@@ -120,9 +142,25 @@ def _narrowed_values(
 
 def _is_statistic(value: Value) -> bool:
     """Whether it has one number a row, whose rounding would be an error of the whole row, or past the format's range."""
+    return _before_reshapes(value).op in (ops.RowStatistics, ops.InverseRMS)
+
+
+def _waits_for_statistics(operand: Value, inputs: Sequence[Value]) -> bool:
+    """Whether ``inputs`` hold statistics of the operand's own rows: it is what a norm was folded from, and where it is in f32
+    after all it may be past the range of a narrower type, or have a mean that such a type's roundings lie under."""
+    statistics = [_before_reshapes(v) for v in inputs if _is_statistic(v)]
+    return any(_before_reshapes(v.inputs[0]) is _before_reshapes(operand) for v in statistics)
+
+
+def _before_reshapes(value: Value) -> Value:
     while value.op is ops.Reshape:
         (value,) = value.inputs
-    return value.op in (ops.RowStatistics, ops.InverseRMS)
+    return value
+
+
+def _is_large_table(value: Value) -> bool:
+    """Not the biases of a large vocabulary, which are added to what has been multiplied."""
+    return value.type.size >= LARGE and sum(extent > 1 for extent in value.shape) > 1
 
 
 def _operand_sources(kernel: Kernel | None) -> frozenset[int]:
@@ -161,12 +199,13 @@ def _narrow(
             continue
         if k in multiplied and (value in past or _is_past(value, dtype, made)):
             rounds = False
-        wanted = k in operands or (all_constants and value.type.size >= LARGE)
+        wanted = k in operands or (all_constants and _is_large_table(value))
         if (array := constant_value(value)) is not None:
             if not wanted or (narrow := _constant(value, array, dtype, made)) is None:
                 continue
             inputs[k] = narrow
         elif value not in values:
+            rounds = rounds and not (k in multiplied and _waits_for_statistics(value, step.inputs))
             continue
         params[k] = TensorType(dtype, params[k].shape)
     for k, value in enumerate(step.outputs):

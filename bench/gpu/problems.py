@@ -16,7 +16,6 @@ from gpucomp.ir.types import BOOL
 from gpucomp.kernel import Kernel, Step
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
-from gpucomp.rewrite.norm_products import Rounding
 from gpucomp.schedule.analytic import floor_us, operations, traffic
 from gpucomp.targets.target import Target
 
@@ -64,7 +63,7 @@ class Problem:
 
 def steps_of(model: Graph, target: Target, precision: str) -> tuple[Graph, Sequence[Step]]:
     """The graph after all passes for a precision, and its kernels while they are f32."""
-    graph = run_pipeline(model, target=target, rounding=Rounding(precision))
+    graph = run_pipeline(model, target=target, rounding=narrow.rounding(precision, target))
     return graph, partition(graph, Policy(prologues=target.prologues))
 
 

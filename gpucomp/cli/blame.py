@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpucomp import compiler, targets
+from gpucomp import precision as narrow
 from gpucomp.cli import compare
 from gpucomp.cli.cut import Case
 from gpucomp.compiler import Lowered
@@ -18,7 +19,6 @@ from gpucomp.ir.graph import Constant, Graph, Value, input_value
 from gpucomp.kernel import Step
 from gpucomp.passes import wanted_passes
 from gpucomp.planning import make_plan
-from gpucomp.rewrite.norm_products import Rounding
 from gpucomp.rewrite.rule import counting
 from gpucomp.runtime.executable import Executable
 from gpucomp.targets.target import Target
@@ -58,7 +58,7 @@ def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame
     graph = frontend.load(case.model)
     if not _keeps(graph, case, tolerance):
         return Blame(IMPORT)
-    passes = wanted_passes(target, rounding=Rounding(precision))
+    passes = wanted_passes(target, rounding=narrow.rounding(precision, target))
     without = {p.name: _without(p.name, case, target, precision, tolerance) for p in passes}
     for one in passes:
         with counting() as fired:
@@ -80,7 +80,7 @@ def _keeps(graph: Graph, case: Case, tolerance: float) -> bool:
 
 def _without(name: str, case: Case, target: Target, precision: str, tolerance: float) -> str:
     """``right``, ``wrong``, or why the model cannot be compiled with pass ``name`` switched off."""
-    pipeline = [p for p in wanted_passes(target, rounding=Rounding(precision)) if p.name != name]
+    pipeline = [p for p in wanted_passes(target, rounding=narrow.rounding(precision, target)) if p.name != name]
     try:
         lowered = compiler.lower(case.model, target, precision=precision, pipeline=pipeline)
         found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)

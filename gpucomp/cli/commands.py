@@ -430,16 +430,16 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
     from gpucomp.frontend import onnx as frontend
     from gpucomp.ir.printer import format_graph
     from gpucomp.passes import PassRecord, run_pipeline
-    from gpucomp.rewrite.norm_products import Rounding
+    from gpucomp.precision import rounding
 
     records: list[PassRecord] = []
     with progress(f"rewriting {how.model.name}"):
         before, _ = frontend.load_apart(how.model, shapes=tensors.parse_shapes(how.shapes))
         after = before
         if graph != "before" or passes:
-            rounding = Rounding(how.precision, tuple(how.keep_fp32))
             target = targets.resolve(how.target_name)
-            after = run_pipeline(before, target=target, rounding=rounding, observer=records.append)
+            allowed = rounding(how.precision, target, how.keep_fp32)
+            after = run_pipeline(before, target=target, rounding=allowed, observer=records.append)
     if graph:
         click.echo(format_graph(before if graph == "before" else after), nl=False)
     if passes:

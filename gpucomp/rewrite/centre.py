@@ -42,7 +42,7 @@ def centre_streams(graph: Graph, rounding: Rounding) -> Graph:
     """``graph`` with the streams centred of which a norm can be folded into the products that read it."""
     if rounding.precision not in LEVELS:
         return graph
-    around = Surroundings(graph, rounding.keep_fp32)
+    around = Surroundings(graph, rounding)
     replaced: dict[Value, Value] = {}
     seen: set[Value] = set()
     for norm in around.kernels:

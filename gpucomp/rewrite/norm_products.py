@@ -10,7 +10,8 @@ left by the kernel that makes x, which has its rows at hand: then the norm is no
 x is longer than the row less its mean, by sqrt(1 + (mean / std)^2), and where x is rounded to be multiplied the product's
 error grows by as much. Hence ``LEVELS``:
 
-    fp16, bf16   x is stored as narrow as that in any case: nothing is rounded more than before, whatever its mean
+    fp16, bf16   where x and what the product reads are stored as narrow as that in any case, which ``Rounding.stored``
+                 says: then nothing is rounded more than before, whatever its mean
     tf32         only an rms_norm, which has no mean to lose: ``centre.py`` makes that of a layer_norm where it can
     mixed        x is kept in f32, perhaps because it is past f16's range: norms stay
     the others   products do not round, and norms stay
@@ -40,10 +41,15 @@ SHARED = 1 << 20  # bytes above which weights that others read too are not kept 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What the user lets numbers be rounded to: a precision and patterns of what stays f32, as ``gpucomp.precision`` has them."""
+    """What the user lets numbers be rounded to: a precision and patterns of what stays f32, as ``gpucomp.precision`` has them.
+
+    ``stored`` says of a graph's values that would be in memory between kernels whether the precision narrows them, or lets
+    contractions round them. Of a graph that it does not know, none are.
+    """
 
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
+    stored: Callable[[Graph], Mapping[Value, bool]] = lambda graph: {}
 
 
 def _as_tf32(array: np.ndarray) -> np.ndarray:
@@ -57,6 +63,7 @@ ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "fp16": lambda array: array.astype(np.float16),
     "bf16": lambda array: array.astype(BF16.numpy),
 }
+HALF_STEP = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}  # by which normal numbers are rounded at most, relatively
 LEVELS: Mapping[str, Collection[Op]] = {"tf32": (ops.RMSNorm,), "fp16": NORMS, "bf16": NORMS}
 
 
@@ -70,32 +77,43 @@ class Product:
 
 
 class Surroundings:
-    """A graph's readers, its outputs, which nodes will share a kernel, and what of them stays f32."""
+    """A graph's readers, its outputs, which nodes will share a kernel, and which of its values are rounded in any case."""
 
-    def __init__(self, graph: Graph, keep_fp32: Sequence[str]) -> None:
+    def __init__(self, graph: Graph, rounding: Rounding) -> None:
         self.readers, self.outputs, self.kernels = graph.consumers(), set(graph.outputs), _kernels(graph)
-        self.kept = {self.kernels[n] for n in self.kernels if is_kept(n, keep_fp32)}
+        self._graph, self._rounding = graph, rounding
+        self._stored: Mapping[Value, bool] | None = None
 
     def products(self, norm: Node) -> list[Product]:
         """All that reads ``norm``, where that is products by constants that its statistics can be folded into; else none."""
         x = norm.inputs[0]
         if norm.attrs["axis"] != x.type.rank - 1 or x.type.dtype is not F32 or x.type.size == 0:
             return []
-        if x in self.outputs or self.kept & {self.kernels[n] for n in (x.node, *self.readers[x]) if n in self.kernels}:
-            return []  # then x is stored in f32, perhaps because nothing narrower has its numbers
         found = _products(norm[0], self.readers, self.outputs)
-        apart = all(self.kernels[p.node] not in self.kept and self.may_copy(p.node.inputs[1]) for p in found)
-        return found if apart and _pays(norm, self.kernels) else []
+        if not all(self.may_copy(p.node.inputs[1]) for p in found) or not _pays(norm, self.kernels):
+            return []
+        return found if all(map(self._is_rounded, [x, *(p.node.inputs[0] for p in found)])) else []
 
     def may_copy(self, weight: Value) -> bool:
         return len(self.readers[weight]) == 1 or weight.type.nbytes <= SHARED
+
+    def _is_rounded(self, value: Value) -> bool:
+        """Whether what is in memory of ``value``, or of what it is a scale, a shift or another shape of, is rounded already."""
+        if self._stored is None:  # not asked for where no norm stands in front of products
+            self._stored = self._rounding.stored(self._graph)
+        while value not in self._stored and value.op in (ops.Reshape, ops.Mul, ops.Add):
+            others = [v for v in value.inputs if not is_constant(v)]
+            if len(others) != 1:
+                return False
+            (value,) = others
+        return self._stored.get(value, False)
 
 
 def fold_norms(graph: Graph, rounding: Rounding) -> Graph:
     """``graph`` less the norms over last axes that only products by constants read, and of what a contraction makes."""
     if rounding.precision not in LEVELS:
         return graph
-    around = Surroundings(graph, rounding.keep_fp32)
+    around = Surroundings(graph, rounding)
     replaced: dict[Value, Value] = {}
     for norm in around.kernels:
         if norm.op in LEVELS[rounding.precision]:
@@ -173,7 +191,7 @@ def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Val
 
 
 def _without_norm(norm: Node, products: Sequence[Product], precision: str) -> Iterator[tuple[Product, Value]]:
-    """Each product by what it reads before the norm; those left out whose weights would be no finite numbers."""
+    """Each product by what it reads before the norm; those left out whose weights the format has not."""
     x = norm.inputs[0]
     mean: Value | None = None
     if norm.op is ops.LayerNorm:
@@ -201,16 +219,24 @@ def _without_norm(norm: Node, products: Sequence[Product], precision: str) -> It
 
 
 def _folded(product: Product, precision: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """The weights times ``factor``, rounded, the sums of their columns, and ``shift`` times the weights; all of them f32."""
+    """The weights times ``factor``, rounded, the sums of their columns, and ``shift`` times the weights; all of them f32.
+
+    ``None`` where one is infinite, or where a column is rounded by more than numbers of the format's normal range can be:
+    its scaled weights are so small that f16 has but a few bits of them.
+    """
     w = product.node.inputs[1].attrs["value"]
     weights = np.empty_like(w)  # in the same order of axes in memory
-    sums, bias = np.zeros((2, w.shape[1]))
+    sums, bias, squares, errors = np.zeros((4, w.shape[1]))
     with np.errstate(all="ignore"):
         for first in range(0, len(w), BLOCK):
             rows = slice(first, first + BLOCK)
             wide = w[rows].astype(np.float64)
-            weights[rows] = ROUNDED[precision](wide * product.factor[rows, None])
+            scaled = wide * product.factor[rows, None]
+            weights[rows] = ROUNDED[precision](scaled)
             sums += weights[rows].sum(axis=0, dtype=np.float64)
             bias += product.shift[rows] @ wide
+            squares += np.square(scaled).sum(axis=0)
+            errors += np.square(weights[rows] - scaled).sum(axis=0)
         found = weights, sums.astype(np.float32), bias.astype(np.float32)
-    return found if all(np.isfinite(a).all() for a in found) else None
+        fine = (errors <= HALF_STEP[precision] ** 2 * squares).all()
+    return found if fine and all(np.isfinite(a).all() for a in found) else None

@@ -61,9 +61,8 @@ def manifest(arch: str) -> Target:
         vector_bytes=16,
         async_copy=arch != "sm_75",
     )
-    # folds_norms stays off: a stream that other readers keep in f32 would be rounded for the product alone
-    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, row_tails=True, features=FEATURES[arch],
-                  device=_device(arch))  # fmt: skip
+    return Target(f"cuda:{arch}", "cuda", arch, "cuda", limits, row_tails=True, folds_norms=True,
+                  features=FEATURES[arch], device=_device(arch))  # fmt: skip
 
 
 def _device(arch: str) -> Device:

@@ -5,15 +5,16 @@ import pytest
 from builders import graph_of, ops_of, tensor
 from tolerance import assert_matches
 
-from gpucomp import ops
+from gpucomp import ops, targets
 from gpucomp.interpreter import interpret
 from gpucomp.ir import I64, Graph, constant, verify
+from gpucomp.precision import rounding
 from gpucomp.rewrite.centre import centre_streams
-from gpucomp.rewrite.norm_products import Rounding
 
 ROWS, DEEP, WIDE = 3, 5, 7
 RNG = np.random.default_rng(5)
-FP16 = Rounding("fp16")
+CUDA = targets.resolve("cuda:sm_90a")
+FP16 = rounding("fp16", CUDA)
 SQUARE = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
 
 
@@ -106,7 +107,7 @@ def test_one_number_for_all_columns_is_gone():
 
 @pytest.mark.parametrize("level", ["tf32", "bf16"])
 def test_other_roundings_want_it_too(level):
-    assert "RMSNorm" in ops_of(centre_streams(graph_of(ended(made())), Rounding(level)))
+    assert "RMSNorm" in ops_of(centre_streams(graph_of(ended(made())), rounding(level, CUDA)))
 
 
 # it stays ----------------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def test_means_stay_where(graph):
 def test_means_stay_where_no_norm_would_go(level):
     graph = graph_of(ended(made()))
 
-    assert centre_streams(graph, Rounding(level)) is graph
+    assert centre_streams(graph, rounding(level, CUDA)) is graph
 
 
 @pytest.mark.parametrize("pattern", ["LayerNorm", "first", "Gather"])
@@ -260,5 +261,5 @@ def test_means_stay_where_any_part_of_a_stream_stays_f32(pattern):
     table = ops.Gather(normal(9, WIDE), tensor("ids", 2, ROWS, dtype=I64), axis=0)
     graph = graph_of(ended(ops.Add(table, made(name="first"))))
 
-    assert centre_streams(graph, Rounding("fp16", (pattern,))) is graph
-    assert centre_streams(graph, Rounding("fp16", ("second",))) is not graph
+    assert centre_streams(graph, rounding("fp16", CUDA, [pattern])) is graph
+    assert centre_streams(graph, rounding("fp16", CUDA, ["second"])) is not graph
