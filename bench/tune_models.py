@@ -1,7 +1,8 @@
-"""What tuning gains on this processor: benchmark models tuned within a budget, then built again and again and compared.
+"""What tuning gains on a device of this machine: benchmark models tuned in a budget, then built again and again and compared.
 
-    python -m bench.tune_cpu --budget 10m --builds 20 resnet18 mobilenet_v2 bert_base
-    python -m bench.tune_cpu --budget 2m --builds 3 resnet18 --work build/try --report build/try/tune_cpu.md
+    python -m bench.tune_models --budget 10m --builds 20 resnet18 mobilenet_v2 bert_base
+    python -m bench.tune_models --target opencl --budget 16m --builds 20 squeezenet1_1
+    python -m bench.tune_models --budget 2m --builds 3 resnet18 --work build/try --report build/try/tune.md
 
 Every model is tuned once by ``gpucomp tune``. Then, ``--builds`` times, a process of its own compiles it with and without
 the records, without a cache, and runs both in turn: untuned, tuned, untuned. A build's ratio is the median of each tuned
@@ -46,7 +47,7 @@ ROUNDS, SECONDS = 200, 8.0
 PORTFOLIO = 8  # trials of each kernel and engine that are shipped
 
 
-def tuned(name: str, work: Path, budget: float, reduced: bool) -> Path:
+def tuned(name: str, target: str, work: Path, budget: float, reduced: bool) -> Path:
     """The records of a model, tuned for what is left of ``budget`` seconds; nothing where that was done before."""
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,7 @@ def tuned(name: str, work: Path, budget: float, reduced: bool) -> Path:
         model.write_bytes(build(name, reduced=reduced).SerializeToString(deterministic=True))
     before = sum(map(float, spent.read_text().split())) if spent.exists() else 0.0
     left = max(budget - before, 30.0)
-    command = [sys.executable, "-m", "gpucomp", "tune", str(model), "--target", "cpu", "--budget", f"{left:.0f}s"]
+    command = [sys.executable, "-m", "gpucomp", "tune", str(model), "--target", target, "--budget", f"{left:.0f}s"]
     command += ["--records", str(folder / "records"), "--json", str(report)]
     command += ["--resume"] if (folder / "records").exists() else []
     begin = time.monotonic()
@@ -70,15 +71,16 @@ def tuned(name: str, work: Path, budget: float, reduced: bool) -> Path:
     return folder / "records"
 
 
-def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0) -> dict[str, Any]:
-    """One build of a model with and without the records in ``place``, run in turn: times and ratios, of the wall's clock and
-    of the processor's. ``turn`` says which is compiled first; ``apart`` is the time of the one untuned model over the other's.
+def compared(name: str, target: str, place: Path, rounds: int, limit_s: float, turn: int = 0) -> dict[str, Any]:
+    """One build of a model for ``target`` with and without the records in ``place``, run in turn: times and
+    ratios, of the wall's clock and of the processor's. ``turn`` says which is compiled first; ``apart`` is the time of the
+    one untuned model over the other's.
     """
     model, made, compile_s = place.parent / "model.onnx", {}, {}
     with tempfile.TemporaryDirectory() as folder, config.using(records=None, cache=None):
         for has_picks in (turn % 2 == 1, turn % 2 == 0):
             begin = time.perf_counter()
-            exe = gpucomp.compile(model, target="cpu", records=place if has_picks else None)
+            exe = gpucomp.compile(model, target=target, records=place if has_picks else None)
             compile_s[has_picks] = time.perf_counter() - begin
             path = Path(folder) / f"{has_picks}.gpuc"
             exe.save(path)
@@ -127,14 +129,14 @@ def compared(name: str, place: Path, rounds: int, limit_s: float, turn: int = 0)
     }
 
 
-def builds(name: str, place: Path, count: int, rounds: int, limit_s: float) -> list[dict[str, Any]]:
+def builds(name: str, target: str, place: Path, count: int, rounds: int, limit_s: float) -> list[dict[str, Any]]:
     """``count`` builds, each in a process of its own; those that were measured before are read."""
     path = place.parent / "builds.jsonl"
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     found = [one for one in found if "apart" in one]  # those of an older way to compare do not count
     while len(found) < count:
-        command = [sys.executable, "-m", "bench.tune_cpu", "--one", name, str(place), str(rounds), str(limit_s)]
-        command.append(str(len(found)))
+        command = [sys.executable, "-m", "bench.tune_models", "--one", name, target, str(place), str(rounds)]
+        command += [str(limit_s), str(len(found))]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
         with path.open("a", encoding="utf-8") as file:
@@ -180,7 +182,7 @@ HEADER = (
 )
 
 
-def ship(folder: Path, work: Path, builds_of: dict[str, list[dict[str, Any]]]) -> list[str]:
+def ship(folder: Path, target: str, work: Path, builds_of: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Write the records that may come with the package; the models whose picks they have.
 
     Only of models of which no build was slower, or wrong: their picks, and of the trials those that another device may
@@ -188,26 +190,27 @@ def ship(folder: Path, work: Path, builds_of: dict[str, list[dict[str, Any]]]) -
     """
     good = [n for n, found in builds_of.items() if not slower(found) and all(one["error"] <= LIMIT for one in found)]
     found, _ = records.everything([work / name / "records" for name in good]) if good else ([], [])
-    device = resolve("cpu").arch
+    device = resolve(target)
+    file = f"{device.kind}_{device.arch}.jsonl"
     (folder / records.TRIALS).mkdir(parents=True, exist_ok=True)
     found = records.pruned(found, hashes())  # each trial once, and none of templates that are no more
     picks = [r for r in found if r["kind"] == "pick"]
-    records.write(folder / f"cpu_{device}.jsonl", records.merged(picks))
-    records.write(folder / records.TRIALS / f"cpu_{device}.jsonl", records.merged(records.portfolio(found, PORTFOLIO)))
+    records.write(folder / file, records.merged(picks))
+    records.write(folder / records.TRIALS / file, records.merged(records.portfolio(found, PORTFOLIO)))
     return good
 
 
-def page(rows: Sequence[str], budget: float, count: int) -> str:
-    device = resolve("cpu")
+def page(rows: Sequence[str], target: str, budget: float, count: int) -> str:
+    device = resolve(target)
     return "\n".join(
         [
-            "# Tuned on this processor",
+            f"# Tuned for `{target}`",
             "",
             f"Each model was tuned for {budget / 60:.3g} minutes and then built {count} times with and without its records;",
             "each build ran both in turn in a process of its own. A gain is the untuned time over the tuned one's, by the",
             "median of all builds. In each both are there twice: how far two untuned ones are apart, by where they lie in",
             "memory, is the median of all builds too. A build is slower where the whole 95 % interval of its ratio is",
-            "above 1 and above what two of the same were apart in 95 % of the builds. `python -m bench.tune_cpu`",
+            "above 1 and above what two of the same were apart in 95 % of the builds. `python -m bench.tune_models`",
             f"makes this page. {device.identity}, {device.arch}; Linux {platform.release()}.",
             "",
             HEADER,
@@ -219,40 +222,44 @@ def page(rows: Sequence[str], budget: float, count: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.tune_cpu", description="What tuning gains on this processor.")
+    parser = argparse.ArgumentParser(prog="python -m bench.tune_models", description="What tuning gains here.")
     parser.add_argument("models", nargs="*", default=list(DEFAULT), metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("--target", default="cpu", help="cpu, opencl[:NAME] or cuda[:ARCH]")
     parser.add_argument("--budget", default="10m", help="of each model's tuning: 90s, 10m")
     parser.add_argument("--builds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a build at most")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a build's rounds may take")
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
-    parser.add_argument("--work", type=Path, default=Path("build/tune_cpu"))
-    parser.add_argument("--report", type=Path, default=ROOT / "results" / "tune_cpu.md")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="default build/tune_models/TARGET")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="default results/tune_TARGET.md beside this")
     parser.add_argument("--ship", type=Path, metavar="DIR", help="write there the records that may come with the package")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in MODELS]:
         parser.error(f"{unknown[0]}: one of {', '.join(MODELS)} expected")
+    target, label = given.target, given.target.replace(":", "_")
+    work = given.work or Path("build/tune_models") / label
+    report = given.report or ROOT / "results" / f"tune_{label}.md"
     budget, rows, wrong = seconds(given.budget), [], 0
     builds_of: dict[str, list[dict[str, Any]]] = {}
     for name in given.models:
-        (given.work / name).mkdir(parents=True, exist_ok=True)
+        (work / name).mkdir(parents=True, exist_ok=True)
         if given.reduced:
-            (given.work / name / "reduced").touch()
-        place = tuned(name, given.work, budget, given.reduced)
-        found = builds_of[name] = builds(name, place, given.builds, given.rounds, given.seconds)
+            (work / name / "reduced").touch()
+        place = tuned(name, target, work, budget, given.reduced)
+        found = builds_of[name] = builds(name, target, place, given.builds, given.rounds, given.seconds)
         wrong += any(one["error"] > LIMIT for one in found)
         rows.append(row(name, place, found))
         print(rows[-1], flush=True)
-        given.report.parent.mkdir(parents=True, exist_ok=True)
-        given.report.write_text(page(rows, budget, given.builds), encoding="utf-8")
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(page(rows, target, budget, given.builds), encoding="utf-8")
     if given.ship is not None:
-        print(f"records of {', '.join(ship(given.ship, given.work, builds_of)) or 'no model'} -> {given.ship}")
+        print(f"records of {', '.join(ship(given.ship, target, work, builds_of)) or 'no model'} -> {given.ship}")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
-        model, place, most, limit, turn = sys.argv[2:]
-        print(json.dumps(compared(model, Path(place), int(most), float(limit), int(turn))))
+        model, device, place, most, limit, turn = sys.argv[2:]
+        print(json.dumps(compared(model, device, Path(place), int(most), float(limit), int(turn))))
     else:
         sys.exit(main())

@@ -1,4 +1,4 @@
-"""The report on tuning this processor: what was done is not done again, and a build that got slower is counted."""
+"""The report on what tuning gains: what was done is not done again, and a build that got slower is counted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 
-from bench import tune_cpu
+from bench import tune_models
 from gpucomp.runtime.inputs import random_inputs
+from gpucomp.targets import resolve
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store, everything
 from tests.tuning.test_records import pick, trial
@@ -33,7 +34,7 @@ def done(folder, ratios, apart=0.999):
 
 def report(tmp_path, count):
     path = tmp_path / "r.md"
-    code = tune_cpu.main(["resnet18", "--builds", str(count), "--work", str(tmp_path), "--report", str(path)])
+    code = tune_models.main(["resnet18", "--builds", str(count), "--work", str(tmp_path), "--report", str(path)])
     (row,) = [line for line in path.read_text().splitlines() if line.startswith("| resnet18")]
     return code, [cell.strip() for cell in row.strip("|").split("|")]
 
@@ -78,11 +79,11 @@ def test_a_build_runs_both_in_turn_and_compares_what_they_give(tmp_path, monkeyp
     with Store(tmp_path / "records" / "tuning.jsonl"):
         pass
     compiled = []
-    compile = tune_cpu.gpucomp.compile
-    monkeypatch.setattr(tune_cpu.gpucomp, "compile", lambda *a, **k: compiled.append(compile(*a, **k)) or compiled[-1])
-    monkeypatch.setattr(tune_cpu, "inputs", lambda name: random_inputs(compiled[0].inputs))
+    compile = tune_models.gpucomp.compile
+    monkeypatch.setattr(tune_models.gpucomp, "compile", lambda *a, **k: compiled.append(compile(*a, **k)) or compiled[-1])
+    monkeypatch.setattr(tune_models, "inputs", lambda name: random_inputs(compiled[0].inputs))
 
-    found = tune_cpu.compared("resnet18", tmp_path / "records", 7, 0.0)
+    found = tune_models.compared("resnet18", "cpu", tmp_path / "records", 7, 0.0)
 
     assert len(compiled) == 2
     assert found["same"]
@@ -94,9 +95,9 @@ def test_a_build_runs_both_in_turn_and_compares_what_they_give(tmp_path, monkeyp
 
 
 def test_what_is_shipped_is_of_models_that_no_build_got_slower_of(tmp_path, monkeypatch):
-    monkeypatch.setattr(tune_cpu, "PORTFOLIO", 2)
+    monkeypatch.setattr(tune_models, "PORTFOLIO", 2)
     hashes = {"cpu": {"contraction": "t"}}
-    monkeypatch.setattr(tune_cpu, "hashes", lambda: hashes)
+    monkeypatch.setattr(tune_models, "hashes", lambda: hashes)
     for model, ratios in (("resnet18", [0.9, 0.8]), ("bert_base", [0.9, 1.02])):
         done(tmp_path / model, ratios)
         with Store(tmp_path / model / "records" / "tuning.jsonl") as store:
@@ -107,17 +108,18 @@ def test_what_is_shipped_is_of_models_that_no_build_got_slower_of(tmp_path, monk
             store.append("pick", pick(1, label=model))
 
     arguments = ["--builds", "2", "--work", str(tmp_path), "--report", str(tmp_path / "r.md"), "--ship", str(tmp_path / "s")]
-    assert tune_cpu.main(["resnet18", "bert_base", *arguments]) == 0
+    assert tune_models.main(["resnet18", "bert_base", *arguments]) == 0
 
     picks, damage = everything([tmp_path / "s"])
     trials, more = everything([tmp_path / "s" / "trials"])
     assert damage == more == []
     assert [(r["kind"], r["label"]) for r in picks] == [("pick", "resnet18")]
+    assert [p.name for p in (tmp_path / "s").glob("*.jsonl")] == [f"cpu_{resolve('cpu').arch}.jsonl"]
     assert sorted(r["ratio"] for r in trials) == [0.55, 0.6]
     assert all("clocks" not in r for r in trials)
 
 
 def test_a_model_that_is_not_there_is_refused(capsys):
     with pytest.raises(SystemExit):
-        tune_cpu.main(["resnet17"])
+        tune_models.main(["resnet17"])
     assert "resnet17: one of resnet18" in capsys.readouterr().err
