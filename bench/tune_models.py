@@ -164,8 +164,10 @@ def row(name: str, place: Path, found: Sequence[dict[str, Any]]) -> str:
     ratio = statistics.median(ratios)
     apart = statistics.median(max(one["apart"], 1 / one["apart"]) for one in found) - 1
     worst = max(one["error"] for one in found)
-    trials = sum(task["trials"] for task in report["tasks"])
-    changed = sum(task["pick"] is not None and task["pick"]["kept"] for task in report["tasks"])
+    measured, _ = records.everything([place])  # a search that was resumed reports what it did itself
+    trials = sum(record["kind"] == "trial" for record in measured)
+    picks = {record["kernel"]: record for record in measured if record["kind"] == "pick"}
+    changed = sum(not pick.get("default", False) for pick in picks.values())
     untuned, chosen = (statistics.median(one[f"{k}_ms"] for one in found) for k in ("untuned", "tuned"))
     cells = [
         name, f"{untuned:.3f}", f"{chosen:.3f}", f"{1 / ratio:.3f}", f"{1 / ratios[-1]:.3f} to {1 / ratios[0]:.3f}",

@@ -289,6 +289,13 @@ def too_large(limits: Limits, threads: int, registers: int, groups: int) -> Iter
         yield f"{groups} work-groups, a launch has at most {MAX_GROUPS}"
 
 
+def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:
+    """What is wrong with vectors of ``lanes`` elements that a text computes with: PoCL 3.0 ends the process over wider ones
+    where its LLVM does not know the processor."""
+    if lanes * nbytes > limits.vector_bytes:
+        yield f"{lanes} lanes of {nbytes} bytes, the processor has {limits.vector_bytes}-byte vectors"
+
+
 def fastest(
     candidates: Sequence[Schedule],
     objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]],

@@ -11,7 +11,7 @@ from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import fast_axis
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.schedule.lockstep import least
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered, too_wide
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
 PARAMS = (
@@ -144,6 +144,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     d = SimpleNamespace(**derive(s, p))
     if s.vector > 1 and limits.warp > 1:
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
+    yield from too_wide(s.vector, 4, limits)
     if s.vector > 1 and (s.splits > 1 or s.tile_n % s.vector):
         yield f"a work-item with vectors of {s.vector} takes all columns, by whole vectors"
     if d.threads > limits.threads:

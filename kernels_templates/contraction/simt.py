@@ -34,6 +34,7 @@ from gpucomp.schedule.space import (
     Work,
     groups_for_less_than_a_warp,
     remembered,
+    too_wide,
     worthwhile_splits,
 )
 
@@ -269,6 +270,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"lanes={s.lanes} does not divide reg_n={s.reg_n}"
     if s.lanes > 1 and limits.warp > 1:
         yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
+    if s.lanes > 1:
+        yield from too_wide(s.lanes, p.acc_bytes, limits)
     if s.lanes > 1 and s.splits > 1:
         yield "split-K adds scalar accumulators"
     if s.lanes > 1 and has_tail(p):

@@ -12,7 +12,7 @@ from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel
 from gpucomp.schedule.analytic import load_times, operations
 from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work, too_wide
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -83,6 +83,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
     if p.inner % s.vector:
         yield f"vectors of {s.vector} do not divide the {p.inner} points of the innermost axis"
+    if limits.warp == 1:  # what is loaded is computed with, all at once and in four bytes or more
+        yield from too_wide(s.vector, max(4, p.width), limits)
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
 

@@ -10,7 +10,7 @@ from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
 from gpucomp.kernels_templates.loops.space import focus
 from gpucomp.schedule.lockstep import most
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work, too_wide
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),
@@ -56,6 +56,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{p.taps} taps written out, the source would be too long for a compiler to end in seconds"
     if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(s.threads)):
         yield f"about {used} registers per work-item, the device has {available}"
+    if limits.warp == 1:  # what is loaded is computed with, all at once and in four bytes or more
+        yield from too_wide(s.vector, max(4, p.width), limits)
     if groups(s, p) > MAX_GROUPS:
         yield f"{groups(s, p)} work-groups, a launch has at most {MAX_GROUPS}"
 

@@ -304,11 +304,11 @@ def test_it_objects_to_what_cannot_run(change, reason):
 
 def test_vectors_take_all_columns_by_whole_vectors():
     problem, limits = SIMT.problem(attention(30, 30, 64, 64)), opencl.manifest("pocl").limits
-    base = dict(zip(NAMES, (16, 32, 4, 1, 1, 16), strict=True))
+    base = dict(zip(NAMES, (16, 32, 4, 1, 1, 8), strict=True))
 
     assert SIMT.reasons(base, problem, limits) == []
     assert "whole vectors" in SIMT.reasons(base | {"splits": 2}, problem, limits)[0]
-    assert "whole vectors" in SIMT.reasons(base | {"tile_n": 8}, problem, limits)[0]
+    assert "whole vectors" in SIMT.reasons(base | {"tile_n": 4}, problem, limits)[0]
 
 
 def test_a_score_that_hides_little_is_not_causal():

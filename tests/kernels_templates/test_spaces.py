@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kernels import average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
+from kernels import add_relu, attention, average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
 from template_cases import CASES, SMALLEST, default, is_empty, spread
 
 from gpucomp.codegen.families import FAMILIES, family_of
@@ -47,6 +47,26 @@ def test_a_launch_is_skipped_only_when_there_is_nothing_to_store(case):
     geometry = family.geometry(SimpleNamespace(**default(kernel, SMALLEST)), problem)
 
     assert (0 in geometry.groups) == is_empty(kernel)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "param"),
+    [
+        ("contraction/simt", matmul(64, 64, 64), "lanes"),
+        ("attention/simt", attention(30, 32, 64, 64), "vector"),
+        ("loops", add_relu(3, 64), "vector"),
+        ("pool", max_pool((1, 9, 19, 64), 3, 1, 0), "vector"),
+    ],
+)
+def test_pocl_computes_with_vectors_that_the_processor_has(name, kernel, param):
+    """Wider ones end PoCL 3.0 and the process with it, where its LLVM does not know the processor."""
+    family, narrow = FAMILIES[name], opencl.manifest("pocl").limits
+    problem, wide = family.problem(kernel), replace(narrow, vector_bytes=64)
+    schedule = family.default(SimpleNamespace(**problem), wide) | {param: 16}
+    schedule |= {"reg_n": 16, "tile_n": 32} if param == "lanes" else {}
+
+    assert family.reasons(schedule, problem, wide) == []
+    assert family.reasons(schedule, problem, narrow) == ["16 lanes of 4 bytes, the processor has 32-byte vectors"]
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda f: f.name)

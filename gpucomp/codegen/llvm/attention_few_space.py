@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.attention_parts import parts_of
-from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, geometry, nothing, span, too_wide
+from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, geometry, nothing, span
 from gpucomp.expr.core import loads
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
+from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule, too_wide
 
 MOST_ROWS = 8
 PARAMS = (
@@ -50,7 +50,7 @@ def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    yield from too_wide(s, limits)
+    yield from too_wide(s.lanes, 4, limits)
     d = derive(s, p)
     if (used := p.m * d.wide + d.wide + 1) > limits.registers:
         yield f"{used} registers, the processor has {limits.registers}"

@@ -21,10 +21,9 @@ from gpucomp.codegen.llvm.core_space import (
     nothing,
     span,
     step,
-    too_wide,
 )
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
+from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule, too_wide
 
 PARAMS = (
     Param("lanes", (4, 8, 16), "rows of a vector"),
@@ -77,7 +76,7 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    yield from too_wide(s, limits)
+    yield from too_wide(s.lanes, 4, limits)
     if (used := s.vectors * s.keys + s.vectors + 1) > limits.registers:
         yield f"{used} registers, the processor has {limits.registers}"
     if (scratch := scratch_bytes(s, p)) > STACK_BYTES:

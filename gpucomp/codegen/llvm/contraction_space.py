@@ -22,13 +22,12 @@ from gpucomp.codegen.llvm.core_space import (
     nothing,
     span,
     step,
-    too_wide,
 )
 from gpucomp.codegen.llvm.image_lines import MOST_PLANES, most_lines, windows_of
 from gpucomp.codegen.llvm.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import packable
-from gpucomp.schedule.space import Digit, Family, Limits, Packing, Param, Problem, Schedule
+from gpucomp.schedule.space import Digit, Family, Limits, Packing, Param, Problem, Schedule, too_wide
 
 FORMS = ("gemm", "rows", "loops")  # register block; dot products, a row a result; any algorithm
 COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see operands.Rows
@@ -123,7 +122,7 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    yield from too_wide(s, limits)
+    yield from too_wide(s.lanes, 4, limits)
     if p.form != FORMS.index("gemm"):
         return
     if s.pack_a == 2 and not p.lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 from gpucomp.schedule.space import Geometry, Limits, Param
@@ -18,12 +18,6 @@ CROWDED_LINE = 2.6  # of a line of a row that is fetched again from the second c
 PAGE, LINE = 4096, 64
 CLAIMS = 4  # chunks of tasks that a thread takes, about: see the runner in targets.cpu
 TAIL = 0.3  # of a chunk, by which threads end apart
-
-
-def too_wide(s: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    """An objection to vectors that the processor lacks."""
-    if s.lanes * 4 > limits.vector_bytes:
-        yield f"{s.lanes} lanes of 4 bytes, the processor has {limits.vector_bytes}-byte vectors"
 
 
 def step(rows: int, vectors: int, limits: Limits) -> float:

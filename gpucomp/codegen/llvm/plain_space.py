@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.core_space import LANES, geometry, nothing, too_wide
+from gpucomp.codegen.llvm.core_space import LANES, geometry, nothing
 from gpucomp.kernel import Kernel, Rowwise
-from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
+from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule, too_wide
 
 TASKS = Param("tasks", (1, 16, 64, 256), "parts wanted for the threads to share, where the work is worth it")
 UNROLL = Param("unroll", (0, 16, 64), "points of a reduction that are written out instead of looped")
@@ -25,7 +25,7 @@ def _loops_problem(kernel: Kernel) -> Problem:
 
 
 def _plain_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    yield from too_wide(s, limits)
+    yield from too_wide(s.lanes, 4, limits)
 
 
 def _loops_default(p: SimpleNamespace, limits: Limits) -> Schedule:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm import windows
-from gpucomp.codegen.llvm.core_space import LANES, geometry, nothing, too_wide
+from gpucomp.codegen.llvm.core_space import LANES, geometry, nothing
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule
+from gpucomp.schedule.space import Family, Limits, Param, Problem, Schedule, too_wide
 
 PARAMS = (
     LANES,
@@ -49,7 +49,7 @@ def edges(tile: int, p: SimpleNamespace) -> int:
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    yield from too_wide(s, limits)
+    yield from too_wide(s.lanes, 4, limits)
     if not s.lanes:
         yield "lanes run over channels: there must be some"
     if (written := edges(s.tile_x, p)) > windows.MOST_EDGE_TILES:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from gpucomp.codegen.convolution import Pixels, winograd_pixels, winograd_sizes
 from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule
+from gpucomp.schedule.space import Digit, Family, Geometry, Limits, Packing, Param, Problem, Schedule, too_wide
 from gpucomp.winograd import ALL, Algorithm
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
@@ -115,8 +115,7 @@ def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
 
 
 def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
-    if s.lanes * 4 > limits.vector_bytes:
-        yield f"{s.lanes} lanes of 4 bytes, the processor has {limits.vector_bytes}-byte vectors"
+    yield from too_wide(s.lanes, 4, limits)
     if transform_of(s, p) not in ALL:
         yield f"outputs={s.outputs}: not with steps of {p.step}"
         return
