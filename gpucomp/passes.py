@@ -17,7 +17,6 @@ from gpucomp.ir.verify import verify
 from gpucomp.rewrite import (
     attention,
     canonicalize,
-    centre,
     concat,
     cse,
     fold,
@@ -31,7 +30,7 @@ from gpucomp.rewrite import (
     siblings,
     simplify,
 )
-from gpucomp.rewrite.norm_products import Rounding
+from gpucomp.rewrite.rounding import Rounding
 from gpucomp.rewrite.rule import Rule, apply_rules, counting
 from gpucomp.targets.target import Target
 
@@ -109,7 +108,6 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("share-again", cse.share_common_subexpressions),
     Pass("chain-concats", concat.share_prefixes),
     Pass("split-concats", concat.split_wide),
-    Pass("centre", lambda graph: graph, _folds_norms, centre.centre_streams),
     Pass("norm-products", lambda graph: graph, _folds_norms, norm_products.fold_norms),
     rules_pass("clean", BASICS, canonicalize.LATE_RULES),
 )

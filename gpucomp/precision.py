@@ -31,13 +31,13 @@ from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Step, Store, Window, mapped
 from gpucomp.partition import Policy, partition
-from gpucomp.rewrite.norm_products import Rounding, is_kept
+from gpucomp.rewrite.rounding import Rounding, Stored, is_kept
 from gpucomp.targets.target import Target
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
 NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
 MATH = ("tf32", "3xtf32")
-LARGE = 1 << 16  # elements of a table worth narrowing though no contraction reads it: an embedding
+LARGE = 1 << 16  # elements of a constant worth narrowing though no contraction reads it: an embedding
 
 
 def require(precision: str, features: frozenset[str], target: str) -> None:
@@ -55,18 +55,17 @@ def require(precision: str, features: frozenset[str], target: str) -> None:
 def rounding(precision: str, target: Target, keep_fp32: Sequence[str] = ()) -> Rounding:
     """What rewrites of a graph for ``target`` may know of how far its numbers will be rounded."""
 
-    def stored(graph: Graph) -> Mapping[Value, bool]:
+    def stored(graph: Graph) -> Mapping[Value, Stored]:
         steps = partition(graph, Policy(prologues=target.prologues))
         kept = _kept(steps, keep_fp32, None)
-        written = {v: False for step in steps for v in step.outputs}
+        rounded: Collection[Value] = ()
         if precision in MATH:
             wide = {v for step in kept for v in (*step.inputs, *step.outputs)}
-            return {v: v not in wide for v in written}
-        if precision in NARROW:
+            rounded = {v for step in steps for v in step.outputs} - wide
+        elif precision in NARROW:
             past = _out_of_range(steps, NARROW[precision])
-            narrow = _narrowed_values(steps, graph, kept, past, contractions_only=precision == "mixed")
-            return {v: v in narrow for v in written}
-        return written
+            rounded = _narrowed_values(steps, graph, kept, past, contractions_only=precision == "mixed")
+        return {v: Stored(step.nodes[0], v in rounded) for step in steps for v in step.outputs if step.nodes}
 
     return Rounding(precision, tuple(keep_fp32), stored)
 
@@ -158,11 +157,6 @@ def _before_reshapes(value: Value) -> Value:
     return value
 
 
-def _is_large_table(value: Value) -> bool:
-    """Not the biases of a large vocabulary, which are added to what has been multiplied."""
-    return value.type.size >= LARGE and sum(extent > 1 for extent in value.shape) > 1
-
-
 def _operand_sources(kernel: Kernel | None) -> frozenset[int]:
     """Inputs that only operands of a contraction or of an attention read."""
     if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
@@ -199,7 +193,7 @@ def _narrow(
             continue
         if k in multiplied and (value in past or _is_past(value, dtype, made)):
             rounds = False
-        wanted = k in operands or (all_constants and _is_large_table(value))
+        wanted = k in operands or (all_constants and value.type.size >= LARGE)
         if (array := constant_value(value)) is not None:
             if not wanted or (narrow := _constant(value, array, dtype, made)) is None:
                 continue

@@ -1,70 +1,36 @@
-"""Norms of rows into the products that read them: two numbers a row are left, which scale and shift what was summed.
+"""RMS norms of rows into the products that read them: one number a row is left, which scales what was summed.
 
-    (layer_norm(x) * g + d) w  =  rstd * (x w' - mean * u) + d w,   w'[k, n] = g[k] w[k, n],   u[n] = sum over k of w'[k, n]
-    (rms_norm(x) * g + d) w    =  rrms * x w' + d w
+    (rms_norm(x) * g + d) w  =  rrms * x w' + d w,   w'[k, n] = g[k] w[k, n],   rrms = 1 / sqrt(mean square + epsilon)
 
-where mean, rstd = 1 / sqrt(variance + epsilon) and rrms = 1 / sqrt(mean square + epsilon) are numbers of x's rows. What a
-product's epilogue does with them costs nothing; the normalised rows are never stored; and the numbers themselves may be
+What a product's epilogue does with it costs nothing; the normalised rows are never stored; and the number itself may be
 left by the kernel that makes x, which has its rows at hand: then the norm is no launch any more.
 
-x is longer than the row less its mean, by sqrt(1 + (mean / std)^2), and where x is rounded to be multiplied the product's
-error grows by as much. Hence ``LEVELS``:
+Nothing is rounded more than before: the norm goes only where x and what the product reads are rounded alike in memory
+(fp16, bf16) or by the product (tf32), and where the scaled weights are no less exact than the weights were. In ``mixed`` x
+is kept in f32, perhaps because it is past f16's range; other precisions do not round products.
+What is past f32's range is infinite, as everywhere: sums of x w' are larger than those of the norm's rows by x's size.
 
-    fp16, bf16   where x and what the product reads are stored as narrow as that in any case, which ``Rounding.stored``
-                 says: then nothing is rounded more than before, whatever its mean
-    tf32         only an rms_norm, which has no mean to lose: ``centre.py`` makes that of a layer_norm where it can
-    mixed        x is kept in f32, perhaps because it is past f16's range: norms stay
-    the others   products do not round, and norms stay
-
-``u`` sums the weights as they are multiplied, rounded: the mean falls out up to the errors of f32 sums.
+Norms that take a mean away stay. Folded, the mean would fall out of a difference of two sums: where it is many deviations
+long, a row of equal numbers in the extreme, what is left of the row lies under the roundings of the sums; and freeing the
+weights or what makes x of means beforehand hands the largest channel's roundings on to all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 import numpy as np
 
 from gpucomp import ops
-from gpucomp.ir.graph import Constant, Graph, Input, Node, Op, Value, constant
-from gpucomp.ir.types import BF16, F32
-from gpucomp.rewrite.match import BINARY, UNARY, along_axis, is_constant
+from gpucomp.ir.graph import Graph, Node, Value, constant
+from gpucomp.ir.types import F32
+from gpucomp.rewrite.match import along_axis, is_constant
+from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Stored
 from gpucomp.rewrite.rule import substitute
+from gpucomp.rewrite.scale import BLOCK, SHARED
 
-NORMS = (ops.LayerNorm, ops.RMSNorm)
-ELEMENTWISE = {*UNARY, *BINARY, ops.Where}
-BLOCK = 256  # rows of weights that are widened to f64 at a time
-SHARED = 1 << 20  # bytes above which weights that others read too are not kept in a second, scaled copy
-
-
-@dataclass(frozen=True, slots=True)
-class Rounding:
-    """What the user lets numbers be rounded to: a precision and patterns of what stays f32, as ``gpucomp.precision`` has them.
-
-    ``stored`` says of a graph's values that would be in memory between kernels whether the precision narrows them, or lets
-    contractions round them. Of a graph that it does not know, none are.
-    """
-
-    precision: str = "fp32"
-    keep_fp32: tuple[str, ...] = ()
-    stored: Callable[[Graph], Mapping[Value, bool]] = lambda graph: {}
-
-
-def _as_tf32(array: np.ndarray) -> np.ndarray:
-    """f32 numbers of 10 bits of fraction: ties go away from zero."""
-    bits = array.astype(np.float32).view(np.uint32)
-    return ((bits + np.uint32(1 << 12)) & ~np.uint32((1 << 13) - 1)).view(np.float32)
-
-
-ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tf32": _as_tf32,
-    "fp16": lambda array: array.astype(np.float16),
-    "bf16": lambda array: array.astype(BF16.numpy),
-}
-HALF_STEP = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}  # by which normal numbers are rounded at most, relatively
-LEVELS: Mapping[str, Collection[Op]] = {"tf32": (ops.RMSNorm,), "fp16": NORMS, "bf16": NORMS}
+MADE = (ops.InverseRMS, ops.Reshape, ops.Mul, ops.Add)  # what stands for a norm besides products
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,95 +42,48 @@ class Product:
     shift: np.ndarray
 
 
-class Surroundings:
-    """A graph's readers, its outputs, which nodes will share a kernel, and which of its values are rounded in any case."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """A product's weights times ``factor``, rounded, and ``shift`` times the weights; both f32."""
 
-    def __init__(self, graph: Graph, rounding: Rounding) -> None:
-        self.readers, self.outputs, self.kernels = graph.consumers(), set(graph.outputs), _kernels(graph)
-        self._graph, self._rounding = graph, rounding
-        self._stored: Mapping[Value, bool] | None = None
-
-    def products(self, norm: Node) -> list[Product]:
-        """All that reads ``norm``, where that is products by constants that its statistics can be folded into; else none."""
-        x = norm.inputs[0]
-        if norm.attrs["axis"] != x.type.rank - 1 or x.type.dtype is not F32 or x.type.size == 0:
-            return []
-        found = _products(norm[0], self.readers, self.outputs)
-        if not all(self.may_copy(p.node.inputs[1]) for p in found) or not _pays(norm, self.kernels):
-            return []
-        return found if all(map(self._is_rounded, [x, *(p.node.inputs[0] for p in found)])) else []
-
-    def may_copy(self, weight: Value) -> bool:
-        return len(self.readers[weight]) == 1 or weight.type.nbytes <= SHARED
-
-    def _is_rounded(self, value: Value) -> bool:
-        """Whether what is in memory of ``value``, or of what it is a scale, a shift or another shape of, is rounded already."""
-        if self._stored is None:  # not asked for where no norm stands in front of products
-            self._stored = self._rounding.stored(self._graph)
-        while value not in self._stored and value.op in (ops.Reshape, ops.Mul, ops.Add):
-            others = [v for v in value.inputs if not is_constant(v)]
-            if len(others) != 1:
-                return False
-            (value,) = others
-        return self._stored.get(value, False)
+    scaled: np.ndarray
+    bias: np.ndarray
 
 
 def fold_norms(graph: Graph, rounding: Rounding) -> Graph:
-    """``graph`` less the norms over last axes that only products by constants read, and of what a contraction makes."""
-    if rounding.precision not in LEVELS:
+    """``graph`` less the RMS norms over last axes that only products by constants read, and of what a contraction makes."""
+    if rounding.precision not in ROUNDED or any(map(rounding.keeps, MADE)):
         return graph
-    around = Surroundings(graph, rounding)
+    readers, outputs = graph.consumers(), set(graph.outputs)
+    found: dict[Node, list[Product]] = {}
+    for norm in graph.nodes():
+        if norm.op is ops.RMSNorm and _is_of_rows(norm) and (products := _products(norm, readers, outputs)):
+            found[norm] = products
+    stored = rounding.stored(graph) if found else {}
     replaced: dict[Value, Value] = {}
-    for norm in around.kernels:
-        if norm.op in LEVELS[rounding.precision]:
-            products = around.products(norm)
-            found = {p.node[0]: value for p, value in _without_norm(norm, products, rounding.precision)}
-            if len(found) == len(products):
-                replaced |= found
+    for norm, products in found.items():
+        if not _has_rows_at_hand(norm, stored) or not all(_is_rounded(p.node.inputs[0], stored) for p in products):
+            continue
+        weights = [_folded(product, rounding.precision) for product in products]
+        known = [w for w in weights if w is not None]
+        if len(known) == len(products):
+            replaced |= _without(norm, products, known)
     return substitute(graph, replaced) if replaced else graph
 
 
 # whether -----------------------------------------------------------------------------------------------------
 
 
-def _pays(norm: Node, kernels: Mapping[Node, Node]) -> bool:
-    """Whether the kernel that makes the norm's operand has its rows at hand: it is a contraction, and they are its rows."""
-    x = norm.inputs[0]
-    anchor = kernels.get(x.node)
-    if anchor is None or anchor.op not in (ops.MatMul, ops.Conv):
-        return False
-    columns_last = anchor.op is ops.MatMul or anchor.attrs.get("layout", "NCHW") == "NHWC"
-    return columns_last and anchor.attrs.get("group", 1) == 1 and anchor.types[0].shape[-1] == x.shape[-1]
+def _is_of_rows(norm: Node) -> bool:
+    x = norm.inputs[0].type
+    return norm.attrs["axis"] == x.rank - 1 and x.dtype is F32 and x.size > 0
 
 
-def _kernels(graph: Graph) -> dict[Node, Node]:
-    """For each node that computes the one that starts its kernel, by partition's first rule: elementwise nodes join the
-    kernel of the last of their operands of the same shape, and reshapes that of theirs."""
-    kernels: dict[Node, Node] = {}
-    position: dict[Node, int] = {}
-    for node in graph.nodes():
-        if node.op in (Input, Constant):
-            continue
-        position[node] = len(position)
-        joined = [
-            kernels[v.node]
-            for v in node.inputs
-            if v.node in kernels
-            and (node.op is ops.Reshape or (node.op in ELEMENTWISE and v.shape == node.types[0].shape))
-        ]
-        kernels[node] = max(joined, key=position.__getitem__, default=node)
-    return kernels
-
-
-def is_kept(node: Node, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(node.name, p) or fnmatchcase(node.op.name, p) for p in patterns)
-
-
-def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Value]) -> list[Product]:
+def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Value]) -> list[Product]:
     """All that reads ``norm``, behind a scale and a shift of its columns; none where something else does as well."""
-    width = norm.shape[-1]
+    width = norm.types[0].shape[-1]
     found: list[Product] = []
-    stack = [(norm, np.ones(width), np.zeros(width))]
+    stack = [(norm[0], np.ones(width), np.zeros(width))]
     while stack:
         value, factor, shift = stack.pop()
         if value in outputs:
@@ -177,6 +96,9 @@ def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Val
             if len(constants) != 1:
                 return []
             if node.op is ops.MatMul and constants[0].ndim == 2:
+                weights = node.inputs[1]
+                if len(readers[weights]) > 1 and weights.type.nbytes > SHARED:
+                    return []
                 found.append(Product(node, factor, shift))
                 continue
             vector = along_axis(constants[0].astype(np.float64), value.shape, value.type.rank - 1)
@@ -187,56 +109,72 @@ def _products(norm: Value, readers: Mapping[Value, list[Node]], outputs: set[Val
     return found
 
 
-# how ---------------------------------------------------------------------------------------------------------
-
-
-def _without_norm(norm: Node, products: Sequence[Product], precision: str) -> Iterator[tuple[Product, Value]]:
-    """Each product by what it reads before the norm; those left out whose weights the format has not."""
+def _has_rows_at_hand(norm: Node, stored: Mapping[Value, Stored]) -> bool:
+    """Whether a contraction leaves the norm's operand in memory, rounded, the operand's rows being its rows."""
     x = norm.inputs[0]
-    mean: Value | None = None
-    if norm.op is ops.LayerNorm:
-        mean, scale = ops.RowStatistics.node(x, name=norm.name, **norm.attrs).values
-    else:
-        scale = ops.InverseRMS(x, name=norm.name, **norm.attrs)
-    for product in products:
-        operand, name = product.node.inputs[0], product.node.name
-        folded = _folded(product, precision)
-        if folded is None:
-            continue
-        weights, sums, bias = folded
-
-        def of_rows(value: Value, shape: tuple[int, ...], name: str = name) -> Value:
-            return value if value.shape == shape else ops.Reshape(value, shape=shape, name=name)
-
-        result = ops.MatMul(of_rows(x, operand.shape), constant(weights), name=name)
-        rows = (*operand.shape[:-1], 1)
-        if mean is not None:  # in front: the product's kernel comes after the statistics'
-            result = ops.Add(ops.Mul(of_rows(mean, rows), constant(-sums), name=name), result, name=name)
-        result = ops.Mul(of_rows(scale, rows), result, name=name)
-        if product.shift.any():
-            result = ops.Add(result, constant(bias), name=name)
-        yield product, result
+    while x not in stored and x.op is ops.Reshape:
+        (x,) = x.inputs
+    if x not in stored or not stored[x].rounded:
+        return False
+    made = stored[x].by
+    columns_last = made.op is ops.MatMul or (made.op is ops.Conv and made.attrs.get("layout", "NCHW") == "NHWC")
+    return columns_last and made.attrs.get("group", 1) == 1 and made.types[0].shape[-1] == norm.types[0].shape[-1]
 
 
-def _folded(product: Product, precision: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """The weights times ``factor``, rounded, the sums of their columns, and ``shift`` times the weights; all of them f32.
+def _is_rounded(operand: Value, stored: Mapping[Value, Stored]) -> bool:
+    """Whether the operand of a product, or what it is a scale, a shift or another shape of, lies in memory rounded."""
+    while operand not in stored and operand.op in (ops.Reshape, ops.Mul, ops.Add):
+        others = [v for v in operand.inputs if not is_constant(v)]
+        if len(others) != 1:
+            return False
+        (operand,) = others
+    return operand in stored and stored[operand].rounded
 
-    ``None`` where one is infinite, or where a column is rounded by more than numbers of the format's normal range can be:
-    its scaled weights are so small that f16 has but a few bits of them.
+
+def _folded(product: Product, precision: str) -> Weights | None:
+    """``None`` where a number is infinite, or where scaled weights lose more than the weights themselves would.
+
+    Rows, which are of a channel, and columns may each be rounded by what numbers of the format's normal range are at most,
+    and by twice as much as the weights are without their scale: f16 has but few bits of small ones.
     """
     w = product.node.inputs[1].attrs["value"]
-    weights = np.empty_like(w)  # in the same order of axes in memory
-    sums, bias, squares, errors = np.zeros((4, w.shape[1]))
+    scaled = np.empty_like(w)  # in the same order of axes in memory
+    bias, lost, allowed = np.zeros((3, w.shape[1]))
+    rounded = ROUNDED[precision]
     with np.errstate(all="ignore"):
         for first in range(0, len(w), BLOCK):
             rows = slice(first, first + BLOCK)
-            wide = w[rows].astype(np.float64)
-            scaled = wide * product.factor[rows, None]
-            weights[rows] = ROUNDED[precision](scaled)
-            sums += weights[rows].sum(axis=0, dtype=np.float64)
+            wide, factor = w[rows].astype(np.float64), product.factor[rows, None]
+            scaled[rows] = rounded(wide * factor)
             bias += product.shift[rows] @ wide
-            squares += np.square(scaled).sum(axis=0)
-            errors += np.square(weights[rows] - scaled).sum(axis=0)
-        found = weights, sums.astype(np.float32), bias.astype(np.float32)
-        fine = (errors <= HALF_STEP[precision] ** 2 * squares).all()
-    return found if fine and all(np.isfinite(a).all() for a in found) else None
+            errors = np.square(scaled[rows] - wide * factor)
+            allowances = np.square(HALF_STEP[precision] * wide * factor) + np.square(2 * factor * (rounded(wide) - wide))
+            if not (errors.sum(axis=1) <= allowances.sum(axis=1)).all():
+                return None
+            lost += errors.sum(axis=0)
+            allowed += allowances.sum(axis=0)
+        found = Weights(scaled, bias.astype(np.float32))
+    is_number = np.isfinite(found.scaled).all() and np.isfinite(found.bias).all()
+    return found if is_number and (lost <= allowed).all() else None
+
+
+# how ---------------------------------------------------------------------------------------------------------
+
+
+def _without(norm: Node, products: list[Product], weights: list[Weights]) -> dict[Value, Value]:
+    """What stands for the results of products that read ``norm``."""
+    x = norm.inputs[0]
+    scale = ops.InverseRMS(x, name=norm.name, **norm.attrs)
+    replaced: dict[Value, Value] = {}
+    for product, known in zip(products, weights, strict=True):
+        operand, name = product.node.inputs[0], product.node.name
+        result = ops.MatMul(_as_shape(x, operand.shape, name), constant(known.scaled), name=name)
+        result = ops.Mul(_as_shape(scale, (*operand.shape[:-1], 1), name), result, name=name)
+        if product.shift.any():
+            result = ops.Add(result, constant(known.bias), name=name)
+        replaced[product.node[0]] = result
+    return replaced
+
+
+def _as_shape(value: Value, shape: tuple[int, ...], name: str) -> Value:
+    return value if value.shape == shape else ops.Reshape(value, shape=shape, name=name)

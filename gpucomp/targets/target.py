@@ -25,7 +25,7 @@ class Target:
     identity    the very device, as tuning records name it: the processor's name, a GPU and its driver;
                 empty where a target is but a kind of device
     features    what the device has beyond the language: ``fp16``, ``fp64``, ``avx512f`` ...
-    folds_norms whether norms go into the products behind them: it pays where statistics of rows are no launch of their own
+    folds_norms whether RMS norms go into the products behind them: it pays where statistics of rows are no launch of their own
     """
 
     name: str

@@ -1,0 +1,62 @@
+"""What rewrites may know of how far numbers will be rounded; ``gpucomp.precision`` makes it and does the rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from gpucomp.ir.graph import Graph, Node, Op, Value
+from gpucomp.ir.types import BF16
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that a kernel leaves in memory.
+
+    by        the node that the kernel is built around: the contraction, norm, reduction ...
+    rounded   whether what contractions read of it is rounded, because it is stored so or since they round it (tf32)
+    """
+
+    by: Node
+    rounded: bool
+
+
+def _nothing(graph: Graph) -> Mapping[Value, Stored]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What the user lets numbers be rounded to: a precision and patterns of what stays f32.
+
+    ``stored`` tells what kernels would leave in memory of a graph as it is.
+    """
+
+    precision: str = "fp32"
+    keep_fp32: tuple[str, ...] = ()
+    stored: Callable[[Graph], Mapping[Value, Stored]] = _nothing
+
+    def keeps(self, op: Op) -> bool:
+        """Whether a pattern may be meant for nodes of ``op``, whatever their names."""
+        return any(fnmatchcase(op.name, pattern) for pattern in self.keep_fp32)
+
+
+def is_kept(node: Node, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(node.name, p) or fnmatchcase(node.op.name, p) for p in patterns)
+
+
+def _as_tf32(array: np.ndarray) -> np.ndarray:
+    """f32 numbers of 10 bits of fraction: ties go away from zero."""
+    bits = array.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(1 << 12)) & ~np.uint32((1 << 13) - 1)).view(np.float32)
+
+
+ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "tf32": _as_tf32,
+    "fp16": lambda array: array.astype(np.float16),
+    "bf16": lambda array: array.astype(BF16.numpy),
+}
+HALF_STEP = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}  # by which normal numbers are rounded at most, relatively
