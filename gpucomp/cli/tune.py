@@ -22,6 +22,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.precision import PRECISIONS
 
 if TYPE_CHECKING:
+    from gpucomp.tuning.choice import Verdict
     from gpucomp.tuning.study import Study
     from gpucomp.tuning.tuner import State, Tuned, Watch
 
@@ -256,19 +257,21 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
             *([_roof(study, best)] if task.target.device is not None else []),
             str(made.trials),
             invalid,
-            study.fault
-            or (
-                "-"
-                if verdict is None
-                else verdict.came
-                if not verdict.decided
-                else f"default; {1 / verdict.alone:.2f} x alone"
-                if verdict.came == "model"
-                else "default"
-                if verdict.is_default
-                else f"{1 / verdict.ratio:.2f} x"
-            ),
+            study.fault or _final(study, verdict),
         )
+
+
+def _final(study: Study, verdict: Verdict | None) -> str:
+    """What the final said of a task; where it did not come so far, what an earlier run's said, which stands."""
+    if verdict is None:
+        return "-"
+    if not verdict.decided:
+        if (pick := study.known.pick) is None:
+            return verdict.came
+        return "earlier: default" if pick.get("default", False) else f"earlier: {1 / pick['ratio']:.2f} x"
+    if verdict.came == "model":
+        return f"default; {1 / verdict.alone:.2f} x alone"
+    return "default" if verdict.is_default else f"{1 / verdict.ratio:.2f} x"
 
 
 def _roof(study: Study, best: float) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 import gpucomp
 from gpucomp import cli
+from gpucomp.cli.tune import task_table
 from gpucomp.errors import RecordError, UsageError
 from gpucomp.schedule import records as schedule_records
 from gpucomp.tuning import choice, exports, records, specs, tuner
@@ -118,6 +119,8 @@ def test_a_short_run_leaves_an_earlier_pick_as_it_is(tmp_path, quick):
     assert state.kept == frozenset()
     assert state.verdicts[second.task.kernel.digest].came == "not reached"
     assert picks_in(second) == [before]
+    (line,) = task_table(state)[1:]
+    assert line.rstrip().endswith(f"  earlier: {1 / before['ratio']:.2f} x")
     assert state.compared.median == 0.75  # the model that is given out has the pick
     assert [p.ratio for ps in picks.by_kernel.values() for p in ps] == [before["ratio"]]
 
