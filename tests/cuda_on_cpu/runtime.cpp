@@ -632,6 +632,23 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
 }
 
 // ---- TMA ------------------------------------------------------------------------------------------
+// TMA and wgmma access memory through the async proxy, threads through the generic one. What one sees of the other's writes
+// (PTX ISA, "Async Proxy" under asynchronous copies and under wgmma, and fence.proxy):
+//   shared, threads write      TMA stores and wgmma find what was there at the block's last fence.proxy.async.shared::cta,
+//                              and before the first one what TMA loads have brought, or else poison (Block::async_view).
+//   shared, a TMA load writes  poison until somebody sees its mbarrier's phase complete, then it is there for all.
+//   global, a TMA store writes poison until its thread has waited for the group, with cp.async.bulk.wait_group and not its
+//                              .read form: "The completion of a cp{.reduce}.async.bulk operation is followed by an implicit
+//                              generic-async proxy fence. So the result of the asynchronous operation is made visible to the
+//                              generic proxy as soon as its completion is observed." No fence.proxy.async.global is asked for
+//                              behind the wait; who else reads has to be ordered behind it as behind any thread's own write.
+// Not modelled:
+//   - whose writes a fence covers. It publishes all that is there, also what other threads have written and no barrier has
+//     ordered yet; a fence that some threads skip is seen in those orders alone in which no other thread's makes up for it;
+//   - a thread that writes over what a store still reads without a fence of its own: TMA finds the old bytes;
+//   - TMA loads of global memory that threads of the same launch wrote, which want a fence.proxy.async.global: none do so;
+//   - wait_group.read, which no device function stands for, and tensor maps that a kernel changes;
+//   - fences between blocks, which run one after another: a text without __threadfence gives the right numbers here.
 
 // Where byte `offset` of a box goes: the swizzle exchanges 16-byte pieces of a row by bits of the row's address.
 size_t swizzled(size_t address, unsigned long long swizzle) {
@@ -1258,9 +1275,17 @@ void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, uns
   }
 }
 
+// From here to the wait for its group nobody may read what a store writes: poison stands there.
 void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box) {
   checked_box("TMA store", *map, box, shared_src);
   const unsigned char* source = static_cast<const unsigned char*>(shared_src);
+  __tsan_func_entry(__builtin_return_address(0));
+  for_each_element(*map, box, [&](unsigned char* to, size_t) {
+    if (!to) return;
+    __tsan_write_range(to, map->element_bytes);
+    poison(to, map->element_bytes);
+  });
+  __tsan_func_exit();
   running->stores.push_back({*map, source, box, running->store_groups});
 }
 
@@ -1269,6 +1294,7 @@ void gc_runtime_tma_store_commit() { ++running->store_groups; }
 void gc_runtime_tma_store_wait(int pending) {
   Thread& self = *running;
   std::vector<TmaStore> open;
+  __tsan_func_entry(__builtin_return_address(0));
   for (const TmaStore& store : self.stores) {
     if (store.group >= self.store_groups - pending) {
       open.push_back(store);
@@ -1276,12 +1302,14 @@ void gc_runtime_tma_store_wait(int pending) {
     }
     const size_t at = (size_t)(store.source - self.block->dynamic_shared);
     __tsan_read_range(const_cast<unsigned char*>(store.source), box_bytes(store.map));
-    const Unwatched scope;
     for_each_element(store.map, store.box, [&](unsigned char* to, size_t byte) {
+      if (!to) return;
       const size_t from = swizzled(at + byte, store.map.swizzle);
-      if (to) memcpy(to, self.block->async_view.data() + from, store.map.element_bytes);
+      __tsan_write_range(to, store.map.element_bytes);
+      deposit(to, self.block->async_view.data() + from, store.map.element_bytes);
     });
   }
+  __tsan_func_exit();
   self.stores.swap(open);
 }
 
