@@ -12,8 +12,7 @@ from cuda_on_cpu.kernel_files import broken, kernel_text
 
 from gpucomp.runtime.tensor_map import TensorMap
 
-HOPPER, WGMMA = kernel_text("hopper"), kernel_text("wgmma")
-READ_BACK = HOPPER[HOPPER.index("// y = 3 x by a tile of 8 x 32 floats, out by TMA; z is") : HOPPER.index("// y = 3 x by a tile of 2")]
+HOPPER, READ_BACK, WGMMA = kernel_text("hopper"), kernel_text("read_back"), kernel_text("wgmma")
 ROW = TensorMap(0, "f32", (32, 1), (128,), (32, 8))  # 8 rows of 32 floats
 SOURCES = {
     "ring": (HOPPER, "k_ring"),
