@@ -194,6 +194,7 @@ struct Block {
   unsigned char* dynamic_shared;
   // What TMA stores and wgmma see of dynamic shared memory: loads by TMA, and plain writes before a fence.
   std::vector<unsigned char> async_view;
+  char fenced_sync, stored_sync;  // addresses for ThreadSanitizer: fences between the proxies; what TMA stores have read
   std::map<unsigned long long*, Mbarrier> mbarriers;
   std::vector<std::vector<Wgmma>> wgmmas;  // by warpgroup
   std::vector<Registers> registers;        // by warpgroup
@@ -231,6 +232,9 @@ uint64_t bytes_held;  // so far, of all clusters
 uint64_t progress;
 unsigned cluster_phase;
 char cluster_sync[2], fence_sync;
+#ifdef GC_TSAN
+void* async_proxy;  // to ThreadSanitizer a fiber, which never runs
+#endif
 // In turn as well: a block acquires what the one before released, and nothing that its own threads release.
 char block_sync[2];
 unsigned blocks_started;
@@ -643,8 +647,9 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
 //                              generic proxy as soon as its completion is observed." No fence.proxy.async.global is asked for
 //                              behind the wait; who else reads has to be ordered behind it as behind any thread's own write.
 // Not modelled:
-//   - whose writes a fence covers. It publishes all that is there, also what other threads have written and no barrier has
-//     ordered yet; a fence that some threads skip is seen in those orders alone in which no other thread's makes up for it;
+//   - whose writes a fence covers, but by ThreadSanitizer for TMA stores (watch_store). Numbers do not tell: a fence publishes
+//     all that is there, also what other threads have written and no barrier has ordered yet, so that one that some threads
+//     skip shows in those orders alone in which no other thread's makes up for it;
 //   - a thread that writes over what a store still reads without a fence of its own: TMA finds the old bytes;
 //   - TMA loads of global memory that threads of the same launch wrote, which want a fence.proxy.async.global: none do so;
 //   - wait_group.read, which no device function stands for, and tensor maps that a kernel changes;
@@ -713,6 +718,23 @@ uint64_t box_bytes(const GcTensorMap& map) {
   for (unsigned axis = 0; axis < map.rank; ++axis)
     bytes *= (map.box[axis] + map.element_strides[axis] - 1) / map.element_strides[axis];
   return bytes;
+}
+
+// For ThreadSanitizer: what a store takes from shared memory is read by the async proxy. Only the block's fences between the
+// proxies order writes before that read: each those of its own thread, and those that barriers have ordered before it.
+void watch_store(const unsigned char* from, uint64_t bytes, void* caller) {
+#ifdef GC_TSAN
+  Block& block = *running->block;
+  __tsan_switch_to_fiber(async_proxy, GC_TSAN_NO_SYNC);
+  __tsan_acquire(&block.fenced_sync);
+  __tsan_func_entry(caller);
+  __tsan_read_range(const_cast<unsigned char*>(from), bytes);
+  __tsan_func_exit();
+  __tsan_release(&block.stored_sync);
+  __tsan_switch_to_fiber(running->fiber.tsan, GC_TSAN_NO_SYNC);
+#else
+  (void)from, (void)bytes, (void)caller;
+#endif
 }
 
 uint32_t rounded_to_tf32(uint32_t bits) {  // to nearest, ties to even
@@ -1236,8 +1258,9 @@ void gc_runtime_fence_barrier_init() {
 }
 
 void gc_runtime_fence_proxy_async() {
-  const Unwatched scope;
   Block& block = *running->block;
+  __tsan_release(&block.fenced_sync);
+  const Unwatched scope;
   memcpy(block.async_view.data(), block.dynamic_shared, dynamic_shared_bytes);
 }
 
@@ -1286,6 +1309,7 @@ void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox 
     poison(to, map->element_bytes);
   });
   __tsan_func_exit();
+  watch_store(source, box_bytes(*map), __builtin_return_address(0));
   running->stores.push_back({*map, source, box, running->store_groups});
 }
 
@@ -1310,6 +1334,7 @@ void gc_runtime_tma_store_wait(int pending) {
     });
   }
   __tsan_func_exit();
+  __tsan_acquire(&self.block->stored_sync);
   self.stores.swap(open);
 }
 
@@ -1513,6 +1538,10 @@ int main() {
     fail("%s takes %d arguments, %zu given", kernel->name, kernel->arity, values.size());
 
   scheduler.adopt_running_stack();
+#ifdef GC_TSAN
+  async_proxy = __tsan_create_fiber(0);
+  __tsan_set_fiber_name(async_proxy, "the async proxy");
+#endif
   const uint3 grid = gc_launch.grid_size, part = cluster_size;
   if (grid.x % part.x || grid.y % part.y || grid.z % part.z)
     fail("%s: a grid of %u x %u x %u does not consist of clusters of %u x %u x %u", kernel->name, grid.x, grid.y,

@@ -46,6 +46,14 @@ SOURCES = {
         broken(READ_BACK, replace="gc_fence", by="if (threadIdx.x == 0) gc_fence"),
         "k_store_and_read",
     ),
+    "read back after one fence for all": (
+        broken(
+            READ_BACK,
+            replace="gc_fence_proxy_async();\n  __syncthreads();",
+            by="__syncthreads();\n  if (threadIdx.x == 0) gc_fence_proxy_async();",
+        ),
+        "k_store_and_read",
+    ),
     "read back before the wait": (
         broken(
             broken(READ_BACK, replace="    gc_tma_store_wait<0>();\n"),
@@ -108,7 +116,7 @@ SOURCES = {
 }
 WATCHED = (
     "ring", "ring that does not wait for its readers", "cluster", "multicast", "read back",
-    "read back by threads that did not meet",
+    "read back by threads that did not meet", "read back after one thread's fence", "read back after one fence for all",
     "named barrier", "named barrier that is missing", "wgmma", "wgmma whose stage is given back early",
 )  # fmt: skip
 
@@ -177,8 +185,9 @@ def stored_and_read(name: str, order: str = "forward", sanitizer: str | None = N
 
 
 def read_back(name: str, order: str = "forward", sanitizer: str | None = None) -> None:
-    for found in stored_and_read("read back", order, sanitizer):
-        assert (found == 3).all()
+    for kernel in ("read back", "read back after one fence for all"):
+        for found in stored_and_read(kernel, order, sanitizer):
+            assert (found == 3).all()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -484,7 +493,7 @@ def test_a_store_of_what_no_thread_fenced_is_of_what_was_there_before(order):
         assert np.isnan(found).all()
 
 
-def test_a_fence_covers_what_has_been_written_by_then():
+def test_numbers_tell_of_a_fence_what_had_not_been_written_by_then():
     """The first thread fences before the others write, or else after all of them: then it makes up for their fences."""
     fenced = np.arange(256).reshape(8, 32) % 64 == 0
 
@@ -493,6 +502,12 @@ def test_a_fence_covers_what_has_been_written_by_then():
         assert np.isnan(found[~fenced]).all()
     for found in stored_and_read("read back after one thread's fence", "reversed"):
         assert (found == 3).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_store_of_what_not_all_threads_fenced_is_a_race_of_the_proxies(order):
+    with pytest.raises(RaceError, match="by the async proxy"):
+        stored_and_read("read back after one thread's fence", order, "thread")
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -228,6 +228,15 @@ RACES = {
     "no barrier between lanes": ("simt, few threads", {"replace": "__syncthreads();\n    for (int half_way",
                                                         "by": "for (int half_way"}),
     "no barrier in one tile": ("simt, one tile of columns", {"replace": "__syncthreads();", "occurrence": 2}),
+    "fences of one warpgroup": ("wgmma, everything", {"replace": "gc_fence_proxy", "by": "if (id < 128) gc_fence_proxy"}),
+    "a fence of the thread that stores": (
+        "wgmma, tma store", {"replace": "gc_fence_proxy", "by": "if (id % 128 == 0) gc_fence_proxy"}
+    ),
+    "nothing, fenced for all": (
+        "wgmma, tma store",
+        {"replace": "gc_fence_proxy_async();\n  gc_named_barrier(2, 128);",
+         "by": "gc_named_barrier(2, 128);\n  if (id % 128 == 0) gc_fence_proxy_async();"},
+    ),
     "nothing, stored by tma": ("wgmma, tma store, one tile of columns", {}),
     "no barrier behind a store by tma": ("wgmma, tma store, one tile of columns",
                                          {"replace": "statistics\n  gc_named_barrier(1, 256);", "by": "statistics\n"}),
@@ -267,9 +276,9 @@ def watched():
 
 @pytest.mark.parametrize("mistake", RACES)
 def test_a_missing_wait_is_a_race_and_there_is_none_otherwise(mistake, watched):
-    name, change = RACES[mistake]
+    name, _ = RACES[mistake]
     kernel, _, given = prepared(name)
-    if not change:
+    if mistake.startswith("nothing"):
         launched(kernel, *watched[mistake], given)
         return
     with pytest.raises((RaceError, CudaOnCpuError)):
