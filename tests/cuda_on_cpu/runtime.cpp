@@ -637,15 +637,14 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
 
 // ---- TMA ------------------------------------------------------------------------------------------
 // TMA and wgmma access memory through the async proxy, threads through the generic one. What one sees of the other's writes
-// (PTX ISA, "Async Proxy" under asynchronous copies and under wgmma, and fence.proxy):
+// (PTX ISA, "Async Proxy" of the asynchronous copies and of wgmma, and fence.proxy):
 //   shared, threads write      TMA stores and wgmma find what was there at the block's last fence.proxy.async.shared::cta,
 //                              and before the first one what TMA loads have brought, or else poison (Block::async_view).
 //   shared, a TMA load writes  poison until somebody sees its mbarrier's phase complete, then it is there for all.
-//   global, a TMA store writes poison until its thread has waited for the group, with cp.async.bulk.wait_group and not its
-//                              .read form: "The completion of a cp{.reduce}.async.bulk operation is followed by an implicit
-//                              generic-async proxy fence. So the result of the asynchronous operation is made visible to the
-//                              generic proxy as soon as its completion is observed." No fence.proxy.async.global is asked for
-//                              behind the wait; who else reads has to be ordered behind it as behind any thread's own write.
+//   global, a TMA store writes poison until its thread has waited for the whole of it: cp.async.bulk.wait_group, not its .read
+//                              form. Behind that wait no fence.proxy.async.global is asked for: the completion of such a copy
+//                              brings a fence between the proxies with it, for whoever observes it. All others have to be
+//                              ordered behind the waiting thread, as behind any write of its own.
 // Not modelled:
 //   - whose writes a fence covers, but by ThreadSanitizer for TMA stores (watch_store). Numbers do not tell: a fence publishes
 //     all that is there, also what other threads have written and no barrier has ordered yet, so that one that some threads
