@@ -646,10 +646,9 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
 //                              brings a fence between the proxies with it, for whoever observes it. All others have to be
 //                              ordered behind the waiting thread, as behind any write of its own.
 // Not modelled:
-//   - whose writes a fence covers, but by ThreadSanitizer for TMA stores (watch_store). Numbers do not tell: a fence publishes
-//     all that is there, also what other threads have written and no barrier has ordered yet, so that one that some threads
-//     skip shows in those orders alone in which no other thread's makes up for it;
-//   - a thread that writes over what a store still reads without a fence of its own: TMA finds the old bytes;
+//   - by numbers, whose writes a fence covers, and writes over what a store still reads. A fence publishes all that is there,
+//     also what other threads have written and no barrier has ordered yet, so that one that some threads skip shows in those
+//     orders alone in which no other thread's makes up for it. ThreadSanitizer sees both, of TMA stores (watch_store);
 //   - TMA loads of global memory that threads of the same launch wrote, which want a fence.proxy.async.global: none do so;
 //   - wait_group.read, which no device function stands for, and tensor maps that a kernel changes;
 //   - fences between blocks, which run one after another: a text without __threadfence gives the right numbers here.

@@ -54,6 +54,14 @@ SOURCES = {
         ),
         "k_store_and_read",
     ),
+    "read back of what is written over": (
+        broken(
+            READ_BACK,
+            replace="  if (threadIdx.x == 0) {",
+            by="  if (threadIdx.x == 40) tile[77] = 0.0f;\n  if (threadIdx.x == 0) {",
+        ),
+        "k_store_and_read",
+    ),
     "read back before the wait": (
         broken(
             broken(READ_BACK, replace="    gc_tma_store_wait<0>();\n"),
@@ -117,6 +125,7 @@ SOURCES = {
 WATCHED = (
     "ring", "ring that does not wait for its readers", "cluster", "multicast", "read back",
     "read back by threads that did not meet", "read back after one thread's fence", "read back after one fence for all",
+    "read back of what is written over",
     "named barrier", "named barrier that is missing", "wgmma", "wgmma whose stage is given back early",
 )  # fmt: skip
 
@@ -505,9 +514,10 @@ def test_numbers_tell_of_a_fence_what_had_not_been_written_by_then():
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_store_of_what_not_all_threads_fenced_is_a_race_of_the_proxies(order):
+@pytest.mark.parametrize("name", ["read back after one thread's fence", "read back of what is written over"])
+def test_what_a_store_reads_races_with_writes_that_not_all_fenced_or_that_do_not_wait_for_it(name, order):
     with pytest.raises(RaceError, match="by the async proxy"):
-        stored_and_read("read back after one thread's fence", order, "thread")
+        stored_and_read(name, order, "thread")
 
 
 @pytest.mark.parametrize("order", ORDERS)
