@@ -692,12 +692,11 @@ __device__ __forceinline__ void gc_tma_store_3d(const gc_tensor_map* map, const 
                : "memory");
 }
 
-// Behind the wait for a store, in front of whatever lets other threads, of this block or others, read what it has written.
-__device__ __forceinline__ void gc_fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-
 __device__ __forceinline__ void gc_tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// At most `pending` of the thread's committed groups are still under way.
+// At most `pending` of the thread's committed groups are still under way. What the others have stored is then as if the thread
+// itself had written it: completion that is observed implies the fence between the proxies. The .read form would only free
+// shared memory.
 template <int pending>
 __device__ __forceinline__ void gc_tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");

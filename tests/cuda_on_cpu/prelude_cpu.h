@@ -448,7 +448,7 @@ __device__ __forceinline__ int gc_dot4(int a, int b, int c) {
 }
 
 // ---- mbarrier and TMA -----------------------------------------------------------------------------
-// The destination of a load holds poison until a waiter sees its phase complete.
+// The destination of a load holds poison until a waiter sees its phase complete, that of a store until its group is waited for.
 
 struct gc_tensor_map : GcTensorMap {};
 
@@ -521,8 +521,6 @@ __device__ __forceinline__ void gc_tma_store_2d(const gc_tensor_map* map, const 
 __device__ __forceinline__ void gc_tma_store_3d(const gc_tensor_map* map, const void* shared_src, int x, int y, int z) {
   gc_runtime_tma_store(map, shared_src, {3, {x, y, z}, false, {}});
 }
-
-__device__ __forceinline__ void gc_fence_proxy_async_global() {}  // a store that is waited for is there, for everybody
 
 __device__ __forceinline__ void gc_tma_store_commit() { gc_runtime_tma_store_commit(); }
 

@@ -194,6 +194,7 @@ struct Block {
   unsigned char* dynamic_shared;
   // What TMA stores and wgmma see of dynamic shared memory: loads by TMA, and plain writes before a fence.
   std::vector<unsigned char> async_view;
+  char fenced_sync, stored_sync;  // addresses for ThreadSanitizer: fences between the proxies; what TMA stores have read
   std::map<unsigned long long*, Mbarrier> mbarriers;
   std::vector<std::vector<Wgmma>> wgmmas;  // by warpgroup
   std::vector<Registers> registers;        // by warpgroup
@@ -231,6 +232,9 @@ uint64_t bytes_held;  // so far, of all clusters
 uint64_t progress;
 unsigned cluster_phase;
 char cluster_sync[2], fence_sync;
+#ifdef GC_TSAN
+void* async_proxy;  // to ThreadSanitizer a fiber, which never runs
+#endif
 // In turn as well: a block acquires what the one before released, and nothing that its own threads release.
 char block_sync[2];
 unsigned blocks_started;
@@ -632,6 +636,22 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
 }
 
 // ---- TMA ------------------------------------------------------------------------------------------
+// TMA and wgmma access memory through the async proxy, threads through the generic one. What one sees of the other's writes
+// (PTX ISA, "Async Proxy" of the asynchronous copies and of wgmma, and fence.proxy):
+//   shared, threads write      TMA stores and wgmma find what was there at the block's last fence.proxy.async.shared::cta,
+//                              and before the first one what TMA loads have brought, or else poison (Block::async_view).
+//   shared, a TMA load writes  poison until somebody sees its mbarrier's phase complete, then it is there for all.
+//   global, a TMA store writes poison until its thread has waited for the whole of it: cp.async.bulk.wait_group, not its .read
+//                              form. Behind that wait no fence.proxy.async.global is asked for: the completion of such a copy
+//                              brings a fence between the proxies with it, for whoever observes it. All others have to be
+//                              ordered behind the waiting thread, as behind any write of its own.
+// Not modelled:
+//   - by numbers, whose writes a fence covers, and writes over what a store still reads. A fence publishes all that is there,
+//     also what other threads have written and no barrier has ordered yet, so that one that some threads skip shows in those
+//     orders alone in which no other thread's makes up for it. ThreadSanitizer sees both, of TMA stores (watch_store);
+//   - TMA loads of global memory that threads of the same launch wrote, which want a fence.proxy.async.global: none do so;
+//   - wait_group.read, which no device function stands for, and tensor maps that a kernel changes;
+//   - fences between blocks, which run one after another: a text without __threadfence gives the right numbers here.
 
 // Where byte `offset` of a box goes: the swizzle exchanges 16-byte pieces of a row by bits of the row's address.
 size_t swizzled(size_t address, unsigned long long swizzle) {
@@ -696,6 +716,23 @@ uint64_t box_bytes(const GcTensorMap& map) {
   for (unsigned axis = 0; axis < map.rank; ++axis)
     bytes *= (map.box[axis] + map.element_strides[axis] - 1) / map.element_strides[axis];
   return bytes;
+}
+
+// For ThreadSanitizer: what a store takes from shared memory is read by the async proxy. Only the block's fences between the
+// proxies order writes before that read: each those of its own thread, and those that barriers have ordered before it.
+void watch_store(const unsigned char* from, uint64_t bytes, void* caller) {
+#ifdef GC_TSAN
+  Block& block = *running->block;
+  __tsan_switch_to_fiber(async_proxy, GC_TSAN_NO_SYNC);
+  __tsan_acquire(&block.fenced_sync);
+  __tsan_func_entry(caller);
+  __tsan_read_range(const_cast<unsigned char*>(from), bytes);
+  __tsan_func_exit();
+  __tsan_release(&block.stored_sync);
+  __tsan_switch_to_fiber(running->fiber.tsan, GC_TSAN_NO_SYNC);
+#else
+  (void)from, (void)bytes, (void)caller;
+#endif
 }
 
 uint32_t rounded_to_tf32(uint32_t bits) {  // to nearest, ties to even
@@ -1219,8 +1256,9 @@ void gc_runtime_fence_barrier_init() {
 }
 
 void gc_runtime_fence_proxy_async() {
-  const Unwatched scope;
   Block& block = *running->block;
+  __tsan_release(&block.fenced_sync);
+  const Unwatched scope;
   memcpy(block.async_view.data(), block.dynamic_shared, dynamic_shared_bytes);
 }
 
@@ -1258,9 +1296,18 @@ void gc_runtime_tma_load_multicast(void* shared_dst, const GcTensorMap* map, uns
   }
 }
 
+// From here to the wait for its group nobody may read what a store writes: poison stands there.
 void gc_runtime_tma_store(const GcTensorMap* map, const void* shared_src, GcBox box) {
   checked_box("TMA store", *map, box, shared_src);
   const unsigned char* source = static_cast<const unsigned char*>(shared_src);
+  __tsan_func_entry(__builtin_return_address(0));
+  for_each_element(*map, box, [&](unsigned char* to, size_t) {
+    if (!to) return;
+    __tsan_write_range(to, map->element_bytes);
+    poison(to, map->element_bytes);
+  });
+  __tsan_func_exit();
+  watch_store(source, box_bytes(*map), __builtin_return_address(0));
   running->stores.push_back({*map, source, box, running->store_groups});
 }
 
@@ -1269,6 +1316,7 @@ void gc_runtime_tma_store_commit() { ++running->store_groups; }
 void gc_runtime_tma_store_wait(int pending) {
   Thread& self = *running;
   std::vector<TmaStore> open;
+  __tsan_func_entry(__builtin_return_address(0));
   for (const TmaStore& store : self.stores) {
     if (store.group >= self.store_groups - pending) {
       open.push_back(store);
@@ -1276,12 +1324,15 @@ void gc_runtime_tma_store_wait(int pending) {
     }
     const size_t at = (size_t)(store.source - self.block->dynamic_shared);
     __tsan_read_range(const_cast<unsigned char*>(store.source), box_bytes(store.map));
-    const Unwatched scope;
     for_each_element(store.map, store.box, [&](unsigned char* to, size_t byte) {
+      if (!to) return;
       const size_t from = swizzled(at + byte, store.map.swizzle);
-      if (to) memcpy(to, self.block->async_view.data() + from, store.map.element_bytes);
+      __tsan_write_range(to, store.map.element_bytes);
+      deposit(to, self.block->async_view.data() + from, store.map.element_bytes);
     });
   }
+  __tsan_func_exit();
+  __tsan_acquire(&self.block->stored_sync);
   self.stores.swap(open);
 }
 
@@ -1485,6 +1536,10 @@ int main() {
     fail("%s takes %d arguments, %zu given", kernel->name, kernel->arity, values.size());
 
   scheduler.adopt_running_stack();
+#ifdef GC_TSAN
+  async_proxy = __tsan_create_fiber(0);
+  __tsan_set_fiber_name(async_proxy, "the async proxy");
+#endif
   const uint3 grid = gc_launch.grid_size, part = cluster_size;
   if (grid.x % part.x || grid.y % part.y || grid.z % part.z)
     fail("%s: a grid of %u x %u x %u does not consist of clusters of %u x %u x %u", kernel->name, grid.x, grid.y,

@@ -11,7 +11,7 @@ ACCESS = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 RACE = "WARNING: ThreadSanitizer: data race"
-THREAD = re.compile(r"^  Thread (?P<number>T\d+) '(?P<name>CUDA thread \([\d, ]+\))'", re.MULTILINE)
+THREAD = re.compile(r"^  Thread (?P<number>T\d+) '(?P<name>CUDA thread \([\d, ]+\)|the async proxy)'", re.MULTILINE)
 LOCATION = re.compile(r"^  Location is global '(?:.*::)?(?P<name>\w+)'", re.MULTILINE)
 
 

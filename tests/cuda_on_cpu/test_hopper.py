@@ -12,7 +12,7 @@ from cuda_on_cpu.kernel_files import broken, kernel_text
 
 from gpucomp.runtime.tensor_map import TensorMap
 
-HOPPER, WGMMA = kernel_text("hopper"), kernel_text("wgmma")
+HOPPER, READ_BACK, WGMMA = kernel_text("hopper"), kernel_text("read_back"), kernel_text("wgmma")
 ROW = TensorMap(0, "f32", (32, 1), (128,), (32, 8))  # 8 rows of 32 floats
 SOURCES = {
     "ring": (HOPPER, "k_ring"),
@@ -40,6 +40,41 @@ SOURCES = {
     "store": (HOPPER, "k_store"),
     "store without the proxies' fence": (broken(HOPPER, replace="gc_fence_proxy_async();"), "k_store"),
     "store without a wait": (broken(HOPPER, replace="gc_tma_store_wait<0>();"), "k_store"),
+    "read back": (READ_BACK, "k_store_and_read"),
+    "read back without the proxies' fence": (broken(READ_BACK, replace="gc_fence_proxy_async();"), "k_store_and_read"),
+    "read back after one thread's fence": (
+        broken(READ_BACK, replace="gc_fence", by="if (threadIdx.x == 0) gc_fence"),
+        "k_store_and_read",
+    ),
+    "read back after one fence for all": (
+        broken(
+            READ_BACK,
+            replace="gc_fence_proxy_async();\n  __syncthreads();",
+            by="__syncthreads();\n  if (threadIdx.x == 0) gc_fence_proxy_async();",
+        ),
+        "k_store_and_read",
+    ),
+    "read back of what is written over": (
+        broken(
+            READ_BACK,
+            replace="  if (threadIdx.x == 0) {",
+            by="  if (threadIdx.x == 40) tile[77] = 0.0f;\n  if (threadIdx.x == 0) {",
+        ),
+        "k_store_and_read",
+    ),
+    "read back before the wait": (
+        broken(
+            broken(READ_BACK, replace="    gc_tma_store_wait<0>();\n"),
+            replace="z[i] = y[i];",
+            by="z[i] = y[i];\n  __syncthreads();\n  gc_tma_store_wait<0>();",
+        ),
+        "k_store_and_read",
+    ),
+    "read back after a wait for too little": (broken(READ_BACK, replace="wait<0>", by="wait<1>"), "k_store_and_read"),
+    "read back by threads that did not meet": (
+        broken(READ_BACK, replace="__syncthreads();", occurrence=1),
+        "k_store_and_read",
+    ),
     "cluster": (HOPPER, "k_cluster"),
     "cluster without the first wait": (broken(HOPPER, replace="gc_cluster_sync();"), "k_cluster"),
     "cluster without the last wait": (broken(HOPPER, replace="gc_cluster_sync();", occurrence=1), "k_cluster"),
@@ -88,7 +123,9 @@ SOURCES = {
     "wgmma types": (WGMMA, "k_wgmma_types"),
 }
 WATCHED = (
-    "ring", "ring that does not wait for its readers", "cluster", "multicast",
+    "ring", "ring that does not wait for its readers", "cluster", "multicast", "read back",
+    "read back by threads that did not meet", "read back after one thread's fence", "read back after one fence for all",
+    "read back of what is written over",
     "named barrier", "named barrier that is missing", "wgmma", "wgmma whose stage is given back early",
 )  # fmt: skip
 
@@ -148,8 +185,22 @@ def named_barrier(name: str, order: str = "forward", sanitizer: str | None = Non
     np.testing.assert_array_equal(y, np.stack([x[::-1], 2 * x[::-1]]))
 
 
+def stored_and_read(name: str, order: str = "forward", sanitizer: str | None = None) -> tuple[np.ndarray, ...]:
+    """What is stored of ones by TMA, and what the kernel reads of it."""
+    y, z = np.full((8, 32), 7, np.float32), np.full((8, 32), 7, np.float32)
+    args = [np.ones((8, 32), np.float32), Mapped(replace(ROW, extents=(32, 8)), y), y, z]
+    compiled(name, sanitizer).run((1,), (64,), args, order=order, dynamic_shared=1024)
+    return y, z
+
+
+def read_back(name: str, order: str = "forward", sanitizer: str | None = None) -> None:
+    for kernel in ("read back", "read back after one fence for all"):
+        for found in stored_and_read(kernel, order, sanitizer):
+            assert (found == 3).all()
+
+
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("launch", [ring, wgmma, cluster, multicast, named_barrier], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("launch", [ring, wgmma, cluster, multicast, named_barrier, read_back], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("sanitizer", [None, "thread"])
 def test_right_kernels_give_the_answer_in_any_order_without_races(launch, order, sanitizer):
     launch(launch.__name__, order, sanitizer)
@@ -433,6 +484,46 @@ def test_a_store_takes_what_was_fenced_and_is_waited_for():
     assert np.isnan(y).all()
     with pytest.raises(CudaOnCpuError, match="exits while a TMA store reads its shared memory"):
         compiled("store without a wait").run((1,), (32,), [x, Mapped(spec, y)], dynamic_shared=1024)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_a_store_writes_is_poison_until_its_thread_has_waited(order):
+    stored, read = stored_and_read("read back before the wait", order)
+
+    assert np.isnan(read).all()
+    assert (stored == 3).all()
+    with pytest.raises(CudaOnCpuError, match="exits while a TMA store reads its shared memory"):
+        stored_and_read("read back after a wait for too little", order)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_store_of_what_no_thread_fenced_is_of_what_was_there_before(order):
+    for found in stored_and_read("read back without the proxies' fence", order):
+        assert np.isnan(found).all()
+
+
+def test_numbers_tell_of_a_fence_what_had_not_been_written_by_then():
+    """The first thread fences before the others write, or else after all of them: then it makes up for their fences."""
+    fenced = np.arange(256).reshape(8, 32) % 64 == 0
+
+    for found in stored_and_read("read back after one thread's fence", "forward"):
+        assert (found[fenced] == 3).all()
+        assert np.isnan(found[~fenced]).all()
+    for found in stored_and_read("read back after one thread's fence", "reversed"):
+        assert (found == 3).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", ["read back after one thread's fence", "read back of what is written over"])
+def test_what_a_store_reads_races_with_writes_that_not_all_fenced_or_that_do_not_wait_for_it(name, order):
+    with pytest.raises(RaceError, match="by the async proxy"):
+        stored_and_read(name, order, "thread")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_reads_that_no_barrier_orders_behind_the_wait_for_a_store_are_a_race(order):
+    with pytest.raises(RaceError):
+        stored_and_read("read back by threads that did not meet", order, "thread")
 
 
 @pytest.mark.parametrize("order", ORDERS)

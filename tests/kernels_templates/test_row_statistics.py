@@ -5,6 +5,8 @@ Of a row the mean and 1 / deviation. Each mistake in the text is seen: as other 
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -68,6 +70,7 @@ def largest(kernel, scale):
 
 
 S = with_row_statistics
+THREE = WGMMA_TILE | {"tile_m": 192, "consumers": 3, "setmaxnreg": 1}
 ROWS_AND_COLUMNS = (TensorType(F32, (13,)), TensorType(F32, (40,)))
 CASES = {
     "simt": (SIMT, S(matmul(13, 40, 30)), TILE),
@@ -96,7 +99,23 @@ CASES = {
     "wgmma, one tile of columns": (WGMMA, S(matmul(137, 23, 328, dtype=BF16, b_transposed=True)), TWO),
     "wgmma, batches": (WGMMA, S(matmul(70, 71, 24, batch=(3, 2), dtype=F16, b_transposed=True)), WGMMA_TILE),
     "wgmma, split": (WGMMA, S(matmul(70, 36, 648, dtype=F16, b_transposed=True)), WGMMA_TILE | {"splits": 8, "stages": 3}),
+    "wgmma, split, one tile of columns": (WGMMA, S(matmul(70, 23, 328, dtype=BF16, b_transposed=True)),
+                                          WGMMA_TILE | {"splits": 2}),
+    "wgmma, three share, split": (WGMMA, S(constant_b(matmul(200, 40, 136, dtype=F16, b_transposed=True))),
+                                  THREE | {"splits": 4, "overlap": 2}),
     "wgmma, tma store": (WGMMA, S(one_result(matmul(139, 72, 72, batch=(2,), dtype=F16, b_transposed=True))), TMA_STORE),
+    "wgmma, tma store, one tile of columns": (WGMMA, S(one_result(matmul(137, 24, 72, dtype=BF16, b_transposed=True))),
+                                              TWO | {"tma_store": 1}),
+    "wgmma, tma store of tf32": (WGMMA, S(with_math(one_result(matmul(131, 52, 40, b_transposed=True)))),
+                                 TMA_STORE | {"tile_m": 128, "tile_n": 48}),
+    "wgmma, b for two, tma store, one tile of columns": (
+        WGMMA, S(image((1, 9, 11, 40), 24, (1, 1), dtype=F16)), TMA_STORE | {"multicast": 1}),
+    "wgmma, b for two, one tile of columns": (WGMMA, S(matmul(150, 29, 136, dtype=F16, b_transposed=True)),
+                                              WGMMA_TILE | {"multicast": 1}),
+    "wgmma, a for two, tma store": (WGMMA, S(one_result(matmul(139, 72, 136, batch=(2,), dtype=F16, b_transposed=True))),
+                                    TMA_STORE | {"multicast": 2}),
+    "wgmma, a for two, columns of one": (WGMMA, S(matmul(67, 24, 72, dtype=F16, b_transposed=True)),
+                                         WGMMA_TILE | {"multicast": 2}),
     "wgmma, b for two": (WGMMA, S(matmul(150, 40, 328, batch=(2,), dtype=F16, b_transposed=True)),
                          WGMMA_TILE | {"multicast": 1, "stages": 3}),
     "wgmma, a for two": (WGMMA, S(matmul(70, 90, 200, batch=(3,), dtype=BF16, b_transposed=True)),
@@ -209,6 +228,18 @@ RACES = {
     "no barrier between lanes": ("simt, few threads", {"replace": "__syncthreads();\n    for (int half_way",
                                                         "by": "for (int half_way"}),
     "no barrier in one tile": ("simt, one tile of columns", {"replace": "__syncthreads();", "occurrence": 2}),
+    "fences of one warpgroup": ("wgmma, everything", {"replace": "gc_fence_proxy", "by": "if (id < 128) gc_fence_proxy"}),
+    "a fence of the thread that stores": (
+        "wgmma, tma store", {"replace": "gc_fence_proxy", "by": "if (id % 128 == 0) gc_fence_proxy"}
+    ),
+    "nothing, fenced for all": (
+        "wgmma, tma store",
+        {"replace": "gc_fence_proxy_async();\n  gc_named_barrier(2, 128);",
+         "by": "gc_named_barrier(2, 128);\n  if (id % 128 == 0) gc_fence_proxy_async();"},
+    ),
+    "nothing, stored by tma": ("wgmma, tma store, one tile of columns", {}),
+    "no barrier behind a store by tma": ("wgmma, tma store, one tile of columns",
+                                         {"replace": "statistics\n  gc_named_barrier(1, 256);", "by": "statistics\n"}),
 }  # fmt: skip
 
 
@@ -245,38 +276,178 @@ def watched():
 
 @pytest.mark.parametrize("mistake", RACES)
 def test_a_missing_wait_is_a_race_and_there_is_none_otherwise(mistake, watched):
-    name, change = RACES[mistake]
+    name, _ = RACES[mistake]
     kernel, _, given = prepared(name)
-    if not change:
+    if mistake.startswith("nothing"):
         launched(kernel, *watched[mistake], given)
         return
     with pytest.raises((RaceError, CudaOnCpuError)):
         launched(kernel, *watched[mistake], given)
 
 
-ARRIVALS = {  # what stands between the last store and the first read, in each engine
-    "simt": ("simt", "__syncthreads();", "is_last[0]", "tile / 3, 2) == 2"),
-    "mma": ("mma f16", "__syncthreads();", "is_last[0]", "first_row / 16, 1) == 1"),
-    "wgmma": ("wgmma", "gc_named_barrier(1, 128);", "*last_of_rows", "first_row / 64, 2) == 2"),
+ARRIVALS = {  # where work-groups share rows: what each meets by, its flag, and how the last to have stored is told
+    "simt": ("__syncthreads();", "is_last[0]", "tile / 3, 2) == 2"),
+    "simt, split": ("__syncthreads();", "is_last[0]", "6 + tile / 3, 2) == 2"),
+    "simt, split and sliced": ("__syncthreads();", "is_last[0]", "6 + tile / 3, 2) == 2"),
+    "mma f16": ("__syncthreads();", "is_last[0]", "first_row / 16, 1) == 1"),
+    "mma tf32, split": ("__syncthreads();", "is_last[0]", "6 + first_row / 16, 2) == 2"),
+    "wgmma": ("gc_named_barrier(1, 128);", "*last_of_rows", "first_row / 64, 2) == 2"),
+    "wgmma, split": ("gc_named_barrier(1, 128);", "*last_of_rows", "(first_row / 64) * 8 + rank, 1) == 1"),
+    "wgmma, three share, split": ("gc_named_barrier(1, 384);", "*last_of_rows", "(first_row / 192) * 4 + rank, 1) == 1"),
+    "wgmma, tma store": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 3 + first_row / 64, 2) == 2"),
+    "wgmma, b for two": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 4 + first_row / 64, 1) == 1"),
+    "wgmma, a for two": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 2 + first_row / 64, 3) == 3"),
+    "wgmma, a for two, columns of one": ("gc_named_barrier(1, 128);", "*last_of_rows", "first_row / 64, 1) == 1"),
+    "wgmma, a for two, tma store": ("gc_named_barrier(1, 128);", "*last_of_rows", "batch * 3 + first_row / 64, 3) == 3"),
+    "wgmma, everything": ("gc_named_barrier(1, 256);", "*last_of_rows", "first_row / 128, 1) == 1"),
 }
+ALONE = {  # where a work-group stores whole rows: what it meets by
+    "simt, one tile of columns": "__syncthreads();",
+    "mma, depth shared": "__syncthreads();",
+    "wgmma, one tile of columns": "gc_named_barrier(1, 256);",
+    "wgmma, split, one tile of columns": "gc_named_barrier(1, 128);",
+    "wgmma, tma store, one tile of columns": "gc_named_barrier(1, 256);",
+    "wgmma, b for two, one tile of columns": "gc_named_barrier(1, 128);",
+    "wgmma, b for two, tma store, one tile of columns": "gc_named_barrier(1, 128);",
+}
+SHARED_ROWS = "// the last to have stored a part of these rows reads them back for their statistics"
+OWN_ROWS = "// these rows are stored: their statistics"
 
 
-@pytest.mark.parametrize("engine", ARRIVALS)
-def test_stores_are_seen_by_all_before_a_work_group_counts_itself(engine):
+def arrival(text, heading):
+    """The calls from the fence in front of stores by TMA, where there are such, to ``heading``; the statements behind it."""
+    lines = [line.strip() for line in text.splitlines()]
+    first = lines.index(heading)
+    leaves = "gc_fence_proxy_async();"
+    left = lines[lines.index(leaves) : first] if leaves in lines else []
+    return re.findall(r"\bgc_\w+(?:<\w+>)?", "\n".join(left)), lines[first + 1 : first + 7]
+
+
+def tma_calls(name):
+    _, kernel, schedule = CASES[name]
+    if not schedule.get("tma_store"):
+        return []
+    store = f"gc_tma_store_{3 if kernel.body.batch else 2}d"
+    return ["gc_fence_proxy_async", "gc_named_barrier", store, "gc_tma_store_commit", "gc_tma_store_wait<0>"]
+
+
+@pytest.mark.parametrize("name", ARRIVALS)
+def test_stores_are_seen_by_all_before_a_work_group_counts_itself(name):
     """Blocks run one after another on the CPU: what orders one's stores and another's reads shows in the text alone."""
-    name, meet, flag, counted = ARRIVALS[engine]
-    kernel, lines = CASES[name][1], [line.strip() for line in source_of(name).text.splitlines()]
-    first = lines.index("// the last to have stored a part of these rows reads them back for their statistics")
-    counts = lines[first + 3]
+    meet, flag, counted = ARRIVALS[name]
 
-    assert lines[first + 1 : first + 7] == [
-        "gc_threadfence();", meet, counts, meet, f"if (!{flag}) return;", "gc_threadfence();"
-    ]  # fmt: skip
-    assert counts.startswith(f"if (id == 0) {flag} = gc_atomic_inc_wrap(counters + ")
-    assert counts.endswith(f"{counted};")
+    calls, statements = arrival(source_of(name).text, SHARED_ROWS)
+
+    assert calls == tma_calls(name)
+    assert statements == [
+        "gc_threadfence();",
+        meet,
+        f"if (id == 0) {flag} = gc_atomic_inc_wrap(counters + {counted};",
+        meet,
+        f"if (!{flag}) return;",
+        "gc_threadfence();",
+    ]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_work_group_that_stores_whole_rows_meets_before_it_reads_them(name):
+    calls, statements = arrival(source_of(name).text, OWN_ROWS)
+
+    assert calls == tma_calls(name)
+    assert statements[0] == ALONE[name]
+    assert "counters" not in source_of(name).text
+
+
+@pytest.mark.parametrize("name", [*ARRIVALS, *ALONE])
+def test_what_is_read_again_is_not_restrict_and_the_rest_is(name):
+    source = source_of(name)
+    again = [f"x{CASES[name][1].inputs}", *["workspace"] * (source.geometry.workspace_bytes > 0)]
+    lines = [line.strip() for line in source.text.splitlines()]
+
     declared = [line.strip(",") for line in lines if line.endswith((",", "{")) and "* " in line and "(" not in line]
     aliased = [line.split()[-1] for line in declared if "__restrict__" not in line and "const" not in line]
-    assert aliased == [f"x{kernel.inputs}"], "what is read again may not be restrict, and the rest should be"
+    assert aliased == again
+
+
+def ways(names):
+    """How wgmma cases share the depth, share loads and store."""
+    schedules = [schedule for family, _, schedule in map(CASES.get, names) if family is WGMMA]
+    return {(s["splits"] > 1, s["multicast"], s["tma_store"]) for s in schedules}
+
+
+def test_arrivals_are_of_every_way_that_wgmma_can_share_and_store():
+    problem = WGMMA.problem(S(one_result(matmul(139, 72, 648, dtype=F16, b_transposed=True))))
+    legal = set()
+    for splits, multicast, tma_store in itertools.product((1, 2), (0, 1, 2), (0, 1)):
+        schedule = WGMMA_TILE | {"splits": splits, "multicast": multicast, "tma_store": tma_store}
+        if not WGMMA.reasons(schedule, problem, TARGETS[WGMMA].limits):
+            legal.add((splits > 1, multicast, tma_store))
+
+    assert len(legal) == 7
+    assert ways(ARRIVALS) == legal
+    assert ways(ALONE) == {way for way in legal if way[1] != 2}, "who share the rows of a are two tiles of columns"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"splits": 2, "tma_store": 1}, "the parts of a split sum are added up in order of the rows"),
+        ({"splits": 2, "multicast": 1}, "a cluster shares the depth or the loads, not both"),
+        ({"splits": 2, "multicast": 2}, "a cluster shares the depth or the loads, not both"),
+    ],
+)
+def test_ways_that_wgmma_cannot_go_say_why(change, reason):
+    kernel = S(one_result(matmul(139, 72, 648, dtype=F16, b_transposed=True)))
+
+    found = WGMMA.reasons(WGMMA_TILE | change, WGMMA.problem(kernel), TARGETS[WGMMA].limits)
+
+    assert bool(found) == bool(reason)
+    assert reason in "; ".join(found)
+
+
+# ---- fences ----
+
+PLAYED_FENCES = ("gc_fence_barrier_init();", "gc_wgmma_fence();", "gc_fence_proxy_async();")  # their lack changes numbers
+READ_FENCES = {"gc_threadfence();": 2}  # of the arrival, in texts alone
+
+
+def test_wgmma_has_no_fences_but_those_whose_lack_is_seen():
+    found = set()
+    for name, (family, _, _) in CASES.items():
+        if family is WGMMA:
+            found |= set(re.findall(r"\bgc_\w*fence\w*\(\);", source_of(name).text))
+
+    assert found == {*PLAYED_FENCES, *READ_FENCES}
+
+
+@pytest.mark.parametrize("name", ["wgmma, tma store", "wgmma, everything"])
+@pytest.mark.parametrize("occurrence", range(2))
+def test_a_fence_that_an_arrival_lacks_is_seen_in_the_text(name, occurrence):
+    text = source_of(name).text
+    (fence, count), = READ_FENCES.items()
+
+    assert text.count(fence) == count
+    assert arrival(broken(text, replace=fence, occurrence=occurrence), SHARED_ROWS) != arrival(text, SHARED_ROWS)
+
+
+@pytest.fixture(scope="module")
+def unfenced():
+    """By case and fence: the kernel's source, and what is compiled of it without that fence."""
+    sources = {name: source_of(name) for name in ("wgmma, tma store", "wgmma, everything")}
+    keys = list(itertools.product(sources, PLAYED_FENCES))
+    built = compile_many([(broken(sources[name].text, replace=fence), sources[name].name) for name, fence in keys])
+    return {(name, fence): (sources[name], b) for (name, fence), b in zip(keys, built, strict=True)}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("fence", PLAYED_FENCES)
+@pytest.mark.parametrize("name", ["wgmma, tma store", "wgmma, everything"])
+def test_a_fence_that_is_missing_is_seen_in_any_order(name, fence, order, unfenced):
+    kernel, inputs, given = prepared(name)
+
+    with pytest.raises((AssertionError, CudaOnCpuError)):
+        assert_right(name, inputs, launched(kernel, *unfenced[name, fence], given, order), terms_of(kernel))
 
 
 # ---- OpenCL ----

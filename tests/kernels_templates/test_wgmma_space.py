@@ -281,6 +281,8 @@ def test_machine_code_has_what_the_schedule_says():
         ({"multicast": 1}, ("UTMALDG", "MULTICAST")),
         ({"tma_store": 1}, ("UTMASTG",)),
         ({"tma_store": 1}, ("STSM",)),
+        # who waits for the whole store, and not for its reads alone, forgets what the first-level cache has of the result
+        ({"tma_store": 1}, ("CCTL", "IVALL")),
     ):
         assert has(machine_code(kernel, TWO | change), *parts)
         assert not has(plain, *parts)

@@ -74,7 +74,6 @@ extern "C" __global__ void __launch_bounds__(32) k_store(const float* x, const _
     gc_tma_store_2d(&map, tile, 0, 0);
     gc_tma_store_commit();
     gc_tma_store_wait<0>();
-    gc_fence_proxy_async_global();
   }
 }
 
