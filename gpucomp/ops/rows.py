@@ -174,25 +174,25 @@ def _row_statistics_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5
 
 
 @op("InverseRMS")
-def InverseRMS(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> TensorType:
-    """1 / sqrt(mean of squares + epsilon) over axes ``axis`` to the last, which are kept: what RMSNorm computes first."""
+def InverseRMS(x: TensorType, *, axis: int, epsilon: float = 1e-5, times: float = 1.0) -> TensorType:
+    """times / sqrt(mean of squares + epsilon) over axes ``axis`` to the last, which are kept: what RMSNorm computes first."""
     expect(x, "f")
     expect_axis(axis, x.rank)
     return TensorType(compute_type(x.dtype), (*x.shape[:axis], *[1] * (x.rank - axis)))
 
 
 @InverseRMS.define("reference")
-def _inverse_rms_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5) -> np.ndarray:
+def _inverse_rms_reference(x: np.ndarray, *, axis: int, epsilon: float = 1e-5, times: float = 1.0) -> np.ndarray:
     result = np.float64 if x.dtype == np.float64 else np.float32
     with np.errstate(all="ignore"):
         total = np.square(x.astype(np.float64)).sum(axis=tuple(range(axis, x.ndim)), keepdims=True)
-        return (1 / np.sqrt(total / np.float64(math.prod(x.shape[axis:])) + epsilon)).astype(result)
+        return (times / np.sqrt(total / np.float64(math.prod(x.shape[axis:])) + epsilon)).astype(result)
 
 
 @InverseRMS.define("algorithm")
-def _inverse_rms_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5) -> Algorithm:
+def _inverse_rms_algorithm(x: TensorType, *, axis: int, epsilon: float = 1e-5, times: float = 1.0) -> Algorithm:
     axes = axes_of((*x.shape[:axis], *[1] * (x.rank - axis)))
     inner = axes_of(x.shape[axis:], "r")
     other = cast(load(0, (*axes[:axis], *inner), x.dtype), compute_type(x.dtype))
     square = reduce("sum", inner, other * other) / math.prod(x.shape[axis:])
-    return Algorithm(axes, 1 / call("sqrt", square + epsilon))
+    return Algorithm(axes, times / call("sqrt", square + epsilon))

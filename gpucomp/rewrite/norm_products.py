@@ -1,6 +1,8 @@
 """RMS norms of rows into the products that read them: one number a row is left, which scales what was summed.
 
-    (rms_norm(x) * g + d) w  =  rrms * x w' + d w,   w'[k, n] = g[k] w[k, n],   rrms = 1 / sqrt(mean square + epsilon)
+    (rms_norm(x) * g + d) w  =  rrms * x w' + d w,   w'[k, n] = t g[k] w[k, n],   rrms = 1 / (t sqrt(mean square + epsilon))
+
+with t a power of two that lifts w' towards the middle of what f16 holds (``LARGEST``), 1 in wider formats.
 
 What a product's epilogue does with it costs nothing; the normalised rows are never stored; and the number itself may be
 left by the kernel that makes x, which has its rows at hand: then the norm is no launch any more.
@@ -17,6 +19,7 @@ weights or what makes x of means beforehand hands the largest channel's rounding
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,6 +33,7 @@ from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Stored
 from gpucomp.rewrite.rule import substitute
 from gpucomp.rewrite.scale import BLOCK, SHARED
 
+LARGEST = {"fp16": 2.0**14}  # of scaled weights: four times that is past the format, 2^-28 of it has all bits
 MADE = (ops.InverseRMS, ops.Reshape, ops.Mul, ops.Add)  # what stands for a norm besides products
 
 
@@ -44,7 +48,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """A product's weights times ``factor``, rounded, and ``shift`` times the weights; both f32."""
+    """A product's weights times ``factor`` and t, rounded, and ``shift`` times the weights; both f32."""
 
     scaled: np.ndarray
     bias: np.ndarray
@@ -64,10 +68,11 @@ def fold_norms(graph: Graph, rounding: Rounding) -> Graph:
     for norm, products in found.items():
         if not _has_rows_at_hand(norm, stored) or not all(_is_rounded(p.node.inputs[0], stored) for p in products):
             continue
-        weights = [_folded(product, rounding.precision) for product in products]
+        times = _times(products, rounding.precision)
+        weights = [_folded(product, times, rounding.precision) for product in products]
         known = [w for w in weights if w is not None]
         if len(known) == len(products):
-            replaced |= _without(norm, products, known)
+            replaced |= _without(norm, products, known, times)
     return substitute(graph, replaced) if replaced else graph
 
 
@@ -131,7 +136,19 @@ def _is_rounded(operand: Value, stored: Mapping[Value, Stored]) -> bool:
     return operand in stored and stored[operand].rounded
 
 
-def _folded(product: Product, precision: str) -> Weights | None:
+def _times(products: list[Product], precision: str) -> float:
+    """The power of two that brings the largest scaled weight of any product below ``LARGEST``, and no further than needed."""
+    if precision not in LARGEST:
+        return 1.0
+    with np.errstate(all="ignore"):
+        largest = max(
+            float(np.max(np.abs(p.node.inputs[1].attrs["value"]).max(axis=1) * np.abs(p.factor))) for p in products
+        )
+    known = 0 < largest < math.inf
+    return math.ldexp(1.0, math.frexp(LARGEST[precision])[1] - 1 - math.frexp(largest)[1]) if known else 1.0
+
+
+def _folded(product: Product, times: float, precision: str) -> Weights | None:
     """``None`` where a number is infinite, or where scaled weights lose more than the weights themselves would.
 
     Rows, which are of a channel, and columns may each be rounded by what numbers of the format's normal range are at most,
@@ -144,7 +161,7 @@ def _folded(product: Product, precision: str) -> Weights | None:
     with np.errstate(all="ignore"):
         for first in range(0, len(w), BLOCK):
             rows = slice(first, first + BLOCK)
-            wide, factor = w[rows].astype(np.float64), product.factor[rows, None]
+            wide, factor = w[rows].astype(np.float64), times * product.factor[rows, None]
             scaled[rows] = rounded(wide * factor)
             bias += product.shift[rows] @ wide
             errors = np.square(scaled[rows] - wide * factor)
@@ -161,10 +178,10 @@ def _folded(product: Product, precision: str) -> Weights | None:
 # how ---------------------------------------------------------------------------------------------------------
 
 
-def _without(norm: Node, products: list[Product], weights: list[Weights]) -> dict[Value, Value]:
+def _without(norm: Node, products: list[Product], weights: list[Weights], times: float) -> dict[Value, Value]:
     """What stands for the results of products that read ``norm``."""
     x = norm.inputs[0]
-    scale = ops.InverseRMS(x, name=norm.name, **norm.attrs)
+    scale = ops.InverseRMS(x, name=norm.name, times=1 / times, **norm.attrs)
     replaced: dict[Value, Value] = {}
     for product, known in zip(products, weights, strict=True):
         operand, name = product.node.inputs[0], product.node.name
