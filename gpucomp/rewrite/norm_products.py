@@ -33,7 +33,8 @@ from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Stored
 from gpucomp.rewrite.rule import substitute
 from gpucomp.rewrite.scale import BLOCK, SHARED
 
-LARGEST = {"fp16": 2.0**14}  # of scaled weights: four times that is past the format, 2^-28 of it has all bits
+LARGEST = {"fp16": 14}  # exponent of scaled weights: four times that is past the format, 2^-28 of it has all bits
+MOST = 100  # exponent of t: f32 has it and its reciprocal
 MADE = (ops.InverseRMS, ops.Reshape, ops.Mul, ops.Add)  # what stands for a norm besides products
 
 
@@ -137,15 +138,16 @@ def _is_rounded(operand: Value, stored: Mapping[Value, Stored]) -> bool:
 
 
 def _times(products: list[Product], precision: str) -> float:
-    """The power of two that brings the largest scaled weight of any product below ``LARGEST``, and no further than needed."""
+    """The power of two that gives the largest scaled weight of any product the exponent ``LARGEST``."""
     if precision not in LARGEST:
         return 1.0
     with np.errstate(all="ignore"):
         largest = max(
             float(np.max(np.abs(p.node.inputs[1].attrs["value"]).max(axis=1) * np.abs(p.factor))) for p in products
         )
-    known = 0 < largest < math.inf
-    return math.ldexp(1.0, math.frexp(LARGEST[precision])[1] - 1 - math.frexp(largest)[1]) if known else 1.0
+    if not 0 < largest < math.inf:
+        return 1.0
+    return math.ldexp(1.0, min(MOST, max(-MOST, LARGEST[precision] - math.frexp(largest)[1])))
 
 
 def _folded(product: Product, times: float, precision: str) -> Weights | None:

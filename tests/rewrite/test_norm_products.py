@@ -368,6 +368,12 @@ def small_scales():
     return graph_of(ops.MatMul(ops.Mul(rms_norm(rows()), constant(np.full(WIDE, 1e-9, np.float32))), normal(WIDE, 11)))
 
 
+def scales_that_are_next_to_nothing():
+    tiny = constant(np.full(WIDE, 1e-38, np.float32))
+    norm = ops.Mul(ops.Mul(rms_norm(rows()), tiny), tiny)
+    return graph_of(*(ops.Exp(ops.MatMul(norm, normal(WIDE, n))) for n in (11, 2)))
+
+
 def infinite_weights():
     return graph_of(ops.MatMul(rms_norm(rows()), constant(np.full((WIDE, 11), np.inf, np.float32))))
 
@@ -429,6 +435,7 @@ REFUSED = [
     divided_by_a_computed_number,
     columns_made_rows,
     infinite_weights,
+    scales_that_are_next_to_nothing,
     one_large_channel_of_a_small_scale,
     a_norm_that_takes_a_mean_away,
     its_operand_is_computed_where_it_is_read,
