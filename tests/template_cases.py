@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 from kernels import (
@@ -129,9 +130,10 @@ MIN_ITEMS = 32  # PoCL writes out every item of a smaller work-group
 
 
 def spread(
-    kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512, family: Family | None = None
+    kernel: Kernel, limits: Limits, count: int, seed: int = 0, unrolled: int = 512, family: Family | None = None,
+    besides: Sequence[Limits] = (),
 ) -> list[dict[str, int]]:
-    """``count`` legal schedules drawn over the whole space, the same ones every time.
+    """``count`` schedules that are legal by ``limits`` and ``besides``, drawn over the whole space, the same ones every time.
 
     ``unrolled`` bounds what a work-item has written out, in multiply-adds and in elements of a tile it loads:
     compilers for CPUs take minutes over thousands.
@@ -142,7 +144,7 @@ def spread(
     found: list[dict[str, int]] = []
     while len(found) < count:
         schedule = {p.name: draw.choice(p.choices) for p in family.params}
-        if schedule in found or family.reasons(schedule, problem, limits):
+        if schedule in found or any(family.reasons(schedule, problem, allowed) for allowed in (limits, *besides)):
             continue
         threads = family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem)).items[0]
         tile_k = schedule.get("tile_k", 1)
