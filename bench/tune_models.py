@@ -213,7 +213,7 @@ def page(rows: Sequence[str], target: str, budget: float, count: int) -> str:
             "median of all builds. In each both are there twice: how far two untuned ones are apart, by where they lie in",
             "memory, is the median of all builds too. A build is slower where the whole 95 % interval of its ratio is",
             "above 1 and above what two of the same were apart in 95 % of the builds. `python -m bench.tune_models`",
-            f"makes this page. {device.identity}, {device.arch}; Linux {platform.release()}.",
+            f"makes this page. {device.identity or device.name}, {device.arch}; Linux {platform.release()}.",
             "",
             HEADER,
             "|---" * 12 + "|",
@@ -232,14 +232,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a build at most")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a build's rounds may take")
     parser.add_argument("--reduced", action="store_true", help="the small versions of the models")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="default build/tune_models/TARGET")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="default build/tune_models; a folder for each target")
     parser.add_argument("--report", type=Path, metavar="FILE", help="default results/tune_TARGET.md beside this")
     parser.add_argument("--ship", type=Path, metavar="DIR", help="write there the records that may come with the package")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in MODELS]:
         parser.error(f"{unknown[0]}: one of {', '.join(MODELS)} expected")
     target, label = given.target, given.target.replace(":", "_")
-    work = given.work or Path("build/tune_models") / label
+    work = (given.work or Path("build/tune_models")) / label
     report = given.report or ROOT / "results" / f"tune_{label}.md"
     budget, rows, wrong = seconds(given.budget), [], 0
     builds_of: dict[str, list[dict[str, Any]]] = {}

@@ -262,13 +262,13 @@ def _rows(state: State) -> Iterator[tuple[str, ...]]:
 
 
 def _final(study: Study, verdict: Verdict | None) -> str:
-    """What the final said of a task; where it did not come so far, what an earlier run's said, which stands."""
+    """What the final said of a task; where it did not come so far, what an earlier run's said."""
     if verdict is None:
         return "-"
-    if not verdict.decided:
-        if (pick := study.known.pick) is None:
-            return verdict.came
+    if verdict.came == "not reached" and (pick := study.known.pick) is not None:
         return "earlier: default" if pick.get("default", False) else f"earlier: {1 / pick['ratio']:.2f} x"
+    if not verdict.decided:
+        return verdict.came
     if verdict.came == "model":
         return f"default; {1 / verdict.alone:.2f} x alone"
     return "default" if verdict.is_default else f"{1 / verdict.ratio:.2f} x"

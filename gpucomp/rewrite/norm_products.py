@@ -8,7 +8,8 @@ What a product's epilogue does with it costs nothing; the normalised rows are ne
 left by the kernel that makes x, which has its rows at hand: then the norm is no launch any more.
 
 Nothing is rounded more than before: the norm goes only where x and what the product reads are rounded alike in memory
-(fp16, bf16) or by the product (tf32), and where the scaled weights are no less exact than the weights were. In ``mixed`` x
+(fp16, bf16) or by the product (tf32, whose scaled weights stay f32: not every product rounds them), and where the scaled
+weights are no less exact than the weights were. In ``mixed`` x
 is kept in f32, perhaps because it is past f16's range; other precisions do not round products.
 What is past f32's range is infinite, as everywhere: sums of x w' are larger than those of the norm's rows by x's size.
 
@@ -143,7 +144,7 @@ def _times(products: list[Product], precision: str) -> float:
         return 1.0
     with np.errstate(all="ignore"):
         largest = max(
-            float(np.max(np.abs(p.node.inputs[1].attrs["value"]).max(axis=1) * np.abs(p.factor))) for p in products
+            float(np.max(np.abs(p.node.inputs[1].attrs["value"]).max(axis=1, initial=0) * np.abs(p.factor))) for p in products
         )
     if not 0 < largest < math.inf:
         return 1.0

@@ -1,4 +1,4 @@
-"""What rewrites may know of how far numbers will be rounded; ``gpucomp.precision`` makes it and does the rounding."""
+"""What rewrites may know of how far numbers will be rounded: ``gpucomp.precision`` makes it, and rounds what kernels store."""
 
 from __future__ import annotations
 
@@ -48,15 +48,10 @@ def is_kept(node: Node, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(node.name, p) or fnmatchcase(node.op.name, p) for p in patterns)
 
 
-def _as_tf32(array: np.ndarray) -> np.ndarray:
-    """f32 numbers of 10 bits of fraction: ties go away from zero."""
-    bits = array.astype(np.float32).view(np.uint32)
-    return ((bits + np.uint32(1 << 12)) & ~np.uint32((1 << 13) - 1)).view(np.float32)
-
-
+# constants that contractions multiply by, as they will be stored; where these may round for themselves they stay f32
 ROUNDED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tf32": _as_tf32,
+    "tf32": lambda array: array.astype(np.float32),
     "fp16": lambda array: array.astype(np.float16),
     "bf16": lambda array: array.astype(BF16.numpy),
 }
-HALF_STEP = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}  # by which normal numbers are rounded at most, relatively
+HALF_STEP = {"tf32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}  # by which normal numbers are rounded at most, relatively

@@ -49,8 +49,8 @@ def report(tmp_path, count):
 
 def test_what_was_done_is_read_and_slower_builds_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: pytest.fail("it was done before"))
-    done(tmp_path / "resnet18", [0.8, 1.02, 0.64, 1.005, 0.8])
-    searched(tmp_path / "resnet18")
+    done(tmp_path / "cpu" / "resnet18", [0.8, 1.02, 0.64, 1.005, 0.8])
+    searched(tmp_path / "cpu" / "resnet18")
 
     code, cells = report(tmp_path, 5)
 
@@ -60,20 +60,20 @@ def test_what_was_done_is_read_and_slower_builds_are_counted(tmp_path, monkeypat
 
 
 def test_no_build_is_slower_that_untuned_models_are_as_far_apart_as(tmp_path):
-    done(tmp_path / "resnet18", [1.02, 1.02, 1.04], apart=1 / 1.02)
-    searched(tmp_path / "resnet18")
+    done(tmp_path / "cpu" / "resnet18", [1.02, 1.02, 1.04], apart=1 / 1.02)
+    searched(tmp_path / "cpu" / "resnet18")
 
     assert report(tmp_path, 3)[1][6:8] == ["2.0 %", "1 of 3"]
 
 
 def test_builds_that_are_missing_are_made_and_a_wrong_one_fails(tmp_path, monkeypatch):
-    done(tmp_path / "resnet18", [0.9, 0.9])
-    searched(tmp_path / "resnet18")
+    done(tmp_path / "cpu" / "resnet18", [0.9, 0.9])
+    searched(tmp_path / "cpu" / "resnet18")
     made = []
 
     def run(command, **options):
         made.append(command)
-        line = json.loads((tmp_path / "resnet18" / "builds.jsonl").read_text().splitlines()[0]) | {"error": 0.5}
+        line = json.loads((tmp_path / "cpu" / "resnet18" / "builds.jsonl").read_text().splitlines()[0]) | {"error": 0.5}
         return subprocess.CompletedProcess(command, 0, f"noise\n{json.dumps(line)}\n", "")
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -82,7 +82,7 @@ def test_builds_that_are_missing_are_made_and_a_wrong_one_fails(tmp_path, monkey
     assert code == 1
     assert len(made) == 1
     assert cells[7:9] == ["0 of 3", "yes"]
-    assert len((tmp_path / "resnet18" / "builds.jsonl").read_text().splitlines()) == 3
+    assert len((tmp_path / "cpu" / "resnet18" / "builds.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_build_runs_both_in_turn_and_compares_what_they_give(tmp_path, monkeypatch):
@@ -110,8 +110,8 @@ def test_what_is_shipped_is_of_models_that_no_build_got_slower_of(tmp_path, monk
     hashes = {"cpu": {"contraction": "t"}}
     monkeypatch.setattr(tune_models, "hashes", lambda: hashes)
     for model, ratios in (("resnet18", [0.9, 0.8]), ("bert_base", [0.9, 1.02])):
-        done(tmp_path / model, ratios)
-        with Store(tmp_path / model / "records" / "tuning.jsonl") as store:
+        done(tmp_path / "cpu" / model, ratios)
+        with Store(tmp_path / "cpu" / model / "records" / "tuning.jsonl") as store:
             for number, ratio in enumerate([0.7, 0.5, 0.9, 0.6]):
                 store.append("trial", trial(number, ratio=ratio, label=model, clocks={"mhz": 1}))
             store.append("trial", trial(7, ratio=0.3, label=model, template="older"))

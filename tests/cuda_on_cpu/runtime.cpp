@@ -719,10 +719,14 @@ uint64_t box_bytes(const GcTensorMap& map) {
 }
 
 // For ThreadSanitizer: what a store takes from shared memory is read by the async proxy. Only the block's fences between the
-// proxies order writes before that read: each those of its own thread, and those that barriers have ordered before it.
+// proxies order writes before that read: each those of its own thread, and those that barriers have ordered before it. The
+// thread that stores reads it too: fences that nothing orders before it would order writes by luck.
 void watch_store(const unsigned char* from, uint64_t bytes, void* caller) {
 #ifdef GC_TSAN
   Block& block = *running->block;
+  __tsan_func_entry(caller);
+  __tsan_read_range(const_cast<unsigned char*>(from), bytes);
+  __tsan_func_exit();
   __tsan_switch_to_fiber(async_proxy, GC_TSAN_NO_SYNC);
   __tsan_acquire(&block.fenced_sync);
   __tsan_func_entry(caller);

@@ -144,8 +144,9 @@ def is_rounded(used, exact, kept):
     return short.all() and (np.abs(used - exact) <= np.ldexp(0.5, exponent - kept - 1) * (1 + 1e-6)).all()
 
 
-@pytest.mark.parametrize(("level", "kept"), [("tf32", 10), ("fp16", 10), ("bf16", 7)])
+@pytest.mark.parametrize(("level", "kept"), [("tf32", 23), ("fp16", 10), ("bf16", 7)])
 def test_the_weights_are_scaled_and_rounded_once(level, kept):
+    """For tf32 to f32: a product of few rows does not round them at all."""
     w, factor = normal(WIDE, 11), normal(WIDE)
     graph = graph_of(ops.MatMul(ops.Mul(rms_norm(rows()), factor), w))
 
@@ -374,6 +375,22 @@ def scales_that_are_next_to_nothing():
     return graph_of(*(ops.Exp(ops.MatMul(norm, normal(WIDE, n))) for n in (11, 2)))
 
 
+def a_column_of_a_small_channel_alone():
+    """Its row has other, larger weights, and all the other rows none of it."""
+    w = np.ones((WIDE, 11), np.float32)
+    w[:, 4] = 0
+    w[2, 4] = 1e-3
+    factor = constant(np.array([1, 1, 1e-7, 1, 1, 1, 1], np.float32))
+    norm = ops.Mul(rms_norm(rows()), factor)
+    return graph_of(*(ops.Exp(ops.MatMul(norm, constant(scale * w))) for scale in (1, 3)))
+
+
+def the_groups_of_a_convolution():
+    square = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "layout": "NHWC", "group": 2}
+    pixels = ops.Conv(tensor("image", 1, 4, 3, 6), weights(1, 1, 3, 8), **square)
+    return graph_of(product_of(rms_norm(pixels)))
+
+
 def infinite_weights():
     return graph_of(ops.MatMul(rms_norm(rows()), constant(np.full((WIDE, 11), np.inf, np.float32))))
 
@@ -413,6 +430,10 @@ def no_columns():
     return graph_of(ops.MatMul(rms_norm(rows(width=0)), few_bits(0, 11)))
 
 
+def no_columns_of_the_product():
+    return graph_of(ops.MatMul(rms_norm(rows()), few_bits(WIDE, 0)))
+
+
 def read_by_nobody():
     return graph_of(ops.Relu(rows()))
 
@@ -435,6 +456,8 @@ REFUSED = [
     divided_by_a_computed_number,
     columns_made_rows,
     infinite_weights,
+    a_column_of_a_small_channel_alone,
+    the_groups_of_a_convolution,
     scales_that_are_next_to_nothing,
     one_large_channel_of_a_small_scale,
     a_norm_that_takes_a_mean_away,
@@ -445,6 +468,10 @@ REFUSED = [
     no_columns,
     read_by_nobody,
 ]
+
+
+def test_a_product_without_columns_folds_like_any_other():
+    assert "InverseRMS" in ops_of(checked(no_columns_of_the_product()))
 
 
 @pytest.mark.parametrize("graph", REFUSED)
@@ -524,6 +551,13 @@ def test_what_is_kept_in_f32_is_left_alone_and_what_shares_a_kernel_or_a_value_w
     graph = with_other_readers()
 
     assert fold_norms(graph, rounding("fp16", CUDA, [pattern])) is graph
+
+
+@pytest.mark.parametrize("pattern", ["norm", "second", "MatMul", "scale*", "first", "sum", "after", "beside"])
+def test_what_is_kept_in_f32_multiplies_weights_that_nothing_has_rounded(pattern):
+    graph = with_other_readers()
+
+    assert fold_norms(graph, rounding("tf32", CUDA, [pattern])) is graph
 
 
 @pytest.mark.parametrize("pattern", ["elsewhere", "behind exp", "Conv", "nor"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -123,6 +124,20 @@ def test_a_short_run_leaves_an_earlier_pick_as_it_is(tmp_path, quick):
     assert line.rstrip().endswith(f"  earlier: {1 / before['ratio']:.2f} x")
     assert state.compared.median == 0.75  # the model that is given out has the pick
     assert [p.ratio for ps in picks.by_kernel.values() for p in ps] == [before["ratio"]]
+
+
+@pytest.mark.parametrize(
+    ("came", "default", "said"),
+    [("not reached", True, "earlier: default"), ("not reached", False, "earlier: 2.00 x"), ("failed", False, "failed")],
+)
+def test_what_an_earlier_run_found_is_said_where_the_time_did_not_come_so_far(tmp_path, came, default, said):
+    made, state = searched(tmp_path)
+    made.known = replace(made.known, pick={"ratio": 0.5, "default": default})
+    state.verdicts[made.task.kernel.digest] = choice.default_of(made, came=came)
+
+    (line,) = task_table(state)[1:]
+
+    assert line.rstrip().endswith(f"  {said}")
 
 
 def test_a_final_that_dies_is_no_verdict(tmp_path, quick):
