@@ -648,7 +648,8 @@ void run_cluster(uint3 first, Order order, Shuffler& shuffler) {
 // Not modelled:
 //   - by numbers, whose writes a fence covers, and writes over what a store still reads. A fence publishes all that is there,
 //     also what other threads have written and no barrier has ordered yet, so that one that some threads skip shows in those
-//     orders alone in which no other thread's makes up for it. ThreadSanitizer sees both, of TMA stores (watch_store);
+//     orders alone in which no other thread's makes up for it. ThreadSanitizer sees both, of TMA stores, in two
+//     of the three orders at least (watch_store);
 //   - TMA loads of global memory that threads of the same launch wrote, which want a fence.proxy.async.global: none do so;
 //   - wait_group.read, which no device function stands for, and tensor maps that a kernel changes;
 //   - fences between blocks, which run one after another: a text without __threadfence gives the right numbers here.
@@ -719,14 +720,11 @@ uint64_t box_bytes(const GcTensorMap& map) {
 }
 
 // For ThreadSanitizer: what a store takes from shared memory is read by the async proxy. Only the block's fences between the
-// proxies order writes before that read: each those of its own thread, and those that barriers have ordered before it. The
-// thread that stores reads it too: fences that nothing orders before it would order writes by luck.
+// proxies order writes before that read: each those of its own thread, and those that barriers have ordered before it.
+// Fences that nothing orders before the store are taken for such, where they happen to come first.
 void watch_store(const unsigned char* from, uint64_t bytes, void* caller) {
 #ifdef GC_TSAN
   Block& block = *running->block;
-  __tsan_func_entry(caller);
-  __tsan_read_range(const_cast<unsigned char*>(from), bytes);
-  __tsan_func_exit();
   __tsan_switch_to_fiber(async_proxy, GC_TSAN_NO_SYNC);
   __tsan_acquire(&block.fenced_sync);
   __tsan_func_entry(caller);
