@@ -5,8 +5,9 @@
 A candidate is a kernel of the benchmark models, at one of the precisions that the architecture has, or of a family that
 none of them has, and a legal schedule of the engine's space, both drawn at random. A row is one engine on one
 architecture: how many kernels accept the engine, how many candidates were compiled, the most registers, and how many
-spill. The exit status is 1 when a candidate is refused by the renderer or the compiler, or spills although the engine's
-formula reckons with at most 240 registers.
+spill. An engine whose name ends in " tail" is given the models' contractions with row statistics behind their stores,
+and no others. The exit status is 1 when a candidate is refused by the renderer or the compiler, or spills although the
+engine's formula reckons with at most 240 registers.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-from bench.kernel_sweep.cases import scan, scatter
+from bench.kernel_sweep.cases import TAILS, matmul, scan, scatter, stores_rows
 from bench.models import build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
 from gpucomp import integers, precision, separable
-from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.tail import tail_of
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16, F32
-from gpucomp.kernel import Kernel
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.packing import pack
 from gpucomp.partition import Policy, partition
 from gpucomp.passes import run_pipeline
@@ -55,6 +57,10 @@ OTHERS = tuple(
         scatter((50_257,), (999, 1), "max", dtype=dtype),
     )
 )
+# rows of an odd length, and longer ones than a work-item keeps, for row statistics
+ROWS = tuple(matmul(77, n, 64, dtype=dtype, b_transposed=True) for n in (771, 4099, 6144) for dtype in (F32, F16))
+TAIL = " tail"  # of an engine's name: row statistics follow the stores of its kernels
+NAMES = (*FAMILIES, *(family.title + TAIL for family in ENGINES[Contraction]))
 DRAWS = 3000  # of schedules before a problem is taken to have no other legal ones
 
 
@@ -101,6 +107,16 @@ def kernels(models: Sequence[str], target: Target, reduced: bool = False) -> lis
     return list(found.values())
 
 
+def followed(found: Sequence[Kernel]) -> list[Kernel]:
+    """Each contraction that stores whole rows, with statistics of them of every kind."""
+    return [with_tail(kernel) for kernel in found if stores_rows(kernel) for with_tail in TAILS]
+
+
+def name_of(family: Family, kernel: Kernel) -> str:
+    """What rows call the engine where it computes ``kernel``: one of ``NAMES``."""
+    return family.title + (TAIL if tail_of(kernel) else "")
+
+
 def drawn(family: Family, kernel: Kernel, limits: Limits, rng: random.Random) -> dict[str, int]:
     """A legal schedule, at random; the default where hardly any other is legal."""
     problem = family.problem(kernel)
@@ -111,9 +127,9 @@ def drawn(family: Family, kernel: Kernel, limits: Limits, rng: random.Random) ->
     return dict(family.default(SimpleNamespace(**problem), limits))
 
 
-def candidates(family: Family, found: Sequence[Kernel], target: Target, samples: int, seed: int) -> Iterator[Candidate]:
-    """At most ``samples`` different pairs of a kernel and a schedule, rendered."""
-    rng = random.Random(f"{seed} {family.title} {target.name}")
+def candidates(engine: str, found: Sequence[Kernel], target: Target, samples: int, seed: int) -> Iterator[Candidate]:
+    """At most ``samples`` different pairs of a kernel and a schedule, rendered. ``engine``: one of ``NAMES``."""
+    family, rng = FAMILIES[engine.removesuffix(TAIL)], random.Random(f"{seed} {engine} {target.name}")
     seen: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
     for _ in range(4 * samples):
         if len(seen) == samples:
@@ -163,13 +179,13 @@ def sweep(
             target = cuda.manifest(arch)
             found = [*kernels(MODELS, target), *OTHERS]
             accepted: dict[str, list[Kernel]] = {}
-            for kernel in found:
+            for kernel in [*found, *followed([*found, *ROWS])]:
                 for family in engines_of(kernel, target.features):
-                    accepted.setdefault(family.title, []).append(kernel)
+                    accepted.setdefault(name_of(family, kernel), []).append(kernel)
             for engine in engines:
                 if engine not in accepted:
                     continue
-                wanted = list(candidates(FAMILIES[engine], accepted[engine], target, samples, seed))
+                wanted = list(candidates(engine, accepted[engine], target, samples, seed))
                 names = [key(c.source, arch) if c.source else "" for c in wanted]
                 pending = {
                     name: pool.submit(measure, c.source, arch)
@@ -207,14 +223,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=30, help="candidates of an engine on an architecture")
     parser.add_argument("--arch", action="append", choices=list(cuda.ARCHITECTURES), help="repeatable; default all")
-    parser.add_argument("--engine", action="append", choices=list(FAMILIES), help="repeatable; default all")
+    parser.add_argument("--engine", action="append", choices=NAMES, help="repeatable; default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
     parser.add_argument("--journal", type=Path, help="what was measured; default in the cache folder")
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args(arguments)
     journal = open_journal(options.journal, "compile_spaces")
-    engines, archs = options.engine or list(FAMILIES), options.arch or list(cuda.ARCHITECTURES)
+    engines, archs = options.engine or list(NAMES), options.arch or list(cuda.ARCHITECTURES)
     rows = collect(sweep(engines, archs, options.samples, options.seed, options.jobs, journal), table)
     if options.markdown:
         title = "Random schedules of every engine on every CUDA architecture"

@@ -248,10 +248,10 @@ def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows
         written = [s for s in one.stores if s.target == target]
         if len(written) != 1 or one.params[target] != two.params[place]:
             return "what is stored is not what is read"
-        if not _is_matrix(written[0].index, one.params[target], long, wide):
+        if not is_matrix(written[0].index, one.params[target], long, wide):
             return "it does not store whole rows one after the other"
         reads = {ld for e in two.expressions() for ld in loads(e) if ld.source == place}
-        if not all(_is_matrix(ld.index, two.params[place], below.rows, below.cols) for ld in reads):
+        if not all(is_matrix(ld.index, two.params[place], below.rows, below.cols) for ld in reads):
             return "the statistics are not of its rows"
         stores[place] = written[0]
     simplify = Simplifier()
@@ -259,7 +259,7 @@ def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows
     return _Rows(stores, at)
 
 
-def _is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols: Sequence[Var]) -> bool:
+def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols: Sequence[Var]) -> bool:
     """Whether an element's place counts columns, then rows, and nothing else is there."""
     axes = (*rows, *cols)
     extents = tuple(v.extent for v in axes)

@@ -176,22 +176,51 @@ def with_row_statistics(kernel, epsilon=1e-5):
 
     The sum that the second adds up needs the first: elements are read twice.
     """
-    body, store = kernel.body, kernel.stores[0]
-    rows, columns = body.batch + body.m, math.prod(v.extent for v in body.n)
-    dtype = kernel.params[store.target].dtype
-    x = cast(load(store.target, store.index, dtype), F32)
-    total, squares = hole("s0", F32), hole("s1", F32)
-    mean = total * (1 / columns)
+    x = first_result(kernel)
+    total, squares, share = hole("s0", F32), hole("s1", F32), 1 / math.prod(v.extent for v in kernel.body.n)
+    mean = total * share
     spread = x - mean
-    first = len(kernel.params)
-    deviation = call("sqrt", squares * (1 / columns) + epsilon)
-    tail = Tail(
-        (Statistic(total, "sum", x), Statistic(squares, "sum", spread * spread)),
-        (Store(first, rows, cast(mean, dtype)), Store(first + 1, rows, call("div", literal(1.0, F32), deviation))),
-    )
-    shape = tuple(v.extent for v in rows)
-    params = (*kernel.params, TensorType(dtype, shape), TensorType(F32, shape))
-    return replace(kernel, params=params, outputs=kernel.outputs + 2, body=replace(body, tail=tail))
+    inverse = call("div", literal(1.0, F32), call("sqrt", squares * share + epsilon))
+    statistics = Statistic(total, "sum", x), Statistic(squares, "sum", spread * spread)
+    return with_tail(kernel, statistics, cast(mean, kernel.params[kernel.stores[0].target].dtype), inverse)
+
+
+def with_inverse_rms(kernel, epsilon=1e-5):
+    """As ``with_row_statistics``, with 1 / the root of the mean square of each row: elements are read once."""
+    x = first_result(kernel)
+    squares, share = hole("s0", F32), 1 / math.prod(v.extent for v in kernel.body.n)
+    inverse = call("div", literal(1.0, F32), call("sqrt", squares * share + epsilon))
+    return with_tail(kernel, (Statistic(squares, "sum", x * x),), inverse)
+
+
+def with_largest(kernel):
+    """As ``with_row_statistics``, with the largest element of each row, times the row's own factor and a column's.
+
+    The factors are inputs, behind the contraction's own.
+    """
+    body, first = kernel.body, kernel.inputs
+    factors = [TensorType(F32, tuple(v.extent for v in axes)) for axes in (body.batch + body.m, body.n)]
+    params = (*kernel.params[:first], *factors, *kernel.params[first:])
+    stores = tuple(replace(s, target=s.target + len(factors)) for s in kernel.stores)
+    kernel = replace(kernel, params=params, stores=stores)
+    top, of_row, of_column = hole("s0", F32), load(first, body.batch + body.m, F32), load(first + 1, body.n, F32)
+    return with_tail(kernel, (Statistic(top, "max", first_result(kernel) * of_column),), top * of_row)
+
+
+def first_result(kernel: Kernel) -> Expr:
+    """An element of the first result as it is stored, read back."""
+    store = kernel.stores[0]
+    return cast(load(store.target, store.index, kernel.params[store.target].dtype), F32)
+
+
+def with_tail(kernel, statistics, *results):
+    """``kernel`` with ``statistics`` of its rows and ``results``, of each row one, behind the results that it has."""
+    body, first = kernel.body, len(kernel.params)
+    rows = body.batch + body.m
+    stores = tuple(Store(first + k, rows, value) for k, value in enumerate(results))
+    params = (*kernel.params, *(TensorType(value.dtype, tuple(v.extent for v in rows)) for value in results))
+    body = replace(body, tail=Tail(tuple(statistics), stores))
+    return replace(kernel, params=params, outputs=kernel.outputs + len(results), body=body)
 
 
 def grouped_conv(

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import SimpleNamespace
 
 from kernels import (
@@ -30,6 +30,9 @@ from kernels import (
     softmax,
     stem,
     transposed,
+    with_inverse_rms,
+    with_largest,
+    with_row_statistics,
 )
 
 from bench.gpu.checks import cost
@@ -39,6 +42,7 @@ from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import BF16, DTYPES, F16, F32, I32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Scatter
 from gpucomp.kernels_templates.contraction.simt import row_chunk
+from gpucomp.row_statistics import is_matrix
 from gpucomp.schedule.space import Family
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.target import Target
@@ -61,9 +65,9 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
         "loops/transpose": (*FLOATS, "f64", "u8"),
         "depthwise": FLOATS,
-        "contraction/simt": (*SIMT, "f32-rows"),
+        "contraction/simt": (*SIMT, "f32-rows", "f32-tail", "f16-tail", "bf16-tail"),
         "contraction/gemv": SIMT,
-        "contraction/mma": ("f16", "bf16", "tf32", "3xtf32", "i8", "u8"),
+        "contraction/mma": ("f16", "bf16", "tf32", "3xtf32", "i8", "u8", "f16-tail", "bf16-tail", "tf32-tail", "3xtf32-tail"),
         "contraction/winograd": ("f32",),
         "contraction/stem_simt": FLOATS,
         "contraction/stem_mma": ("f16", "bf16", "tf32", "3xtf32"),
@@ -79,8 +83,8 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "sm_75": {"contraction/simt": ("f32", "f16"), "contraction/mma": ("f16", "i8")},
     # where launches start early: what those before leave lands as late as it can
-    "sm_90a": {"contraction/wgmma": ("f16", "bf16", "tf32", "i8"), "contraction/mma": ("f16", "tf32"),
-               "contraction/simt": ("f32",), "pool/window": ("f16",)},
+    "sm_90a": {"contraction/wgmma": ("f16", "bf16", "tf32", "i8", "f16-tail", "bf16-tail", "tf32-tail"),
+               "contraction/mma": ("f16", "tf32"), "contraction/simt": ("f32",), "pool/window": ("f16",)},
     "pocl": {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
         "loops/transpose": (*FLOATS, "u8"),
@@ -104,8 +108,11 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
     "gfx1100": {"contraction/amd": ("f16", "i8")},
 }
 EXPECTED = {"tf32": "tf32", "3xtf32": "3xtf32"}  # a dtype that is an arithmetic: what ``Contraction.math`` says
-# a dtype with a way of the engine that few schedules take: which do
+# a dtype with a way of the engine that few schedules take: which do. ``-tail``: row statistics follow the stores
 WAYS: dict[str, Callable[[SimpleNamespace, SimpleNamespace], int]] = {"f32-rows": row_chunk}
+
+# statistics of rows. Beside 1, a row of zeros is no scale by which errors of all others are small
+TAILS = (partial(with_row_statistics, epsilon=1.0), partial(with_inverse_rms, epsilon=1.0), with_largest)
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,15 @@ class Cell:
 
     @property
     def type(self) -> DType:
-        return F32 if self.dtype in EXPECTED else DTYPES[self.dtype.partition("-")[0]]
+        return F32 if self.math != "strict" else DTYPES[self.dtype.partition("-")[0]]
+
+    @property
+    def math(self) -> str:
+        return EXPECTED.get(self.dtype.partition("-")[0], "strict")
+
+    @property
+    def has_tail(self) -> bool:
+        return self.dtype.endswith("-tail")
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,10 +334,31 @@ def contraction(rng: random.Random, cell: Cell) -> Kernel:
         return few_channels(rng, cell)
     if "separable" in cell.engine:
         return separated(rng, cell)
-    kernel = part_of(rng, convolution(rng, cell) if is_conv(rng, cell) else product(rng, cell))
+    kernel = followed(rng, cell) if cell.has_tail else part_of(rng, plain(rng, cell))
     if cell.engine == "contraction/winograd" or one_in(rng, 2):
         kernel = replace(kernel, constants=frozenset({1}))
     return with_math(kernel, cell)
+
+
+def plain(rng: random.Random, cell: Cell) -> Kernel:
+    return convolution(rng, cell) if is_conv(rng, cell) else product(rng, cell)
+
+
+def followed(rng: random.Random, cell: Cell) -> Kernel:
+    """A contraction with statistics of the rows that it stores."""
+    while True:
+        kernel = plain(rng, cell)
+        if stores_rows(kernel):
+            return rng.choice(TAILS)(kernel)
+
+
+def stores_rows(kernel: Kernel) -> bool:
+    """Whether a contraction's first result is a matrix of floats, of whose rows there may be statistics behind it."""
+    body = kernel.body
+    if type(body) is not Contraction or body.tail is not None:
+        return False
+    type_, index = kernel.params[kernel.stores[0].target], kernel.stores[0].index
+    return type_.dtype.is_float and is_matrix(index, type_, body.batch + body.m, body.n)
 
 
 def separated(rng: random.Random, cell: Cell) -> Kernel:
@@ -333,14 +369,13 @@ def separated(rng: random.Random, cell: Cell) -> Kernel:
         dilation = rng.choice((1, 1, 2)), rng.choice((1, 1, 3))
         if taps != (1, 1) and fits(shape, taps, pad, dilation):
             options = {"stride": (rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3))), "dilation": dilation, "pad": pad}
-            math = EXPECTED.get(cell.dtype, "strict")
-            return separable(shape, awkward(rng, 70), taps, **options, dtype=cell.type, math=math)
+            return separable(shape, awkward(rng, 70), taps, **options, dtype=cell.type, math=cell.math)
 
 
 def with_math(kernel: Kernel, cell: Cell) -> Kernel:
     body = kernel.body
     assert isinstance(body, Contraction | Attention)
-    return replace(kernel, body=replace(body, math=EXPECTED.get(cell.dtype, "strict")))
+    return replace(kernel, body=replace(body, math=cell.math))
 
 
 def is_conv(rng: random.Random, cell: Cell) -> bool:
@@ -355,7 +390,7 @@ def few_channels(rng: random.Random, cell: Cell) -> Kernel:
         taps, shape, pad = window(rng), image(rng, rng.choice((1, 2, 3, 3, 4, 5, 8)), 24), rng.randint(0, 3)
         if fits(shape, taps, pad):
             source = rng.choice((cell.type, F32))
-            options = {"planar": one_in(rng, 2), "source": source, "math": EXPECTED.get(cell.dtype, "strict")}
+            options = {"planar": one_in(rng, 2), "source": source, "math": cell.math}
             options |= {"stride": rng.choice((1, 2, 2, 3)), "pad": pad, "dtype": cell.type}
             return part_of(rng, stem(shape, awkward(rng, 70), taps, **options))
 
@@ -367,6 +402,8 @@ def product(rng: random.Random, cell: Cell) -> Kernel:
     m, n, k = awkward(rng, 150), awkward(rng, 150), awkward(rng, 250)
     if cell.engine == "contraction/gemv":
         m, n = rng.sample((rng.randint(1, 8), n), 2)
+    if cell.has_tail and one_in(rng, 3):  # rows too long to be kept
+        m, n, k = rng.randint(1, 4), rng.randint(1000, 5000), rng.randint(1, 24)
     if cell.engine in ("contraction/simt", "contraction/gemv", "contraction/mali") and one_in(rng, 40):
         k = 0
     if cell.engine == "contraction/wgmma" or (cell.engine == "contraction/mma" and one_in(rng, 2)):

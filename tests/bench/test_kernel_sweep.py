@@ -22,6 +22,8 @@ from kernels import (
     random_inputs,
     reduction,
     softmax,
+    with_largest,
+    with_row_statistics,
 )
 
 from bench.gpu.results import lines
@@ -64,6 +66,20 @@ def test_a_cell_of_a_way_has_schedules_that_take_it_and_others_have_both():
     assert not all(takes(draw(SIMT, number)) for number in range(5))
 
 
+@pytest.mark.parametrize("engine", ["contraction/simt", "contraction/mma", "contraction/wgmma"])
+def test_a_cell_of_tails_has_row_statistics_of_every_kind_and_others_have_none(engine):
+    tails = [cell for cell in cells() if cell.engine == engine and cell.has_tail]
+    found = [[draw(cell, number).kernel for number in range(9)] for cell in tails]
+
+    assert len(tails) >= 3
+    for kernels_ in found:
+        assert {len(k.body.tail.statistics) for k in kernels_} == {1, 2}
+        assert {k.body.math for k in kernels_} == {tails[found.index(kernels_)].math}
+    others = [draw(replace(cell, dtype=cell.dtype.removesuffix("-tail")), 0).kernel for cell in tails]
+    assert not any(k.body.tail for k in others)
+
+
+
 def test_every_engine_has_cells():
     assert {engine for engines in CELLS.values() for engine in engines} == set(FAMILIES)
 
@@ -75,6 +91,7 @@ SAMPLE = (
     "sm_80 contraction/stem_mma f16", "pocl contraction/stem_simt f32", "sm_80 scan i64", "sm_80 scatter f32",
     "sm_80 pool u8", "sm_80 pool/window f16", "sm_80 attention/simt f32", "sm_80 attention/mma bf16",
     "sm_75 contraction/mma f16", "sm_90a contraction/wgmma tf32", "pocl contraction/mali f16", "pocl rowwise bf16",
+    "sm_80 contraction/simt bf16-tail", "sm_80 contraction/mma 3xtf32-tail", "sm_90a contraction/wgmma f16-tail",
     "gfx90a contraction/amd f16", "sm_80 contraction/separable_mma bf16", "sm_80 contraction/simt f32-rows",
 )  # fmt: skip
 
@@ -117,6 +134,26 @@ def test_a_kernel_that_is_wrong_is_told(replace_, by, fault):
 
     assert by_harness(ready, whole) == ""
     assert fault in by_harness(wrong, changed)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "replace_", "by", "fault"),
+    [
+        (with_row_statistics(matmul(9, 7, 13)), "mask > 0", "mask > 1", "parameter 5: max error"),
+        (with_row_statistics(matmul(9, 7, 13)), "x6[row] = o4", "x6[row] = o3", "parameter 6: max error"),
+        (with_row_statistics(matmul(9, 7, 13)), "a_depth < 13", "a_depth < 12", "parameter 3: max error"),
+        (with_row_statistics(matmul(9, 7, 13, dtype=F16)), "mask > 0", "mask > 1", "parameter 5: max error"),
+        (with_largest(matmul(9, 7, 13)), "x3[", "x3[0 * ", "parameter 7: max error"),
+    ],
+)
+def test_row_statistics_that_are_wrong_are_told(kernel, replace_, by, fault):
+    ready = prepared(fixed(kernel))
+    wrong = replace(ready, source=replace(ready.source, text=broken(ready.source.text, replace=replace_, by=by)))
+
+    whole, changed = compiled([ready, wrong])
+
+    assert by_harness(ready, whole) == ""
+    assert by_harness(wrong, changed).startswith(fault)
 
 
 def test_a_text_that_does_not_compile_is_told_and_the_others_are_played():

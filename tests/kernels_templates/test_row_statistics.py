@@ -16,7 +16,7 @@ import pytest
 from cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
 from cuda_on_cpu.kernel_files import broken
 from kernel_oracle import expected, row_statistics
-from kernels import conv, matmul, random_inputs, with_row_statistics
+from kernels import conv, matmul, random_inputs, with_inverse_rms, with_largest, with_row_statistics
 from launches import in_any_order, launched
 from schedules_together import assert_agrees
 from template_cases import default
@@ -27,9 +27,9 @@ from wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_ma
 from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.tail import tail_sizes
-from gpucomp.expr.core import call, cast, hole, load
+from gpucomp.expr.core import call, cast, load
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, TensorType
-from gpucomp.kernel import Contraction, Statistic, Store, Tail
+from gpucomp.kernel import Contraction, Store, Tail
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule import rank
@@ -52,26 +52,8 @@ def residual(m, n, k, dtype=F32):
     return replace(kernel, params=params, outputs=1, stores=(Store(4, (i, j), value),))
 
 
-def largest(kernel, scale):
-    """``kernel`` with the largest element of each row, times the row's own factor and a column's."""
-    body, store, first = kernel.body, kernel.stores[0], kernel.inputs
-    rows, (j,) = body.batch + body.m, body.n
-    moved = first + len(scale)
-    dtype = kernel.params[store.target].dtype
-    top = hole("s0", F32)
-    x = cast(load(store.target + len(scale), store.index, dtype), F32)
-    factors = [load(first, rows, F32), load(first + 1, (j,), F32)]
-    tail = Tail(
-        (Statistic(top, "max", x * factors[1]),), (Store(len(kernel.params) + len(scale), rows, top * factors[0]),)
-    )
-    params = (*kernel.params[:first], *scale, *kernel.params[first:], TensorType(F32, tuple(r.extent for r in rows)))
-    stores = tuple(replace(s, target=s.target + moved - first) for s in kernel.stores)
-    return replace(kernel, params=params, outputs=kernel.outputs + 1, stores=stores, body=replace(body, tail=tail))
-
-
 S = with_row_statistics
 THREE = WGMMA_TILE | {"tile_m": 192, "consumers": 3, "setmaxnreg": 1}
-ROWS_AND_COLUMNS = (TensorType(F32, (13,)), TensorType(F32, (40,)))
 CASES = {
     "simt": (SIMT, S(matmul(13, 40, 30)), TILE),
     "simt, one tile of columns": (SIMT, S(matmul(13, 11, 7)), TILE),
@@ -87,7 +69,8 @@ CASES = {
     "simt, rows too long to be kept": (SIMT, S(matmul(3, 4099, 5)), TILE | {"tile_n": 256, "reg_n": 16}),
     "simt, residual": (SIMT, S(residual(13, 40, 30, F16)), TILE),
     "simt, pixels": (SIMT, S(conv((2, 5, 4, 6), 24, (3, 3), pad=1)), TILE),
-    "simt, largest": (SIMT, largest(matmul(13, 40, 9), ROWS_AND_COLUMNS), TILE),
+    "simt, inverse rms": (SIMT, with_inverse_rms(matmul(13, 40, 30)), TILE),
+    "simt, largest": (SIMT, with_largest(matmul(13, 40, 9)), TILE),
     "mma f16": (MMA, S(matmul(29, 40, 64, dtype=F16)), WARPS),
     "mma bf16, batches": (MMA, S(matmul(29, 37, 64, batch=(2,), dtype=BF16)), WARPS | {"raster": 2, "warps_m": 2}),
     "mma tf32, split": (MMA, S(with_math(matmul(19, 71, 40))), WARPS | {"splits": 3, "warps_k": 2, "k_steps": 2}),
