@@ -5,9 +5,10 @@
                                  [--journal sweep.jsonl] [--again] [--markdown out.md] [--summary out.json]
 
 CUDA text runs on the CPU-played device in three thread orders, which have to give the same bits; OpenCL text runs on
-PoCL. A cell is a target, an engine and a dtype. ``--layers``: the kernels of the benchmark models at their exact shapes
-instead, by every engine's default schedule, large ones compared at some hundred points. ``--races``: CUDA text alone, in
-one order, watched by ThreadSanitizer.
+PoCL. A cell is a target, an engine and a dtype; in ``f16-tail`` statistics of rows follow a contraction's stores, and are
+compared with those of what it has stored. ``--layers``: the kernels of the benchmark models at their exact shapes instead,
+by every engine's default schedule, large ones compared at some hundred points. ``--races``: CUDA text alone, in one order,
+watched by ThreadSanitizer.
 
 What was tried is in the journal, a line a case, and is not tried again by another call; ``--again`` repeats what failed.
 A case that ends the process is a failure of its own, found by the next call. ``--markdown`` has a line an engine;

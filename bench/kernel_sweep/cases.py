@@ -81,10 +81,11 @@ CELLS: dict[str, dict[str, tuple[str, ...]]] = {
         "attention/simt": FLOATS,
         "attention/mma": ("f16", "bf16", "tf32", "3xtf32"),
     },
-    "sm_75": {"contraction/simt": ("f32", "f16"), "contraction/mma": ("f16", "i8")},
+    "sm_75": {"contraction/simt": ("f32", "f16", "f16-tail"), "contraction/mma": ("f16", "i8", "f16-tail")},
     # where launches start early: what those before leave lands as late as it can
     "sm_90a": {"contraction/wgmma": ("f16", "bf16", "tf32", "i8", "f16-tail", "bf16-tail", "tf32-tail"),
-               "contraction/mma": ("f16", "tf32"), "contraction/simt": ("f32",), "pool/window": ("f16",)},
+               "contraction/mma": ("f16", "tf32", "f16-tail"), "contraction/simt": ("f32", "f32-tail"),
+               "pool/window": ("f16",)},
     "pocl": {
         "loops": (*FLOATS, "f64", "u8", "i8", "i32", "i64"),
         "loops/transpose": (*FLOATS, "u8"),
