@@ -17,7 +17,7 @@ from tolerance import assert_matches
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
 from gpucomp.ir.types import F16, F64, I32
-from gpucomp.kernels_templates.contraction.simt import PLAIN, STATIC_SHARED, registers_taken, shared_bytes
+from gpucomp.kernels_templates.contraction.simt import PLAIN, STATIC_SHARED, registers, registers_taken, shared_bytes
 from gpucomp.targets import cuda
 
 SIMT = FAMILIES["contraction/simt"]
@@ -273,6 +273,25 @@ def test_a_loop_of_few_stages_is_not_written_out():
         used = cuda.resources(log)["k0"]
         assert used.registers < 80 < registers_taken(s, p)
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "joined"),
+    [({}, True), ({"splits": 2}, True), ({"splits": 1}, False), ({"reg_n": 4, "tile_n": 16}, False)],
+    ids=["eight splits", "two", "none", "64 sums"],
+)
+def test_128_sums_that_are_joined_with_other_work_groups_may_have_all_registers(change, joined):
+    """Eight splits spill 8 bytes on sm_89, by 204 registers without what is read of the others."""
+    kernel, target = conv((1, 16, 16, 256), 256, (3, 3), pad=1), cuda.manifest("sm_89")
+    schedule = PLAIN | {"tile_m": 64, "tile_n": 32, "tile_k": 8, "reg_m": 16, "reg_n": 8, "stages": 2, "asynchronous": 1}
+    schedule |= {"splits": 8} | change
+    s, p = SimpleNamespace(**schedule), SimpleNamespace(**SIMT.problem(kernel))
+
+    _, log = cuda.compile_source(render(kernel, schedule, target, "k0", SIMT), target)
+
+    assert SIMT.reasons(schedule, vars(p), target.limits) == []
+    assert (registers(s, p) == 255) == joined
+    assert cuda.resources(log)["k0"].spilt == 0 or joined
 
 
 def test_addresses_of_many_columns_of_pixels_are_counted():
