@@ -475,6 +475,20 @@ def test_the_schedule_that_is_ranked_first_spills_nothing(arch, dtype):
         assert used.spill_stores == used.spill_loads == used.stack_bytes == 0, ranked
 
 
+@pytest.mark.parametrize("k_steps", [4, 8])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_sums_of_other_work_groups_are_read_part_by_part_where_all_warps_stay(arch, k_steps):
+    """Of four parts ptxas else reads all at once: 128 registers of 512 work-items, and 288 or 320 bytes of spills."""
+    schedule = WARPS | {"warp_m": 32, "warp_n": 32, "warps_m": 2, "warps_n": 4, "warps_k": 2, "splits": 4, "raster": 8}
+    schedule |= {"k_steps": k_steps}
+    kernel, target = with_inverse_rms(one_result(matmul(1225, 112, 288, dtype=F16))), cuda.manifest(arch)
+    assert MMA.reasons(schedule, MMA.problem(kernel), target.limits) == []
+
+    _, log = cuda.compile_source(render(kernel, schedule, target, "k0", MMA), target)
+
+    assert cuda.resources(log)["k0"].spilt == 0
+
+
 @pytest.mark.parametrize("family", [SIMT, MMA, WGMMA], ids=lambda f: f.engine)
 @pytest.mark.parametrize("columns", [40, 771])
 def test_many_schedules_are_told_together_what_each_is_told_alone(family, columns):
