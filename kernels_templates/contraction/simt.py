@@ -211,8 +211,8 @@ def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
     """What the sums need, or the row statistics behind them.
 
     All that there are, where 128 sums are joined with other work-groups': beside them ptxas reads another's ahead while
-    registers are left, and now and then a few too many (sm_89, CUDA 13.5: 11 of 106 schedules spill, most 8 or 16 bytes; none
-    of 57 without splits).
+    registers are left, and now and then a few too many (sm_89, CUDA 13.5: 12 of 107 schedules spill, most 8 or 16 bytes; one of
+    58 without splits).
     """
     joined = (s.reg_m * s.reg_n * (p.acc_bytes // 4) >= 128) * (s.splits > 1) * MOST_REGISTERS
     return most(most(_registers_of_sums(s, p), joined), tail_registers(threads_of(s), s.tile_m, p))
