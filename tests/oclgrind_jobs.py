@@ -69,7 +69,7 @@ TARGET = replace(opencl.manifest("generic"), features=frozenset({"fp64"}))
 def source_of(job: dict) -> KernelSource:
     schedule = job["schedule"]
     alone = "tile_k" in schedule and (schedule["tile_m"], schedule["tile_n"]) == (schedule["reg_m"], schedule["reg_n"])
-    target = TARGET.with_limits(warp=1) if alone else TARGET
+    target = TARGET.with_limits(warp=1, vector_bytes=64) if alone else TARGET
     family = FAMILIES[job["engine"]] if "engine" in job else None
     source = render(packed(job)[0], schedule, target, job["name"], family)
     return replace(source, text=job.get("text", source.text))
