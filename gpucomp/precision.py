@@ -31,7 +31,7 @@ from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Step, Store, Window, mapped
 from gpucomp.partition import Policy, partition
-from gpucomp.rewrite.rounding import Rounding, Stored, is_kept
+from gpucomp.rewrite.rounding import Rounding, Stored
 from gpucomp.targets.target import Target
 
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
@@ -59,12 +59,11 @@ def rounding(precision: str, target: Target, keep_fp32: Sequence[str] = ()) -> R
         steps = partition(graph, Policy(prologues=target.prologues))
         kept = _kept(steps, keep_fp32, None)
         rounded: Collection[Value] = ()
-        if precision in MATH:
+        if precision == "tf32":
             wide = {v for step in kept for v in (*step.inputs, *step.outputs)}
             rounded = {v for step in steps for v in step.outputs} - wide
         elif precision in NARROW:
-            past = _out_of_range(steps, NARROW[precision])
-            rounded = _narrowed_values(steps, graph, kept, past, contractions_only=precision == "mixed")
+            _, rounded = _narrowed_values(steps, graph, precision, kept)
         return {v: Stored(step.nodes[0], v in rounded) for step in steps for v in step.outputs if step.nodes}
 
     return Rounding(precision, tuple(keep_fp32), stored)
@@ -88,8 +87,7 @@ def apply(
     if precision not in NARROW:
         return list(steps)
     dtype = NARROW[precision]
-    past = _out_of_range(steps, dtype)
-    values = _narrowed_values(steps, graph, kept, past, contractions_only=precision == "mixed")
+    past, values = _narrowed_values(steps, graph, precision, kept)
     made: dict[Value, Value] = {}
     return [
         step if step in kept else _narrow(step, dtype, values, past, made, all_constants=precision != "mixed")
@@ -104,7 +102,7 @@ def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[
             step
             for step in steps
             for node in (*step.prologue, *step.nodes)
-            if is_kept(node, [pattern])
+            if fnmatchcase(node.name, pattern) or fnmatchcase(node.op.name, pattern)
         }
         if not found and elsewhere is not None and not any(fnmatchcase(name, pattern) for name in elsewhere):
             raise UsageError(
@@ -122,9 +120,11 @@ def _with_math(step: Step, math: str) -> Step:
 
 
 def _narrowed_values(
-    steps: Sequence[Step], graph: Graph, kept: set[Step], past: frozenset[Value], *, contractions_only: bool
-) -> frozenset[Value]:
-    """f32 values that kernels alone write and read, none of them kept or ``past`` the range of what they would become."""
+    steps: Sequence[Step], graph: Graph, precision: str, kept: set[Step]
+) -> tuple[frozenset[Value], frozenset[Value]]:
+    """Values past the range of what they would become, and the f32 values that become it: those others that kernels alone
+    write and read, none of them kept."""
+    past = _out_of_range(steps, NARROW[precision])
     written = {v for step in steps for v in step.outputs}
     excluded = {*graph.outputs, *past}
     for step in steps:
@@ -133,10 +133,10 @@ def _narrowed_values(
             excluded |= set(step.outputs)  # updates add up where the result is stored
         if step in kept:
             excluded |= {*step.inputs, *step.outputs}
-        elif contractions_only:
+        elif precision == "mixed":  # there contractions alone read narrow values
             operands = _operand_sources(step.kernel)
             excluded |= {v for k, v in enumerate(step.inputs) if k not in operands}
-    return frozenset(v for v in written - excluded if v.type.dtype is F32)
+    return past, frozenset(v for v in written - excluded if v.type.dtype is F32)
 
 
 def _is_statistic(value: Value) -> bool:
@@ -146,7 +146,7 @@ def _is_statistic(value: Value) -> bool:
 
 def _waits_for_statistics(operand: Value, inputs: Sequence[Value]) -> bool:
     """Whether ``inputs`` hold statistics of the operand's own rows: it is what a norm was folded from, and where it is in f32
-    after all it may be past the range of a narrower type, or have a mean that such a type's roundings lie under."""
+    after all it may be past the range of a narrower type."""
     statistics = [_before_reshapes(v) for v in inputs if _is_statistic(v)]
     return any(_before_reshapes(v.inputs[0]) is _before_reshapes(operand) for v in statistics)
 

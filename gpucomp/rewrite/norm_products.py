@@ -9,9 +9,9 @@ left by the kernel that makes x, which has its rows at hand: then the norm is no
 
 Nothing is rounded more than before: the norm goes only where x and what the product reads are rounded alike in memory
 (fp16, bf16) or by the product (tf32, whose scaled weights stay f32: not every product rounds them), and where the scaled
-weights are no less exact than the weights were. In ``mixed`` x
-is kept in f32, perhaps because it is past f16's range; other precisions do not round products.
-What is past f32's range is infinite, as everywhere: sums of x w' are larger than those of the norm's rows by x's size.
+weights are no less exact than the weights were. In ``mixed`` x is kept in f32, perhaps because it is past f16's range; other
+precisions do not round products. What is past f32's range is infinite, as everywhere: sums of x w' are larger than those of
+the norm's rows by x's size.
 
 Norms that take a mean away stay. Folded, the mean would fall out of a difference of two sums: where it is many deviations
 long, a row of equal numbers in the extreme, what is left of the row lies under the roundings of the sums; and freeing the
@@ -32,7 +32,7 @@ from gpucomp.ir.types import F32
 from gpucomp.rewrite.match import along_axis, is_constant
 from gpucomp.rewrite.rounding import HALF_STEP, ROUNDED, Rounding, Stored
 from gpucomp.rewrite.rule import substitute
-from gpucomp.rewrite.scale import BLOCK, SHARED
+from gpucomp.rewrite.scale import BLOCK, may_copy
 
 LARGEST = {"fp16": 14}  # exponent of scaled weights: four times that is past the format, 2^-28 of it has all bits
 MOST = 100  # exponent of t: f32 has it and its reciprocal
@@ -103,8 +103,7 @@ def _products(norm: Node, readers: Mapping[Value, list[Node]], outputs: set[Valu
             if len(constants) != 1:
                 return []
             if node.op is ops.MatMul and constants[0].ndim == 2:
-                weights = node.inputs[1]
-                if len(readers[weights]) > 1 and weights.type.nbytes > SHARED:
+                if not may_copy(node.inputs[1], lambda weight: len(readers[weight])):
                     return []
                 found.append(Product(node, factor, shift))
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -42,10 +42,6 @@ class Rounding:
     def keeps(self, op: Op) -> bool:
         """Whether a pattern may be meant for nodes of ``op``, whatever their names."""
         return any(fnmatchcase(op.name, pattern) for pattern in self.keep_fp32)
-
-
-def is_kept(node: Node, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(node.name, p) or fnmatchcase(node.op.name, p) for p in patterns)
 
 
 # constants that contractions multiply by, as they will be stored; where these may round for themselves they stay f32

@@ -22,7 +22,8 @@ def _is_weighted(value: Value) -> bool:
     return value.op in CONTRACTIONS and value.type.dtype.is_float and is_constant(value.inputs[1])
 
 
-def _may_copy(weight: Value, uses: Uses) -> bool:
+def may_copy(weight: Value, uses: Uses) -> bool:
+    """Whether a scaled copy of ``weight`` may stand beside it, or none has to."""
     return uses(weight) == 1 or weight.type.nbytes <= SHARED
 
 
@@ -99,7 +100,7 @@ def scale_into_columns(node: Node, uses: Uses) -> Value | None:
     product, factor = node.inputs
     if not _is_weighted(product) or not is_constant(factor) or not keeps_type(node, product):
         return None
-    if uses(product) != 1 or not _may_copy(product.inputs[1], uses):
+    if uses(product) != 1 or not may_copy(product.inputs[1], uses):
         return None
     scale = along_axis(factor.attrs["value"].astype(np.float64), product.shape, _result_channel(product))
     if scale is None:
@@ -116,7 +117,7 @@ def scale_before_shift(node: Node, uses: Uses) -> Value | None:
             if not _is_weighted(y) or uses(total) != 1 or uses(y) != 1 or not keeps_type(node, y):
                 return None
             factor = c.attrs["value"]
-            if along_axis(factor, y.shape, _result_channel(y)) is None or not _may_copy(y.inputs[1], uses):
+            if along_axis(factor, y.shape, _result_channel(y)) is None or not may_copy(y.inputs[1], uses):
                 return None
             with np.errstate(all="ignore"):
                 shift = (b.astype(np.float64) * factor.astype(np.float64)).astype(b.dtype)
@@ -133,7 +134,7 @@ def scale_into_rows(node: Node, uses: Uses) -> Value | None:
     """contract(x * c, w)  ->  contract(x, w * c), c a finite number or one an operand channel; padding stays zero"""
     match node.inputs[0]:
         case Value(ops.Mul, (x, Value(ops.Constant, (), {"value": c}))) as product if x.type == product.type:
-            if not _is_weighted(node[0]) or uses(product) != 1 or not _may_copy(node.inputs[1], uses):
+            if not _is_weighted(node[0]) or uses(product) != 1 or not may_copy(node.inputs[1], uses):
                 return None
             scale = along_axis(c.astype(np.float64), x.shape, _operand_channel(node))
             if scale is not None and _all_finite(scale):

@@ -79,7 +79,6 @@ def test_a_cell_of_tails_has_row_statistics_of_every_kind_and_others_have_none(e
     assert not any(k.body.tail for k in others)
 
 
-
 def test_every_engine_has_cells():
     assert {engine for engines in CELLS.values() for engine in engines} == set(FAMILIES)
 
