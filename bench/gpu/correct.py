@@ -27,9 +27,10 @@ from bench.gpu.work import Job
 from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.errors import UnsupportedError
 from gpucomp.ir.types import F32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Blocks, Contraction, Kernel
 from gpucomp.schedule.space import Family
 from gpucomp.targets import opencl
+from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import poisoned, setup
 
@@ -102,6 +103,13 @@ def _listed(path: Path) -> dict[str, Kernel]:
     return found
 
 
+def engines_on(kernel: Kernel, target: Target) -> tuple[Family, ...]:
+    """The engines that can compute ``kernel`` on ``target``; none for what only OpenCL targets are given."""
+    if isinstance(kernel.body, Blocks) and target.kind == "cuda":
+        return ()
+    return engines_of(kernel, target.features)
+
+
 def _variants(name: str, kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
     """A contraction with constant weights, and with the arithmetic of each precision."""
     body = kernel.body
@@ -124,7 +132,7 @@ def jobs(context: Any) -> list[Job]:
         Job(NAME, f"{name}-{family.title.replace('/', '.')}-{number}", Case(kernel, family, number))
         for number in range(count)
         for name, kernel in found.items()
-        for family in engines_of(kernel, context.target.features)
+        for family in engines_on(kernel, context.target)
     ]
     return [*work, *_watches(context, work)]
 
