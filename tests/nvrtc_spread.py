@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from bench.gpu.candidates import default, rendered
-from bench.gpu.correct import cases, engines_on
+from bench.gpu.cases import cases, engines_on
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import GpucompError
 from gpucomp.targets import cuda
@@ -16,7 +16,7 @@ from gpucomp.targets import cuda
 
 def main() -> None:
     print(json.dumps({"compiler": cuda.compiler_version()}))
-    kernels = cases()
+    kernels = cases().kernels
     for number, arch in enumerate(cuda.ARCHITECTURES):
         target = cuda.manifest(arch)
         named: dict[str, list[str]] = {}
