@@ -23,7 +23,6 @@ from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, 
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, runs_on
 
-DEFAULT_SHARED_BYTES = 48 << 10  # more has to be asked for, function by function
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, ...Minor
 SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
@@ -154,7 +153,7 @@ class CudaProgram:
                     bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source])
                 )
             function = module.get_function(kernel.name)
-            if kernel.shared > DEFAULT_SHARED_BYTES:
+            if kernel.shared:  # a function may have 48 KiB less its static bytes unless it asks for more
                 driver = self._cupy.cuda.driver
                 driver.funcSetAttribute(
                     function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared
