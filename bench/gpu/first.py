@@ -52,27 +52,25 @@ NAMED = frozenset(engine for part in PLAN for engine in part.engines)
 
 
 def run(call: Call) -> int:
-    """All parts, each at first for no longer than its share; how many jobs the call's time has left over in one."""
-    begun: dict[str, bool] = {}
+    """All parts, each at first for no longer than its share; how many jobs the call's time has left over."""
+    left: dict[str, int] = {}
     for shared in (True, False):
         for part in PLAN:
-            if begun.get(part.name):
-                continue
             ended = call.results.ended.get((NAME, part.name))
+            if left.get(part.name) == 0:
+                continue
             if ended or (ended is False and not call.context.options.again):
                 call.wrong += not ended
-                begun[part.name] = True
+                left[part.name] = 0
                 continue
             now = time.monotonic()
             share = 60 * part.minutes - call.results.spent.get(part.name, 0.0)
             if shared and share <= 0:
                 continue
-            deadline = min(call.deadline, now + share) if shared else call.deadline
-            left = _do(call, part, deadline)
-            begun[part.name] = not left
-            if left and time.monotonic() > call.deadline:
-                return left
-    return 0
+            left[part.name] = _do(call, part, min(call.deadline, now + share) if shared else call.deadline)
+            if left[part.name] and time.monotonic() > call.deadline:
+                return sum(left.values())
+    return sum(left.values())
 
 
 def _do(call: Call, part: Part, deadline: float) -> int:
