@@ -103,23 +103,22 @@ typedef unsigned long size_t;
 {_coordinate("get_group_id", "workgroup_id")}
 {_coordinate("get_local_size", "workgroup_size")}
 OVER size_t get_global_id(uint d) {{ return get_group_id(d) * get_local_size(d) + get_local_id(d); }}
-OVER void mem_fence(uint flags) {{ __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }}
 OVER void barrier(uint flags) {{
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }}
 OVER uint atomic_inc(volatile __global uint* p) {{
-  return __opencl_atomic_fetch_add((volatile __global atomic_uint*)p, 1, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_fetch_add((volatile __global atomic_uint*)p, 1, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER uint atomic_xchg(volatile __global uint* p, uint v) {{
-  return __opencl_atomic_exchange((volatile __global atomic_uint*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_exchange((volatile __global atomic_uint*)p, v, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER uint atomic_or(volatile __global uint* p, uint v) {{
-  return __opencl_atomic_fetch_or((volatile __global atomic_uint*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_fetch_or((volatile __global atomic_uint*)p, v, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER int atomic_min(volatile __local int* p, int v) {{
-  return __opencl_atomic_fetch_min((volatile __local atomic_int*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_fetch_min((volatile __local atomic_int*)p, v, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER int min(int a, int b) {{ return a < b ? a : b; }}
 OVER int max(int a, int b) {{ return a > b ? a : b; }}

@@ -331,7 +331,7 @@ def test_a_device_without_the_instruction_is_told_at_build_time():
 @needs_clang
 @pytest.mark.parametrize("arch", ["gfx906", "gfx90a", "gfx1030"])
 def test_plain_kernels_keep_their_tiles_in_registers(arch):
-    target = replace(opencl.manifest(arch), features=frozenset({"amd", "fp16", "fp64"}))
+    target = replace(opencl.manifest(arch), features=opencl.FEATURES["amd"])
     kernel = matmul(1024, 1024, 1024)
     choice = choose(kernel, engines_of(kernel, target.features), target.limits)
     found = amdgcn.resources(render(kernel, choice.schedule, target, "k0", choice.family), arch)
