@@ -210,6 +210,12 @@ def resources(source: KernelSource, arch: str) -> Resources:
     return parse(assemble(source, arch))
 
 
+def code_of(assembly: str) -> str:
+    """The kernel's own lines: functions that are inlined in it stand before it once more, its descriptor behind."""
+    found = re.search(r"^\s*\.amdhsa_kernel (\S+)", assembly, re.M)
+    return assembly[: found.start()].rpartition(f"\n{found[1]}:")[2] if found else assembly
+
+
 def parse(assembly: str) -> Resources:
     """The resources of the one kernel in ``assembly``, from its metadata and its lines."""
 
@@ -217,8 +223,7 @@ def parse(assembly: str) -> Resources:
         found = re.search(rf"^ +\.?(?:- )?\.?{name}: +(\d+)", assembly, re.M)
         return int(found[1]) if found else 0
 
-    code = assembly.split(".amdhsa_kernel", 1)[0] if ".amdhsa_kernel" in assembly else assembly
-    names = re.findall(r"^\t([a-z][a-z0-9_]+)(?:[ \t]|$)", code, re.M)
+    names = re.findall(r"^\t([a-z][a-z0-9_]+)(?:[ \t]|$)", code_of(assembly), re.M)
     occupancy = re.search(r"; Occupancy: (\d+)", assembly)
     return Resources(
         vector=noted("vgpr_count"),
