@@ -12,7 +12,6 @@ import numpy as np
 from fake_driver.driver import FakeDriver
 
 NON_BLOCKING = 1
-DEVICE_MEMORY = 2  # kDLCUDA
 
 
 class Failure(RuntimeError):
@@ -39,10 +38,10 @@ class Array:
     def __init__(self, cupy: FakeCupy, array: np.ndarray, stream: Stream | None = None) -> None:
         self.cupy, self.dtype, self.shape, self.data = cupy, array.dtype, array.shape, cupy.alloc(array.nbytes)
         self.flags = SimpleNamespace(c_contiguous=True)
-        self.device = SimpleNamespace(id=cupy.current_device, synchronize=lambda: cupy.call("cuCtxSynchronize"))
-        where = (stream or cupy.default_stream).ptr
+        self.device = Device(cupy)
+        self.stream = stream or cupy.default_stream
         source = np.ascontiguousarray(array)
-        cupy.call("cuMemcpyHtoDAsync", self.data.ptr, source.ctypes.data, source.nbytes, where)
+        cupy.call("cuMemcpyHtoDAsync", self.data.ptr, source.ctypes.data, source.nbytes, self.stream.ptr)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -176,7 +175,12 @@ class FakeCupy:
 
     def asarray(self, value: Any) -> Any:
         """Of what has ``__cuda_array_interface__``: nobody waits for the stream that made it."""
+        assert value.__cuda_array_interface__["version"] == 2
         return value if isinstance(value, Array) else value.array
+
+    def from_dlpack(self, value: Any) -> Any:
+        """The capsule is an ``Array``."""
+        return value.__dlpack__(stream=self.cuda.get_current_stream().ptr)
 
     def array(self, array: np.ndarray, stream: Stream | None = None) -> Array:
         """In the device's memory, once ``stream`` comes to it."""

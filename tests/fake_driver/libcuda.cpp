@@ -369,6 +369,11 @@ API Status cuEventRecord(Event* event, Stream* stream) {
   event->stream = stream;
   return enqueue(stream, {"event", [=] { event->recorded = true; return OK; }});
 }
+API Status cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
+  ENTER("cuStreamWaitEvent");
+  Stream* const other = event->stream;
+  return enqueue(stream, {"wait", [=] { return other && other != stream ? drain(other) : OK; }});
+}
 API Status cuEventSynchronize(Event* event) {
   ENTER("cuEventSynchronize");
   if (const Status status = refused_while_capturing()) return status;
