@@ -393,7 +393,7 @@ API Status cuEventElapsedTime_v2(float* milliseconds, Event* start, Event* end) 
 
 namespace {
 
-enum { PARAMETER = 0x17, LAUNCH_BOUND = 0x05, REQUIRED_THREADS = 0x10, CLUSTER = 0x3d };  // EIATTR_ of .nv.info.<kernel>
+enum { PARAMETER = 0x17, LAUNCH_BOUND = 0x05, REQUIRED_THREADS = 0x10, REGISTERS_OF = 0x2f, CLUSTER = 0x3d };  // EIATTR_
 
 // Attributes of a kernel: a format and a number of one byte each, then two bytes of value, or of its length.
 void read_info(const unsigned char* at, const unsigned char* end, Function& f) {
@@ -424,8 +424,14 @@ Status read_elf(const unsigned char* image, Module& module) {
   const Elf64_Shdr* sections = (const Elf64_Shdr*)(image + header.e_shoff);
   const char* names = (const char*)image + sections[header.e_shstrndx].sh_offset;
   std::map<std::string, Function*> by_name;
+  std::map<unsigned, std::string> symbols;
   for (int i = 0; i < header.e_shnum; ++i) {
     const char* name = names + sections[i].sh_name;
+    if (sections[i].sh_type == SHT_SYMTAB) {
+      const Elf64_Sym* table = (const Elf64_Sym*)(image + sections[i].sh_offset);
+      const char* texts = (const char*)image + sections[sections[i].sh_link].sh_offset;
+      for (unsigned n = 0; n < sections[i].sh_size / sizeof *table; ++n) symbols[n] = texts + table[n].st_name;
+    }
     if (strncmp(name, ".text.", 6)) continue;
     module.functions.push_back(std::make_unique<Function>());
     Function& f = *(by_name[name + 6] = module.functions.back().get());
@@ -443,6 +449,15 @@ Status read_elf(const unsigned char* image, Module& module) {
     if (Function* f = find(".nv.shared.")) {  // from sm_90 on with what the system reserves in every block
       const size_t bytes = sections[i].sh_size, reserved = sm >= 90 && bytes >= RESERVED_SHARED ? RESERVED_SHARED : 0;
       f->static_shared = (unsigned)(bytes - reserved);
+    }
+    if (name == ".nv.info") {  // of the file: newer ones have the registers here
+      for (uint32_t at = 0; at + 12 <= sections[i].sh_size; at += 4) {
+        const unsigned char* entry = image + sections[i].sh_offset + at;
+        uint32_t words[2];
+        memcpy(words, entry + 4, sizeof words);
+        if (entry[0] == 4 && entry[1] == REGISTERS_OF && entry[2] == 8 && by_name.count(symbols[words[0]]))
+          by_name[symbols[words[0]]]->registers = words[1];
+      }
     }
     if (Function* f = find(".nv.info.")) {
       const unsigned char* at = image + sections[i].sh_offset;
