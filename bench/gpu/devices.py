@@ -127,7 +127,8 @@ class Gpu:
         next one would not find them. torch keeps what it freed from cupy, and cupy from torch.
         """
         gc.collect()
-        self.cupy.get_default_memory_pool().free_all_blocks()
+        for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):
+            pool.free_all_blocks()
         if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
