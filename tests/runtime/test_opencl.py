@@ -49,11 +49,13 @@ def test_outputs_are_fresh_arrays():
     np.testing.assert_array_equal(first["y"], answer(X)["y"])
 
 
-def test_a_run_synchronises_once(monkeypatch):
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_run_synchronises_once(monkeypatch, mapped):
+    """But where memory is the host's it waits for a mapping of each input first, when nothing is under way."""
     program = opened()
+    monkeypatch.setattr(program, "_mapped", mapped)
     waits = []
-    queue = program._queue
-    copies = program._cl.enqueue_copy
+    queue, cl = program._queue, program._cl
 
     class Counting:
         def __getattr__(self, name):
@@ -63,19 +65,24 @@ def test_a_run_synchronises_once(monkeypatch):
             waits.append("finish")
             queue.finish()
 
-    def copy(q, *args, **options):
-        waits.extend(["blocking copy"] * bool(options.get("is_blocking", True)))
-        return copies(queue, *args, **options)
+    def counted(name):
+        whole = getattr(cl, name)
+
+        def enqueue(q, *args, **options):
+            waits.extend([name] * bool(options.get("is_blocking", name != "enqueue_nd_range_kernel")))
+            return whole(queue, *args, **options)
+
+        monkeypatch.setattr(cl, name, enqueue)
 
     monkeypatch.setattr(program, "_queue", Counting())
-    monkeypatch.setattr(program._cl, "enqueue_copy", copy)
-    monkeypatch.setattr(
-        program._cl, "enqueue_nd_range_kernel", lambda q, *args, f=program._cl.enqueue_nd_range_kernel: f(queue, *args)
-    )
+    for name in ("enqueue_copy", "enqueue_map_buffer", "enqueue_nd_range_kernel"):
+        counted(name)
 
-    program.run({"x": X})
+    found = program.run({"x": X})
 
-    assert waits == ["finish"]
+    assert waits == ["enqueue_map_buffer"] * mapped + ["finish"]
+    for name, wanted in answer(X).items():
+        np.testing.assert_array_equal(found[name], wanted, err_msg=name)
 
 
 def stopped_midway(monkeypatch, program, error):

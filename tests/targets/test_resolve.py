@@ -154,24 +154,25 @@ class Device:
     """What ``of_device`` asks a device for."""
 
     class platform:
-        name = "AMD Accelerated Parallel Processing"
+        name, vendor = "AMD Accelerated Parallel Processing", "Advanced Micro Devices, Inc."
 
+    type = 4  # CL_DEVICE_TYPE_GPU
     vendor, name, extensions = "Advanced Micro Devices, Inc.", "gfx90a:sramecc+:xnack-", "cl_khr_fp64 cl_khr_fp16"
     driver_version = "3590.0 (HSA1.1,LC)"
     version, opencl_c_version = "OpenCL 2.1 AMD-APP (3590.0)", "OpenCL C 2.0 "
-    max_work_group_size, local_mem_size, max_compute_units = 256, 65536, 104
+    max_work_group_size, local_mem_size, max_compute_units, mem_base_addr_align = 256, 65536, 104, 2048
 
 
 def test_an_amd_device_has_its_instruction_set_s_features():
     found = opencl.of_device(Device(), "opencl")
 
-    assert (found.limits.warp, found.limits.units) == (64, 104)
+    assert (found.limits.warp, found.limits.units, found.alignment) == (64, 104, 512)
     assert found.features == {"amd", "mfma", "sdot4", "fp16", "fp64"}
 
 
 def test_a_mali_has_the_extensions_that_it_names():
     device = Device()
-    device.platform = type("platform", (), {"name": "ARM Platform"})
+    device.platform = type("platform", (), {"name": "ARM Platform", "vendor": "ARM"})
     device.vendor, device.name = "ARM", "Mali-G610 r0p0"
     device.extensions = "cl_khr_fp16 cl_arm_integer_dot_product_int8 cl_khr_integer_dot_product"
     device.version, device.opencl_c_version = "OpenCL 3.0 v1.r44p0", "OpenCL C 3.0 v1.r44p0"
@@ -197,7 +198,7 @@ def test_who_has_dot_products_of_bytes_is_known_to_the_model():
 @pytest.mark.parametrize("extensions", ["cl_khr_fp16", "cl_khr_fp16 cl_arm_integer_dot_product_int8"])
 def test_a_mali_without_dot_products_is_reckoned_without_them(extensions):
     device = Device()
-    device.platform = type("platform", (), {"name": "ARM Platform"})
+    device.platform = type("platform", (), {"name": "ARM Platform", "vendor": "ARM"})
     device.vendor, device.name, device.extensions = "ARM", "Mali-T880 r2p0", extensions
 
     found = opencl.of_device(device, "opencl")
