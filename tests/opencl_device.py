@@ -79,7 +79,7 @@ def target(device: str = "pocl") -> Target:
 @cache
 def allowed(device: str, limits: Limits) -> Limits:
     """What of ``limits`` there is on ``device``, whatever gpucomp makes of it."""
-    items, local_bytes = (opencl_drivers.process(device).call(_sizes) if device != "pocl" else _sizes("pocl"))
+    items, local_bytes = opencl_drivers.process(device).call(_sizes) if device != "pocl" else _sizes("pocl")
     return replace(limits, threads=min(limits.threads, items), shared_bytes=min(limits.shared_bytes, local_bytes))
 
 

@@ -135,7 +135,9 @@ class Process:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(self.name, DRIVERS[self.name].library(), theirs), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(self.name, DRIVERS[self.name].library(), theirs), daemon=True
+        )
         self._process.start()
         theirs.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -27,6 +26,7 @@ from gpucomp.targets.cache import KernelCache
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 SPREAD = listed(Path(__file__).parents[1] / "onnx_spread_opencl.txt")
+FOREIGN = b"\x7fELF of another driver, which rusticl aborts over"
 NODE_CASES = 12  # of ONNX's own for each driver, no two of which have the same ones
 
 
@@ -43,15 +43,22 @@ def answers(make, feeds, **options):
     """What the program of a plan gives for each of ``feeds``, its times, and the spans of its launches."""
     plan, sources, weights = make(opencl.resolve(""), **options)
     program = OpenCLProgram(plan, sources, {}, weights)
-    return [program.run({"x": x}) for x in feeds], program.profile({"x": feeds[0]}), program.timeline({"x": feeds[0]})[1]
+    return (
+        [program.run({"x": x}) for x in feeds],
+        program.profile({"x": feeds[0]}),
+        program.timeline({"x": feeds[0]})[1],
+    )
 
 
 def built(text, folder):
     """What was built of ``text``, from the source and then from the cache: the names of kernels, the size of the binary."""
     (device,) = opencl.devices()
-    context, source = opencl.pyopencl().Context([device]), KernelSource("k0", "opencl", text, Geometry((1, 1, 1), (1, 1, 1)))
+    context, source = (
+        opencl.pyopencl().Context([device]),
+        KernelSource("k0", "opencl", text, Geometry((1, 1, 1), (1, 1, 1))),
+    )
     made = [opencl.program(context, device, source, KernelCache(folder)) for _ in range(2)]
-    loaded = [opencl.load(context, device, source, binary, None) for binary in (made[0][1], b"\x7fELF of another driver")]
+    loaded = [opencl.load_all(context, device, [(source, binary)], None)[0] for binary in (made[0][1], FOREIGN)]
     return [program.kernel_names for program in (*(program for program, _ in made), *loaded)], len(made[0][1])
 
 
@@ -64,7 +71,10 @@ def outputs(model, feeds, path):
 
 
 def verdicts(names):
-    return [f"{name}: {fault}" for name in names if (fault := verdict(cases()[name], OpenclBackend))]
+    """What is wrong with ONNX's cases; f64 on a device that has none is not."""
+    found = {name: verdict(cases()[name], OpenclBackend) for name in names}
+    lacks = "no f64 arithmetic" if "fp64" not in opencl.resolve("").features else "nothing"
+    return {name: fault for name, fault in found.items() if fault and lacks not in fault}
 
 
 # ---- plans ----
@@ -97,7 +107,9 @@ def test_split_sums_are_whole_run_after_run(device):
 
 @pytest.mark.parametrize("device", OTHERS)
 def test_a_binary_is_loaded_and_another_driver_s_is_built_from_the_source(device, tmp_path):
-    names, size = opencl_drivers.process(device).call(built, "__kernel void k0(__global float* x) { x[0] = 1; }", tmp_path)
+    names, size = opencl_drivers.process(device).call(
+        built, "__kernel void k0(__global float* x) { x[0] = 1; }", tmp_path
+    )
 
     assert names == ["k0"] * 4
     assert size > 100
@@ -119,7 +131,9 @@ def test_quantised_layers_give_the_processor_s_codes(device, name, tmp_path):
 
     first, loaded, text = opencl_drivers.process(device).call(outputs, model, {"x": x}, tmp_path / "m.gpuc")
 
-    assert ("dot_4x8packed_us_int(" in text) is ("khr_dot" in opencl_drivers.process(device).call(opencl.resolve, "").features)
+    assert ("dot_4x8packed_us_int(" in text) is (
+        "khr_dot" in opencl_drivers.process(device).call(opencl.resolve, "").features
+    )
     right = gpucomp.compile(model, target="cpu").run({"x": x})["y"]
     np.testing.assert_array_equal(first["y"], right)
     np.testing.assert_array_equal(loaded["y"], right)
@@ -141,4 +155,4 @@ def test_a_whole_model_gives_onnxruntime_s_answer(device, name, tmp_path):
 @pytest.mark.parametrize(("device", "names"), [param(name, SPREAD[k :: len(SPREAD) // NODE_CASES]) for k, name in enumerate(DRIVERS)],
                          ids=[*DRIVERS])  # fmt: skip
 def test_a_driver_passes_a_spread_of_onnx_s_own_cases(device, names):
-    assert opencl_drivers.process(device).call(verdicts, names) == []
+    assert opencl_drivers.process(device).call(verdicts, names) == {}

@@ -236,6 +236,25 @@ def test_kernels_are_compiled_alone_where_only_pocl_gains_by_more(compiled, monk
     assert [len(batch) for batch in opencl.batches(sources, target)] == [1] * len(sources)
 
 
+def test_a_driver_is_not_given_what_another_one_has_built(compiled, monkeypatch):
+    """Mesa's rusticl ends the process over it."""
+    source, device = with_helper("k0", 1), opencl.device_of(opencl.manifest("pocl"))
+    context = opencl.pyopencl().Context([device])
+    monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
+    _, own = opencl.program(context, device, source)
+    monkeypatch.setattr(opencl, "compiler_version", lambda device: "another driver")
+    _, foreign = opencl.program(context, device, source)
+    monkeypatch.undo()
+    given = opencl.pyopencl().Program
+    monkeypatch.setattr(opencl.pyopencl(), "Program", lambda context, *of: compiled.append(of) or given(context, *of))
+    compiled.clear()
+
+    for binary in (foreign, b"\x7fELF", own):
+        opencl.load_all(context, device, [(source, binary)], None)
+
+    assert compiled == [(source.text,), (source.text,), ([device], [own.partition(b"\n")[2]])]
+
+
 def test_a_flavour_without_a_device_keeps_its_source():
     target = opencl.manifest("mali")
     source = source_for(target)

@@ -163,6 +163,25 @@ class Device:
     max_work_group_size, local_mem_size, max_compute_units, mem_base_addr_align = 256, 65536, 104, 2048
 
 
+def test_a_device_that_two_drivers_have_is_told_apart_by_the_platform(monkeypatch):
+    """Intel's driver calls the processor by its name, which PoCL's name of it holds."""
+
+    def device(platform, vendor, name):
+        kind = type("platform", (), {"name": platform, "vendor": vendor})
+        return type("device", (Device,), {"platform": kind, "name": name, "type": 2})()
+
+    pocl = device("Portable Computing Language", "The pocl project", "pthread-AMD EPYC")
+    intel = device("Intel(R) OpenCL", "Intel(R) Corporation", "AMD EPYC")
+    monkeypatch.setattr(opencl, "devices", lambda: (pocl, intel))
+
+    for which, chosen in (("AMD EPYC", pocl), ("intel", intel), ("pthread", pocl), ("portable computing", pocl)):
+        target = targets.resolve(f"opencl:{which}")
+        assert target.identity.startswith(f"{chosen.name} |")
+        assert opencl.device_of(target) is chosen
+    with pytest.raises(UsageError, match=r"devices here are 'pthread-AMD EPYC' of Portable .*, 'AMD EPYC' of Intel"):
+        targets.resolve("opencl:nvidia")
+
+
 def test_an_amd_device_has_its_instruction_set_s_features():
     found = opencl.of_device(Device(), "opencl")
 
@@ -214,7 +233,11 @@ def test_a_mali_without_dot_products_is_reckoned_without_them(extensions):
 )
 def test_khronos_dot_product_wants_a_compiler_that_declares_it(version, listed, has):
     device = Device()
-    device.extensions, device.version, device.opencl_c_version = "cl_khr_integer_dot_product", version, "OpenCL C 1.2 v1"
+    device.extensions, device.version, device.opencl_c_version = (
+        "cl_khr_integer_dot_product",
+        version,
+        "OpenCL C 1.2 v1",
+    )
     device.opencl_c_all_versions = [SimpleNamespace(version=major << 22 | minor << 12) for major, minor in listed]
     text = SimpleNamespace(text="c + dot_4x8packed_ss_int(a, b)", geometry=SimpleNamespace(items=(1, 1, 1)))
     device.single_fp_config = 0
