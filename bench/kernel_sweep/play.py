@@ -54,7 +54,8 @@ class Ready:
 
 
 def prepared(case: Case, name: str = "k0", target: Target | None = None) -> Ready | None:
-    """Rendered for ``target``, if not for the cell's. ``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not."""
+    """Rendered for ``target``, if not for the cell's. ``None`` where the text is too long for a compiler of the CPU's; the
+    oracle is asked only when it is not."""
     s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**problem_of(case.cell.engine, case.kernel))
     wanted = case.cell.family.packing(case.kernel, s, p)
     packed = pack(case.kernel, wanted) if wanted else None
