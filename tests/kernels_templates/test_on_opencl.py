@@ -6,7 +6,6 @@ and a part of the rest: every engine, and schedules that PoCL is not given.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from dataclasses import replace
@@ -33,6 +32,7 @@ from gpucomp.schedule.space import Limits
 # what a GPU allows: CPUs run its schedules too, work-group by work-group
 GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8)
 WHOLE = [case for case in CASES if not is_empty(CASES[case])]
+DRAWS = 100  # of cases for one that fits
 PART = 4  # of the cases, one in so many is run by a schedule of a GPU's on a device other than PoCL
 
 
@@ -88,16 +88,26 @@ def test_schedules_over_the_whole_space_give_numpy_s_answer(device, case):
         assert_right(kernel, schedule, device)
 
 
+@pytest.mark.parametrize("way", ["default", "drawn"])
 @pytest.mark.parametrize("engine", CELLS["pocl"])
 @pytest.mark.parametrize("device", OTHERS)
-def test_every_engine_gives_float64_s_answer(device, engine):
-    """One random kernel by a random schedule, in a dtype that differs by device; ``bench.kernel_sweep`` has the rest for PoCL."""
+def test_every_engine_gives_float64_s_answer(device, engine, way):
+    """A random kernel in a dtype that differs by device, by the default for a GPU or a random schedule, of several splits
+    where the engine has them; ``bench.kernel_sweep`` has the rest on PoCL."""
     limits = opencl_device.allowed(device, GPU)
     target = replace(opencl_device.target(device), limits=limits)
     dtypes = [dtype for dtype in CELLS["pocl"][engine] if dtype != "f64" or "fp64" in target.features]
-    cell = Cell("pocl", engine, dtypes[len(device) % len(dtypes)])
-    cases = (draw(cell, number, seed=len(device)) for number in itertools.count())
-    case = next(c for c in cases if not cell.family.reasons(c.schedule, cell.family.problem(c.kernel), limits))
+    cell = Cell("pocl", engine, dtypes[len(device + way) % len(dtypes)])
+
+    def fits(case):
+        splits = case.schedule.get("splits", 2)
+        legal = not cell.family.reasons(case.schedule, cell.family.problem(case.kernel), limits)
+        return legal and (way == "default" or splits > 1)
+
+    cases = (draw(cell, number, seed=len(device)) for number in range(DRAWS))
+    if way == "default":
+        cases = (replace(case, schedule=default(case.kernel, limits, cell.family)) for case in cases)
+    case = next(filter(fits, cases))
 
     assert by_opencl(prepared(case, target=target), device=device) == ""
 
