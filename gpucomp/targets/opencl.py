@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from gpucomp.codegen.fences import STATEMENTS
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.schedule.device import AMD as AMD_DEVICES
@@ -29,7 +30,9 @@ from gpucomp.targets.patience import patiently
 from gpucomp.targets.target import Target
 
 FLAVOURS = {
-    "generic": Limits(threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False),
+    "generic": Limits(
+        threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False, device_fence=False
+    ),
     # one work-item at a time on each core; vectors are as wide as any CPU's, a device's own where it tells: wider ones end
     # PoCL 3.0 ("LLVM ERROR: Do not know how to scalarize") where its LLVM does not know the CPU for what it is
     "pocl": Limits(
@@ -41,9 +44,9 @@ FLAVOURS = {
 }
 FEATURES = {
     "generic": frozenset[str](),
-    "pocl": frozenset({"fp64"}),
-    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
-    "amd": frozenset({"amd", "fp16", "fp64"}),
+    "pocl": frozenset({"fp64", "device_fence"}),
+    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot", "device_fence"}),
+    "amd": frozenset({"amd", "fp16", "fp64", "amd_fence"}),
 }
 # by the name of the instruction set: lanes of a wave, compute units, matrix instructions and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
@@ -77,11 +80,14 @@ OPTIONAL = DOTS | {"fp16", "mfma", "mfma_deep", "wmma"}  # what a kernel can do 
 ALIGNMENT = 512  # bytes that NVIDIA and llvmpipe want parts of buffers aligned to; no device is known to want more
 OLDEST = (1, 2)  # of OpenCL
 TOGETHER = 32  # kernels of a program: more gain little, and between programs a compilation can be stopped
+# what OpenCL C 3.0 has to list for a fence of the device's scope; OpenCL C 2.0 has it always
+FENCE_PARTS = frozenset({"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"})
 HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
 MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 FLAGS = ("-cl-std=CL1.2",)
-NEWER = "-cl-std=CL3.0"  # of text that calls what earlier OpenCL C does not declare, whatever extensions are listed
-OF_NEWER = "dot_4x8packed"
+# of text that calls what earlier OpenCL C does not declare, whatever extensions are listed: by version of OpenCL C
+NEWER = {3: "-cl-std=CL3.0", 2: "-cl-std=CL2.0"}
+OF_NEWER = re.compile("dot_4x8packed|atomic_work_item_fence")
 CODES = "rint("  # in text that rounds to codes: of a quotient that is off by a bit the code may be another
 REQUIRED = re.compile(r"__attribute__\(\(reqd_work_group_size\([^)]*\)\)\) ")
 
@@ -174,9 +180,9 @@ def of_device(device: Any, name: str) -> Target:
     flavour = flavour_of(device)
     base = manifest((flavour == "amd" and amd_set(device.name)) or flavour)
     extensions = set(device.extensions.split())
-    kind = base.features - set(EXTENSIONS.values())
-    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
-    if not _compiles_newer(device):
+    kind = base.features - set(EXTENSIONS.values()) - set(STATEMENTS)
+    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions} | fence_of(device)
+    if _compiles(device) < 3:
         features -= {"khr_dot"}
     limits = replace(
         base.limits,
@@ -184,6 +190,7 @@ def of_device(device: Any, name: str) -> Target:
         shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
         units=int(device.max_compute_units),
         dots=bool(DOTS & features),
+        device_fence=bool(features & set(STATEMENTS)),
     )
     if flavour == "pocl":
         limits = replace(limits, vector_bytes=vectors_of(device.version) or limits.vector_bytes)
@@ -231,6 +238,22 @@ def has_sub_buffers(device: Any) -> bool:
     """
     names = f"{device.platform.vendor} {device.vendor} {device.name}".lower()
     return not re.search(r"mali-(t\d|g(31|51|52|71|72|76)\b)|powervr|imagination", names)
+
+
+def fence_of(device: Any) -> frozenset[str]:
+    """How work-groups of a launch see what others have left (``gpucomp.codegen.fences``); empty where nothing says they do.
+
+    The builtin is of AMD's own compiler, the PTX of NVIDIA's, whose OpenCL lists no scope of the device: for GPUs that have
+    PTX's memory model, sm_70 and later; the first caches of those before may hold what a fence is to end.
+    """
+    platform = device.platform.name
+    if platform.startswith("AMD Accelerated"):
+        return frozenset({"amd_fence"})
+    if "NVIDIA" in platform and "cl_nv_device_attribute_query" in device.extensions:
+        return frozenset({"ptx_fence"}) if device.compute_capability_major_nv >= 7 else frozenset()
+    version = _compiles(device)
+    listed = version == 2 or (version == 3 and {f.name for f in device.opencl_c_features} >= FENCE_PARTS)
+    return frozenset({"device_fence"}) if listed else frozenset()
 
 
 def vectors_of(version: str) -> int:
@@ -331,13 +354,14 @@ def _all_devices() -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = []
     for platform in platforms:
         try:
-            found += [(device, _too_old(device)) for device in platform.get_devices()]
+            found += [(device, too_old(device)) for device in platform.get_devices()]
         except cl.Error:  # a platform whose driver has no device
             continue
     return found
 
 
-def _too_old(device: Any) -> str:
+def too_old(device: Any) -> str:
+    """Why a device is left out: templates call what OpenCL 1.2 has. Empty where it is not (Mesa's Clover is of 1.1)."""
     found = re.match(r"OpenCL (\d+)\.(\d+)", device.version)
     if found is None or (int(found[1]), int(found[2])) >= OLDEST:
         return ""
@@ -548,19 +572,21 @@ def _tells_lanes(device: Any) -> bool:
     return "rusticl" in device.platform.name.lower() and device.driver_version.startswith("22.")
 
 
-def _compiles_newer(device: Any) -> bool:
-    """Whether the device's compiler takes OpenCL C 3.0. A device of OpenCL 3.0 may name 1.2 first, and list the others."""
+def _compiles(device: Any) -> int:
+    """The version of OpenCL C that the device's compiler takes. A device of OpenCL 3.0 may name 1.2 first, and list the
+    others; what it lists of 2.0 is optional there, so 2 is a device of OpenCL 2."""
     versions = [tuple(map(int, re.findall(r"\d+", device.opencl_c_version)[:2]))]
     if device.version.startswith("OpenCL 3."):
         versions += [(found.version >> 22, found.version >> 12 & 1023) for found in device.opencl_c_all_versions]
-    return max(versions) >= (3, 0)
+    newest = max(versions)[0]
+    return 1 if newest == 2 and device.version.startswith("OpenCL 3.") else newest
 
 
 def build_flags(device: Any, source: KernelSource, *, exact: bool = True) -> list[str]:
     """What the device's compiler is told. Quotients and roots are rounded right, at the price of about ten instructions
     each, where the model is ``exact``, or the kernel rounds to codes."""
-    standard = (NEWER,) if OF_NEWER in source.text else FLAGS
-    flags = [*standard, *_cautious(device, source)]
+    newer = NEWER.get(_compiles(device)) if OF_NEWER.search(source.text) else None
+    flags = [*([newer] if newer else FLAGS), *_cautious(device, source)]
     rounds_right = device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
     if rounds_right and (exact or CODES in source.text):
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
