@@ -123,7 +123,7 @@ def test_what_is_refused_however_small_is_an_error(monkeypatch):
         gpucomp.compile(model(), target="opencl:generic")
 
     assert found.value.code == "GPC5100"
-    assert len(set(texts)) > 3  # both together, and each alone, as long as there is another
+    assert len(set(texts)) > 2  # both as one program, each alone, and what there is in their place
 
 
 def test_an_artefact_has_no_compiler_and_says_where_one_helps(monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -15,6 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from gpucomp.codegen.fences import STATEMENTS
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.schedule.device import AMD as AMD_DEVICES
@@ -24,10 +26,13 @@ from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 from gpucomp.targets.isa import X86_64
+from gpucomp.targets.patience import patiently
 from gpucomp.targets.target import Target
 
 FLAVOURS = {
-    "generic": Limits(threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False),
+    "generic": Limits(
+        threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False, device_fence=False
+    ),
     # one work-item at a time on each core; vectors are as wide as any CPU's, a device's own where it tells: wider ones end
     # PoCL 3.0 ("LLVM ERROR: Do not know how to scalarize") where its LLVM does not know the CPU for what it is
     "pocl": Limits(
@@ -39,9 +44,9 @@ FLAVOURS = {
 }
 FEATURES = {
     "generic": frozenset[str](),
-    "pocl": frozenset({"fp64"}),
-    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
-    "amd": frozenset({"amd", "fp16", "fp64"}),
+    "pocl": frozenset({"fp64", "device_fence"}),
+    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot", "device_fence"}),
+    "amd": frozenset({"amd", "fp16", "fp64", "amd_fence"}),
 }
 # by the name of the instruction set: lanes of a wave, compute units, matrix instructions and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
@@ -75,11 +80,14 @@ OPTIONAL = DOTS | {"fp16", "mfma", "mfma_deep", "wmma"}  # what a kernel can do 
 ALIGNMENT = 512  # bytes that NVIDIA and llvmpipe want parts of buffers aligned to; no device is known to want more
 OLDEST = (1, 2)  # of OpenCL
 TOGETHER = 32  # kernels of a program: more gain little, and between programs a compilation can be stopped
+# what OpenCL C 3.0 has to list for a fence of the device's scope; OpenCL C 2.0 has it always
+FENCE_PARTS = frozenset({"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"})
 HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
 MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 FLAGS = ("-cl-std=CL1.2",)
-NEWER = "-cl-std=CL3.0"  # of text that calls what earlier OpenCL C does not declare, whatever extensions are listed
-OF_NEWER = "dot_4x8packed"
+# of text that calls what earlier OpenCL C does not declare, whatever extensions are listed: by version of OpenCL C
+NEWER = {3: "-cl-std=CL3.0", 2: "-cl-std=CL2.0"}
+OF_NEWER = re.compile("dot_4x8packed|atomic_work_item_fence")
 CODES = "rint("  # in text that rounds to codes: of a quotient that is off by a bit the code may be another
 REQUIRED = re.compile(r"__attribute__\(\(reqd_work_group_size\([^)]*\)\)\) ")
 
@@ -118,7 +126,8 @@ def _nearest(name: str) -> tuple[str, frozenset[str]]:
 
 
 def resolve(which: str) -> Target:
-    """The target of a flavour, or of the device whose name holds ``which``; where that is empty, of any, a GPU first.
+    """The target of a flavour, or of the device whose name, behind its platform's, holds ``which``: two drivers may have the
+    same device. Where that is empty, of any, a GPU first.
 
     Where a device of an asked flavour is here, the flavour is refined by what it says; but ``generic`` is what runs on
     any, and ``pocl`` what tests and records know. Raises ``UsageError`` when there is neither, with what exists, and
@@ -153,12 +162,13 @@ def _fitting(which: str) -> list[Any]:
     """The devices here that ``opencl:<which>`` stands for."""
     if which in FLAVOURS:
         return [d for d in devices() if which == "generic" or flavour_of(d) == which]
-    return [d for d in devices() if which.lower() in d.name.lower()]
+    return [d for d in devices() if which.lower() in f"{d.platform.name} {d.name}".lower()]
 
 
 def _named() -> str:
     """The devices here, for a message."""
-    return (", ".join(repr(d.name.strip()) for d in devices()) or "none") + _besides()
+    named = (f"{d.name.strip()!r} of {d.platform.name}" for d in devices())
+    return (", ".join(named) or "none") + _besides()
 
 
 def _besides() -> str:
@@ -170,9 +180,9 @@ def of_device(device: Any, name: str) -> Target:
     flavour = flavour_of(device)
     base = manifest((flavour == "amd" and amd_set(device.name)) or flavour)
     extensions = set(device.extensions.split())
-    kind = base.features - set(EXTENSIONS.values())
-    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
-    if not _compiles_newer(device):
+    kind = base.features - set(EXTENSIONS.values()) - set(STATEMENTS)
+    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions} | fence_of(device)
+    if _compiles(device) < 3:
         features -= {"khr_dot"}
     limits = replace(
         base.limits,
@@ -180,6 +190,7 @@ def of_device(device: Any, name: str) -> Target:
         shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
         units=int(device.max_compute_units),
         dots=bool(DOTS & features),
+        device_fence=bool(features & set(STATEMENTS)),
     )
     if flavour == "pocl":
         limits = replace(limits, vector_bytes=vectors_of(device.version) or limits.vector_bytes)
@@ -227,6 +238,22 @@ def has_sub_buffers(device: Any) -> bool:
     """
     names = f"{device.platform.vendor} {device.vendor} {device.name}".lower()
     return not re.search(r"mali-(t\d|g(31|51|52|71|72|76)\b)|powervr|imagination", names)
+
+
+def fence_of(device: Any) -> frozenset[str]:
+    """How work-groups of a launch see what others have left (``gpucomp.codegen.fences``); empty where nothing says they do.
+
+    The builtin is of AMD's own compiler, the PTX of NVIDIA's, whose OpenCL lists no scope of the device: for GPUs that have
+    PTX's memory model, sm_70 and later; the first caches of those before may hold what a fence is to end.
+    """
+    platform = device.platform.name
+    if platform.startswith("AMD Accelerated"):
+        return frozenset({"amd_fence"})
+    if "NVIDIA" in platform and "cl_nv_device_attribute_query" in device.extensions:
+        return frozenset({"ptx_fence"}) if device.compute_capability_major_nv >= 7 else frozenset()
+    version = _compiles(device)
+    listed = version == 2 or (version == 3 and {f.name for f in device.opencl_c_features} >= FENCE_PARTS)
+    return frozenset({"device_fence"}) if listed else frozenset()
 
 
 def vectors_of(version: str) -> int:
@@ -417,9 +444,10 @@ def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], fl
     preprocessor leaves there, it builds it anew.
     """
     cl, text = pyopencl(), for_driver(device, joined(sources) if len(sources) > 1 else sources[0].text)
-    built = cl.Program(context, text).build(flags, cache_dir=False)
+    built = patiently(lambda: cl.Program(context, text).build(flags, cache_dir=False), len(sources))
     if flavour_of(device) == "pocl" and not {source.name for source in sources} <= set(built.kernel_names.split(";")):
-        built = cl.Program(context, f"{text}\ntypedef int again_{uuid.uuid4().hex};\n").build(flags, cache_dir=False)
+        text = f"{text}\ntypedef int again_{uuid.uuid4().hex};\n"
+        built = patiently(lambda: cl.Program(context, text).build(flags, cache_dir=False), len(sources))
     return built
 
 
@@ -483,7 +511,10 @@ def _program(
             built = _with_kernels(context, device, sources, flags)
         if flavour_of(device) == "pocl":
             return built, whole.text.encode()
-        binary = bytes(built.get_info(cl.program_info.BINARIES)[0])
+        binary = _mark(device) + bytes(built.get_info(cl.program_info.BINARIES)[0])
+    except TimeoutError as error:
+        told = f"{device.name.strip()}: {error}"
+        raise KernelBuildError(build_failed(whole, told) if len(sources) == 1 else told, code="GPC5105") from error
     except cl.Error as error:
         first = _first_error(str(error))
         raise KernelBuildError(build_failed(whole, first) if len(sources) == 1 else first) from error
@@ -492,12 +523,22 @@ def _program(
     return built, binary
 
 
+def _mark(device: Any) -> bytes:
+    """What a binary begins with that this device's driver has made."""
+    return b"gpucomp opencl " + hashlib.sha256(compiler_version(device).encode()).hexdigest().encode() + b"\n"
+
+
 def _from_binary(context: Any, device: Any, binary: bytes) -> Any | None:
-    """A program; none where the binary is another driver's: the source still is welcome."""
-    cl = pyopencl()
+    """A program; none where the binary is another driver's: the source still is welcome.
+
+    It is not left to the driver to tell: Mesa's rusticl (22.3) aborts over what it has not made itself.
+    """
+    cl, mark = pyopencl(), _mark(device)
+    if not binary.startswith(mark):
+        return None
     with _quiet:
         try:
-            return cl.Program(context, [device], [binary]).build()
+            return cl.Program(context, [device], [binary.removeprefix(mark)]).build()
         except cl.Error:
             return None
 
@@ -531,19 +572,21 @@ def _tells_lanes(device: Any) -> bool:
     return "rusticl" in device.platform.name.lower() and device.driver_version.startswith("22.")
 
 
-def _compiles_newer(device: Any) -> bool:
-    """Whether the device's compiler takes OpenCL C 3.0. A device of OpenCL 3.0 may name 1.2 first, and list the others."""
+def _compiles(device: Any) -> int:
+    """The version of OpenCL C that the device's compiler takes. A device of OpenCL 3.0 may name 1.2 first, and list the
+    others; what it lists of 2.0 is optional there, so 2 is a device of OpenCL 2."""
     versions = [tuple(map(int, re.findall(r"\d+", device.opencl_c_version)[:2]))]
     if device.version.startswith("OpenCL 3."):
         versions += [(found.version >> 22, found.version >> 12 & 1023) for found in device.opencl_c_all_versions]
-    return max(versions) >= (3, 0)
+    newest = max(versions)[0]
+    return 1 if newest == 2 and device.version.startswith("OpenCL 3.") else newest
 
 
 def build_flags(device: Any, source: KernelSource, *, exact: bool = True) -> list[str]:
     """What the device's compiler is told. Quotients and roots are rounded right, at the price of about ten instructions
     each, where the model is ``exact``, or the kernel rounds to codes."""
-    standard = (NEWER,) if OF_NEWER in source.text else FLAGS
-    flags = [*standard, *_cautious(device, source)]
+    newer = NEWER.get(_compiles(device)) if OF_NEWER.search(source.text) else None
+    flags = [*([newer] if newer else FLAGS), *_cautious(device, source)]
     rounds_right = device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
     if rounds_right and (exact or CODES in source.text):
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")

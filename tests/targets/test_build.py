@@ -306,6 +306,25 @@ def test_a_plan_s_precision_says_whether_the_model_is_exact(monkeypatch, precisi
     assert set(asked) == {exact}
 
 
+def test_a_driver_is_not_given_what_another_one_has_built(compiled, monkeypatch):
+    """Mesa's rusticl ends the process over it."""
+    source, device = with_helper("k0", 1), opencl.device_of(opencl.manifest("pocl"))
+    context = opencl.pyopencl().Context([device])
+    monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
+    _, own = opencl.program(context, device, source)
+    monkeypatch.setattr(opencl, "compiler_version", lambda device: "another driver")
+    _, foreign = opencl.program(context, device, source)
+    monkeypatch.undo()
+    given = opencl.pyopencl().Program
+    monkeypatch.setattr(opencl.pyopencl(), "Program", lambda context, *of: compiled.append(of) or given(context, *of))
+    compiled.clear()
+
+    for binary in (foreign, b"\x7fELF", own):
+        opencl.load_all(context, device, [(source, binary)], None)
+
+    assert compiled == [(source.text,), (source.text,), ([device], [own.partition(b"\n")[2]])]
+
+
 def test_a_flavour_without_a_device_keeps_its_source():
     target = opencl.manifest("mali")
     source = source_for(target)

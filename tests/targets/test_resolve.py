@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from kernels import matmul
 
 from gpucomp import config, targets
-from gpucomp.codegen import dots
+from gpucomp.codegen import dots, fences
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, UsageError
 from gpucomp.schedule.space import Geometry
@@ -165,11 +168,30 @@ class Device:
     max_work_group_size, local_mem_size, max_compute_units, mem_base_addr_align = 256, 65536, 104, 2048
 
 
+def test_a_device_that_two_drivers_have_is_told_apart_by_the_platform(monkeypatch):
+    """Intel's driver calls the processor by its name, which PoCL's name of it holds."""
+
+    def device(platform, vendor, name):
+        kind = type("platform", (), {"name": platform, "vendor": vendor})
+        return type("device", (Device,), {"platform": kind, "name": name, "type": 2})()
+
+    pocl = device("Portable Computing Language", "The pocl project", "pthread-AMD EPYC")
+    intel = device("Intel(R) OpenCL", "Intel(R) Corporation", "AMD EPYC")
+    monkeypatch.setattr(opencl, "devices", lambda: (pocl, intel))
+
+    for which, chosen in (("AMD EPYC", pocl), ("intel", intel), ("pthread", pocl), ("portable computing", pocl)):
+        target = targets.resolve(f"opencl:{which}")
+        assert target.identity.startswith(f"{chosen.name} |")
+        assert opencl.device_of(target) is chosen
+    with pytest.raises(UsageError, match=r"devices here are 'pthread-AMD EPYC' of Portable .*, 'AMD EPYC' of Intel"):
+        targets.resolve("opencl:nvidia")
+
+
 def test_an_amd_device_has_its_instruction_set_s_features():
     found = opencl.of_device(Device(), "opencl")
 
     assert (found.limits.warp, found.limits.units, found.alignment) == (64, 104, 512)
-    assert found.features == {"amd", "mfma", "sdot4", "fp16", "fp64"}
+    assert found.features == {"amd", "mfma", "sdot4", "fp16", "fp64", "amd_fence"}
 
 
 def test_a_mali_has_the_extensions_that_it_names():
@@ -178,7 +200,7 @@ def test_a_mali_has_the_extensions_that_it_names():
     device.vendor, device.name = "ARM", "Mali-G610 r0p0"
     device.extensions = "cl_khr_fp16 cl_arm_integer_dot_product_int8 cl_khr_integer_dot_product"
     device.version, device.opencl_c_version = "OpenCL 3.0 v1.r44p0", "OpenCL C 3.0 v1.r44p0"
-    device.opencl_c_all_versions = []
+    device.opencl_c_all_versions, device.opencl_c_features = [], []
 
     found = opencl.of_device(device, "opencl")
 
@@ -226,7 +248,7 @@ def test_khronos_dot_product_wants_a_compiler_that_declares_it(version, listed, 
     device.single_fp_config = 0
 
     assert ("khr_dot" in opencl.of_device(device, "opencl").features) == has
-    assert opencl.build_flags(device, text) == ["-cl-std=CL3.0"]
+    assert opencl.build_flags(device, text) == ["-cl-std=CL3.0" if has else "-cl-std=CL1.2"]
     text.text = "c + a * b"
     assert opencl.build_flags(device, text) == ["-cl-std=CL1.2"]
 
@@ -236,7 +258,7 @@ AMD = ("AMD Accelerated Parallel Processing", "Advanced Micro Devices, Inc.")
 GPU, CPU = 4, 2
 
 
-def device_of(platform, **says):
+def on_platform(platform, **says):
     found = Device()
     found.platform = SimpleNamespace(name=platform[0], vendor=platform[1])
     for question, answer in says.items():
@@ -259,7 +281,7 @@ def device_of(platform, **says):
     ],
 )
 def test_a_flavour_is_of_a_platform_s_compiler_and_a_kind_of_device(platform, kind, name, flavour):
-    device = device_of(platform, type=kind, name=name, vendor="AMD")
+    device = on_platform(platform, type=kind, name=name, vendor="AMD")
 
     assert opencl.flavour_of(device) == flavour
     assert opencl.of_device(device, "opencl").arch == flavour or flavour == "amd"
@@ -280,7 +302,7 @@ def test_a_flavour_is_of_a_platform_s_compiler_and_a_kind_of_device(platform, ki
     ],
 )
 def test_an_instruction_set_that_no_table_has_is_like_the_nearest(name, warp, dots, matrices):
-    device = device_of(AMD, name=f"{name}:xnack-", wavefront_width_amd=warp, simd_per_compute_unit_amd=2)
+    device = on_platform(AMD, name=f"{name}:xnack-", wavefront_width_amd=warp, simd_per_compute_unit_amd=2)
 
     for target in (targets.resolve(f"opencl:{name}"), opencl.of_device(device, "opencl")):
         assert (target.arch, target.limits.warp, target.limits.dots) == (name, warp, bool(dots))
@@ -324,7 +346,7 @@ def test_clang_knows_the_dot_products_of_an_instruction_set(name):
     ],
 )
 def test_units_and_lanes_are_counted_as_the_model_does(says, warp, units):
-    limits = opencl.of_device(device_of(AMD, max_compute_units=48, **says), "opencl").limits
+    limits = opencl.of_device(on_platform(AMD, max_compute_units=48, **says), "opencl").limits
 
     assert (limits.warp, limits.units) == (warp, units)
 
@@ -345,10 +367,10 @@ MALI = {"name": "Mali-G72 r0p3", "extensions": "cl_khr_fp16", "max_compute_units
 @pytest.mark.parametrize(
     ("which", "device", "arch", "features"),
     [
-        ("mali", device_of(ARM, **MALI), "mali", {"mali", "fp16"}),
-        ("amd", device_of(AMD, name="gfx1030"), "gfx1030", {"amd", "sdot4", "fp16", "fp64"}),
-        ("gfx1030", device_of(AMD, name="gfx1030", extensions=""), "gfx1030", {"amd", "sdot4"}),
-        ("gfx1151", device_of(AMD, name="gfx1151"), "gfx1151", {"amd", "sudot4", "wmma", "fp16", "fp64"}),
+        ("mali", on_platform(ARM, **MALI), "mali", {"mali", "fp16"}),
+        ("amd", on_platform(AMD, name="gfx1030"), "gfx1030", {"amd", "sdot4", "fp16", "fp64"}),
+        ("gfx1030", on_platform(AMD, name="gfx1030", extensions=""), "gfx1030", {"amd", "sdot4"}),
+        ("gfx1151", on_platform(AMD, name="gfx1151"), "gfx1151", {"amd", "sudot4", "wmma", "fp16", "fp64"}),
     ],
 )
 def test_a_flavour_is_refined_by_a_device_that_is_here(monkeypatch, which, device, arch, features):
@@ -358,7 +380,7 @@ def test_a_flavour_is_refined_by_a_device_that_is_here(monkeypatch, which, devic
     target = targets.resolve(f"opencl:{which}")
 
     assert before == opencl.manifest(which)
-    assert (target.name, target.arch, target.features) == (f"opencl:{which}", arch, features)
+    assert (target.name, target.arch, target.features - set(fences.STATEMENTS)) == (f"opencl:{which}", arch, features)
     assert target.limits.units == device.max_compute_units * (1 if which == "mali" else 2)
     assert target.limits.threads == 256
     assert device.name in target.identity
@@ -375,16 +397,16 @@ def test_a_flavour_without_pyopencl_is_its_manifest(monkeypatch):
 
 
 def test_a_vendor_s_platform_comes_before_rusticl(monkeypatch):
-    mesa = device_of(MESA, name="AMD Radeon RX 7900 XTX (radeonsi)")
-    vendor, cpu = device_of(AMD, name="gfx1100"), device_of(MESA, name="llvmpipe", type=CPU)
-    pocl = device_of(("Portable Computing Language", "The pocl project"), name="pthread", type=CPU)
+    mesa = on_platform(MESA, name="AMD Radeon RX 7900 XTX (radeonsi)")
+    vendor, cpu = on_platform(AMD, name="gfx1100"), on_platform(MESA, name="llvmpipe", type=CPU)
+    pocl = on_platform(("Portable Computing Language", "The pocl project"), name="pthread", type=CPU)
     here(monkeypatch, cpu, mesa, pocl, vendor)
 
     assert opencl.devices() == (vendor, mesa, pocl, cpu)
 
 
 def test_devices_below_opencl_1_2_are_left_out_and_named(monkeypatch):
-    old = device_of(("Clover", "Mesa"), name="llvmpipe", version="OpenCL 1.1 Mesa 22.3.6")
+    old = on_platform(("Clover", "Mesa"), name="llvmpipe", version="OpenCL 1.1 Mesa 22.3.6")
     here(monkeypatch, old)
     said = "'llvmpipe' of Clover: it has OpenCL 1.1, 1.2 is needed"
 
@@ -399,7 +421,67 @@ def test_devices_below_opencl_1_2_are_left_out_and_named(monkeypatch):
 
 
 def test_a_device_that_asks_for_more_is_planned_for():
-    assert opencl.of_device(device_of(ARM, mem_base_addr_align=8 * 4096), "opencl").alignment == 4096
+    assert opencl.of_device(on_platform(ARM, mem_base_addr_align=8 * 4096), "opencl").alignment == 4096
+
+
+def device_of(platform, version, features=(), **facts):
+    """A device whose newest OpenCL C is of its own ``version``, with what it lists of that."""
+    device = Device()
+    device.platform, device.name, device.vendor = SimpleNamespace(name=platform, vendor=platform), "a GPU", ""
+    device.version, device.opencl_c_version = f"OpenCL {version} of somebody", f"OpenCL C {version} of somebody"
+    device.opencl_c_all_versions = []
+    device.opencl_c_features = [SimpleNamespace(name=f"__opencl_c_{name}") for name in features]
+    device.single_fp_config = 0
+    for name, value in facts.items():
+        setattr(device, name, value)
+    return device
+
+
+FENCED = "atomic_order_acq_rel", "atomic_scope_device"
+QUERIES = "cl_khr_fp64 cl_nv_device_attribute_query"
+
+
+@pytest.mark.parametrize(
+    ("device", "fence", "standard"),
+    [
+        (device_of("ARM Platform", "3.0", FENCED), {"device_fence"}, "CL3.0"),
+        (device_of("rusticl", "3.0", ["images"]), set(), ""),
+        (device_of("rusticl", "3.0", FENCED[:1]), set(), ""),
+        (device_of("Intel(R) OpenCL", "2.1"), {"device_fence"}, "CL2.0"),
+        (device_of("Clover", "1.1"), set(), ""),
+        (device_of("AMD Accelerated Parallel Processing", "2.0"), {"amd_fence"}, "CL1.2"),
+        (device_of("NVIDIA CUDA", "3.0", extensions=QUERIES, compute_capability_major_nv=9), {"ptx_fence"}, "CL1.2"),
+        (device_of("NVIDIA CUDA", "3.0", extensions=QUERIES, compute_capability_major_nv=6), set(), ""),
+        (device_of("NVIDIA CUDA", "1.2"), set(), ""),
+    ],
+    ids=["mali", "rusticl", "no scope", "OpenCL 2", "OpenCL 1", "ROCm", "sm_90", "sm_60", "old NVIDIA"],
+)
+def test_work_groups_meet_where_there_is_a_fence_of_the_device(device, fence, standard):
+    """Split sums and scans that look back are legal there alone, and are built for the OpenCL C that has the fence."""
+    found = opencl.of_device(device, "opencl")
+    kernel = matmul(4, 8, 4096)
+    family = FAMILIES["contraction/simt"]
+    problem = family.problem(kernel)
+    schedule = dict.fromkeys((p.name for p in family.params), 1) | {"tile_m": 8, "tile_n": 16, "tile_k": 8, "splits": 4}
+    schedule["asynchronous"] = 0
+
+    assert (found.features & set(fences.STATEMENTS), found.limits.device_fence) == (fence, bool(fence))
+    if not fence:
+        reason = "4 work-groups share a result, the device has no fence that orders memory between them"
+        assert family.reasons(schedule, problem, found.limits) == [reason]
+        assert family.default(SimpleNamespace(**problem), found.limits)["splits"] == 1
+        return
+    source = render(kernel, schedule, found, "k0", family)
+    for order in ("release", "acquire"):
+        assert fences.STATEMENTS[min(fence)].format(order=order, ORDER=order.upper()) in source.text
+    assert opencl.build_flags(device, source) == [f"-cl-std={standard}"]
+
+
+def test_the_manifests_meet_where_every_device_of_the_kind_has_a_fence():
+    manifests = [opencl.manifest(flavour) for flavour in (*opencl.flavours(), *opencl.AMD)]
+
+    assert [t.arch for t in manifests if not t.limits.device_fence] == ["generic"]
+    assert all(bool(t.features & set(fences.STATEMENTS)) == t.limits.device_fence for t in manifests)
 
 
 @pytest.mark.parametrize("name", ["gfx", "gfx9999", "AMD Radeon", "NVIDIA H100"])
