@@ -156,7 +156,9 @@ def outside(around: np.ndarray) -> bool:
     return bool((around != FILL).any())
 
 
-def emulate(path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]) -> list[np.ndarray]:
+def emulate(
+    path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]
+) -> list[np.ndarray]:
     """``given`` after a launch. Runs in a process of its own, which the emulator may end."""
     run_asm = _emulator(path)
     code = CodeObject.read(elf, kernel)
@@ -301,7 +303,8 @@ PROBES = (
     ),
     Probe(
         "atomics that return", ("gfx1100", "gfx1201", "gfx942"),
-        "  if (id == 0) { y[0] = 7 + atomic_inc((volatile __global uint*)x); y[1] = 7 + atomic_inc((volatile __global uint*)x); }\n",
+        "  volatile __global uint* count = (volatile __global uint*)x;\n"
+        "  if (id == 0) { y[0] = 7 + atomic_inc(count); y[1] = 7 + atomic_inc(count); }\n",
         lambda lanes: np.array([7, 8], np.int32), _meets,
         "an atomic with sc0 (CDNA3) or th:TH_ATOMIC_RETURN returns what was there, as one with glc does",
     ),
