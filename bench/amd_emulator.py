@@ -156,7 +156,9 @@ def outside(around: np.ndarray) -> bool:
     return bool((around != FILL).any())
 
 
-def emulate(path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]) -> list[np.ndarray]:
+def emulate(
+    path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]
+) -> list[np.ndarray]:
     """``given`` after a launch. Runs in a process of its own, which the emulator may end."""
     run_asm = _emulator(path)
     code = CodeObject.read(elf, kernel)
@@ -264,13 +266,24 @@ def _is_matrix(*dtypes: str) -> Callable[[Ready], bool]:
     return lambda ready: ready.case.cell.engine == "contraction/amd" and ready.case.cell.dtype in dtypes
 
 
+def _meets(ready: Ready) -> bool:
+    return ready.source.geometry.counter_bytes > 0
+
+
+def _moves_bytes(ready: Ready) -> bool:
+    return ready.case.cell.dtype == "i8" and ready.case.cell.engine != "contraction/amd"
+
+
+def _adds_lanes_up(ready: Ready) -> bool:
+    return ready.case.cell.engine == "contraction/gemv"
+
+
 def _rows_of_32(lanes: int) -> np.ndarray:
     """CDNA3's instruction set document, 7.1.5: the row that a lane's number ``r`` of 32 x 32 results stands in."""
     lane, r = np.arange(64)[:, None], np.arange(16)[None, :]
     return (8 * (r // 4) + 4 * (lane // 32) + r % 4).reshape(-1).astype(np.int32)
 
 
-FIRST_COLUMN = "id < 32 ? {} : {}"
 PROBES = (
     Probe(
         "rows of 32 x 32 results of MFMA", ("gfx942",),
@@ -290,8 +303,9 @@ PROBES = (
     ),
     Probe(
         "atomics that return", ("gfx1100", "gfx1201", "gfx942"),
-        "  if (id == 0) { y[0] = 7 + atomic_inc((volatile __global uint*)x); y[1] = 7 + atomic_inc((volatile __global uint*)x); }\n",
-        lambda lanes: np.array([7, 8], np.int32), lambda ready: ready.source.geometry.counter_bytes > 0,
+        "  volatile __global uint* count = (volatile __global uint*)x;\n"
+        "  if (id == 0) { y[0] = 7 + atomic_inc(count); y[1] = 7 + atomic_inc(count); }\n",
+        lambda lanes: np.array([7, 8], np.int32), _meets,
         "an atomic with sc0 (CDNA3) or th:TH_ATOMIC_RETURN returns what was there, as one with glc does",
     ),
     Probe(
@@ -299,7 +313,7 @@ PROBES = (
         "  __global const char* bytes = (__global const char*)x;\n"
         "  char2 two = vload2(0, bytes + 4 * id + 3);\n"
         "  y[id] = id < 63 ? (two.s0 + 1) * 100 + two.s1 : 0;\n",
-        lambda lanes: np.array([100 + (n + 1) if n < 63 else 0 for n in range(64)], np.int32), lambda ready: False,
+        lambda lanes: np.array([100 + (n + 1) if n < 63 else 0 for n in range(64)], np.int32), _moves_bytes,
         "a load of 16 bits may stand at any address",
     ),
     Probe(
@@ -307,9 +321,9 @@ PROBES = (
         "  __local int kept[64];\n"
         "  kept[id] = x[id];\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
-        "  if (id < 8) y[id] = kept[x[id]];\n"
-        "  else if (x[id] < 0) y[id] = kept[x[id] << 26];\n",
-        lambda lanes: np.arange(8, dtype=np.int32), lambda ready: False,
+        "  const int at = x[id] < 8 ? x[id] : x[id] << 24;\n"  # the compiler does not know that x[id] is id
+        "  if (id < 8) y[id] = kept[at];\n",
+        lambda lanes: np.arange(8, dtype=np.int32), _adds_lanes_up,
         "what lanes that EXEC has off would address is not read",
     ),
 )  # fmt: skip
