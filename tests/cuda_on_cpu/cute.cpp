@@ -126,10 +126,10 @@ static std::string places(const Layout& layout, int rows) {
 }
 
 template <class Operation>
-static std::string mma() {
+static std::string mma(const std::string& name) {
   using Traits = MMA_Traits<Operation>;
   const int m = size<0>(typename Traits::Shape_MNK{}), n = size<1>(typename Traits::Shape_MNK{});
-  return "{\"a\": " + places(typename Traits::ALayout{}, m) + ", \"b\": " + places(typename Traits::BLayout{}, n) +
+  return "{\"struct\": \"" + name + "\", \"a\": " + places(typename Traits::ALayout{}, m) + ", \"b\": " + places(typename Traits::BLayout{}, n) +
          ", \"c\": " + places(typename Traits::CLayout{}, m) + "}";
 }
 
@@ -143,9 +143,9 @@ static std::string halves(const Layout& layout) {
 }
 
 template <class Operation>
-static std::string copy() {
+static std::string copy(const std::string& name) {
   using Traits = Copy_Traits<Operation>;
-  return "{\"from\": " + halves(typename Traits::SrcLayout{}) + ", \"to\": " + halves(typename Traits::DstLayout{}) + "}";
+  return "{\"struct\": \"" + name + "\", \"from\": " + halves(typename Traits::SrcLayout{}) + ", \"to\": " + halves(typename Traits::DstLayout{}) + "}";
 }
 
 // ---- wgmma ----------------------------------------------------------------------------------------
@@ -309,26 +309,30 @@ static void of_stored(const std::string& type) {
   answers["store " + type + " 32"] = tiled<SM90_TMA_STORE, T, 32, 64>;
 }
 
+// Operations by what the prelude calls them, with the name of CuTe's struct.
+#define FRAGMENTS(name, operation) fixed("mma " name, [] { return mma<operation>(#operation); })
+#define MATRICES(name, operation) fixed(name, [] { return copy<operation>(#operation); })
+
 int main() {
-  fixed("mma m16n8k8_f16", mma<SM75_16x8x8_F32F16F16F32_TN>);
-  fixed("mma m16n8k16_f16", mma<SM80_16x8x16_F32F16F16F32_TN>);
-  fixed("mma m16n8k16_bf16", mma<SM80_16x8x16_F32BF16BF16F32_TN>);
-  fixed("mma m16n8k8_tf32", mma<SM80_16x8x8_F32TF32TF32F32_TN>);
-  fixed("mma m8n8k16_s8s8", mma<SM80_8x8x16_S32S8S8S32_TN>);
-  fixed("mma m8n8k16_u8s8", mma<SM80_8x8x16_S32U8S8S32_TN>);
-  fixed("mma m8n8k16_s8u8", mma<SM80_8x8x16_S32S8U8S32_TN>);
-  fixed("mma m8n8k16_u8u8", mma<SM80_8x8x16_S32U8U8S32_TN>);
-  fixed("mma m16n8k32_s8s8", mma<SM80_16x8x32_S32S8S8S32_TN>);
-  fixed("mma m16n8k32_u8s8", mma<SM80_16x8x32_S32U8S8S32_TN>);
-  fixed("mma m16n8k32_s8u8", mma<SM80_16x8x32_S32S8U8S32_TN>);
-  fixed("mma m16n8k32_u8u8", mma<SM80_16x8x32_S32U8U8S32_TN>);
-  fixed("ldmatrix x1", copy<SM75_U32x1_LDSM_N>);
-  fixed("ldmatrix x2", copy<SM75_U32x2_LDSM_N>);
-  fixed("ldmatrix x4", copy<SM75_U32x4_LDSM_N>);
-  fixed("ldmatrix x1_trans", copy<SM75_U16x2_LDSM_T>);
-  fixed("ldmatrix x2_trans", copy<SM75_U16x4_LDSM_T>);
-  fixed("ldmatrix x4_trans", copy<SM75_U16x8_LDSM_T>);
-  fixed("stmatrix x4", copy<SM90_U32x4_STSM_N>);
+  FRAGMENTS("m16n8k8_f16", SM75_16x8x8_F32F16F16F32_TN);
+  FRAGMENTS("m16n8k16_f16", SM80_16x8x16_F32F16F16F32_TN);
+  FRAGMENTS("m16n8k16_bf16", SM80_16x8x16_F32BF16BF16F32_TN);
+  FRAGMENTS("m16n8k8_tf32", SM80_16x8x8_F32TF32TF32F32_TN);
+  FRAGMENTS("m8n8k16_s8s8", SM80_8x8x16_S32S8S8S32_TN);
+  FRAGMENTS("m8n8k16_u8s8", SM80_8x8x16_S32U8S8S32_TN);
+  FRAGMENTS("m8n8k16_s8u8", SM80_8x8x16_S32S8U8S32_TN);
+  FRAGMENTS("m8n8k16_u8u8", SM80_8x8x16_S32U8U8S32_TN);
+  FRAGMENTS("m16n8k32_s8s8", SM80_16x8x32_S32S8S8S32_TN);
+  FRAGMENTS("m16n8k32_u8s8", SM80_16x8x32_S32U8S8S32_TN);
+  FRAGMENTS("m16n8k32_s8u8", SM80_16x8x32_S32S8U8S32_TN);
+  FRAGMENTS("m16n8k32_u8u8", SM80_16x8x32_S32U8U8S32_TN);
+  MATRICES("ldmatrix x1", SM75_U32x1_LDSM_N);
+  MATRICES("ldmatrix x2", SM75_U32x2_LDSM_N);
+  MATRICES("ldmatrix x4", SM75_U32x4_LDSM_N);
+  MATRICES("ldmatrix x1_trans", SM75_U16x2_LDSM_T);
+  MATRICES("ldmatrix x2_trans", SM75_U16x4_LDSM_T);
+  MATRICES("ldmatrix x4_trans", SM75_U16x8_LDSM_T);
+  MATRICES("stmatrix x4", SM90_U32x4_STSM_N);
   of_type<half_t>("f16");
   of_type<bfloat16_t>("bf16");
   of_type<tfloat32_t>("tf32");
@@ -336,6 +340,12 @@ int main() {
   of_stored<half_t>("f16");
   of_stored<float>("f32");
   answers["load bf16 128"] = tiled<SM90_TMA_LOAD, bfloat16_t, 128, 128>;
+
+  // what follows the operands of wgmma: sums are kept, operands neither negated nor, where it can be, transposed
+  fixed("immediates", [] {
+    using namespace SM90::GMMA;
+    return text({(int)ScaleOut::One, (int)ScaleIn::One, (int)ScaleIn::One, (int)Major::K, (int)Major::K});
+  });
 
   std::string line;
   while (std::getline(std::cin, line)) {

@@ -53,7 +53,7 @@ class Cute:
     """The program, compiled in ``folder`` from the headers in ``include``."""
 
     def __init__(self, include: list[Path], folder: Path) -> None:
-        self._program = folder / "cute"
+        self.include, self._program = include, folder / "cute"
         headers = [word for path in include for word in ("-isystem", str(path))]
         done = subprocess.run(
             [COMPILER, "-std=c++17", "-O0", *headers, str(SOURCE), "-o", str(self._program)],

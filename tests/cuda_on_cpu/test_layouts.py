@@ -16,9 +16,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import nvrtc
 import pytest
 from cuda_on_cpu.cute import ABSENT, Cute, include_folders
-from cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, Mapped, compile_many
+from cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
 from cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
 from kernel_oracle import expected
 from kernels import matmul
@@ -97,7 +98,8 @@ def check_mma(cute: Cute, kernel: CudaOnCpu, name: str) -> None:
     m, n, k = map(int, re.findall(r"\d+", name)[:3])
     rng = np.random.default_rng(5)
     a, b, c = small(rng, (m, k), a_type), small(rng, (n, k), b_type), small(rng, (m, n), c_type)
-    layout = {operand: np.reshape(places, (LANES, -1, 2)) for operand, places in cute.ask(f"mma {name}").items()}
+    answer = cute.ask(f"mma {name}")
+    layout = {operand: np.reshape(answer[operand], (LANES, -1, 2)) for operand in "abc"}
     sums = registers(c, layout["c"]).view(c_type)
 
     kernel.run((1,), (LANES,), [registers(a, layout["a"]), registers(b, layout["b"]), sums])
@@ -415,14 +417,15 @@ def case(kernel: Kernel, **schedule: int) -> Case:
     return Case(kernel, {**TILE, "tile_n": 64, **schedule})
 
 
-def noting(text: str, tile_bytes: int = 0) -> str:
-    """A kernel that also notes where it loads, what it multiplies and what it stores.
+def noting(text: str, tile_bytes: int = 0, *, multiplies: bool = True) -> str:
+    """A kernel that also notes where it loads, what it multiplies and what it stores, tiles of so many bytes.
 
     Its operands are described by the body of gc_wgmma_operand that NVRTC compiles.
     """
     operand = OPERAND.replace("__cvta_generic_to_shared", "gc_runtime_shared_offset")
     text = LOAD.sub(r"{ note(record, '\g<map>', blockIdx.x, \g<at>); \g<0> }", text)
-    text = MULTIPLY.sub(r"{ if (id % 128 == 0) note(record, 'm', id / 128, step, \g<operands>); \g<0> }", text)
+    noted = "if (id % 128 == 0) note(record, 'm', id / 128, step, \\g<operands>);"
+    text = MULTIPLY.sub(rf"{{ {noted} \g<0> }}" if multiplies else noted, text)
     text = STORE.sub(rf"{{ note(record, 'c', \g<at>); note_bytes(record, \g<tile>, {tile_bytes}); \g<0> }}", text)
     text = broken(
         text, replace=") {\n  unsigned char* const shared", by=", long long* record) {\n  unsigned char* const shared"
@@ -475,7 +478,7 @@ MAP_MISTAKES = {  # of the map of a of "batched"
 
 
 def axes_of(found: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    """Stride, extent, box and step of each axis, in the order of their strides: an axis that a box is one of may stand anywhere."""
+    """Stride, extent, box and step of each axis, by stride: an axis of which a box has one may stand anywhere."""
     return sorted(zip((0, *found["strides"]), found["extents"], found["box"], found["steps"], strict=True))
 
 
@@ -615,7 +618,7 @@ def check_pixel_loads(cute: Cute, name: str, text: str) -> None:
 
 def check_walk(cute: Cute, kernel: CudaOnCpu, name: str, spec: TensorMap) -> None:
     """What a load leaves in shared memory are the rows of the convolution's matrix, of each tile and the last tap."""
-    judged, _, _, _, dilation = CONVOLUTIONS[name]
+    judged = CONVOLUTIONS[name][0]
     shape, dtype = judged.kernel.params[0].shape, judged.kernel.params[0].dtype.numpy
     x = small(np.random.default_rng(11), shape, dtype)
     found = asked_pixels(cute, name)
@@ -677,7 +680,7 @@ OPERAND_MISTAKES = {  # of the body that NVRTC compiles, or of the text of "bf16
     "an address in bytes": (">> 4 &", "&"),
     "a step of 16 bytes": ("operand_on_a_device(rows) + 2 * k", "operand_on_a_device(rows) + k"),
     "a block of 32 rows": ("rows + 8192", "rows + 4096"),
-    "columns a row too far": ("stage * 24576 + 16384", "stage * 24576 + 17408"),
+    "columns eight rows too far": ("stage * 24576 + 16384", "stage * 24576 + 17408"),
 }
 
 
@@ -697,7 +700,7 @@ def check_operands(cute: Cute, judged: Case, text: str) -> None:
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_operands_are_described_as_cute_describes_them(cute, name):
-    check_operands(cute, DESCRIBED[name], noting(DESCRIBED[name].source.text))
+    check_operands(cute, DESCRIBED[name], noting(DESCRIBED[name].source.text, multiplies=False))
 
 
 @pytest.mark.parametrize("mistake", OPERAND_MISTAKES)
@@ -705,8 +708,8 @@ def test_another_description_of_an_operand_is_seen(cute, mistake):
     judged = DESCRIBED["bf16, two blocks"]
     replaced, by = OPERAND_MISTAKES[mistake]
 
-    with pytest.raises((AssertionError, CudaOnCpuError)):
-        check_operands(cute, judged, broken(noting(judged.source.text), replace=replaced, by=by))
+    with pytest.raises(AssertionError):
+        check_operands(cute, judged, broken(noting(judged.source.text, multiplies=False), replace=replaced, by=by))
 
 
 # ---- results that are stored ----
@@ -782,3 +785,76 @@ def test_a_result_that_is_staged_differently_is_seen(cute, name, mistake):
 
     with pytest.raises(AssertionError):
         check_stores(cute, name, lambda text: broken(text, replace=replaced, by=by))
+
+
+# ---- the instructions ----
+
+INSTRUCTION = re.compile(r"\b((?:mma|wgmma\.mma_async|ldmatrix|stmatrix)\.\S+)\s+([^;]*);")
+
+
+def instruction_of(text: str) -> tuple[list[str], list[int], str]:
+    """The parts of its name in any order, how many registers each operand has, and what follows these."""
+    name, operands = INSTRUCTION.search(text).groups()
+    found = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", operands)
+    return sorted(name.split(".")), [len(o.split(",")) for o in found], ", ".join(found)
+
+
+@functools.cache
+def headers_of(cute: Cute) -> str:
+    names = ("mma_sm75", "mma_sm80", "mma_sm90_gmma", "mma_sm90_gmma_ext", "copy_sm75", "copy_sm90")
+    return "\n".join((cute.include[0] / f"cute/arch/{name}.hpp").read_text() for name in names)
+
+
+def cutlass_instruction(cute: Cute, struct: str) -> tuple[list[str], list[int], str]:
+    """The instruction in the assembly of one of CuTe's structs."""
+    text = re.search(rf"^struct {struct}\n.*?asm volatile\s*\((.*?)\n\s*:", headers_of(cute), re.DOTALL | re.MULTILINE)[
+        1
+    ]
+    return instruction_of("".join(re.findall(r'"([^"]*)"', text)).replace(r"\n", "\n"))
+
+
+@functools.cache
+def ptx_of(source: str, kernel: str) -> list[tuple[list[str], list[int], str]]:
+    """The instructions that NVRTC makes of a kernel."""
+    text = _ptx(source).partition(f".entry {kernel}(")[2].partition(".entry ")[0]
+    return [instruction_of(found[0]) for found in INSTRUCTION.finditer(text)]
+
+
+@functools.cache
+def _ptx(source: str) -> str:
+    return nvrtc.ptx(PRELUDE_CUDA.read_text() + source, "compute_90a")
+
+
+@pytest.mark.parametrize("name", MMAS)
+def test_the_mma_whose_fragments_are_judged_is_the_one_that_is_compiled(cute, name):
+    (found,) = ptx_of(FRAGMENTS, f"k_{name}")
+
+    assert found[:2] == cutlass_instruction(cute, cute.ask(f"mma {name}")["struct"])[:2]
+
+
+def test_the_matrix_copies_that_are_judged_are_those_that_are_compiled(cute):
+    wanted = [cutlass_instruction(cute, cute.ask(f"ldmatrix {name}")["struct"])[:2] for name in LDMATRIX]
+    stored = cutlass_instruction(cute, cute.ask("stmatrix x4")["struct"])[:2]
+
+    assert [found[:2] for found in ptx_of(FRAGMENTS, "k_ldmatrix")] == wanted
+    assert [found[:2] for found in ptx_of(TILES, "k_stmatrix_rows")] == [stored]
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("name", WGMMAS)
+def test_the_wgmma_whose_sums_are_judged_is_the_one_that_is_compiled(cute, name, columns):
+    kind = {
+        "f16": "x16_F32F16F16_SS",
+        "bf16": "x16_F32BF16BF16_SS",
+        "tf32": "x8_F32TF32TF32_SS_TN",
+        "i8": "x32_S32S8S8_SS_TN",
+    }
+    parts, counts, _ = cutlass_instruction(cute, f"MMA_64x{columns}{kind[name]}")
+    immediates = cute.ask("immediates")[: len(counts) - 3]
+
+    found = ptx_of(SUMS, f"k_{name}_{columns}")
+
+    assert len(found) == 4
+    for found_parts, found_counts, operands in found:
+        assert (found_parts, found_counts) == (parts, counts)
+        assert operands.endswith(", ".join(map(str, immediates)))
