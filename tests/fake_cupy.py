@@ -107,7 +107,7 @@ class Function:
 
     def __init__(self, cupy: FakeCupy, name: str) -> None:
         self.cupy, self.name, self.ptr = cupy, name, 1000 + len(cupy.shared_limits)
-        cupy.shared_limits[self.ptr] = 48 << 10
+        cupy.shared_limits[self.ptr] = (48 << 10) - cupy.static_shared
 
     def __call__(self, grid: tuple, block: tuple, args: tuple, shared_mem: int = 0) -> None:
         assert self.cupy.current is not None, "launched on no stream"
@@ -181,7 +181,7 @@ class FakeDriver:
 
     def cuLaunchKernelEx(self, config: SimpleNamespace, function: int, parameters: int, extra: int) -> tuple[int]:
         assert self.cupy is not None
-        assert config.numAttrs == len(config.attrs)
+        assert config.numAttrs <= len(config.attrs)
         config.function, config.parameters = function, parameters
         self.launched.append(config)
         self.cupy.log.append("overlapping launch")
@@ -190,9 +190,14 @@ class FakeDriver:
 
 class FakeCupy:
     def __init__(
-        self, kernels: dict[str, Callable[..., None]], capability: tuple[int, int] = (8, 0), shared: int = 163 << 10
+        self,
+        kernels: dict[str, Callable[..., None]],
+        capability: tuple[int, int] = (8, 0),
+        shared: int = 163 << 10,
+        static_shared: int = 0,
     ) -> None:
         self.kernels, self.log = kernels, []
+        self.static_shared = static_shared  # bytes that each function declares
         self.current_device = 0
         self.shared_limits: dict[int, int] = {}  # of dynamic shared memory, by function
         self.recording: list[Callable[[], None]] | None = None
@@ -225,7 +230,9 @@ class FakeCupy:
             Device=lambda: Device(fake),
             runtime=SimpleNamespace(
                 CUDARuntimeError=Failure,
-                deviceGetAttribute=lambda number, device: dict(zip((75, 76, 97), (*capability, shared), strict=True))[number],
+                deviceGetAttribute=lambda number, device: dict(zip((75, 76, 97), (*capability, shared), strict=True))[
+                    number
+                ],
             ),
             driver=SimpleNamespace(
                 CUDADriverError=Failure,

@@ -52,8 +52,11 @@ class Ready:
     wanted: tuple[Points, ...]
 
 
-def prepared(case: Case, name: str = "k0") -> Ready | None:
-    """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not."""
+def prepared(case: Case, name: str = "k0", *, on_pocl: bool = True) -> Ready | None:
+    """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not.
+
+    ``on_pocl``: OpenCL text is changed so that PoCL can play it.
+    """
     s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**problem_of(case.cell.engine, case.kernel))
     wanted = case.cell.family.packing(case.kernel, s, p)
     packed = pack(case.kernel, wanted) if wanted else None
@@ -73,7 +76,7 @@ def prepared(case: Case, name: str = "k0") -> Ready | None:
     else:
         right = sampled(case.kernel, given, MOST_POINTS)
     inputs = [*(given[k] for k in packed.kept), packed_constant(packed, given)] if packed else given
-    if source.language == "opencl":
+    if source.language == "opencl" and on_pocl:
         kernel, source, inputs = for_pocl(case.cell.engine, kernel, source, inputs)
     return Ready(case, kernel, source, tuple(np.ascontiguousarray(x) for x in inputs), tuple(given), tuple(right))
 

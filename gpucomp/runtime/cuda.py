@@ -6,7 +6,7 @@ A device of a newer generation than the cubins gets their PTX, which its driver 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,13 +23,14 @@ from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, 
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, runs_on
 
-DEFAULT_SHARED_BYTES = 48 << 10  # more has to be asked for, function by function
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, ...Minor
 SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
 # errors after which every call of the process fails: memory that cannot be corrected (214, 220, 226), an access, an
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
+
+Call = OverlappingLaunch | partial[None]
 
 
 class CudaProgram:
@@ -54,7 +55,7 @@ class CudaProgram:
         self._driver = driver if driver is not None else _driver_for(plan)
         self.plan = plan
         self._runs = 0
-        self._graph: Any = None
+        self._graphs: dict[bool, Any] = {}  # by whether launches overlap
         self._lost = ""
         self._broken = False  # a run did not come to its end: counters may hold anything
         with self._failing("", "GPC5005"):
@@ -139,7 +140,7 @@ class CudaProgram:
             memory.set(_bytes(weights[buffer.name]), stream=self._stream)
         return memory
 
-    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Callable[[], None] | None]:
+    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Call | None]:
         """A call that makes each launch, on the current stream, which is ours; ``None`` for a host operator."""
         functions = []
         for kernel in self.plan.kernels:
@@ -150,17 +151,15 @@ class CudaProgram:
                 ):
                     module.load(bytes(binaries[ptx_name(kernel.binary)]))
             else:
-                module.load(
-                    bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source])
-                )
+                module.load(bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source]))
             function = module.get_function(kernel.name)
-            if kernel.shared > DEFAULT_SHARED_BYTES:
+            if kernel.shared:  # a function may have 48 KiB less its static bytes unless it asks for more
                 driver = self._cupy.cuda.driver
                 driver.funcSetAttribute(
                     function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared
                 )
             functions.append(function)
-        calls: list[Callable[[], None] | None] = []
+        calls: list[Call | None] = []
         for launch in self.plan.launches:
             if launch.kernel < 0:
                 calls.append(None)
@@ -229,20 +228,23 @@ class CudaProgram:
                     spans.append(Span(number, 0, start, start + seconds))
         return times, spans
 
-    def time_replays(self, count: int) -> list[float]:
+    def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
         """Seconds of each of ``count`` replays of the graph on the last run's inputs, without transfers.
 
+        Without ``overlap``, of a graph in which every kernel starts when the one before it has ended: where one kernel is
+        launched many times over, overlapping launches show its throughput, these its latency.
         Needs two runs before it, which capture the graph; empty for a plan with operators on the host.
         """
         cp = self._cupy
-        if self._graph is None:
+        if not self._graphs:
             return []
         seconds = []
         with self._running():
+            graph = self._captured(overlap)
             for _ in range(count):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
                 start.record(self._stream)
-                self._graph.launch(self._stream)
+                graph.launch(self._stream)
                 end.record(self._stream)
                 end.synchronize()
                 seconds.append(1e-3 * cp.cuda.get_elapsed_time(start, end))
@@ -266,22 +268,28 @@ class CudaProgram:
         if None in self._calls or self._runs < FIRST_CAPTURED_RUN:
             self._launch_all()
             return
-        if self._graph is None:
+        self._captured(overlap=True).launch(self._stream)
+
+    def _captured(self, overlap: bool) -> Any:
+        """The graph of all launches; captured once."""
+        if overlap not in self._graphs:
             self._stream.begin_capture()
             try:
-                self._launch_all()
+                self._launch_all(overlap)
             finally:
                 graph = self._stream.end_capture()
-            self._graph = graph
-        self._graph.launch(self._stream)
+            self._graphs[overlap] = graph
+        return self._graphs[overlap]
 
-    def _launch_all(self) -> None:
+    def _launch_all(self, overlap: bool = True) -> None:
         for launch, call in zip(self.plan.launches, self._calls, strict=True):
-            self._launch(launch, call)
+            self._launch(launch, call, overlap)
 
-    def _launch(self, launch: Launch, call: Callable[[], None] | None) -> None:
+    def _launch(self, launch: Launch, call: Call | None, overlap: bool = True) -> None:
         if call is None:
             self._run_host(launch)
+        elif isinstance(call, OverlappingLaunch):
+            call(overlap)
         else:
             call()
 

@@ -83,8 +83,9 @@ class OverlappingLaunch:
         self._driver, self._function, self._arguments = driver, function, tuple(arguments)
         self._pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in self._arguments))
 
-    def __call__(self) -> None:
-        """Launch it. Raises ``DeviceError``."""
+    def __call__(self, overlap: bool = True) -> None:
+        """Launch it; without ``overlap`` to start when the launch before it has ended. Raises ``DeviceError``."""
+        self._config.numAttrs = int(overlap)
         (status,) = self._driver.cuLaunchKernelEx(self._config, self._function, ctypes.addressof(self._pointers), 0)
         if int(status):
             raise DeviceError(f"CUDA: the launch failed (error {int(status)})", code="GPC5006")

@@ -20,7 +20,7 @@ from kernels import add_relu, matmul
 from template_cases import CASES
 
 from bench.gpu import __main__ as kit
-from bench.gpu import candidates, checks, correct, devices, results, work
+from bench.gpu import candidates, cases, checks, correct, devices, results, work
 from bench.gpu.context import Context, Options
 from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.errors import DeviceLostError
@@ -42,18 +42,19 @@ ABSENT = (
     "pyopencl",
     "pytest",
 )
-PROGRAM = """
+BLOCKED = """
 import sys
-from importlib.machinery import PathFinder
 class Absent:
     def find_spec(name, path=None, target=None):
-        if name.split(".")[0] in {absent}:
+        if name.split(".")[0] in absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent)
 import importlib.util
-import bench.gpu.__main__ as kit
 found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name in {absent} else found(name, *rest)
+importlib.util.find_spec = lambda name, *rest: None if name in absent else found(name, *rest)
+"""
+PROGRAM = """
+import bench.gpu.__main__ as kit
 sys.exit(kit.main(sys.argv[1:]))
 """
 
@@ -67,7 +68,8 @@ def ends(folder):
 def dry_run(tmp_path_factory):
     """Stages that need nothing but what the kit says it needs, where nothing else is installed."""
     folder = tmp_path_factory.mktemp("kit")
-    command = [sys.executable, "-c", PROGRAM.format(absent=ABSENT), "correct", "--dry-run", "--out", str(folder)]
+    program = f"absent = {ABSENT!r}\n" + BLOCKED + PROGRAM
+    command = [sys.executable, "-c", program, "correct", "--dry-run", "--out", str(folder)]
     return folder, subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -474,7 +476,7 @@ def test_the_shortlist_is_fast_by_the_model_and_its_members_are_unlike_each_othe
 
 
 def test_the_cases_are_distinct_kernels_of_all_engines_with_constant_weights_and_every_math():
-    found = correct.cases()
+    found = cases.cases().kernels
 
     assert len({k.digest for k in found.values()}) == len(found)
     assert any(k.constants for k in found.values())
@@ -490,7 +492,69 @@ def test_looking_for_cases_opens_no_driver(monkeypatch):
     opencl.devices.cache_clear()
     monkeypatch.setattr(pyopencl, "get_platforms", lambda: pytest.fail("a driver was asked for its platforms"))
 
-    assert any(name.startswith("mali-") for name in correct.cases())
+    assert any(name.startswith("mali-") for name in cases.cases.__wrapped__().kernels)
+
+
+LISTING = """
+import json
+from bench.gpu import cases, correct
+from bench.gpu.context import Context, Options
+from bench.gpu.devices import Described, described, Harness
+{before}
+listed = {{}}
+for target in ("sm_75", "sm_90a"):
+    context = Context(Options(None))
+    device = Harness()
+    device.target = correct.devices.cuda.manifest(target)
+    context.described = Described(**described(device))
+    listed[target] = [job.name for job in correct.jobs(context)]
+print(json.dumps(listed))
+"""
+NOT_ON_A_GPU_MACHINE = ("pyopencl", "unicorn", "pytest", "sklearn", "hypothesis", "onnxruntime", "torch", "distributed")
+
+
+def listing(absent=(), before=""):
+    program = f"absent = {absent!r}\n" + BLOCKED + LISTING.format(before=before)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_machine_that_has_nothing_but_what_is_needed_lists_the_same_jobs_as_one_that_has_all():
+    """The other one executes the test modules with what they import, and with no stand-in."""
+    for package in ("pyopencl", "unicorn", "sklearn", "hypothesis"):
+        pytest.importorskip(package)
+
+    bare, whole = listing(NOT_ON_A_GPU_MACHINE), listing(before="cases.NEEDLESS = frozenset()")
+
+    assert bare == whole
+    assert not [name for name in bare["sm_90a"] if name.startswith("cases-of-")]
+    assert len(bare["sm_90a"]) > len(bare["sm_75"]) > 0
+
+
+@pytest.mark.parametrize("text", ["import no_such_package", "from math import no_such_name", "CASES = 1 / 0"])
+def test_a_test_module_that_cannot_be_read_is_a_failed_job(text, monkeypatch, tmp_path):
+    (tmp_path / "kernels_templates").mkdir()
+    (tmp_path / "kernels_templates" / "test_lost.py").write_text(text)
+    monkeypatch.setattr(devices, "TESTS", tmp_path)
+    monkeypatch.setattr(correct, "cases", cases.cases.__wrapped__)
+    context = Context(Options(tmp_path), devices.Described(**devices.described(OnFake(None))))
+
+    (job,) = [job for job in correct.jobs(context) if job.name == "cases-of-lost"]
+    _, result = work.performed(correct, context, object(), job, work.prepared(correct, context, job))
+
+    assert not result["ok"]
+    assert "test_lost.py" in result["error"]
+
+
+def test_looking_for_cases_leaves_nothing_behind_that_is_no_module():
+    before = {name: module for name, module in sys.modules.items() if name.startswith(("pytest", "pyopencl"))}
+
+    cases.cases.__wrapped__()
+
+    after = {name: module for name, module in sys.modules.items() if name.startswith(("pytest", "pyopencl"))}
+    assert after == before
+    assert not [name for name, module in sys.modules.items() if isinstance(module, cases._StandIn)]
 
 
 class Sanitizer:

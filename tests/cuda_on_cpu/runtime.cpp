@@ -224,6 +224,7 @@ std::vector<Buffer> buffers;
 std::vector<void*> arguments;
 const GcEntry* kernel;
 uint64_t dynamic_shared_bytes;
+uint64_t shared_limit;  // of static and dynamic bytes together
 int first_registers;  // of a thread when a block starts
 Thread* running;  // null while the scheduler itself runs
 bool in_block;
@@ -1509,6 +1510,12 @@ void gc_runtime_fence() {
   _exit(0);
 }
 
+// At least what the kernel declares: its variables lie between two marks of 4 bytes, each at a multiple of 128.
+uint64_t static_shared_bytes() {
+  const uint64_t section = (uint64_t)(kernel->shared_end - kernel->shared_begin), marks = 128 + 2 * 4;
+  return section > marks ? section - marks : 0;
+}
+
 int main() {
   catch_signals();
   __tsan_ignore_thread_begin();  // the scheduler is no part of the kernel
@@ -1520,6 +1527,7 @@ int main() {
   for (Order& order : orders) order = (Order)read_u64();
   const uint64_t seed = read_u64();
   dynamic_shared_bytes = read_u64();
+  shared_limit = read_u64();
   first_registers = (int)read_u64();
   buffers.resize(read_u64());
   for (size_t i = 0; i < buffers.size(); ++i) read_buffer(buffers[i], i);
@@ -1536,6 +1544,10 @@ int main() {
   }
   if ((int)values.size() != kernel->arity)
     fail("%s takes %d arguments, %zu given", kernel->name, kernel->arity, values.size());
+
+  if (const uint64_t fixed = static_shared_bytes(); fixed + dynamic_shared_bytes > shared_limit)
+    fail("%s: %" PRIu64 " static and %" PRIu64 " dynamic bytes of shared memory, a block may have %" PRIu64, kernel->name,
+         fixed, dynamic_shared_bytes, shared_limit);
 
   scheduler.adopt_running_stack();
 #ifdef GC_TSAN

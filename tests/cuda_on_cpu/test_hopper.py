@@ -543,6 +543,7 @@ def test_stmatrix_undoes_a_fragment(order):
     [
         ({}, ""),
         ({"strides": (100,)}, "no multiples of 16 bytes"),
+        ({"strides": (64,)}, "rows of 128 bytes overlap, 64 bytes apart"),
         ({"offset": 8}, "no multiples of 16 bytes"),
         ({"box": (32, 257)}, r"a box of \(32, 257\)"),
         ({"box": (5, 8)}, "rows of 20 bytes"),

@@ -27,9 +27,17 @@ def add_relu(x, bias, relu, total):
 
 
 def opened(
-    host=False, binary=b"cubin k0", kernel=add_relu, arch="sm_80", capability=(8, 0), shared=0, ptx=None, room=163 << 10
+    host=False,
+    binary=b"cubin k0",
+    kernel=add_relu,
+    arch="sm_80",
+    capability=(8, 0),
+    shared=0,
+    ptx=None,
+    room=163 << 10,
+    static=0,
 ):
-    cupy = FakeCupy({"k0": kernel}, capability, room)
+    cupy = FakeCupy({"k0": kernel}, capability, room, static)
     plan, sources, weights = two_layers(cuda.manifest(arch), host=host)
     plan = replace(plan, kernels=tuple(replace(k, shared=shared) for k in plan.kernels))
     binaries = {"k0.bin": binary} | ({cuda.ptx_name("k0.bin"): ptx} if ptx else {})
@@ -277,12 +285,13 @@ def test_a_device_that_cannot_run_the_binaries_is_told_what_to_compile_for(arch,
     assert found.value.exit_code == 5
 
 
-def test_more_shared_memory_than_the_default_is_asked_for():
-    program, cupy = opened(shared=100_000)
+@pytest.mark.parametrize(("dynamic", "static"), [(100_000, 0), (48 << 10, 128), (1 << 10, 47 << 10)])
+def test_dynamic_shared_memory_is_asked_for_whatever_a_kernel_has_besides(dynamic, static):
+    program, cupy = opened(shared=dynamic, static=static)
 
     found = program.run({"x": X})
 
-    assert list(cupy.shared_limits.values()) == [100_000]
+    assert list(cupy.shared_limits.values()) == [dynamic]
     np.testing.assert_array_equal(found["y"], answer(X)["y"])
 
 

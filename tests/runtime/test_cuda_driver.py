@@ -150,6 +150,24 @@ def test_what_launches_hand_to_the_driver_is_made_once_though_a_host_operator_ke
     assert made == made[:2] * 3
 
 
+def test_replays_can_be_timed_with_launches_that_do_not_overlap():
+    driver = FakeDriver()
+    program, _, _ = opened(programmatic=True, driver=driver)
+    allowed = []
+
+    def launch(config, function, parameters, extra):
+        allowed.append(config.numAttrs)
+        return FakeDriver.cuLaunchKernelEx(driver, config, function, parameters, extra)
+
+    driver.cuLaunchKernelEx = launch
+    for _ in range(2):
+        program.run({"x": X})
+
+    for overlap in (True, False, True, False):
+        assert program.time_replays(3, overlap=overlap) == [2e-3] * 3
+    assert allowed == [1, 1, 1, 1, 0, 0]
+
+
 def test_an_overlapping_launch_that_fails_is_a_device_error():
     driver = FakeDriver()
     program, _, _ = opened(programmatic=True, driver=driver)

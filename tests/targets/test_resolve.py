@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from kernels import matmul
 
 from gpucomp import config, targets
-from gpucomp.codegen import dots
+from gpucomp.codegen import dots, fences
+from gpucomp.codegen.families import FAMILIES
+from gpucomp.codegen.render import render
 from gpucomp.errors import DeviceError, UsageError
 from gpucomp.targets import cuda, opencl
 
@@ -154,28 +157,29 @@ class Device:
     """What ``of_device`` asks a device for."""
 
     class platform:
-        name = "AMD Accelerated Parallel Processing"
+        name, vendor = "AMD Accelerated Parallel Processing", "Advanced Micro Devices, Inc."
 
+    type = 4  # CL_DEVICE_TYPE_GPU
     vendor, name, extensions = "Advanced Micro Devices, Inc.", "gfx90a:sramecc+:xnack-", "cl_khr_fp64 cl_khr_fp16"
     driver_version = "3590.0 (HSA1.1,LC)"
     version, opencl_c_version = "OpenCL 2.1 AMD-APP (3590.0)", "OpenCL C 2.0 "
-    max_work_group_size, local_mem_size, max_compute_units = 256, 65536, 104
+    max_work_group_size, local_mem_size, max_compute_units, mem_base_addr_align = 256, 65536, 104, 2048
 
 
 def test_an_amd_device_has_its_instruction_set_s_features():
     found = opencl.of_device(Device(), "opencl")
 
-    assert (found.limits.warp, found.limits.units) == (64, 104)
-    assert found.features == {"amd", "mfma", "sdot4", "fp16", "fp64"}
+    assert (found.limits.warp, found.limits.units, found.alignment) == (64, 104, 512)
+    assert found.features == {"amd", "mfma", "sdot4", "fp16", "fp64", "amd_fence"}
 
 
 def test_a_mali_has_the_extensions_that_it_names():
     device = Device()
-    device.platform = type("platform", (), {"name": "ARM Platform"})
+    device.platform = type("platform", (), {"name": "ARM Platform", "vendor": "ARM"})
     device.vendor, device.name = "ARM", "Mali-G610 r0p0"
     device.extensions = "cl_khr_fp16 cl_arm_integer_dot_product_int8 cl_khr_integer_dot_product"
     device.version, device.opencl_c_version = "OpenCL 3.0 v1.r44p0", "OpenCL C 3.0 v1.r44p0"
-    device.opencl_c_all_versions = []
+    device.opencl_c_all_versions, device.opencl_c_features = [], []
 
     found = opencl.of_device(device, "opencl")
 
@@ -197,7 +201,7 @@ def test_who_has_dot_products_of_bytes_is_known_to_the_model():
 @pytest.mark.parametrize("extensions", ["cl_khr_fp16", "cl_khr_fp16 cl_arm_integer_dot_product_int8"])
 def test_a_mali_without_dot_products_is_reckoned_without_them(extensions):
     device = Device()
-    device.platform = type("platform", (), {"name": "ARM Platform"})
+    device.platform = type("platform", (), {"name": "ARM Platform", "vendor": "ARM"})
     device.vendor, device.name, device.extensions = "ARM", "Mali-T880 r2p0", extensions
 
     found = opencl.of_device(device, "opencl")
@@ -219,9 +223,69 @@ def test_khronos_dot_product_wants_a_compiler_that_declares_it(version, listed, 
     device.single_fp_config = 0
 
     assert ("khr_dot" in opencl.of_device(device, "opencl").features) == has
-    assert opencl.build_flags(device, text) == ["-cl-std=CL3.0"]
+    assert opencl.build_flags(device, text) == ["-cl-std=CL3.0" if has else "-cl-std=CL1.2"]
     text.text = "c + a * b"
     assert opencl.build_flags(device, text) == ["-cl-std=CL1.2"]
+
+
+def device_of(platform, version, features=(), **facts):
+    """A device whose newest OpenCL C is of its own ``version``, with what it lists of that."""
+    device = Device()
+    device.platform, device.name, device.vendor = SimpleNamespace(name=platform, vendor=platform), "a GPU", ""
+    device.version, device.opencl_c_version = f"OpenCL {version} of somebody", f"OpenCL C {version} of somebody"
+    device.opencl_c_all_versions = []
+    device.opencl_c_features = [SimpleNamespace(name=f"__opencl_c_{name}") for name in features]
+    device.single_fp_config = 0
+    for name, value in facts.items():
+        setattr(device, name, value)
+    return device
+
+
+FENCED = "atomic_order_acq_rel", "atomic_scope_device"
+QUERIES = "cl_khr_fp64 cl_nv_device_attribute_query"
+
+
+@pytest.mark.parametrize(
+    ("device", "fence", "standard"),
+    [
+        (device_of("ARM Platform", "3.0", FENCED), {"device_fence"}, "CL3.0"),
+        (device_of("rusticl", "3.0", ["images"]), set(), ""),
+        (device_of("rusticl", "3.0", FENCED[:1]), set(), ""),
+        (device_of("Intel(R) OpenCL", "2.1"), {"device_fence"}, "CL2.0"),
+        (device_of("Clover", "1.1"), set(), ""),
+        (device_of("AMD Accelerated Parallel Processing", "2.0"), {"amd_fence"}, "CL1.2"),
+        (device_of("NVIDIA CUDA", "3.0", extensions=QUERIES, compute_capability_major_nv=9), {"ptx_fence"}, "CL1.2"),
+        (device_of("NVIDIA CUDA", "3.0", extensions=QUERIES, compute_capability_major_nv=6), set(), ""),
+        (device_of("NVIDIA CUDA", "1.2"), set(), ""),
+    ],
+    ids=["mali", "rusticl", "no scope", "OpenCL 2", "OpenCL 1", "ROCm", "sm_90", "sm_60", "old NVIDIA"],
+)
+def test_work_groups_meet_where_there_is_a_fence_of_the_device(device, fence, standard):
+    """Split sums and scans that look back are legal there alone, and are built for the OpenCL C that has the fence."""
+    found = opencl.of_device(device, "opencl")
+    kernel = matmul(4, 8, 4096)
+    family = FAMILIES["contraction/simt"]
+    problem = family.problem(kernel)
+    schedule = dict.fromkeys((p.name for p in family.params), 1) | {"tile_m": 8, "tile_n": 16, "tile_k": 8, "splits": 4}
+    schedule["asynchronous"] = 0
+
+    assert (found.features & set(fences.STATEMENTS), found.limits.device_fence) == (fence, bool(fence))
+    if not fence:
+        reason = "4 work-groups share a result, the device has no fence that orders memory between them"
+        assert family.reasons(schedule, problem, found.limits) == [reason]
+        assert family.default(SimpleNamespace(**problem), found.limits)["splits"] == 1
+        return
+    source = render(kernel, schedule, found, "k0", family)
+    for order in ("release", "acquire"):
+        assert fences.STATEMENTS[min(fence)].format(order=order, ORDER=order.upper()) in source.text
+    assert opencl.build_flags(device, source) == [f"-cl-std={standard}"]
+
+
+def test_the_manifests_meet_where_every_device_of_the_kind_has_a_fence():
+    manifests = [opencl.manifest(flavour) for flavour in (*opencl.flavours(), *opencl.AMD)]
+
+    assert [t.arch for t in manifests if not t.limits.device_fence] == ["generic"]
+    assert all(bool(t.features & set(fences.STATEMENTS)) == t.limits.device_fence for t in manifests)
 
 
 @pytest.mark.parametrize("name", ["gfx", "gfx9999", "AMD Radeon", "NVIDIA H100"])
