@@ -22,25 +22,25 @@ class CuteError(Exception):
     """There is no program to ask, or it has no answer."""
 
 
-def include_folders() -> list[Path] | None:
-    """Where the headers of CUTLASS and CUDA are; ``None`` where they are not installed.
+def include_folders() -> list[Path]:
+    """Where the headers of CUTLASS and CUDA are; empty where they are not installed.
 
-    Raises CuteError where CUTLASS_INCLUDE or CUDA_HOME names a folder without them.
+    Raises CuteError where CUTLASS_INCLUDE names a folder without them.
     """
-    cutlass = _first("CUTLASS_INCLUDE", "", _in_package("cutlass_library", "source/include"), "cute/tensor.hpp")
-    cuda = _first("CUDA_HOME", "include", [*_in_package("nvidia", "cu13/include"), Path("/usr/local/cuda/include")],
-                  "cccl/cuda/std/utility")  # fmt: skip
-    return [cutlass, cuda, cuda / "cccl"] if cutlass and cuda else None
-
-
-def _first(variable: str, below: str, folders: Iterator[Path] | list[Path], header: str) -> Path | None:
-    """The folder that ``variable`` names, or the first one that has ``header``."""
-    if named := os.environ.get(variable):
-        folder = Path(named, below)
-        if not (folder / header).exists():
-            raise CuteError(f"{variable}={named}: there is no {folder / header}")
-        return folder
-    return next((folder for folder in folders if (folder / header).exists()), None)
+    cutlass = [*_in_package("cutlass_library", "source/include")]
+    if named := os.environ.get("CUTLASS_INCLUDE"):
+        cutlass = [Path(named)]
+    cutlass = [folder for folder in cutlass if (folder / "cute/tensor.hpp").exists()]
+    if named and not cutlass:
+        raise CuteError(f"CUTLASS_INCLUDE={named}: there is no {Path(named, 'cute/tensor.hpp')}")
+    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
+    cuda = [
+        [folder, folder / below]
+        for folder in (*_in_package("nvidia", "cu13/include"), toolkit)
+        for below in ("cccl", "")  # since CUDA 13, and before
+        if (folder / "cuda.h").exists() and (folder / below / "cuda/std/utility").exists()
+    ]
+    return [cutlass[0], *cuda[0]] if cutlass and cuda else []
 
 
 def _in_package(name: str, below: str) -> Iterator[Path]:
