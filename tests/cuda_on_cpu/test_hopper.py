@@ -81,22 +81,17 @@ SOURCES = {
     "stmatrix": (HOPPER, "k_stmatrix"),
     "store 3d": (HOPPER, "k_store_3d"),
     "named barrier": (HOPPER, "k_named_barrier"),
-    "named barrier that is missing": (
-        broken(HOPPER, replace="gc_named_barrier(3, 64);", occurrence=1),
-        "k_named_barrier",
-    ),
+    "named barrier that is missing": (broken(HOPPER, replace="gc_named_barrier(3, 64);", occurrence=1), "k_named_barrier"),
     "named barrier for more than come": (broken(HOPPER, replace="(3, 64)", by="(3, 96)"), "k_named_barrier"),
     "multicast": (HOPPER, "k_multicast"),
     "multicast to one": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 1)"), "k_multicast"),
     "multicast to nobody": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 0)"), "k_multicast"),
     "multicast to a stranger": (broken(HOPPER, replace="rank * 4, 3)", by="rank * 4, 7)"), "k_multicast"),
     "multicast that does not wait for the other": (
-        broken(HOPPER, replace="gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"),
-        "k_multicast",
+        broken(HOPPER, replace="gc_mbarrier_wait_cluster(empty, (step & 1) ^ 1);"), "k_multicast"
     ),
     "multicast that waits within its block": (
-        broken(HOPPER, replace="gc_mbarrier_wait_cluster", by="gc_mbarrier_wait"),
-        "k_multicast",
+        broken(HOPPER, replace="gc_mbarrier_wait_cluster", by="gc_mbarrier_wait"), "k_multicast"
     ),
     "multicast with an arrival too many": (broken(HOPPER, replace="step + 1 < steps && ", by=""), "k_multicast"),
     "multicast before the other is there": (
@@ -205,9 +200,7 @@ def read_back(name: str, order: str = "forward", sanitizer: str | None = None) -
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
-    "launch", [ring, wgmma, cluster, multicast, named_barrier, read_back], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("launch", [ring, wgmma, cluster, multicast, named_barrier, read_back], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("sanitizer", [None, "thread"])
 def test_right_kernels_give_the_answer_in_any_order_without_races(launch, order, sanitizer):
     launch(launch.__name__, order, sanitizer)
@@ -283,6 +276,22 @@ def test_a_tile_that_is_loaded_over_while_it_is_read_is_a_race():
 def test_a_wgmma_mistake_is_an_error(name, message):
     with pytest.raises(CudaOnCpuError, match=message):
         wgmma(name)
+
+
+def test_wgmma_cuts_off_what_lies_far_below_its_largest_term():
+    """A product of one, then in the next step in depth products of 2^-25 and of 2^-26: two bits below f32's last are kept."""
+    a, b = np.zeros((64, 64), np.float16), np.zeros((32, 64), np.float16)
+    a[:, 0], b[:, 0] = 1, 1
+    a[:, 16:24], b[0, 16:20], b[1, 16:24] = 2.0**-12, 2.0**-13, 2.0**-14
+    maps = [TensorMap(i, "f16", (64, len(x)), (128,), (64, len(x)), swizzle=128) for i, x in enumerate((a, b))]
+    y = np.zeros((64, 32), np.float32)
+
+    compiled("wgmma").run(
+        (1,), (256,), [Mapped(maps[0], a), Mapped(maps[1], b), y, np.int32(64)], dynamic_shared=2 * 12288 + 32
+    )
+
+    assert (y[:, 0] == 1 + 2.0**-23).all()
+    assert (y[:, 1:] == 1).all()
 
 
 CHANGES = {  # of registers: what consumers do, what the producer does, the message; 384 threads start with 168 each

@@ -164,33 +164,29 @@ extern "C" __global__ void k_stmatrix_rows(const unsigned* r, const int* order, 
   y[threadIdx.x] = tile[threadIdx.x];
 }
 
-// What a load leaves in shared memory, byte by byte; no offsets, or the taps of pixels.
-extern "C" __global__ void k_load(const __grid_constant__ gc_tensor_map map, uint4* y, int pieces) {
+// What a load leaves in shared memory, byte by byte.
+template <class Load>
+__device__ __forceinline__ void keep_loaded(uint4* y, int pieces, Load load) {
   unsigned char* const tile = gc_swizzled_shared();
   unsigned long long* const full = reinterpret_cast<unsigned long long*>(tile + pieces * 16);
   if (threadIdx.x == 0) {
     gc_mbarrier_init(full, 1);
     gc_fence_barrier_init();
     gc_mbarrier_arrive_expect_tx(full, pieces * 16);
-    gc_tma_load_2d(tile, &map, full, 0, 0);
+    load(tile, full);
   }
   __syncthreads();
   gc_mbarrier_wait(full, 0);
   for (int i = threadIdx.x; i < pieces; i += blockDim.x) y[i] = reinterpret_cast<const uint4*>(tile)[i];
 }
+extern "C" __global__ void k_load(const __grid_constant__ gc_tensor_map map, uint4* y, int pieces) {
+  keep_loaded(y, pieces, [&](void* tile, unsigned long long* full) { gc_tma_load_2d(tile, &map, full, 0, 0); });
+}
 extern "C" __global__ void k_load_pixels(const __grid_constant__ gc_tensor_map map, uint4* y, int pieces, int c, int w,
                                          int h, int n, int s, int r) {
-  unsigned char* const tile = gc_swizzled_shared();
-  unsigned long long* const full = reinterpret_cast<unsigned long long*>(tile + pieces * 16);
-  if (threadIdx.x == 0) {
-    gc_mbarrier_init(full, 1);
-    gc_fence_barrier_init();
-    gc_mbarrier_arrive_expect_tx(full, pieces * 16);
+  keep_loaded(y, pieces, [&](void* tile, unsigned long long* full) {
     gc_tma_load_im2col_4d(tile, &map, full, c, w, h, n, (unsigned short)s, (unsigned short)r);
-  }
-  __syncthreads();
-  gc_mbarrier_wait(full, 0);
-  for (int i = threadIdx.x; i < pieces; i += blockDim.x) y[i] = reinterpret_cast<const uint4*>(tile)[i];
+  });
 }
 
 // What a store takes from shared memory that was filled byte by byte.
@@ -518,14 +514,8 @@ def by_stride(at: Any, strides: Any) -> np.ndarray:
 
 def fields(spec: TensorMap) -> dict[str, Any]:
     """As CuTe's answers name what a driver is handed."""
-    names = (
-        "dtype",
-        "extents",
-        "strides",
-        "steps",
-        "swizzle",
-        *(("lower", "upper", "channels", "pixels") if spec.is_im2col else ("box",)),
-    )
+    names = ["dtype", "extents", "strides", "steps", "swizzle"]
+    names += ["lower", "upper", "channels", "pixels"] if spec.is_im2col else ["box"]
     return {name: list(value) if isinstance(value := getattr(spec, name), tuple) else value for name in names}
 
 
@@ -818,7 +808,7 @@ def test_a_result_that_is_staged_differently_is_seen(cute, name, mistake):
 
 # ---- the instructions ----
 
-INSTRUCTION = re.compile(r"\b((?:mma|wgmma\.mma_async|ldmatrix|stmatrix)\.\S+)\s+([^;]*);")
+INSTRUCTION = re.compile(r"\b((?:mma|wgmma\.mma_async|ldmatrix|stmatrix)\.[\w.]+)\s*([^;]*);")
 
 
 def instruction_of(text: str) -> tuple[list[str], list[int], str]:
