@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import gpucomp
 from gpucomp import config
 from gpucomp.runtime.processor import model_name, tiles_refused
+from gpucomp.targets.opencl import too_old
 
 PACKAGES = (
     ("numpy", "pip install gpucomp"),
@@ -25,6 +26,7 @@ PACKAGES = (
     ("pyopencl", "pip install 'gpucomp[opencl]' (with a CPU device: 'gpucomp[pocl]')"),
     ("nvidia-cuda-nvrtc", "pip install 'gpucomp[nvrtc]' (compiles for CUDA; needs no GPU)"),
     ("cupy", "pip install 'gpucomp[cuda13]' (runs on NVIDIA GPUs)"),
+    ("cuda-bindings", "pip install 'gpucomp[cuda13]' (runs on NVIDIA GPUs)"),
     ("onnxruntime", "pip install 'gpucomp[ort]' (run --compare onnxruntime)"),
     ("pillow", "pip install 'gpucomp[image]' (photos as inputs)"),
 )
@@ -71,7 +73,7 @@ def _has_opencl_device() -> bool:
     except (ImportError, OSError):
         return False
     try:
-        return any(place.get_devices() for place in cl.get_platforms())
+        return any(not too_old(device) for place in cl.get_platforms() for device in place.get_devices())
     except cl.Error:
         return False
 
@@ -159,12 +161,13 @@ def _opencl() -> Iterator[str]:
             yield _row(place.name, f"no device ({error})")
             continue
         for device in devices:
-            memory = device.global_mem_size / (1 << 30)
+            memory, reason = device.global_mem_size / (1 << 30), too_old(device)
             yield _row(
                 place.name,
                 f"{device.name.strip()}: {device.max_compute_units} units, {memory:.1f} GiB, "
                 f"work-groups of {device.max_work_group_size}, "
-                f"{device.local_mem_size >> 10} KiB local, driver {device.driver_version}",
+                f"{device.local_mem_size >> 10} KiB local, driver {device.driver_version}"
+                f"{reason and f'; left out: {reason}'}",
             )
 
 
@@ -196,8 +199,9 @@ def _cuda_driver() -> Iterator[str]:
         driver.cuDeviceGetAttribute(ctypes.byref(major), 75, index)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
         driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, index)
         yield _row(f"device {index}", f"{name.value.decode(errors='replace')}, sm_{major.value}{minor.value}")
-    if version_of("cupy") is None:
-        yield _row("cupy", "missing: pip install 'gpucomp[cuda13]'; needed to run")
+    for package in ("cupy", "cuda-bindings"):
+        if version_of(package) is None:
+            yield _row(package, "missing: pip install 'gpucomp[cuda13]'; needed to run")
 
 
 def _tools() -> Iterator[str]:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_cupy import FakeCupy
+from fake_driver.cubins import cubin
 from kernels import add_relu, matmul
 from template_cases import CASES
 
@@ -557,7 +558,7 @@ def is_off(x, bias, relu, total):
 
 
 def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch):
-    """The stand-in for cupy refuses a launch that did not."""
+    """The driver of the tests refuses a launch that did not."""
     monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
     kernel, family = matmul(130, 128, 96, dtype=F16), FAMILIES["contraction/mma"]
     problem = family.problem(kernel)
@@ -587,7 +588,7 @@ class Changing:
 
 
 class OnFake:
-    """A device that opens CudaProgram on the cupy of the tests."""
+    """A device that opens CudaProgram on the driver of the tests."""
 
     target, name, cache_bytes, least_launches = TARGET, "fake", 1 << 12, 2
 
@@ -603,8 +604,10 @@ class OnFake:
     def open(self, plan, sources, binaries, weights):
         from gpucomp.runtime.cuda import CudaProgram
 
-        cupy = FakeCupy({"k0": self.function})
-        return CudaProgram(plan, sources, {k.binary: b"cubin" for k in plan.kernels}, weights, cupy=cupy)
+        sizes = [plan.buffers[a].nbytes for a in plan.launches[0].args]
+        cupy = FakeCupy({"k0": lambda *memory: self.function(*(m[:n] for m, n in zip(memory, sizes, strict=True)))})
+        binaries = {k.binary: cubin("k0", [8] * len(sizes)) for k in plan.kernels}
+        return CudaProgram(plan, sources, binaries, weights, cupy=cupy)
 
 
 def checked(function, kernel=ADD, tmp_path=Path("unused")):

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import kernel_oracle
 import numpy as np
-import onnxruntime
 import pytest
 from kernels import conv, matmul, softmax
 from plans import two_layers
@@ -24,6 +23,7 @@ from bench.gpu.context import Context, Options
 from bench.gpu.problems import MODELS, problems, supported
 from bench.models import build, inputs
 from gpucomp import config
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.codegen.families import family_of
 from gpucomp.targets import cuda, opencl
 
@@ -332,7 +332,7 @@ def test_the_models_in_torch_compute_what_onnxruntime_computes(name):
     w = torch_models.Weights(model, torch, torch.float32, "cpu")
     with torch.no_grad():
         found = torch_models.MODELS[name](w)(*torch_models.arguments(model, feeds, w))
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model.SerializeToString())
 
     for y, right in zip(found, session.run(None, feeds), strict=True):
         assert checks.relative_error(y.numpy(), right) < 2e-6
