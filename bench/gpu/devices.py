@@ -113,18 +113,18 @@ class Gpu:
         return CudaProgram(plan, sources, binaries, weights, cupy=self.cupy)
 
     def refused(self, spec: TensorMap) -> str:
-        from gpucomp.runtime.cuda_driver import encoded, import_driver
+        from gpucomp.runtime.cuda_driver import Driver, encoded, import_driver
 
         memory = self.cupy.cuda.alloc(nbytes(spec))
         try:
-            encoded(import_driver(), spec, memory.ptr)
+            encoded(Driver(import_driver()), spec, int(memory.ptr))
         except DeviceError as error:
             return str(error)
         return ""
 
     def free(self) -> None:
-        """cupy's pool keeps freed blocks by the stream that they were for, and each program has a stream of its own: the
-        next one would not find them. torch keeps what it freed from cupy, and cupy from torch.
+        """A program gives its device memory back when it is collected; of pinned memory, and of what torch and cupy each
+        keep from the other, nothing is given back before it is asked for.
         """
         gc.collect()
         for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):

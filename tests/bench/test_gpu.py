@@ -250,6 +250,16 @@ def test_a_map_that_the_driver_refuses_is_wrong_where_kernels_need_it(name, ok):
     )
 
 
+def test_a_gpu_is_asked_by_the_driver_s_own_functions():
+    gpu = devices.Gpu.__new__(devices.Gpu)
+    gpu.cupy = FakeCupy({}, capability=(9, 0))
+
+    assert gpu.refused(contact.MAPS["tiled"]) == gpu.refused(contact.MAPS["im2col"]) == ""
+
+    gpu.cupy = FakeCupy({}, capability=(8, 0))
+    assert "operation not supported" in gpu.refused(contact.MAPS["tiled"])
+
+
 class Answering:
     """A device whose launches give ``answer(x)``, and that says what a plan asks for."""
 
@@ -409,11 +419,13 @@ def test_an_unknown_stage_model_or_precision_is_named(arguments, tmp_path, capsy
 
 
 def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(kit.importlib.util, "find_spec", lambda name: None if name in {"cupy", "jinja2"} else True)
+    monkeypatch.setattr(
+        kit.importlib.util, "find_spec", lambda name: None if name in {"cuda.bindings", "jinja2"} else True
+    )
 
     assert kit.main(["--out", str(tmp_path)]) == 2
 
-    assert capsys.readouterr().err == "not installed: jinja2, cupy\n"
+    assert capsys.readouterr().err == "not installed: jinja2, cuda.bindings\n"
 
 
 # ---- children ----
