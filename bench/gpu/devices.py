@@ -115,11 +115,15 @@ class Gpu:
     def refused(self, spec: TensorMap) -> str:
         from gpucomp.runtime.cuda_driver import Driver, encoded, import_driver
 
-        memory = self.cupy.cuda.alloc(nbytes(spec))
+        driver = Driver(import_driver())
+        number, memory = driver("cuDeviceGet", 0), self.cupy.cuda.alloc(nbytes(spec))
         try:
-            encoded(Driver(import_driver()), spec, int(memory.ptr))
+            with driver.current(driver("cuDevicePrimaryCtxRetain", number)):
+                encoded(driver, spec, int(memory.ptr))
         except DeviceError as error:
             return str(error)
+        finally:
+            driver("cuDevicePrimaryCtxRelease", number)
         return ""
 
     def free(self) -> None:
