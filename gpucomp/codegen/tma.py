@@ -1,9 +1,9 @@
 """What the tensor memory accelerator can load and store: a contraction's operand as a matrix or as the pixels of a
 convolution, its result as a matrix.
 
-An operand has to be a plain load, contiguous in depth, with every other stride a multiple of 16 bytes: the accelerator
-neither computes nor reads unaligned rows; a result the same along its columns. What it cannot move is refused with the
-reason.
+An operand has to be a plain load, contiguous in depth, with every other stride a multiple of 16 bytes and no two rows
+that overlap: the accelerator neither computes nor reads unaligned rows; a result the same along its columns. What it
+cannot move is refused with the reason.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def _matrix(
     batch_stride = batch_stride if batch > 1 else 0
     if stride <= 0 or batch_stride < 0:
         return f"{name} is walked with a stride that is not positive"
+    if stride < depth:  # as of a window that moves by less than its width: no driver has to encode it
+        return f"rows of {name} overlap"
     if any(n * size % ALIGNMENT for n in (constant, stride, batch_stride)):
         return f"rows of {name} do not start at multiples of {ALIGNMENT} bytes"
     return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)

@@ -149,9 +149,7 @@ class Executable:
     def _waiting(self) -> Any:
         def compiled(graph: object) -> Executable:
             compiler = importlib.import_module("gpucomp.compiler")
-            made: Executable = compiler.compile_graph(
-                graph, self.plan.target, self.plan.precision, self.plan.keep_fp32
-            )
+            made: Executable = compiler.compile_graph(graph, self.plan.target, self.plan.precision, self.plan.keep_fp32)
             return made
 
         return importlib.import_module("gpucomp.rest").Rest(self.rest, compiled)

@@ -51,7 +51,10 @@ def model_name() -> str:
 
 
 ARCH_PRCTL = 158  # the number of the system call on x86-64
-REQUEST_PERMISSION, TILE_DATA = 0x1023, 18  # ARCH_REQ_XCOMP_PERM and the state it is asked for: arch/x86/xstate in Linux
+REQUEST_PERMISSION, TILE_DATA = (
+    0x1023,
+    18,
+)  # ARCH_REQ_XCOMP_PERM and the state it is asked for: arch/x86/xstate in Linux
 
 
 @cache

@@ -49,6 +49,7 @@ ENVIRONMENT = {
 # what g++ itself calls takes twice as long to start and to link
 LINKER = ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 MAX_THREADS = 1024
+SHARED_LIMIT = 227 << 10  # bytes of a block, static ones among them: the most that any device gives
 TIMEOUT_S = 120.0  # only a loop that neither waits nor uses an atomic gets here: the runtime sees all others
 
 
@@ -96,12 +97,14 @@ class CudaOnCpu:
         order: Order = "forward",
         seed: int = 0,
         dynamic_shared: int = 0,
+        shared_limit: int = SHARED_LIMIT,
         late: Sequence[int] = (),
         timeout: float = TIMEOUT_S,
     ) -> None:
         """Launch on ``args`` and change them in place, as the device would.
 
-        ``grid`` and ``block`` have one to three extents, x first; ``dynamic_shared`` is in bytes. An array is
+        ``grid`` and ``block`` have one to three extents, x first; ``dynamic_shared`` is in bytes, and with the kernel's
+        static ones at most ``shared_limit``. An array is
         passed as a pointer, a numpy scalar or ``Mapped`` by value; the same array twice is one buffer. ``order`` is that of
         the threads within a block and of the blocks; "shuffled" draws both from ``seed``. A read-only array
         must come back unchanged. ``late`` arguments are what launches before this one leave that have not ended yet:
@@ -109,7 +112,7 @@ class CudaOnCpu:
         RaceError from a ThreadSanitizer build.
         """
         buffers = _distinct_buffers(args)
-        (found,) = self._play((order,), grid, block, args, buffers, seed, dynamic_shared, late, timeout)
+        (found,) = self._play((order,), grid, block, args, buffers, seed, dynamic_shared, shared_limit, late, timeout)
         for buffer, after in zip(buffers, found, strict=True):
             if buffer.flags.writeable:
                 buffer[...] = after
@@ -123,6 +126,7 @@ class CudaOnCpu:
         orders: Sequence[Order] = ORDERS,
         seed: int = 0,
         dynamic_shared: int = 0,
+        shared_limit: int = SHARED_LIMIT,
         late: Sequence[int] = (),
         timeout: float = TIMEOUT_S,
     ) -> list[list[np.ndarray]]:
@@ -130,7 +134,8 @@ class CudaOnCpu:
 
         Otherwise as ``run``, in the time of little more than one launch where kernels are short.
         """
-        return self._play(orders, grid, block, args, _distinct_buffers(args), seed, dynamic_shared, late, timeout)
+        buffers = _distinct_buffers(args)
+        return self._play(orders, grid, block, args, buffers, seed, dynamic_shared, shared_limit, late, timeout)
 
     def _play(
         self,
@@ -141,6 +146,7 @@ class CudaOnCpu:
         buffers: Sequence[np.ndarray],
         seed: int,
         dynamic_shared: int,
+        shared_limit: int,
         late: Sequence[int],
         timeout: float,
     ) -> list[list[np.ndarray]]:
@@ -148,7 +154,7 @@ class CudaOnCpu:
         if (threads := int(np.prod(block3))) > MAX_THREADS:
             raise CudaOnCpuError(f"{self.kernel}: {threads} threads in a block, at most {MAX_THREADS} can run")
         registers = registers_of(self.source, self.kernel, threads)
-        how = (len(orders), *map(ORDERS.index, orders), seed, dynamic_shared, registers)
+        how = (len(orders), *map(ORDERS.index, orders), seed, dynamic_shared, shared_limit, registers)
         header = (self._index, *grid3, *block3, *self.cluster, *how)
         request = [struct.pack(f"<{len(header)}Q", *header), struct.pack("<Q", len(buffers))]
         for buffer in buffers:

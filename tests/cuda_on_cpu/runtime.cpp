@@ -224,6 +224,7 @@ std::vector<Buffer> buffers;
 std::vector<void*> arguments;
 const GcEntry* kernel;
 uint64_t dynamic_shared_bytes;
+uint64_t shared_limit;  // of static and dynamic bytes together
 int first_registers;  // of a thread when a block starts
 Thread* running;  // null while the scheduler itself runs
 bool in_block;
@@ -883,19 +884,15 @@ void multiply(const Wgmma& call, std::vector<uint32_t>& values) {
   const double *upper = &call.rows[(size_t)(first_row * depth)], *lower = upper + 8 * depth;
   for (size_t i = 0; i < values.size(); i += 4) {  // two rows of two neighbouring columns
     const double *left = &call.cols[(i / 4 * 8 + (size_t)(lane % 4 * 2)) * (size_t)depth], *right = left + depth;
-    double sums[4] = {};
-    for (int k = 0; k < depth; ++k) {
-      sums[0] += upper[k] * left[k];
-      sums[1] += upper[k] * right[k];
-      sums[2] += lower[k] * left[k];
-      sums[3] += lower[k] * right[k];
-    }
+    const double* const factors[4][2] = {{upper, left}, {upper, right}, {lower, left}, {lower, right}};
     for (size_t j = 0; j < 4; ++j) {
+      const auto [x, y] = factors[j];
       if (call.element == GcElement::S8) {
-        values[i + j] += (uint32_t)(int32_t)sums[j];
+        for (int k = 0; k < depth; ++k) values[i + j] += (uint32_t)(int32_t)(x[k] * y[k]);
         continue;
       }
-      const float total = (float)(gc_f32_value(values[i + j]) + sums[j]);
+      // sm_90 adds all products of a step in depth at once, with two bits more than f32 has
+      const float total = gc_block_sum((float)gc_f32_value(values[i + j]), x, y, depth, 2);
       memcpy(&values[i + j], &total, sizeof total);
     }
   }
@@ -1509,6 +1506,12 @@ void gc_runtime_fence() {
   _exit(0);
 }
 
+// At least what the kernel declares: its variables lie between two marks of 4 bytes, each at a multiple of 128.
+uint64_t static_shared_bytes() {
+  const uint64_t section = (uint64_t)(kernel->shared_end - kernel->shared_begin), marks = 128 + 2 * 4;
+  return section > marks ? section - marks : 0;
+}
+
 int main() {
   catch_signals();
   __tsan_ignore_thread_begin();  // the scheduler is no part of the kernel
@@ -1520,6 +1523,7 @@ int main() {
   for (Order& order : orders) order = (Order)read_u64();
   const uint64_t seed = read_u64();
   dynamic_shared_bytes = read_u64();
+  shared_limit = read_u64();
   first_registers = (int)read_u64();
   buffers.resize(read_u64());
   for (size_t i = 0; i < buffers.size(); ++i) read_buffer(buffers[i], i);
@@ -1536,6 +1540,10 @@ int main() {
   }
   if ((int)values.size() != kernel->arity)
     fail("%s takes %d arguments, %zu given", kernel->name, kernel->arity, values.size());
+
+  if (const uint64_t fixed = static_shared_bytes(); fixed + dynamic_shared_bytes > shared_limit)
+    fail("%s: %" PRIu64 " static and %" PRIu64 " dynamic bytes of shared memory, a block may have %" PRIu64, kernel->name,
+         fixed, dynamic_shared_bytes, shared_limit);
 
   scheduler.adopt_running_stack();
 #ifdef GC_TSAN

@@ -272,3 +272,18 @@ def test_blocks_and_threads_have_their_places_in_three_dimensions():
     CudaOnCpu(source, "k_places").run((2, 3, 5), (7, 2, 3), [y], order="shuffled")
 
     assert (y == np.arange(30)[:, None] * 1000 + np.arange(42)).all()
+
+
+def test_static_and_dynamic_shared_memory_together_are_within_a_block_s():
+    text = """
+extern "C" __global__ void k(float* y) {
+  __shared__ float a[256];
+  a[threadIdx.x] = 1.0f;
+  y[threadIdx.x] = a[threadIdx.x];
+}
+"""
+    kernel, y = CudaOnCpu(text, "k"), np.zeros(32, np.float32)
+
+    kernel.run((1,), (32,), [y], dynamic_shared=47 << 10, shared_limit=48 << 10)
+    with pytest.raises(CudaOnCpuError, match=r"static and 49152 dynamic bytes.*a block may have 49152"):
+        kernel.run((1,), (32,), [y], dynamic_shared=48 << 10, shared_limit=48 << 10)

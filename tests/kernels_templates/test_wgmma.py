@@ -61,6 +61,7 @@ CASES = {
     "dilated": (image((1, 12, 9, 8), 12, (3, 2), dilation=2, pad=1, dtype=F16), TILE | {"tile_n": 16}),
     "no padding": (image((1, 7, 9, 16), 8, (2, 3), dtype=F16), TILE | {"tile_n": 8}),
     "one column of taps": (image((1, 9, 6, 16), 8, (3, 1), dtype=F16), TILE | {"tile_n": 8}),
+    "one row of taps": (image((1, 1, 103, 64), 8, (1, 4), dtype=F16), TILE | {"tile_n": 8}),
     "conv tf32": (with_math(image((1, 7, 6, 20), 12, (3, 3), pad=1)), TILE | {"tile_n": 16}),
     "conv split": (image((1, 7, 7, 72), 24, (3, 3), pad=1, dtype=F16), TILE | {"splits": 4}),
     "conv, b early": (image((1, 7, 7, 72), 24, (3, 3), pad=1, dtype=F16), TILE | {"overlap": 2, "stages": 4}),

@@ -14,8 +14,8 @@ from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.codegen.render import render
 from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of, result_matrix
 from gpucomp.errors import ScheduleError
-from gpucomp.expr.core import call, cast, select
-from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32
+from gpucomp.expr.core import call, cast, load, select
+from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, TensorType
 from gpucomp.kernels_templates.contraction import wgmma
 from gpucomp.packing import pack
 from gpucomp.schedule import rank
@@ -86,6 +86,20 @@ def test_a_condition_that_is_no_edge_is_refused():
     assert (
         form_of_a(replace(kernel, body=replace(body, a=narrower))) == "a has a condition that is no edge of the image"
     )
+
+
+def test_rows_that_overlap_are_no_matrix():
+    """A window along a row reads a matrix of 256 columns whose rows start 64 elements apart."""
+    kernel = image((1, 1, 2003, 64), 8, (1, 4), dtype=F16)
+    signal = matmul(500, 8, 64, dtype=F16, b_transposed=True)
+    i, k = signal.body.m[0], signal.body.k[0]
+    windows = replace(signal, params=(TensorType(F16, (500 * 16 + 48,)), *signal.params[1:]),
+                      body=replace(signal.body, a=cast(load(0, (i * 16 + k,), F16), F32)))  # fmt: skip
+
+    assert matrix_of(kernel, "a") == "rows of a overlap"
+    assert isinstance(form_of_a(kernel), Pixels)
+    assert "rows of a overlap" in FAMILY.accepts(windows, TARGET.features)
+    assert engines_of(windows, TARGET.features)[0] is FAMILIES["contraction/mma"]
 
 
 def test_forms_say_where_elements_lie():
