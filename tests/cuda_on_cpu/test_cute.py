@@ -13,6 +13,7 @@ def test_headers_are_found_where_they_are_named_or_installed(tmp_path, monkeypat
     for header in (f"{CUTLASS}/cute/tensor.hpp", "cuda/include/cuda.h", f"cuda/include/{below}cuda/std/utility"):
         (tmp_path / header).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / header).touch()
+    (tmp_path / "cutlass_library/__init__.py").touch()
     cuda = tmp_path / "cuda/include"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("CUDA_HOME", str(cuda.parent))
