@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from gpucomp import attention_steps, groups, integers, lookup, row_statistics, separable, targets, winograd_steps
 from gpucomp import precision as narrow
 from gpucomp.codegen import back_end, chained
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
 from gpucomp.kernel import Kernel, Step
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Progress = Callable[[str, int, int], None]
+Made = tuple[Rendered, Packed | None]  # a kernel's source, and its operand that is packed for it
 
 
 def compile(
@@ -68,19 +72,39 @@ def compile(
 
 
 def finish(lowered: Lowered, device: Target, precision: str, tell: Progress) -> Executable:
-    """The second half of ``compile``: planned, built, ready to run."""
-    graph, steps, rendered = lowered.graph, lowered.steps, lowered.rendered
-    plan, weights = make_plan(graph, steps, rendered, device, precision, lowered.keep_fp32)
-    sources = {item.source.name: item.source for item in rendered.values()}
-    binaries = targets.build(plan, list(sources.values()), device, tell)
-    report(plan, steps, rendered, device)
+    """The second half of ``compile``: planned, built, ready to run.
+
+    A kernel that the device refuses is given a smaller schedule, then one without the extensions that it can do without;
+    a ``RuntimeWarning`` says which.
+    """
+    binaries: dict[str, bytes] = {}
+    instead: dict[str, Iterator[Made]] = {}
+    told: dict[str, str] = {}
+    built: Mapping[str, KernelSource] = {}
+    while True:
+        plan, weights = make_plan(lowered.graph, lowered.steps, lowered.rendered, device, precision, lowered.keep_fp32)
+        sources = {item.source.name: item.source for item in lowered.rendered.values()}
+        fresh = [source for name, source in sources.items() if built.get(name) is not source]
+        found, refused = targets.attempt(plan, fresh, device, tell)
+        binaries, built = binaries | found, sources
+        if not refused:
+            break
+        lowered = _asking_less(lowered, device, refused, instead)
+        told |= {name: error.message for name, error in refused.items() if name not in told}
+    if told:
+        message = next(iter(told.values()))
+        more = f", and {len(told) - 1} more kernels" if len(told) > 1 else ""
+        warnings.warn(
+            f"{device.name}: {message}{more}: refused by the device, compiled with smaller schedules instead",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    report(plan, lowered.steps, lowered.rendered, device)
     texts = {kernel.source: sources[kernel.name].text for kernel in plan.kernels}
     return Executable(plan, texts, binaries, weights, lowered.rest)
 
 
-def compile_graph(
-    graph: Graph, target: str, precision: str = "fp32", keep_fp32: Sequence[str] = ()
-) -> Executable:
+def compile_graph(graph: Graph, target: str, precision: str = "fp32", keep_fp32: Sequence[str] = ()) -> Executable:
     """Compile what the frontend gave, or somebody built; patterns in ``keep_fp32`` may match nothing. Raises as ``compile``."""
     device = targets.resolve(target)
     graph = run_pipeline(graph, target=device, rounding=narrow.rounding(precision, device, keep_fp32))
@@ -184,7 +208,7 @@ def render(
 
     The steps come back with their weights packed, where an engine wants them so.
     """
-    done: dict[str, tuple[Rendered, Packed | None]] = {}
+    done: dict[str, Made] = {}
     made: dict[tuple[object, ...], Value] = {}
     laid_out: list[Step] = []
     rendered: dict[Step, Rendered] = {}
@@ -202,13 +226,14 @@ def render(
     return laid_out, rendered
 
 
-def _choice(step: Step, target: Target, tiers: Tiers) -> Choice:
+def _choice(step: Step, target: Target, tiers: Tiers, which: slice = slice(None)) -> Choice:
     assert step.kernel is not None
     engines_of, _ = back_end(target.language)
-    return choose(step.kernel, engines_of(step.kernel, target.features), target.limits, target.device, tiers=tiers)
+    engines = engines_of(step.kernel, target.features)[which]
+    return choose(step.kernel, engines, target.limits, target.device, tiers=tiers)
 
 
-def _rendered(step: Step, target: Target, choice: Choice) -> tuple[Rendered, Packed | None]:
+def _rendered(step: Step, target: Target, choice: Choice) -> Made:
     """A step's kernel with the schedule that was chosen, and its operand that is packed for it."""
     assert step.kernel is not None
     _, render_one = back_end(target.language)
@@ -217,7 +242,7 @@ def _rendered(step: Step, target: Target, choice: Choice) -> tuple[Rendered, Pac
     return Rendered(render_one(kernel, choice.schedule, target, step.name, choice.family), choice), packed
 
 
-def _standing(step: Step, target: Target, tiers: Tiers) -> tuple[Rendered, Packed | None]:
+def _standing(step: Step, target: Target, tiers: Tiers) -> Made:
     """A step's kernel by the first of ``tiers`` whose answer may be used; after one that may not, the next is asked.
 
     A stale record may not, nor one that leaves a larger processor's threads idle: one that makes fewer parts than
@@ -238,13 +263,62 @@ def _standing(step: Step, target: Target, tiers: Tiers) -> tuple[Rendered, Packe
         tiers = tiers[1 + [name for name, _ in tiers].index(choice.tier) :]
 
 
+def _asking_less(
+    lowered: Lowered, target: Target, refused: Mapping[str, KernelBuildError], instead: dict[str, Iterator[Made]]
+) -> Lowered:
+    """``lowered`` with another schedule for the kernels that were refused, by their sources' names.
+
+    ``instead`` keeps, for each kernel, what is left to try. Raises the refusal of one for which nothing is.
+    """
+    done: dict[str, Made] = {}
+    made: dict[tuple[object, ...], Value] = {}
+    steps: list[Step] = []
+    rendered: dict[Step, Rendered] = {}
+    for plain, step in zip(lowered.unpacked, lowered.steps, strict=True):
+        item = lowered.rendered.get(step)
+        if plain.kernel is None or item is None or item.source.name not in refused:
+            steps.append(step)
+            rendered |= {step: item} if item is not None else {}
+            continue
+        digest = plain.kernel.digest
+        if digest not in done:
+            other = next(instead.setdefault(digest, _less(plain, target, item.source)), None)
+            if other is None:
+                raise refused[item.source.name]
+            done[digest] = other
+        other_item, packed = done[digest]
+        steps.append(packed_step(plain, packed, made) if packed else plain)
+        rendered[steps[-1]] = other_item
+    return replace(lowered, steps=steps, rendered=rendered)
+
+
+def _less(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
+    """A step's kernel as it asks less and less of the device, each text once; at last by the engine that every device has."""
+    assert step.kernel is not None
+    texts = {refused.text}
+    for engines in (slice(None), slice(-1, None)):
+        for less in targets.lesser(target):
+            try:
+                choice = _choice(step, less, TIERS, engines)
+                found = _rendered(step, less, replace(choice, tier="smaller"))
+            except (ScheduleError, UnsupportedError):  # nothing that asks so little computes it
+                continue
+            if found[0].source.text not in texts:
+                texts.add(found[0].source.text)
+                yield found
+
+
 def _is_stale(found: Rendered, step: Step) -> bool:
     """Whether it is by a record of this very kernel, and another source was measured.
 
     For a sibling device the same engine may write another text: there one that has not changed will do as well.
     """
     choice, pick = found.choice, found.choice.pick
-    if pick is None or choice.tier not in ("record", "sibling") or pick.source == source_hash(found.source.text, step.name):
+    if (
+        pick is None
+        or choice.tier not in ("record", "sibling")
+        or pick.source == source_hash(found.source.text, step.name)
+    ):
         return False
     return choice.tier == "record" or pick.template != engine_hash(choice.family)
 

@@ -9,6 +9,8 @@ import onnx
 from onnx import TensorProto
 from onnx_builders import model, node, value
 
+from gpucomp.cli.compare import onnxruntime_outputs
+
 CELL, ROWS, COLUMNS, CLASSES, CHANNELS = 8, 7, 9, 3, 11
 SHAPE = (1, 3, CELL * ROWS, CELL * COLUMNS)
 ANCHORS = ((10.0, 14.0), (19.0, 6.0))
@@ -154,11 +156,4 @@ def masks() -> onnx.ModelProto:
 
 def expected(proto: onnx.ModelProto, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What onnxruntime answers."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # initialisers that a model does not need
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [o.name for o in session.get_outputs()]
-    return dict(zip(names, session.run(names, given), strict=True))
-
+    return onnxruntime_outputs(proto.SerializeToString(), given)

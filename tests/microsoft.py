@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx_builders import model, node, value
 
 import gpucomp
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
 
@@ -38,11 +38,15 @@ def model_of(
 
 
 def by_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    """Its answers. Operands of i8 are constants to it: of these alone are its sums exact on every processor."""
+    constant = {name: array for name, array in feeds.items() if array.dtype == np.int8}
+    judged = onnx.ModelProto()
+    judged.CopyFrom(proto)
+    del judged.graph.input[:]
+    judged.graph.input.extend(i for i in proto.graph.input if i.name not in constant)
+    judged.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constant.items())
+    session = onnxruntime_session(judged.SerializeToString(), optimised=False, threads=1)
+    return session.run(None, {name: array for name, array in feeds.items() if name not in constant})
 
 
 def interpreted(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -1,14 +1,13 @@
 """Compiles CUDA text with NVRTC through ctypes, for tests: no GPU, no driver, no toolkit headers.
 
-Only for tests: the compiler proper has its own driver of NVRTC.
+Only for tests: the compiler proper has its own driver of NVRTC. The library is the one that it has loaded.
 """
 
 import ctypes
-import functools
-import importlib.util
 import re
 from dataclasses import dataclass
-from pathlib import Path
+
+from gpucomp.targets import cuda
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 # where ptxas decides differently; bench.compile_matrix compiles every model's kernels for all of them
@@ -50,7 +49,7 @@ def ptx(source: str, arch: str) -> str:
 
 
 def _run(source: str, arch: str, what: str) -> tuple[bytes, str]:
-    nvrtc = library()
+    nvrtc = cuda.nvrtc()
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
     try:
@@ -84,25 +83,15 @@ def resources(log: str) -> dict[str, Resources]:
     return found
 
 
-@functools.cache
-def library() -> ctypes.CDLL:
-    """libnvrtc from the nvidia-cuda-nvrtc wheel."""
-    spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        for path in sorted(Path(folder).glob("c*/lib/libnvrtc.so.*[0-9]")):
-            return ctypes.CDLL(str(path))
-    raise NvrtcError("no libnvrtc: install nvidia-cuda-nvrtc")
-
-
 def _output(program: ctypes.c_void_p, what: str) -> bytes:
     size = ctypes.c_size_t()
-    _check(getattr(library(), f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    _check(getattr(cuda.nvrtc(), f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
     buffer = ctypes.create_string_buffer(size.value)
-    _check(getattr(library(), f"nvrtcGet{what}")(program, buffer))
+    _check(getattr(cuda.nvrtc(), f"nvrtcGet{what}")(program, buffer))
     return buffer.raw
 
 
 def _check(status: int) -> None:
     if status != 0:
-        library().nvrtcGetErrorString.restype = ctypes.c_char_p
-        raise NvrtcError(library().nvrtcGetErrorString(status).decode())
+        cuda.nvrtc().nvrtcGetErrorString.restype = ctypes.c_char_p
+        raise NvrtcError(cuda.nvrtc().nvrtcGetErrorString(status).decode())

@@ -7,6 +7,7 @@ or the title of the engine that the schedule is for.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -62,8 +63,12 @@ STEMS = {
                                Packing("b", (Digit("k", 1, 12), Digit("span", 1, 8)))).kernel,
 }  # fmt: skip
 KERNELS: dict[str, Kernel] = CASES | FILTERS | STEMS | {f"tiny-{name}": kernel for name, kernel in TINY.items()}
-# its simulator takes any schedule; f64 is what it says of itself
-TARGET = replace(opencl.manifest("generic"), features=frozenset({"fp64"}))
+# its simulator takes any schedule; f64 is what it says of itself. It has no fence of the device, and needs none: it runs
+# one work-item at a time
+TARGET = replace(opencl.manifest("generic"), features=frozenset({"fp64", "device_fence"})).with_limits(
+    device_fence=True
+)
+FENCE = re.compile(r"atomic_work_item_fence\(.*\);")
 
 
 def source_of(job: dict) -> KernelSource:
@@ -72,7 +77,7 @@ def source_of(job: dict) -> KernelSource:
     target = TARGET.with_limits(warp=1, vector_bytes=64) if alone else TARGET
     family = FAMILIES[job["engine"]] if "engine" in job else None
     source = render(packed(job)[0], schedule, target, job["name"], family)
-    return replace(source, text=job.get("text", source.text))
+    return replace(source, text=FENCE.sub("mem_fence(CLK_GLOBAL_MEM_FENCE);", job.get("text", source.text)))
 
 
 def packed(job: dict) -> tuple[Kernel, list[np.ndarray]]:
@@ -92,7 +97,7 @@ def main(path: str) -> None:
     for job in json.loads(Path(path).read_text(encoding="utf-8")):
         kernel = KERNELS[job["case"]]
         ready, inputs = packed(job)
-        found = opencl_device.run(ready, source_of(job), inputs, flavour="generic")
+        found = opencl_device.run(ready, source_of(job), inputs, device="generic")
         if "text" not in job:
             for actual, right in zip(found, expected(kernel, random_inputs(kernel)), strict=True):
                 assert_matches(actual, right, terms=200)

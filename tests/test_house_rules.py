@@ -223,6 +223,28 @@ def test_a_rule_leaves_good_code_alone(rule, module, code):
     assert list(rule(ast.parse(code), module)) == []
 
 
+def sessions(tree: ast.AST) -> Iterator[str]:
+    """A session of onnxruntime that judges has exact sums of bytes on every processor: ``compare.onnxruntime_session``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("InferenceSession"):
+            yield f"line {node.lineno}: a session that is not gpucomp.cli.compare's"
+
+
+def test_only_sessions_that_are_measured_are_made_elsewhere():
+    """Peers are timed, and their own errors told, as their users run them."""
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (*SOURCES, *PROGRAMS, *tests)
+        if list(sessions(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+
+    assert found == {
+        "gpucomp/cli/compare.py", "bench/suite.py", "bench/cpu/accuracy.py", "bench/cpu/adapters.py", "bench/gpu/models.py",
+    }  # fmt: skip
+
+
 def test_every_module_has_a_layer():
     top = {module_name(path).split(".")[1] for path in SOURCES if module_name(path) != "gpucomp"}
 

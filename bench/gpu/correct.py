@@ -7,36 +7,34 @@ drawn from all over its space. Where compute-sanitizer is installed, it watches 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from bench.gpu import checks, devices
 from bench.gpu.candidates import Candidate, rendered, spread
+from bench.gpu.cases import cases, engines_on
 from bench.gpu.work import Job
-from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import UnsupportedError
-from gpucomp.ir.types import F32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Kernel
 from gpucomp.schedule.space import Family
-from gpucomp.targets import opencl
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import poisoned, setup
 
 NAME = "correct"
 DRAWN = 3  # schedules besides the default
-LARGEST = 1 << 22  # elements that numpy multiplies for one kernel
-DRY = ("loops-add_relu", "contraction-conv_stem", "contraction-f16", "rowwise-softmax", "pool-3x3")
+DRY = ("loops-add_relu", "contraction-conv_stem", "contraction-f16", "rowwise-softmax", "pool-3x3",
+       "gemv-cases-bf16", "attention_mma-cases-copies_of_4_bytes")  # fmt: skip
+SHOWN = 8  # of what was wrong, in a summary
 TOOLS = ("memcheck", "racecheck", "synccheck")
 WATCHED = 8  # kernels that each tool of compute-sanitizer watches
 PLACES = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
@@ -52,70 +50,22 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """A module of the tests whose kernels are not known: nothing of them was computed."""
+
+    said: str
+
+
+@dataclass(frozen=True)
 class Watch:
     tool: str
     path: str
     names: tuple[str, ...]
 
 
-def cases() -> dict[str, Kernel]:
-    """The kernels of the tests that have something to compute: ``family-name``."""
-    import template_cases
-
-    found = dict(template_cases.CASES)
-    for path in sorted((devices.TESTS / "kernels_templates").glob("test_*.py")):
-        for name, kernel in _listed(path).items():
-            found.setdefault(f"{path.stem.removeprefix('test_')}-{name}", kernel)
-    live = {n: k for n, k in found.items() if not template_cases.is_empty(k) and checks.cost(k) <= LARGEST}
-    live |= {n: k for name, kernel in live.items() for n, k in _variants(name, kernel)}
-    distinct: dict[str, str] = {}
-    for name, kernel in live.items():
-        distinct.setdefault(kernel.digest, name)
-    return {name: live[name] for name in distinct.values()}
-
-
-def _listed(path: Path) -> dict[str, Kernel]:
-    """Kernels in the tables of a test module; none where what it imports is not installed.
-
-    A module that asks for an OpenCL device is told of one that does not exist: a driver that was opened here would hang
-    in the processes that are forked from this one.
-    """
-    spec = importlib.util.spec_from_file_location(f"cases_of_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        with mock.patch.multiple(opencl, devices=lambda: (), device_of=lambda target: mock.Mock()):
-            spec.loader.exec_module(module)
-    except ImportError as error:
-        print(f"no cases of {path.name}: {error}", file=sys.stderr)
-        return {}
-    found: dict[str, Kernel] = {}
-    for table, value in vars(module).items():
-        if not table.isupper() or not isinstance(value, dict):
-            continue
-        for name, entry in value.items():
-            parts = entry if isinstance(entry, tuple) else (entry,)
-            kernel = next((part for part in parts if isinstance(part, Kernel)), None)
-            if kernel is not None:
-                found.setdefault(f"{table.lower()}-{name}".replace(" ", "_"), kernel)
-    return found
-
-
-def _variants(name: str, kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
-    """A contraction with constant weights, and with the arithmetic of each precision."""
-    body = kernel.body
-    if not isinstance(body, Contraction):
-        return
-    if not kernel.constants and kernel.inputs > 1:
-        yield f"{name}-constant", replace(kernel, constants=frozenset({1}))
-    if body.acc.dtype is F32 and body.math == "strict" and all(t.dtype is F32 for t in kernel.params):
-        for math_ in ("tf32", "3xtf32"):
-            yield f"{name}-{math_}", replace(kernel, body=replace(body, math=math_))
-
-
 def jobs(context: Any) -> list[Job]:
-    found = cases()
+    listed = cases()
+    found = listed.kernels
     if context.options.dry_run:
         found = {name: found[name] for name in DRY}
     count = 1 if context.options.dry_run else 1 + DRAWN
@@ -124,9 +74,10 @@ def jobs(context: Any) -> list[Job]:
         Job(NAME, f"{name}-{family.title.replace('/', '.')}-{number}", Case(kernel, family, number))
         for number in range(count)
         for name, kernel in found.items()
-        for family in engines_of(kernel, context.target.features)
+        for family in engines_on(kernel, context.target)
     ]
-    return [*work, *_watches(context, work)]
+    lost = [Job(NAME, f"cases-of-{name}", Lost(said)) for name, said in listed.lost.items()]
+    return [*lost, *work, *_watches(context, work)]
 
 
 def _watches(context: Any, work: list[Job]) -> list[Job]:
@@ -157,6 +108,8 @@ def prepare(context: Any, job: Job) -> dict[str, Any]:
 
 
 def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(job.subject, Lost):
+        return {"ok": False, "error": job.subject.said}
     if isinstance(job.subject, Watch):
         return watched(context, job.subject)
     if "left_out" in prepared:
@@ -212,3 +165,16 @@ def watched(context: Any, watch: Watch) -> dict[str, Any]:
         return {"ok": True, "left_out": "compute-sanitizer refuses this device"}
     summary = [line for line in said.splitlines() if "=========" in line][-3:]
     return {"ok": done.returncode == 0, "kernels": list(watch.names), "said": summary if done.returncode == 0 else said}
+
+
+def summary(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
+    """A line for each engine, and what was wrong."""
+    found = [e for e in entries if e["stage"] == NAME]
+    lines = []
+    for title in dict.fromkeys(e["engine"] for e in found if "engine" in e):
+        mine = [e for e in found if e.get("engine") == title]
+        worst = max((e["error"] for e in mine if e["ok"] and "error" in e), default=0.0)
+        lines.append(f"{title}: {sum(e['ok'] for e in mine)} of {len(mine)} right, relative error at most {worst:.1e}.")
+    bad = [e for e in found if not e["ok"]]
+    lines += [f"WRONG {e['name']}: {str(e.get('fault') or e.get('error') or e.get('said'))[:200]}" for e in bad[:SHOWN]]
+    return "\n".join([*lines, *([f"... and {len(bad) - SHOWN} more"] if len(bad) > SHOWN else [])])

@@ -5,6 +5,7 @@ All of them execute plans, and the first two by the runtime's own programs: what
 
 from __future__ import annotations
 
+import gc
 import importlib
 import shutil
 import subprocess
@@ -17,8 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Plan
+from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
 from gpucomp.schedule.space import Core, Limits
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.cache import open_cache
@@ -36,8 +39,11 @@ class Program(Protocol):
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]: ...
 
-    def time_replays(self, count: int) -> list[float]:
-        """Seconds of each of ``count`` executions of the plan's launches, without transfers; after two runs."""
+    def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
+        """Seconds of each of ``count`` executions of the plan's launches, without transfers; after two runs.
+
+        Without ``overlap`` every launch starts when the one before it has ended, whatever the kernel allows.
+        """
         ...
 
 
@@ -60,6 +66,14 @@ class Device(Protocol):
     def open(
         self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays
     ) -> Program: ...
+
+    def refused(self, spec: TensorMap) -> str:
+        """Why a tensor map of this device's memory cannot be had; empty when it can."""
+        ...
+
+    def free(self) -> None:
+        """Give back the memory of programs that are gone."""
+        ...
 
 
 class Gpu:
@@ -97,6 +111,32 @@ class Gpu:
         from gpucomp.runtime.cuda import CudaProgram
 
         return CudaProgram(plan, sources, binaries, weights, cupy=self.cupy)
+
+    def refused(self, spec: TensorMap) -> str:
+        from gpucomp.runtime.cuda_driver import encoded, import_driver
+
+        memory = self.cupy.cuda.alloc(nbytes(spec))
+        try:
+            encoded(import_driver(), spec, memory.ptr)
+        except DeviceError as error:
+            return str(error)
+        return ""
+
+    def free(self) -> None:
+        """cupy's pool keeps freed blocks by the stream that they were for, and each program has a stream of its own: the
+        next one would not find them. torch keeps what it freed from cupy, and cupy from torch.
+        """
+        gc.collect()
+        for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):
+            pool.free_all_blocks()
+        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
+def nbytes(spec: TensorMap) -> int:
+    """Of the array that a map is of, from its first element to its last."""
+    steps = (ELEMENT_BYTES[spec.dtype], *spec.strides)
+    return spec.offset + sum((n - 1) * step for n, step in zip(spec.extents, steps, strict=True)) + steps[0]
 
 
 def smi_clocks() -> dict[str, Any]:
@@ -145,6 +185,12 @@ class OpenCLDevice:
 
         return _ByProfile(OpenCLProgram(plan, sources, binaries, weights))
 
+    def refused(self, spec: TensorMap) -> str:
+        return "OpenCL has none"
+
+    def free(self) -> None:
+        gc.collect()  # buffers go with the programs
+
 
 class _ByProfile:
     """Times by the events of the launches: an OpenCL queue has no graph to replay."""
@@ -157,7 +203,7 @@ class _ByProfile:
         self._inputs = inputs
         return self._program.run(inputs)
 
-    def time_replays(self, count: int) -> list[float]:
+    def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
         return [sum(self._program.profile(self._inputs)) for _ in range(count)]
 
 
@@ -168,7 +214,7 @@ class Harness:
     cache_bytes = 1 << 12
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.target, self.name, self.folder = cuda.manifest("sm_80"), "harness", folder
+        self.target, self.name, self.folder = cuda.manifest("sm_90a"), "harness", folder
 
     def facts(self) -> dict[str, Any]:
         return {"gpu": "none: CUDA on the CPU", "arch": self.target.arch, "driver": 0, "compiler": "g++"}
@@ -178,6 +224,12 @@ class Harness:
 
     def open(self, plan: Plan, sources: Mapping[str, str], binaries: Mapping[str, bytes], weights: Arrays) -> Program:
         return HarnessProgram(plan, sources, weights, self.folder)
+
+    def refused(self, spec: TensorMap) -> str:
+        return "; ".join(spec.objections())
+
+    def free(self) -> None:
+        pass
 
 
 class HarnessProgram:
@@ -215,9 +267,10 @@ class HarnessProgram:
             self._kernels[launch.kernel].run(kernel.groups, kernel.items, arguments, dynamic_shared=kernel.shared)
         return {name: memory[o].copy() for name, o in zip(plan.output_names, plan.outputs, strict=True)}
 
-    def time_replays(self, count: int) -> list[float]:
+    def time_replays(self, count: int, *, overlap: bool = True) -> list[float]:
         work = sum(k.groups[0] * k.groups[1] * k.groups[2] * k.items[0] for k in self.plan.kernels)
-        return [1e-6 * len(self.plan.launches) * (1 + work % 97 / 97 + number % 3 / 100) for number in range(count)]
+        each = 1 + work % 97 / 97 + (not overlap) / 10
+        return [1e-6 * len(self.plan.launches) * (each + number % 3 / 100) for number in range(count)]
 
 
 def build(source: KernelSource, target: Target, folder: Path | None = None) -> dict[str, bytes]:

@@ -27,7 +27,9 @@ SUMS = 8  # independent chains of arithmetic of a thread or a warp
 
 @dataclass(frozen=True)
 class Loop:
-    """``groups`` blocks of the kernel ``k0(x, y)``; ``x`` and ``y`` have ``nbytes`` each; ``counts`` adds counters."""
+    """``groups`` blocks of the kernel ``k0(x, y)``; ``x`` and ``y`` have ``nbytes`` each; ``counters`` adds those of a
+    barrier; ``shared`` is dynamic shared memory in bytes.
+    """
 
     text: str
     groups: int
@@ -38,6 +40,7 @@ class Loop:
     launches: int = 1
     counters: bool = False
     programmatic: bool = False
+    shared: int = 0
 
 
 COPY = {
@@ -121,6 +124,26 @@ BARRIER = """extern "C" __global__ void k0(const float* x, float* y, unsigned* c
   if (threadIdx.x == 0 && gc_atomic_inc_wrap(counters + 1, {groups}u - 1) == {groups}u - 1) counters[0] = 0;
 }}
 """
+SHARED = """extern "C" __global__ void __launch_bounds__({threads}) k0(const unsigned* x, unsigned* y) {{
+  __shared__ __align__(16) unsigned few[{few}];
+  unsigned* const many = reinterpret_cast<unsigned*>(gc_dynamic_shared());
+  if (threadIdx.x < {few}) few[threadIdx.x] = x[threadIdx.x];
+  for (int i = threadIdx.x; i < {count}; i += {threads}) many[i] = x[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < {count}; i += {threads}) y[i] = many[{count} - 1 - i] + few[i % {few}];
+}}
+"""
+OVERLAP = "gc_grid_launch_dependents(); gc_grid_wait();"
+FEW = 32  # words of static shared memory
+# what it reads is not const: the compiler may not load it before the wait
+CHAIN = """extern "C" __global__ void __launch_bounds__({threads}) k0(unsigned* x, unsigned* y) {{
+  {wait}
+  const int i = blockIdx.x * {threads} + threadIdx.x;
+  unsigned value = x[i];
+  for (int n = 0; n < {steps}; ++n) value = value * 1664525u + 1013904223u;
+  y[i] = value;
+}}
+"""
 ROUNDS = 200
 
 
@@ -150,7 +173,7 @@ def mma(target: Target, operands: str, steps: int) -> Loop:
 
 def nothing(target: Target, launches: int, *, programmatic: bool = False) -> Loop:
     """Empty kernels, one waiting for another; ``programmatic``: each may start before the one before has ended."""
-    body = " gc_grid_launch_dependents(); gc_grid_wait(); " if programmatic else ""
+    body = f" {OVERLAP} " if programmatic else ""
     text = NOTHING[target.language].format(body=body)
     return Loop(text, 1, 256, 1.0, "us", threads=32, launches=launches, programmatic=programmatic)
 
@@ -160,8 +183,21 @@ def barrier(target: Target, groups: int, rounds: int = ROUNDS) -> Loop:
     return Loop(BARRIER.format(rounds=rounds, groups=groups), groups, 256, rounds, "us", 32, counters=True)
 
 
+def shared(target: Target, nbytes: int) -> Loop:
+    """``nbytes`` of dynamic shared memory beside a little that is static: x backwards, and its first words added."""
+    text = SHARED.format(threads=THREADS, count=nbytes // 4, few=FEW)
+    return Loop(text, 1, nbytes, 1.0, "us", shared=nbytes)
+
+
+def chain(target: Target, groups: int, steps: int) -> Loop:
+    """``steps`` of a random number generator for each word, by launches each of which reads what the one before wrote."""
+    overlaps = "pdl" in target.features
+    text = CHAIN.format(threads=THREADS, steps=steps, wait=OVERLAP if overlaps else "")
+    return Loop(text, groups, 4 * groups * THREADS, 1.0, "us", launches=2, programmatic=overlaps)
+
+
 def source_of(loop: Loop, target: Target) -> KernelSource:
-    geometry = Geometry((loop.groups, 1, 1), (loop.threads, 1, 1))
+    geometry = Geometry((loop.groups, 1, 1), (loop.threads, 1, 1), loop.shared)
     source = KernelSource("k0", target.language, loop.text, geometry)
     return replace(source, programmatic=True) if loop.programmatic else source
 

@@ -263,7 +263,9 @@ def performed(stage: Stage, context: Any, device: Any, job: Job, given: dict[str
     """The device, opened where it is not yet, and the result; ``fresh`` in it when the device must not be used again."""
     try:
         device = device if device is not None else context.open_device()
-        return device, stage.perform(context, device, job, given)
+        result = stage.perform(context, device, job, given)
+        device.free()
+        return device, result
     except DeviceLostError as error:
         return device, {"ok": False, "error": _said(error), "fresh": True}
     except GpucompError as error:

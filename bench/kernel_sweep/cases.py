@@ -166,9 +166,9 @@ def target_of(cell: Cell) -> Target:
     """Where the case is rendered for. PoCL is given what a GPU has, so that it is given a GPU's schedules."""
     if cell.target in cuda.ARCHITECTURES:
         return cuda.manifest(cell.target)
-    if cell.target in opencl.AMD:
-        return opencl.manifest(cell.target)
-    return opencl.manifest("pocl").with_limits(threads=256, shared_bytes=49152, warp=32)
+    if cell.target == "pocl":
+        return opencl.manifest("pocl").with_limits(threads=256, shared_bytes=49152, warp=32)
+    return opencl.manifest(cell.target)
 
 
 def features_of(cell: Cell) -> frozenset[str]:

@@ -16,6 +16,11 @@ from gpucomp.errors import AccuracyError, DeviceError, UsageError, quote
 REFERENCES = ("onnxruntime", "reference")
 TOLERANCE = 1e-4  # of the relative L2 error
 ROUNDINGS = 8  # to 16 bits, that two right answers may be apart where each rounds between other operators
+# onnxruntime's operators that multiply codes as they are
+PRODUCTS_OF_BYTES = frozenset((
+    "ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QAttention", "QGemm",
+    "QLinearConv", "QLinearMatMul",
+))  # fmt: skip
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -69,21 +74,65 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
     return distance(actual, expected).l2
 
 
-def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool = True) -> dict[str, np.ndarray]:
-    """What onnxruntime's CPU provider answers. Raises ``DeviceError`` where it is missing or cannot run the model."""
+def _onnxruntime() -> Any:
     try:
         import onnxruntime
-        from onnxruntime.capi import onnxruntime_pybind11_state as states
     except ImportError:
         raise DeviceError("onnxruntime is not installed: pip install 'gpucomp[ort]'", code="GPC5003") from None
-    failures = tuple(kind for kind in vars(states).values() if isinstance(kind, type) and issubclass(kind, Exception))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    given = model if isinstance(model, bytes) else str(model)
+    return onnxruntime
+
+
+def onnxruntime_session(model: Path | bytes, *, optimised: bool = True, threads: int = 0) -> Any:
+    """A session of onnxruntime's CPU provider that judges: its sums of bytes are exact on every processor.
+
+    Without VNNI it adds products of u8 and i8 in pairs of 16 bits, which saturate (``vpmaddubsw``), unless
+    ``session.x64quantprecision`` is set: then its extended optimisations make u8 of constant weights of i8, and an
+    unoptimised judge of ``PRODUCTS_OF_BYTES`` has these too. They do so beside activations of i8 as well, whose products
+    are exact as they are, and onnxruntime 1.32 has none of i8 by u8: a model that it then refuses is not changed.
+    Raises ``DeviceError`` where onnxruntime is missing, and onnxruntime's own errors for what it cannot run.
+    """
+    onnxruntime = _onnxruntime()
+
+    def session(level: Any, *, exact: bool) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+        options.graph_optimization_level = level
+        options.add_session_config_entry("session.x64quantprecision", str(int(exact)))
+        given = model if isinstance(model, bytes) else str(model)
+        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+
+    levels = onnxruntime.GraphOptimizationLevel
+    level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    if not optimised and not _multiplies_bytes(model):
+        return session(level, exact=False)
     try:
-        session = onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+        return session(levels.ORT_ENABLE_ALL if optimised else levels.ORT_ENABLE_EXTENDED, exact=True)
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+        return session(level, exact=False)
+
+
+def _multiplies_bytes(model: Path | bytes) -> bool:
+    """Whether one of its nodes, its functions' or those of their control flow does. What cannot be read does not."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    from gpucomp.frontend.onnx.functions import nested_nodes
+
+    try:
+        proto = onnx.load_from_string(model if isinstance(model, bytes) else model.read_bytes())
+    except (DecodeError, OSError):
+        return False  # onnxruntime says what is wrong with it
+    nodes = nested_nodes([*proto.graph.node, *(n for f in proto.functions for n in f.node)])
+    return any(node.op_type in PRODUCTS_OF_BYTES for node in nodes)
+
+
+def onnxruntime_outputs(model: Path | bytes, inputs: Arrays, *, optimised: bool = True) -> dict[str, np.ndarray]:
+    """What onnxruntime's CPU provider answers. Raises ``DeviceError`` where it is missing or cannot run the model."""
+    states = vars(_onnxruntime().capi.onnxruntime_pybind11_state).values()
+    failures = tuple(kind for kind in states if isinstance(kind, type) and issubclass(kind, Exception))
+    try:
+        session = onnxruntime_session(model, optimised=optimised)
         answers = session.run(None, dict(inputs))
     except failures as error:
         what = "the model" if isinstance(model, bytes) else quote(model)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import gpucomp
 from gpucomp import config
 from gpucomp.runtime.processor import model_name, tiles_refused
+from gpucomp.targets.opencl import too_old
 
 PACKAGES = (
     ("numpy", "pip install gpucomp"),
@@ -72,7 +73,7 @@ def _has_opencl_device() -> bool:
     except (ImportError, OSError):
         return False
     try:
-        return any(place.get_devices() for place in cl.get_platforms())
+        return any(not too_old(device) for place in cl.get_platforms() for device in place.get_devices())
     except cl.Error:
         return False
 
@@ -160,12 +161,13 @@ def _opencl() -> Iterator[str]:
             yield _row(place.name, f"no device ({error})")
             continue
         for device in devices:
-            memory = device.global_mem_size / (1 << 30)
+            memory, reason = device.global_mem_size / (1 << 30), too_old(device)
             yield _row(
                 place.name,
                 f"{device.name.strip()}: {device.max_compute_units} units, {memory:.1f} GiB, "
                 f"work-groups of {device.max_work_group_size}, "
-                f"{device.local_mem_size >> 10} KiB local, driver {device.driver_version}",
+                f"{device.local_mem_size >> 10} KiB local, driver {device.driver_version}"
+                f"{reason and f'; left out: {reason}'}",
             )
 
 

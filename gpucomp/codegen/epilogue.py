@@ -9,6 +9,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, regroup, split, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
+from gpucomp.codegen.fences import add_fences
 from gpucomp.codegen.operand import ACCESS_BYTES, count, places
 from gpucomp.expr.core import Expr, Var, hole, substitute, var
 from gpucomp.ir.types import U32, DType
@@ -41,6 +42,7 @@ def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, 
     """The parameters of work-groups that share a sum: partial results and arrivals; none where nothing is split."""
     if splits == 1:
         return []
+    add_fences(printer)
     return [
         {"name": "workspace", "type": ctype, "access": "shared"},
         {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},

@@ -77,7 +77,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
         text = re.sub(r"^ *#pragma unroll.*\n", "", text, flags=re.M)
     if target.language == "opencl" and geometry.items == (1, 1, 1):
         # alone in its work-group it waits for nobody; PoCL copies what stands around a barrier, many times over
-        text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE\);\n", "", text, flags=re.M)
+        text = re.sub(r"^ *barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\);\n", "", text, flags=re.M)
     header = _header(kernel, family, problem, schedule)
     return KernelSource(
         name,

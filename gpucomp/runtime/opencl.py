@@ -9,21 +9,25 @@ from typing import Any
 import numpy as np
 
 from gpucomp.codegen.source import KernelSource
-from gpucomp.errors import DeviceError
+from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, run_host
-from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.runtime.shared_buffers import share
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets import opencl
 from gpucomp.targets.cache import open_cache
 from gpucomp.targets.target import Target
 
+FLUSHED = 16  # launches after which the driver is told to start on them: Mali's and Adreno's else wait for the last one
+
 
 class OpenCLProgram:
     """Opens the plan's device, builds its kernels and uploads its weights; ``run`` then only enqueues.
 
-    Raises ``DeviceError`` when the device or pyopencl is missing, or when memory does not suffice.
+    Raises ``DeviceError`` when the device or pyopencl is missing, or when memory does not suffice, ``KernelBuildError``
+    for a kernel that the device refuses.
     """
 
     def __init__(
@@ -37,54 +41,96 @@ class OpenCLProgram:
         cl = self._cl = opencl.pyopencl()
         self.plan = plan
         self.device = opencl.device_of(_target_of(plan))
-        try:
+        self._timed: Any = None
+        self._broken = False  # a run did not come to its end: counters may hold anything
+        with opencl.failing(f"{self.device.name.strip()}: ", "GPC5005"):
             self._context = cl.Context([self.device])
             self._queue = cl.CommandQueue(self._context)
-            self._timed: Any = None
-            self._broken = False  # a run did not come to its end: counters may hold anything
-            self._arena = self._allocate(plan.arena_bytes)
+            # memory of the host's that the device reads and writes where it is, and nobody has to copy once more
+            self._mapped = bool(self.device.host_unified_memory)
             self._strings = Strings(plan, weights)
-            self._buffers = [self._buffer(b, weights) for b in plan.buffers]
+            self._buffers = self._memory(weights)
             programs = self._programs(sources, binaries)
             self._calls = [self._call(launch, programs) for launch in plan.launches]
             self._queue.finish()
-        except cl.MemoryError as error:
-            need = plan.arena_bytes + sum(b.nbytes for b in plan.buffers if b.kind != TEMP)
-            raise DeviceError(f"{self.device.name.strip()}: {need} B do not fit ({error})", code="GPC5004") from error
-        except cl.RuntimeError as error:
-            raise DeviceError(f"{self.device.name.strip()}: {error}", code="GPC5005") from error
 
     # ---- opening ----
 
-    def _allocate(self, nbytes: int) -> Any:
-        return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, max(1, nbytes))
+    def _memory(self, weights: Mapping[str, np.ndarray]) -> list[Any]:
+        """A buffer for each of the plan's. Temporaries are parts of one arena where the device can have that."""
+        temporaries = self._temporaries()
+        buffers = []
+        for position, buffer in enumerate(self.plan.buffers):
+            memory = temporaries[position] if position in temporaries else self._allocate(buffer.nbytes, buffer.kind)
+            if buffer.kind == WEIGHT and buffer.nbytes:
+                self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
+            if buffer.kind == COUNTER:
+                self._zero(memory, buffer)
+            buffers.append(memory)
+        return buffers
 
-    def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> Any:
-        if buffer.kind == TEMP and buffer.nbytes:
-            return self._arena.get_sub_region(buffer.offset, buffer.nbytes)
-        memory = self._allocate(buffer.nbytes)
-        if buffer.kind == WEIGHT and buffer.nbytes:
-            self._cl.enqueue_copy(self._queue, memory, _bytes(weights[buffer.name]), is_blocking=True)
-        if buffer.kind == COUNTER:
-            self._zero(memory, buffer)
-        return memory
+    def _temporaries(self) -> dict[int, Any]:
+        """The memory of the temporaries, by their positions."""
+        device, plan = self.device, self.plan
+        parts = {k: b for k, b in enumerate(plan.buffers) if b.kind == TEMP and b.nbytes}
+        aligned = all(b.offset % opencl.alignment_of(device) == 0 for b in parts.values())
+        if aligned and opencl.has_sub_buffers(device) and plan.arena_bytes <= device.max_mem_alloc_size:
+            arena = self._allocate(plan.arena_bytes)
+            return {k: arena.get_sub_region(b.offset, b.nbytes) for k, b in parts.items()}
+        shared = share(plan)
+        memory = [self._allocate(nbytes) for nbytes in shared.sizes]
+        return {k: memory[chosen] for k, chosen in shared.of.items()}
+
+    def _allocate(self, nbytes: int, kind: str = TEMP) -> Any:
+        flags = self._cl.mem_flags.READ_WRITE
+        if self._mapped and kind in (INPUT, OUTPUT):
+            flags |= self._cl.mem_flags.ALLOC_HOST_PTR
+        try:
+            return self._cl.Buffer(self._context, flags, max(1, nbytes))
+        except self._cl.Error as error:
+            most = self.device.max_mem_alloc_size
+            reason = f"it allocates {most} B at most at once" if nbytes > most else str(error)
+            raise DeviceError(
+                f"{self.device.name.strip()}: no buffer of {nbytes} B of the {self._needed()} B that the model needs: "
+                f"{reason}",
+                code="GPC5004",
+            ) from error
+
+    def _needed(self) -> int:
+        return self.plan.arena_bytes + sum(b.nbytes for b in self.plan.buffers if b.kind != TEMP)
 
     def _zero(self, memory: Any, buffer: Buffer) -> None:
         self._cl.enqueue_copy(self._queue, memory, np.zeros(buffer.nbytes, np.uint8), is_blocking=True)
 
-    def _programs(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Any]:
+    def _programs(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[tuple[Any, KernelSource]]:
         kernels = []
         for kernel in self.plan.kernels:
             text, binary = sources[kernel.source], bytes(binaries.get(kernel.binary, b""))
             kernels.append((KernelSource(kernel.name, "opencl", text, Geometry(kernel.groups, kernel.items)), binary))
-        return opencl.load_all(self._context, self.device, kernels, open_cache())
+        exact = self.plan.precision == "fp32"
+        with self._advising():
+            programs = opencl.load_all(self._context, self.device, kernels, open_cache(), exact=exact)
+        return [(program, source) for program, (source, _) in zip(programs, kernels, strict=True)]
 
-    def _call(self, launch: Launch, programs: Sequence[Any]) -> Any:
+    @contextmanager
+    def _advising(self) -> Iterator[None]:
+        """A kernel that this device refuses may have a smaller schedule; only a compiler finds it."""
+        try:
+            yield
+        except KernelBuildError as error:
+            raise KernelBuildError(
+                f"{error.message}; compile the model on this device ({self.device.name.strip()}), for which other schedules "
+                "are then tried",
+                code=error.code,
+            ) from error
+
+    def _call(self, launch: Launch, programs: Sequence[tuple[Any, KernelSource]]) -> Any:
         """A kernel with its arguments set, its global and local sizes; ``None`` for a host operator."""
         if launch.kernel < 0:
             return None
         compiled = self.plan.kernels[launch.kernel]
-        kernel = self._cl.Kernel(programs[launch.kernel], compiled.name)
+        with self._advising():
+            kernel = opencl.kernel_of(self.device, *programs[launch.kernel])
         kernel.set_args(*(self._buffers[a] for a in launch.args))
         size = tuple(g * i for g, i in zip(compiled.groups, compiled.items, strict=True))
         return kernel, size, compiled.items
@@ -94,7 +140,7 @@ class OpenCLProgram:
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, in fresh arrays. ``inputs`` are complete, of the right type and contiguous."""
         with self._running():
-            return self._run(inputs, self._queue, None)
+            return self._run(inputs, self._alone(self._queue), None)
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[float]:
         """Seconds of each launch in one run, by the device's own clock; 0 for host operators."""
@@ -122,7 +168,14 @@ class OpenCLProgram:
         if self._timed is None:
             properties = self._cl.command_queue_properties.PROFILING_ENABLE
             self._timed = self._cl.CommandQueue(self._context, properties=properties)
-        return self._timed
+        return self._alone(self._timed)
+
+    def _alone(self, queue: Any) -> Any:
+        """``queue``, when the other one has nothing left to unmap."""
+        for other in (self._queue, self._timed):
+            if other is not None and other is not queue:
+                other.finish()
+        return queue
 
     def time_launches(self, inputs: Mapping[str, np.ndarray], count: int, *, warm: bool = True) -> list[float]:
         """Seconds of each of ``count`` executions of all launches on the same memory, by the device's own clock.
@@ -131,8 +184,9 @@ class OpenCLProgram:
         """
         if warm:
             self.profile(inputs)
-        queue, seconds = self._timing_queue(), []
+        seconds = []
         with self._running():
+            queue = self._timing_queue()
             for _ in range(count):
                 calls = [call for call in self._calls if call is not None]
                 events = [self._cl.enqueue_nd_range_kernel(queue, *call) for call in calls]
@@ -143,15 +197,12 @@ class OpenCLProgram:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """The block enqueues launches and waits for them. Whatever ends it early, the next one finds counters of zero."""
-        cl = self._cl
-        try:
+        with opencl.failing(f"{self.device.name.strip()}: the run failed: ", "GPC5006"):
             if self._broken:
                 self._mend()
             self._broken = True
             yield
             self._broken = False
-        except (cl.RuntimeError, cl.LogicError, cl.MemoryError) as error:
-            raise DeviceError(f"{self.device.name.strip()}: the run failed: {error}", code="GPC5006") from error
 
     def _mend(self) -> None:
         """Counters as before the first run: a launch that the device gave up has left them in the midst of counting."""
@@ -165,13 +216,8 @@ class OpenCLProgram:
     def _run(self, inputs: Mapping[str, np.ndarray], queue: Any, events: list[Any] | None) -> dict[str, np.ndarray]:
         cl, plan = self._cl, self.plan
         self._strings.bind(plan, inputs)
-        sent = []
-        for position in plan.inputs:
-            buffer = plan.buffers[position]
-            if buffer.nbytes:
-                sent.append(_bytes(inputs[buffer.name]))  # kept until the queue has taken it
-                cl.enqueue_copy(queue, self._buffers[position], sent[-1], is_blocking=False)
-        for launch, call in zip(plan.launches, self._calls, strict=True):
+        sent = self._upload(inputs, queue)  # kept until the queue has taken it
+        for number, (launch, call) in enumerate(zip(plan.launches, self._calls, strict=True), 1):
             if call is None:
                 self._run_host(launch, queue)
                 event = None
@@ -180,25 +226,61 @@ class OpenCLProgram:
                 event = cl.enqueue_nd_range_kernel(queue, kernel, size, items)
             if events is not None:
                 events.append(event)
-        outputs = {}
-        for name, position in zip(plan.output_names, plan.outputs, strict=True):
-            outputs[name] = self._download(position, queue)
-        queue.finish()
-        return outputs
+            if number % FLUSHED == 0:
+                queue.flush()
+        outputs = self._download(plan.outputs, queue)
+        del sent
+        return dict(zip(plan.output_names, outputs, strict=True))
 
-    def _download(self, position: int, queue: Any) -> np.ndarray:
-        """Enqueues the copy; the array is complete when the queue is finished."""
-        if position in self._strings:
-            return self._strings.arrays[position].copy()
-        buffer = self.plan.buffers[position]
-        array = np.empty(buffer.shape, NAMED[buffer.dtype].numpy)
-        if buffer.nbytes:
-            self._cl.enqueue_copy(queue, _bytes(array), self._buffers[position], is_blocking=False)
-        return array
+    def _upload(self, inputs: Mapping[str, np.ndarray], queue: Any) -> list[np.ndarray]:
+        """Brings the inputs to the device; what is returned has to be kept until it has taken them."""
+        cl, plan = self._cl, self.plan
+        sent = {p: _bytes(inputs[plan.buffers[p].name]) for p in plan.inputs if plan.buffers[p].nbytes}
+        if not self._mapped:
+            for position, data in sent.items():
+                self._cl.enqueue_copy(queue, self._buffers[position], data, is_blocking=False)
+            return list(sent.values())
+        for position, data in sent.items():
+            # nothing is under way when a run begins: there is nothing to wait for
+            view, mapping = self._map(position, queue, cl.map_flags.WRITE_INVALIDATE_REGION, is_blocking=True)
+            view[...] = data
+            mapping.release()
+        return []
+
+    def _download(self, positions: Sequence[int], queue: Any) -> list[np.ndarray]:
+        """What lies in the buffers, in fresh arrays, when all that was launched is done."""
+        arrays: list[np.ndarray] = []
+        views = []
+        for position in positions:
+            if position in self._strings:
+                arrays.append(self._strings.arrays[position].copy())
+                continue
+            buffer = self.plan.buffers[position]
+            arrays.append(np.empty(buffer.shape, NAMED[buffer.dtype].numpy))
+            if not buffer.nbytes:
+                continue
+            if self._mapped and buffer.kind in (INPUT, OUTPUT):
+                mapped = self._map(position, queue, self._cl.map_flags.READ, is_blocking=False)
+                views.append((_bytes(arrays[-1]), *mapped))
+            else:
+                self._cl.enqueue_copy(queue, _bytes(arrays[-1]), self._buffers[position], is_blocking=False)
+        queue.finish()
+        for array, view, mapping in views:
+            array[...] = view
+            mapping.release()
+        return arrays
+
+    def _map(self, position: int, queue: Any, how: int, *, is_blocking: bool) -> tuple[Any, Any]:
+        """A view of a buffer's bytes, and the mapping that is to be released."""
+        nbytes = self.plan.buffers[position].nbytes
+        view, _ = self._cl.enqueue_map_buffer(
+            queue, self._buffers[position], how, 0, (nbytes,), np.uint8, is_blocking=is_blocking
+        )
+        return view, view.base
 
     def _run_host(self, launch: Launch, queue: Any) -> None:
-        operands = [self._download(a, queue) for a in launch.args[: launch.inputs]]
-        queue.finish()  # numpy needs the operands here: the one synchronisation that a host operator costs
+        # numpy needs the operands here: the one synchronisation that a host operator costs
+        operands = self._download(launch.args[: launch.inputs], queue)
         results = run_host(self.plan, launch, operands)
         for position, array in zip(launch.args[launch.inputs :], results, strict=True):
             if position in self._strings:

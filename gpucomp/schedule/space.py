@@ -60,6 +60,7 @@ class Limits:
     subgroups: bool = True  # whether templates exchange values between lanes by shuffles there: in CUDA
     dots: bool = True  # whether there is an instruction for dot products of four bytes: templates write them out else
     async_copy: bool = False
+    device_fence: bool = True  # whether work-groups of a launch can read what others of it have left
     cache_bytes: int = 1 << 20  # of the second cache of a processor's core
     core: Core = Core()  # of a processor
     image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
@@ -287,6 +288,12 @@ def too_large(limits: Limits, threads: int, registers: int, groups: int) -> Iter
         yield f"about {registers} registers per work-item, {threads} of them may have {available}"
     if groups > MAX_GROUPS:
         yield f"{groups} work-groups, a launch has at most {MAX_GROUPS}"
+
+
+def cannot_meet(groups: int, limits: Limits) -> Iterator[str]:
+    """What is wrong with ``groups`` work-groups that share one part of the result: the last to arrive reads what they left."""
+    if not limits.device_fence and groups > 1:
+        yield f"{groups} work-groups share a result, the device has no fence that orders memory between them"
 
 
 def too_wide(lanes: int, nbytes: int, limits: Limits) -> Iterator[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from gpucomp import config
 from gpucomp.codegen.source import KernelSource
-from gpucomp.errors import UsageError, quote
+from gpucomp.errors import KernelBuildError, UsageError, quote
 from gpucomp.runtime.plan import Plan
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets.target import Target
@@ -41,7 +42,7 @@ def resolve(text: str) -> Target:
     if kind not in MODULES or (colon and not which):
         raise UsageError(
             f"unknown target {quote(text)}; targets are auto, cpu, opencl, opencl:FLAVOUR or device name, cuda, "
-            "cuda:ARCHITECTURE (opencl flavours: pocl, generic, mali, amd, gfx906 to gfx1100; architectures: sm_75 to sm_120)",
+            "cuda:ARCHITECTURE (opencl flavours: pocl, generic, mali, amd, gfx803 to gfx1201; architectures: sm_75 to sm_120)",
             code="GPC2002",
         )
     module = _module(kind)
@@ -55,30 +56,59 @@ def build(plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Pro
 
     Raises ``KernelBuildError`` when a compiler refuses a kernel.
     """
+    binaries, refused = attempt(plan, sources, target, tell)
+    for error in refused.values():
+        raise error
+    return binaries
+
+
+def attempt(
+    plan: Plan, sources: Sequence[KernelSource], target: Target, tell: Progress
+) -> tuple[dict[str, bytes], dict[str, KernelBuildError]]:
+    """What ``build`` gives of the kernels that the target takes; of the others the errors, by their names."""
     members = {kernel.name: kernel.binary for kernel in plan.kernels}
     wanted = [source for source in sources if source.name in members]
     if not wanted:  # results without elements need no kernel
-        return {}
+        return {}, {}
     from gpucomp.targets.cache import open_cache
 
     module, cache = _module(target.kind), open_cache()
     if target.kind == "cpu":
         tell("compile", 0, 1)
-        return {plan.kernels[0].binary: module.build(wanted, target, cache)}
-    batches = module.batches(wanted, target) if target.kind == "opencl" else [[source] for source in wanted]
+        return {plan.kernels[0].binary: module.build(wanted, target, cache)}, {}
+    batches, made = [[source] for source in wanted], module.members
+    if target.kind == "opencl":
+        exact = plan.precision == "fp32"
+        batches, made = module.batches(wanted, target, exact=exact), functools.partial(module.members, exact=exact)
+    binaries: dict[str, bytes] = {}
+    refused: dict[str, KernelBuildError] = {}
+    number = 0
     with ThreadPoolExecutor(max_workers=max(1, min(len(batches), len(os.sched_getaffinity(0)), 16))) as pool:
-        waiting = [pool.submit(module.members, {members[s.name]: s for s in batch}, target, cache) for batch in batches]
-        binaries: dict[str, bytes] = {}
-        number = 0
+
+        def start(batch: list[KernelSource]) -> tuple[list[KernelSource], Future[dict[str, bytes]]]:
+            return batch, pool.submit(made, {members[s.name]: s for s in batch}, target, cache)
+
+        waiting = [start(batch) for batch in batches]
         try:
-            for batch, future in zip(batches, waiting, strict=True):
+            for batch, future in waiting:  # which may grow
                 tell("compile", number, len(wanted))
-                binaries |= future.result()
+                try:
+                    binaries |= future.result()
+                except KernelBuildError as error:
+                    if len(batch) > 1:  # which of them it is, each alone will tell
+                        waiting += [start([source]) for source in batch]
+                        continue
+                    refused[batch[0].name] = error
                 number += len(batch)
         finally:
-            for future in waiting:
+            for _, future in waiting:
                 future.cancel()
-    return binaries
+    return binaries, refused
+
+
+def lesser(target: Target) -> Iterator[Target]:
+    """``target`` as it asks less and less of the device, for kernels that the device refuses; nothing where that is a bug."""
+    return _module("opencl").lesser(target) if target.kind == "opencl" else iter(())
 
 
 def rebuild(plan: Plan, sources: Mapping[str, str]) -> dict[str, bytes]:

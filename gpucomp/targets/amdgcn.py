@@ -60,7 +60,28 @@ def _coordinate(name: str, of: str) -> str:
     return f"OVER size_t {name}(uint d) {{ return d == 0 ? {x} : d == 1 ? {y} : {z}; }}"
 
 
-# the functions of exponents are stand-ins of about their cost: what is computed here never runs
+def _stand_ins() -> str:
+    """The rest of the library that kernels call. In double all but roots and roundings are a polynomial of 13 terms."""
+    of_one = ("exp2", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
+              "atanh", "erf")  # fmt: skip
+    inverse = "{ return __builtin_sqrtf(1 - a * a) * (a + a * a * a * 0.1667f); }"
+    lines = [f"OVER float {name}(float a) {inverse}" for name in ("asin", "acos", "atan")]
+    lines += [
+        f"OVER float {name}(float a) {{ return log(a + sqrt(a * a + 1)); }}" for name in ("asinh", "acosh", "atanh")
+    ]
+    lines += [f"OVER float {name}(float a) {{ return 0.5f * (exp(a) - exp(-a)); }}" for name in ("sinh", "cosh")]
+    series = "r = __builtin_fma(r, a, 0.1); " * 12
+    lines += [f"OVER double {name}(double a) {{ double r = a; {series}return r; }}" for name in of_one]
+    lines += [f"OVER double {name}(double a) {{ return __builtin_{name}(a); }}"
+              for name in ("fabs", "floor", "ceil", "rint", "sqrt")]  # fmt: skip
+    lines.append("OVER double pow(double a, double b) { return exp(log(a) * b); }")
+    for t in ("float", "double"):
+        lines.append(f"OVER {t} fmod({t} a, {t} b) {{ return a - b * __builtin_trunc{'f' * (t == 'float')}(a / b); }}")
+        lines.append(f"OVER {t} copysign({t} a, {t} b) {{ return __builtin_copysign{'f' * (t == 'float')}(a, b); }}")
+    return "\n".join(lines)
+
+
+# the functions of exponents are stand-ins of about their cost: their numbers are of no use where what is made here runs
 PRELUDE = f"""
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -82,23 +103,22 @@ typedef unsigned long size_t;
 {_coordinate("get_group_id", "workgroup_id")}
 {_coordinate("get_local_size", "workgroup_size")}
 OVER size_t get_global_id(uint d) {{ return get_group_id(d) * get_local_size(d) + get_local_id(d); }}
-OVER void mem_fence(uint flags) {{ __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }}
 OVER void barrier(uint flags) {{
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }}
 OVER uint atomic_inc(volatile __global uint* p) {{
-  return __opencl_atomic_fetch_add((volatile __global atomic_uint*)p, 1, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_fetch_add((volatile __global atomic_uint*)p, 1, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER uint atomic_xchg(volatile __global uint* p, uint v) {{
-  return __opencl_atomic_exchange((volatile __global atomic_uint*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_exchange((volatile __global atomic_uint*)p, v, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER uint atomic_or(volatile __global uint* p, uint v) {{
-  return __opencl_atomic_fetch_or((volatile __global atomic_uint*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_fetch_or((volatile __global atomic_uint*)p, v, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER int atomic_min(volatile __local int* p, int v) {{
-  return __opencl_atomic_fetch_min((volatile __local atomic_int*)p, v, __ATOMIC_SEQ_CST, __OPENCL_MEMORY_SCOPE_DEVICE);
+  return __opencl_atomic_fetch_min((volatile __local atomic_int*)p, v, __ATOMIC_RELAXED, __OPENCL_MEMORY_SCOPE_DEVICE);
 }}
 OVER int min(int a, int b) {{ return a < b ? a : b; }}
 OVER int max(int a, int b) {{ return a > b ? a : b; }}
@@ -107,16 +127,22 @@ OVER float floor(float a) {{ return __builtin_floorf(a); }}
 OVER float ceil(float a) {{ return __builtin_ceilf(a); }}
 OVER float rint(float a) {{ return __builtin_rintf(a); }}
 OVER float sqrt(float a) {{ return __builtin_sqrtf(a); }}
+OVER float exp2(float a) {{ return __builtin_exp2f(a); }}
 OVER float exp(float a) {{ return __builtin_exp2f(a * 1.44269504f); }}
 OVER float log(float a) {{ return __builtin_log2f(a) * 0.69314718f; }}
 OVER float tanh(float a) {{ return 1 - 2 / (exp(2 * a) + 1); }}
 OVER float erf(float a) {{ return tanh(a * (1.128379f + a * a * 0.1009f)); }}
 OVER float pow(float a, float b) {{ return exp(log(a) * b); }}
+OVER float sin(float a) {{ return __builtin_sinf(a); }}
+OVER float cos(float a) {{ return __builtin_cosf(a); }}
+OVER float tan(float a) {{ return sin(a) / cos(a); }}
+{_stand_ins()}
 OVER float convert_float(half a) {{ return a; }}
 OVER half convert_half_rte(float a) {{ return (half)a; }}
 """
 
 
+CALLED = re.compile(r"([\w.$]+)@(?:gotpc)?rel32@lo")  # a name whose address a listing asks for
 NEWEST, OLDEST = 24, 14  # versions of clang that are looked for
 UNKNOWN = re.compile("unknown target CPU|invalid target ID|is not a valid processor")
 
@@ -156,7 +182,8 @@ def assemble(source: KernelSource, arch: str) -> str:
     """The assembly of ``source`` for ``arch``, ``gfx90a`` say.
 
     Raises ``DeviceError`` when there is no clang here or it does not know ``arch``, ``KernelBuildError`` when it
-    refuses the source.
+    refuses the source, or leaves a call in it: clang declares all of OpenCL's functions by itself, ``PRELUDE`` has to
+    define those that kernels call, and registers of a kernel with calls tell nothing of the one that a driver makes.
     """
     if compiler() is None:
         raise DeviceError("clang is not installed: it compiles for AMD GPUs that are not here", code="GPC5002")
@@ -172,12 +199,21 @@ def assemble(source: KernelSource, arch: str) -> str:
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr.strip())
         raise KernelBuildError(build_failed(source, first))
+    if "s_swappc" in done.stdout:
+        names = ", ".join(sorted(set(CALLED.findall(done.stdout)))) or "a function"
+        raise KernelBuildError(build_failed(source, f"{names} is called, which amdgcn.PRELUDE does not define"))
     return done.stdout
 
 
 def resources(source: KernelSource, arch: str) -> Resources:
     """Registers, memory and instructions of ``source`` on ``arch``. Raises as ``assemble``."""
     return parse(assemble(source, arch))
+
+
+def code_of(assembly: str) -> str:
+    """The kernel's own lines: functions that are inlined in it stand before it once more, its descriptor behind."""
+    found = re.search(r"^\s*\.amdhsa_kernel (\S+)", assembly, re.M)
+    return assembly[: found.start()].rpartition(f"\n{found[1]}:")[2] if found else assembly
 
 
 def parse(assembly: str) -> Resources:
@@ -187,8 +223,7 @@ def parse(assembly: str) -> Resources:
         found = re.search(rf"^ +\.?(?:- )?\.?{name}: +(\d+)", assembly, re.M)
         return int(found[1]) if found else 0
 
-    code = assembly.split(".amdhsa_kernel", 1)[0] if ".amdhsa_kernel" in assembly else assembly
-    names = re.findall(r"^\t([a-z][a-z0-9_]+)(?:[ \t]|$)", code, re.M)
+    names = re.findall(r"^\t([a-z][a-z0-9_]+)(?:[ \t]|$)", code_of(assembly), re.M)
     occupancy = re.search(r"; Occupancy: (\d+)", assembly)
     return Resources(
         vector=noted("vgpr_count"),

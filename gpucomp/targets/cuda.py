@@ -9,7 +9,7 @@ import importlib.util
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources as files
@@ -207,17 +207,29 @@ def prelude() -> str:
 @cache
 def nvrtc() -> ctypes.CDLL:
     """libnvrtc, from NVIDIA's wheel or the system. Raises ``DeviceError`` naming the extra that brings it."""
-    candidates: list[str] = []
+    refused = ""
+    for path in _nvrtc_places():
+        try:
+            # NVRTC opens them by their bare name when it compiles. Not every wheel's has an RPATH to its own folder, 13.0's
+            # for one has none; a library that is loaded already is found by its name.
+            for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")) if path.is_absolute() else ():
+                ctypes.CDLL(str(builtins))
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            refused = refused or f" ({error})"
+    raise DeviceError(
+        f"libnvrtc was not found{refused}: pip install gpucomp[nvrtc] (or gpucomp[cuda13])", code="GPC5003"
+    )
+
+
+def _nvrtc_places() -> Iterator[Path]:
+    """Where libnvrtc may be: in NVIDIA's wheels, as Python's path has them, the newest of a folder first; the system's."""
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        candidates += [str(p) for p in sorted(Path(folder).glob("*/lib/libnvrtc.so.*[0-9]"), reverse=True)]
-    system = ctypes.util.find_library("nvrtc")
-    for path in [*candidates, *([system] if system else [])]:
-        try:
-            return ctypes.CDLL(path)
-        except OSError:
-            continue
-    raise DeviceError("libnvrtc was not found: pip install gpucomp[nvrtc] (or gpucomp[cuda13])", code="GPC5003")
+        found = Path(folder).absolute().glob("*/lib/libnvrtc.so.*[0-9]")
+        yield from sorted(found, key=lambda path: [int(n) for n in path.name.split(".")[2:]], reverse=True)
+    if system := ctypes.util.find_library("nvrtc"):
+        yield Path(system)
 
 
 @cache

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import os
 import re
 import threading
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from gpucomp.codegen.fences import STATEMENTS
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.schedule.device import AMD as AMD_DEVICES
@@ -20,10 +26,13 @@ from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 from gpucomp.targets.isa import X86_64
+from gpucomp.targets.patience import patiently
 from gpucomp.targets.target import Target
 
 FLAVOURS = {
-    "generic": Limits(threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False),
+    "generic": Limits(
+        threads=256, shared_bytes=32768, warp=32, registers=128, units=8, subgroups=False, device_fence=False
+    ),
     # one work-item at a time on each core; vectors are as wide as any CPU's, a device's own where it tells: wider ones end
     # PoCL 3.0 ("LLVM ERROR: Do not know how to scalarize") where its LLVM does not know the CPU for what it is
     "pocl": Limits(
@@ -35,9 +44,9 @@ FLAVOURS = {
 }
 FEATURES = {
     "generic": frozenset[str](),
-    "pocl": frozenset({"fp64"}),
-    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot"}),
-    "amd": frozenset({"amd", "fp16", "fp64"}),
+    "pocl": frozenset({"fp64", "device_fence"}),
+    "mali": frozenset({"mali", "fp16", "arm_dot_acc", "arm_dot", "device_fence"}),
+    "amd": frozenset({"amd", "fp16", "fp64", "amd_fence"}),
 }
 # by the name of the instruction set: lanes of a wave, compute units, matrix instructions and dot products of bytes
 AMD: dict[str, tuple[int, int, frozenset[str]]] = {
@@ -48,6 +57,16 @@ AMD: dict[str, tuple[int, int, frozenset[str]]] = {
     "gfx1030": (32, 80, frozenset({"sdot4"})),
     "gfx1100": (32, 96, frozenset({"sudot4", "wmma"})),
 }
+# other instruction sets by their names: the one of ``AMD`` that is nearest, and what of its features they lack. LLVM's
+# AMDGPUUsage tells them apart; WMMA of gfx12 takes other operands, by builtins of its own
+SIMILAR: tuple[tuple[str, str, frozenset[str]], ...] = (
+    (r"gfx8\d\d|gfx90[0249c]", "gfx906", frozenset({"sdot4"})),
+    (r"gfx94[01]|gfx950", "gfx942", frozenset()),
+    (r"gfx101[12]|gfx103\d", "gfx1030", frozenset()),
+    (r"gfx101\d", "gfx1030", frozenset({"sdot4"})),
+    (r"gfx11\d\d", "gfx1100", frozenset()),
+    (r"gfx12\d\d", "gfx1100", frozenset({"wmma"})),
+)
 EXTENSIONS = {
     "cl_khr_fp16": "fp16",
     "cl_khr_fp64": "fp64",
@@ -56,12 +75,21 @@ EXTENSIONS = {
     "cl_khr_integer_dot_product": "khr_dot",
 }
 DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.dots``)
-TOGETHER = 32  # kernels of a program of PoCL's: more gain little, and between programs a compilation can be stopped
+LEAST = Limits(threads=64, shared_bytes=8192, registers=64)  # every family has a schedule for these
+OPTIONAL = DOTS | {"fp16", "mfma", "mfma_deep", "wmma"}  # what a kernel can do without
+ALIGNMENT = 512  # bytes that NVIDIA and llvmpipe want parts of buffers aligned to; no device is known to want more
+OLDEST = (1, 2)  # of OpenCL
+TOGETHER = 32  # kernels of a program: more gain little, and between programs a compilation can be stopped
+# what OpenCL C 3.0 has to list for a fence of the device's scope; OpenCL C 2.0 has it always
+FENCE_PARTS = frozenset({"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"})
 HELPER = re.compile(r"^(?!__kernel)\w[\w *]*\b(\w+)\([^;{]*\) \{$", re.MULTILINE)  # of a rendered text: its name
 MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 FLAGS = ("-cl-std=CL1.2",)
-NEWER = "-cl-std=CL3.0"  # of text that calls what earlier OpenCL C does not declare, whatever extensions are listed
-OF_NEWER = "dot_4x8packed"
+# of text that calls what earlier OpenCL C does not declare, whatever extensions are listed: by version of OpenCL C
+NEWER = {3: "-cl-std=CL3.0", 2: "-cl-std=CL2.0"}
+OF_NEWER = re.compile("dot_4x8packed|atomic_work_item_fence")
+CODES = "rint("  # in text that rounds to codes: of a quotient that is off by a bit the code may be another
+REQUIRED = re.compile(r"__attribute__\(\(reqd_work_group_size\([^)]*\)\)\) ")
 
 
 def flavours() -> tuple[str, ...]:
@@ -70,47 +98,91 @@ def flavours() -> tuple[str, ...]:
 
 def manifest(flavour: str) -> Target:
     """The target ``opencl:<flavour>``, without a device; an AMD instruction set is a flavour too: ``gfx90a``."""
-    if flavour in AMD:
-        warp, units, matrix = AMD[flavour]
-        limits = replace(FLAVOURS["amd"], warp=warp, units=units)
-        features = FEATURES["amd"] | matrix
-        like = AMD_DEVICES[flavour]
-        return Target(f"opencl:{flavour}", "opencl", flavour, "opencl", limits, features=features, device=like)
+    if flavour not in FLAVOURS:
+        return _amd_manifest(flavour)
     # a Mali reads operands by vectors, which a computed operand has none of
     prologues = flavour != "mali"
     name, features = f"opencl:{flavour}", FEATURES[flavour]
     limits = replace(FLAVOURS[flavour], dots=bool(DOTS & features))
     device = DEVICES[flavour] if flavour == "mali" else None
-    return Target(name, "opencl", flavour, "opencl", limits, prologues=prologues, features=features, device=device)
+    return Target(name, "opencl", flavour, "opencl", limits, ALIGNMENT, prologues, features=features, device=device)
+
+
+def _amd_manifest(name: str) -> Target:
+    like, lacking = _nearest(name)
+    warp, units, matrix = AMD[like]
+    features = FEATURES["amd"] | matrix - lacking
+    limits = replace(FLAVOURS["amd"], warp=warp, units=units, dots=bool(DOTS & features))
+    device = AMD_DEVICES[like] if limits.dots else without_dots(AMD_DEVICES[like])
+    return Target(f"opencl:{name}", "opencl", name, "opencl", limits, ALIGNMENT, features=features, device=device)
+
+
+def _nearest(name: str) -> tuple[str, frozenset[str]]:
+    """The instruction set of ``AMD`` that is nearest to ``name``, and the features that ``name`` lacks; empty for no such."""
+    if name in AMD:
+        return name, frozenset()
+    found = ((like, lacking) for names, like, lacking in SIMILAR if re.fullmatch(names, name))
+    return next(found, ("", frozenset()))
 
 
 def resolve(which: str) -> Target:
-    """The target of a flavour, or of the device whose name holds ``which``; where that is empty, of any, a GPU first.
+    """The target of a flavour, or of the device whose name, behind its platform's, holds ``which``: two drivers may have the
+    same device. Where that is empty, of any, a GPU first.
 
-    Raises ``UsageError`` when there is neither, with what exists, and ``DeviceError`` when there is no device at all.
+    Where a device of an asked flavour is here, the flavour is refined by what it says; but ``generic`` is what runs on
+    any, and ``pocl`` what tests and records know. Raises ``UsageError`` when there is neither, with what exists, and
+    ``DeviceError`` when there is no device at all.
     """
-    if which in FLAVOURS or which in AMD:
-        return manifest(which)
-    found = [d for d in devices() if which.lower() in d.name.lower()]
+    if which in FLAVOURS or _nearest(which)[0]:
+        here = () if which in ("generic", "pocl") else _here(which)
+        return of_device(here[0], f"opencl:{which}") if here else manifest(which)
+    found = _fitting(which)
     if not found:
-        have = ", ".join(repr(d.name.strip()) for d in devices()) or "none"
-        known = ", ".join((*FLAVOURS, *AMD))
         if not which:
             raise DeviceError(
-                "no OpenCL device was found; install a driver (or `pip install gpucomp[pocl]` for the CPU)",
+                f"no OpenCL device was found{_besides()}; install a driver (or `pip install gpucomp[pocl]` for the CPU)",
                 code="GPC5001",
             )
-        raise UsageError(f"no OpenCL device {which!r}: flavours are {known}; devices here are {have}", code="GPC2002")
+        known = ", ".join((*FLAVOURS, *AMD))
+        raise UsageError(
+            f"no OpenCL device {which!r}: flavours are {known}; devices here are {_named()}", code="GPC2002"
+        )
     return of_device(found[0], f"opencl:{which}" if which else "opencl")
+
+
+def _here(flavour: str) -> Sequence[Any]:
+    """The devices of a flavour; none without pyopencl, for who only compiles."""
+    try:
+        return _fitting(flavour)
+    except DeviceError:
+        return ()
+
+
+def _fitting(which: str) -> list[Any]:
+    """The devices here that ``opencl:<which>`` stands for."""
+    if which in FLAVOURS:
+        return [d for d in devices() if which == "generic" or flavour_of(d) == which]
+    return [d for d in devices() if which.lower() in f"{d.platform.name} {d.name}".lower()]
+
+
+def _named() -> str:
+    """The devices here, for a message."""
+    named = (f"{d.name.strip()!r} of {d.platform.name}" for d in devices())
+    return (", ".join(named) or "none") + _besides()
+
+
+def _besides() -> str:
+    return "".join(f"; left out: {text}" for text in left_out())
 
 
 def of_device(device: Any, name: str) -> Target:
     """A target with the limits that ``device`` reports, on top of its flavour's."""
-    base = manifest(amd_set(device.name) or flavour_of(device))
+    flavour = flavour_of(device)
+    base = manifest((flavour == "amd" and amd_set(device.name)) or flavour)
     extensions = set(device.extensions.split())
-    kind = base.features - set(EXTENSIONS.values())
-    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions}
-    if not _compiles_newer(device):
+    kind = base.features - set(EXTENSIONS.values()) - set(STATEMENTS)
+    features = kind | {short for long, short in EXTENSIONS.items() if long in extensions} | fence_of(device)
+    if _compiles(device) < 3:
         features -= {"khr_dot"}
     limits = replace(
         base.limits,
@@ -118,14 +190,70 @@ def of_device(device: Any, name: str) -> Target:
         shared_bytes=min(base.limits.shared_bytes, int(device.local_mem_size)),
         units=int(device.max_compute_units),
         dots=bool(DOTS & features),
+        device_fence=bool(features & set(STATEMENTS)),
     )
-    if flavour_of(device) == "pocl":
+    if flavour == "pocl":
         limits = replace(limits, vector_bytes=vectors_of(device.version) or limits.vector_bytes)
+    if flavour == "amd":
+        limits = _amd_limits(device, limits)
     identity = f"{device.name.strip()} | {device.driver_version}"
     like = base.device and replace(base.device, name=device.name.strip(), units=limits.units)
     if like is not None and not limits.dots:
         like = without_dots(like)
-    return replace(base, name=name, limits=limits, features=features, identity=identity, device=like)
+    alignment = max(ALIGNMENT, alignment_of(device))
+    return replace(
+        base, name=name, limits=limits, features=features, identity=identity, device=like, alignment=alignment
+    )
+
+
+def _amd_limits(device: Any, limits: Limits) -> Limits:
+    """``limits`` with the lanes of a wave, and compute units where AMD's runtime counts pairs of them.
+
+    RDNA's compute units have two SIMDs and come in pairs, the work-group processors, which ROCclr counts in their place
+    (``enableWgpMode_``); four SIMDs to a unit tell so.
+    """
+    lanes = _answer(device, "wavefront_width_amd") or limits.warp
+    paired = lanes == 32 and (_answer(device, "simd_per_compute_unit_amd") or 4) == 4
+    return replace(limits, warp=lanes, units=limits.units * 2 if paired else limits.units)
+
+
+def _answer(device: Any, question: str) -> int:
+    """What a device answers to a question that not every one knows; 0 for no answer."""
+    try:
+        return int(getattr(device, question))
+    except (AttributeError, pyopencl().Error):
+        return 0
+
+
+def alignment_of(device: Any) -> int:
+    """Bytes that the device wants parts of a buffer aligned to."""
+    return int(device.mem_base_addr_align) >> 3  # it is told in bits
+
+
+def has_sub_buffers(device: Any) -> bool:
+    """Whether parts of a buffer may be trusted on the device.
+
+    Drivers of Mali's Midgard and Bifrost and of PowerVR are known to fail with them: TensorFlow Lite's ``CanUseSubBuffer``
+    leaves these out.
+    """
+    names = f"{device.platform.vendor} {device.vendor} {device.name}".lower()
+    return not re.search(r"mali-(t\d|g(31|51|52|71|72|76)\b)|powervr|imagination", names)
+
+
+def fence_of(device: Any) -> frozenset[str]:
+    """How work-groups of a launch see what others have left (``gpucomp.codegen.fences``); empty where nothing says they do.
+
+    The builtin is of AMD's own compiler, the PTX of NVIDIA's, whose OpenCL lists no scope of the device: for GPUs that have
+    PTX's memory model, sm_70 and later; the first caches of those before may hold what a fence is to end.
+    """
+    platform = device.platform.name
+    if platform.startswith("AMD Accelerated"):
+        return frozenset({"amd_fence"})
+    if "NVIDIA" in platform and "cl_nv_device_attribute_query" in device.extensions:
+        return frozenset({"ptx_fence"}) if device.compute_capability_major_nv >= 7 else frozenset()
+    version = _compiles(device)
+    listed = version == 2 or (version == 3 and {f.name for f in device.opencl_c_features} >= FENCE_PARTS)
+    return frozenset({"device_fence"}) if listed else frozenset()
 
 
 def vectors_of(version: str) -> int:
@@ -135,16 +263,20 @@ def vectors_of(version: str) -> int:
 
 
 def amd_set(name: str) -> str:
-    """The instruction set that a device's name tells, ``gfx90a:sramecc+:xnack-`` say, if it is one of ``AMD``."""
+    """The instruction set that a device's name tells, ``gfx90a:sramecc+:xnack-`` say, if something is known of it."""
     found = re.match(r"gfx[0-9a-f]+", name.strip())
-    return found[0] if found and found[0] in AMD else ""
+    return found[0] if found and _nearest(found[0])[0] else ""
 
 
 def flavour_of(device: Any) -> str:
-    """Which manifest fits a device, by what it says of itself."""
-    text = f"{device.platform.name} {device.vendor} {device.name}".lower()
-    marks = {"pocl": r"pocl|portable computing", "mali": r"mali|\barm\b", "amd": r"amd|advanced micro|gfx\d"}
-    return next((flavour for flavour, mark in marks.items() if re.search(mark, text)), "generic")
+    """Which manifest fits a device: by whose platform it is, which decides its compiler, and whether it is a GPU.
+
+    Intel's runtime for processors names the processor, which may be AMD's; PoCL has GPUs too; Mesa's rusticl has anybody's,
+    and its compiler none of their builtins.
+    """
+    platform, gpu = f"{device.platform.name} {device.platform.vendor}".lower(), device.type & pyopencl().device_type.GPU
+    marks = {"mali": r"\barm\b", "amd": r"\bamd\b|advanced micro"} if gpu else {"pocl": r"pocl|portable computing"}
+    return next((flavour for flavour, mark in marks.items() if re.search(mark, platform)), "generic")
 
 
 def pyopencl() -> Any:
@@ -184,88 +316,124 @@ class _Quiet:
 _quiet = _Quiet()
 
 
+@contextmanager
+def failing(what: str, code: str) -> Iterator[None]:
+    """pyopencl's errors in the block are ``DeviceError`` of this ``code``; GPC5004 where memory is exhausted."""
+    cl = pyopencl()
+    try:
+        yield
+    except cl.MemoryError as error:
+        raise DeviceError(f"{what}memory does not suffice ({error})", code="GPC5004") from error
+    except cl.Error as error:
+        raise DeviceError(f"{what}{error}", code=code) from error
+
+
 @cache
 def devices() -> tuple[Any, ...]:
-    """Every OpenCL device here, GPUs first, else in the platforms' order; none when there is no driver."""
+    """Every OpenCL device that can be used here, GPUs first, a vendor's platform before Mesa's, else in the platforms' order;
+    none when there is no driver."""
+    gpu = pyopencl().device_type.GPU
+    found = [device for device, reason in _all_devices() if not reason]
+    return tuple(sorted(found, key=lambda d: (not d.type & gpu, "rusticl" in d.platform.name.lower())))
+
+
+def left_out() -> list[str]:
+    """The devices here that are not used, each with the reason."""
+    return [
+        f"{device.name.strip()!r} of {device.platform.name}: {reason}" for device, reason in _all_devices() if reason
+    ]
+
+
+def _all_devices() -> list[tuple[Any, str]]:
+    """Every device here, and why it is left out if it is."""
     cl = pyopencl()
     try:
         platforms = cl.get_platforms()
     except cl.Error:
-        return ()
-    found: list[Any] = []
+        return []
+    found: list[tuple[Any, str]] = []
     for platform in platforms:
         try:
-            found += platform.get_devices()
+            found += [(device, too_old(device)) for device in platform.get_devices()]
         except cl.Error:  # a platform whose driver has no device
             continue
-    return tuple(sorted(found, key=lambda d: not d.type & cl.device_type.GPU))
+    return found
+
+
+def too_old(device: Any) -> str:
+    """Why a device is left out: templates call what OpenCL 1.2 has. Empty where it is not (Mesa's Clover is of 1.1)."""
+    found = re.match(r"OpenCL (\d+)\.(\d+)", device.version)
+    if found is None or (int(found[1]), int(found[2])) >= OLDEST:
+        return ""
+    return f"it has OpenCL {found[1]}.{found[2]}, {OLDEST[0]}.{OLDEST[1]} is needed"
 
 
 def device_of(target: Target) -> Any:
     """The device that runs ``target``'s kernels. Raises ``DeviceError`` when none here does."""
-    which = target.name.partition(":")[2]
-    if which in FLAVOURS:
-        fitting = [d for d in devices() if which == "generic" or flavour_of(d) == which]
-    else:
-        fitting = [d for d in devices() if which.lower() in d.name.lower()]
+    fitting = _fitting(target.name.partition(":")[2])
     if not fitting:
-        have = ", ".join(repr(d.name.strip()) for d in devices()) or "none"
-        raise DeviceError(f"no device for {target.name} here; devices are {have}", code="GPC5001")
+        raise DeviceError(f"no device for {target.name} here; devices are {_named()}", code="GPC5001")
     return fitting[0]
 
 
 def build(source: KernelSource, target: Target, cache: KernelCache | None = None) -> bytes:
     """The device's binary, or the source itself where no device is here to build for it."""
+    return members({source.name: source}, target, cache)[source.name]
+
+
+def members(
+    wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None, *, exact: bool = True
+) -> dict[str, bytes]:
+    """What an artefact holds of kernels, by their binaries' names. The kernels are one of ``batches``, and one program.
+
+    The first holds the program's binary, for all; each its source where no device is here to build for.
+
+    Raises ``KernelBuildError`` where the device refuses the program, or to launch one of its kernels.
+    """
+    sources = list(wanted.values())
+    plain = {name: source.text.encode() for name, source in wanted.items()}
     try:
         device = device_of(target)
     except DeviceError:
-        return source.text.encode()
-    cl = pyopencl()
-    return program(cl.Context([device]), device, source, cache)[1]
+        return plain
+    with failing(f"{device.name.strip()}: ", "GPC5005"):
+        context = pyopencl().Context([device])
+    built, binary = _program(context, device, sources, cache, build_flags(device, sources[0], exact=exact))
+    for source in sources:
+        kernel_of(device, built, source)
+    if flavour_of(device) == "pocl":
+        return plain
+    return {name: b"" if number else binary for number, name in enumerate(wanted)}
 
 
-def members(wanted: Mapping[str, KernelSource], target: Target, cache: KernelCache | None = None) -> dict[str, bytes]:
-    """What an artefact holds of kernels, by their binaries' names: see ``build``. The kernels are one of ``batches``."""
-    done: dict[str, Any] = {}
-    if len(wanted) > 1:
-        device = device_of(target)
-        done = together(pyopencl().Context([device]), device, list(wanted.values()))
-    return {
-        name: source.text.encode() if source.name in done else build(source, target, cache)
-        for name, source in wanted.items()
-    }
-
-
-def batches(sources: Sequence[KernelSource], target: Target) -> list[list[KernelSource]]:
+def batches(sources: Sequence[KernelSource], target: Target, *, exact: bool = True) -> list[list[KernelSource]]:
     """``sources`` as ``members`` takes them: those that one run of the device's compiler makes."""
     try:
-        return _batches(sources, device_of(target))
+        return _batches(sources, device_of(target), exact)
     except DeviceError:
         return [[source] for source in sources]
 
 
-def _batches(sources: Sequence[KernelSource], device: Any) -> list[list[KernelSource]]:
-    """In an order of their own, so that PoCL's cache knows the same kernels again whoever asks for them."""
-    if flavour_of(device) != "pocl" or len({source.name for source in sources}) < len(sources):
+def _batches(sources: Sequence[KernelSource], device: Any, exact: bool) -> list[list[KernelSource]]:
+    """In an order of their own, so that a cache knows the same kernels again whoever asks for them.
+
+    A compiler takes longer to read OpenCL C's declarations than small kernels: eight of them take 0.2 s as one program with
+    Intel's runtime and 0.6 s apart, for it compiles one at a time whatever threads ask, as PoCL does. Other compilers do not:
+    there are as many programs as processors at least.
+    """
+    if len({source.name for source in sources}) < len(sources):
         return [[source] for source in sources]
     groups: dict[tuple[str, ...], list[KernelSource]] = {}
     for source in sorted(sources, key=lambda source: source.name):
-        groups.setdefault(tuple(build_flags(device, source)), []).append(source)
-    return [group[at : at + TOGETHER] for group in groups.values() for at in range(0, len(group), TOGETHER)]
+        groups.setdefault(tuple(build_flags(device, source, exact=exact)), []).append(source)
+    parts = 1 if flavour_of(device) == "pocl" else processors()
+    size = {flags: min(TOGETHER, -(-len(group) // parts)) for flags, group in groups.items()}
+    return [group[at : at + size[flags]] for flags, group in groups.items() for at in range(0, len(group), size[flags])]
 
 
-def together(context: Any, device: Any, sources: Sequence[KernelSource]) -> dict[str, Any]:
-    """One program for a batch of ``sources``, by the names of their kernels; none where the device refuses it.
-
-    PoCL takes longer to read OpenCL C's declarations than most kernels.
-    """
-    cl, flags = pyopencl(), build_flags(device, sources[0])
-    with _quiet:
-        try:
-            built = _with_kernels(context, device, sources, flags)
-        except cl.RuntimeError:
-            return {}  # which kernel it is, each alone will tell
-    return {source.name: built for source in sources}
+def processors() -> int:
+    """Threads that compile at once."""
+    return min(len(os.sched_getaffinity(0)), 16)
 
 
 def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], flags: Sequence[str]) -> Any:
@@ -275,11 +443,20 @@ def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], fl
     of the processor as its LLVM knows it (``float16`` by value, znver3 for a Zen 4): with a name more, which its
     preprocessor leaves there, it builds it anew.
     """
-    cl, text = pyopencl(), joined(sources) if len(sources) > 1 else sources[0].text
-    built = cl.Program(context, text).build(flags, cache_dir=False)
+    cl, text = pyopencl(), for_driver(device, joined(sources) if len(sources) > 1 else sources[0].text)
+    built = patiently(lambda: cl.Program(context, text).build(flags, cache_dir=False), len(sources))
     if flavour_of(device) == "pocl" and not {source.name for source in sources} <= set(built.kernel_names.split(";")):
-        built = cl.Program(context, f"{text}\ntypedef int again_{uuid.uuid4().hex};\n").build(flags, cache_dir=False)
+        text = f"{text}\ntypedef int again_{uuid.uuid4().hex};\n"
+        built = patiently(lambda: cl.Program(context, text).build(flags, cache_dir=False), len(sources))
     return built
+
+
+def for_driver(device: Any, text: str) -> str:
+    """``text`` as the device's driver is given it: without the sizes of work-groups where that is an Adreno's.
+
+    A kernel that tells its size is slower there; CLBlast takes it away too (``compile.cpp``).
+    """
+    return REQUIRED.sub("", text) if "qualcomm" in f"{device.platform.name} {device.vendor}".lower() else text
 
 
 def joined(sources: Sequence[KernelSource]) -> str:
@@ -308,48 +485,110 @@ def program(
 ) -> tuple[Any, bytes]:
     """A built program and its binary, from the cache where that has it; ``flags`` are those of ``build_flags`` if none.
 
-    PoCL's binary is the source: it keeps what it has built in a cache of its own, and to hand out a binary it builds
-    every kernel once more, for work-groups of any size, which no launch of ours uses.
-
     Raises ``KernelBuildError`` with the compiler's first error when the device refuses the source.
     """
-    cl = pyopencl()
-    flags = build_flags(device, source) if flags is None else list(flags)
+    return _program(context, device, [source], cache, build_flags(device, source) if flags is None else flags)
+
+
+def _program(
+    context: Any, device: Any, sources: Sequence[KernelSource], cache: KernelCache | None, flags: Sequence[str]
+) -> tuple[Any, bytes]:
+    """One program of all ``sources``: see ``program``.
+
+    PoCL's binary is the source: it keeps what it has built in a cache of its own, and to hand out a binary it builds
+    every kernel once more, for work-groups of any size, which no launch of ours uses.
+    """
+    cl, flags = pyopencl(), list(flags)
+    whole = sources[0] if len(sources) == 1 else replace(sources[0], text=joined(sources))
     if flavour_of(device) == "pocl":
         cache = None
-    key = cache.key(source, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
+    key = cache.key(whole, target="opencl", compiler=compiler_version(device), flags=flags) if cache else ""
     binary = cache.get(key) if cache else None
-    with _quiet:
-        if binary is not None:
-            try:
-                return cl.Program(context, [device], [binary]).build(flags), binary
-            except cl.Error:  # a driver update: the binary is no longer welcome, the source is
-                pass
-        try:
-            built = _with_kernels(context, device, [source], flags)
-        except cl.RuntimeError as error:
-            raise KernelBuildError(build_failed(source, _first_error(str(error)))) from error
-    if flavour_of(device) == "pocl":
-        return built, source.text.encode()
-    binary = bytes(built.get_info(cl.program_info.BINARIES)[0])
+    if binary is not None and (built := _from_binary(context, device, binary)) is not None:
+        return built, binary
+    try:
+        with _quiet:
+            built = _with_kernels(context, device, sources, flags)
+        if flavour_of(device) == "pocl":
+            return built, whole.text.encode()
+        binary = _mark(device) + bytes(built.get_info(cl.program_info.BINARIES)[0])
+    except TimeoutError as error:
+        told = f"{device.name.strip()}: {error}"
+        raise KernelBuildError(build_failed(whole, told) if len(sources) == 1 else told, code="GPC5105") from error
+    except cl.Error as error:
+        first = _first_error(str(error))
+        raise KernelBuildError(build_failed(whole, first) if len(sources) == 1 else first) from error
     if cache:
         cache.put(key, binary)
     return built, binary
 
 
-def _compiles_newer(device: Any) -> bool:
-    """Whether the device's compiler takes OpenCL C 3.0. A device of OpenCL 3.0 may name 1.2 first, and list the others."""
+def _mark(device: Any) -> bytes:
+    """What a binary begins with that this device's driver has made."""
+    return b"gpucomp opencl " + hashlib.sha256(compiler_version(device).encode()).hexdigest().encode() + b"\n"
+
+
+def _from_binary(context: Any, device: Any, binary: bytes) -> Any | None:
+    """A program; none where the binary is another driver's: the source still is welcome.
+
+    It is not left to the driver to tell: Mesa's rusticl (22.3) aborts over what it has not made itself.
+    """
+    cl, mark = pyopencl(), _mark(device)
+    if not binary.startswith(mark):
+        return None
+    with _quiet:
+        try:
+            return cl.Program(context, [device], [binary.removeprefix(mark)]).build()
+        except cl.Error:
+            return None
+
+
+def kernel_of(device: Any, built: Any, source: KernelSource) -> Any:
+    """A kernel of a program. Raises ``KernelBuildError`` where the device cannot launch it in work-groups of its size."""
+    cl, items = pyopencl(), math.prod(source.geometry.items)
+    try:
+        kernel = cl.Kernel(built, source.name)
+        most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
+        local = kernel.get_work_group_info(cl.kernel_work_group_info.LOCAL_MEM_SIZE, device)
+    except cl.Error as error:
+        raise KernelBuildError(f"kernel {source.name}: {error}", code="GPC5104") from error
+    if items > most and not _tells_lanes(device):
+        raise KernelBuildError(
+            f"kernel {source.name}: {items} work-items in a work-group, {device.name.strip()} takes {most} of it",
+            code="GPC5104",
+        )
+    # where local memory is plain memory there is more of it than the device tells
+    if local > device.local_mem_size and device.local_mem_type == cl.device_local_mem_type.LOCAL:
+        raise KernelBuildError(
+            f"kernel {source.name}: {local} B of local memory, {device.name.strip()} has {device.local_mem_size} B",
+            code="GPC5104",
+        )
+    return kernel
+
+
+def _tells_lanes(device: Any) -> bool:
+    """Whether the driver tells the lanes of a subgroup where it is asked for the size of a kernel's work-groups: Mesa's
+    rusticl did in its first year (22.3)."""
+    return "rusticl" in device.platform.name.lower() and device.driver_version.startswith("22.")
+
+
+def _compiles(device: Any) -> int:
+    """The version of OpenCL C that the device's compiler takes. A device of OpenCL 3.0 may name 1.2 first, and list the
+    others; what it lists of 2.0 is optional there, so 2 is a device of OpenCL 2."""
     versions = [tuple(map(int, re.findall(r"\d+", device.opencl_c_version)[:2]))]
     if device.version.startswith("OpenCL 3."):
         versions += [(found.version >> 22, found.version >> 12 & 1023) for found in device.opencl_c_all_versions]
-    return max(versions) >= (3, 0)
+    newest = max(versions)[0]
+    return 1 if newest == 2 and device.version.startswith("OpenCL 3.") else newest
 
 
-def build_flags(device: Any, source: KernelSource) -> list[str]:
-    """What ``program`` tells the device's compiler."""
-    standard = (NEWER,) if OF_NEWER in source.text else FLAGS
-    flags = [*standard, *_cautious(device, source)]
-    if device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+def build_flags(device: Any, source: KernelSource, *, exact: bool = True) -> list[str]:
+    """What the device's compiler is told. Quotients and roots are rounded right, at the price of about ten instructions
+    each, where the model is ``exact``, or the kernel rounds to codes."""
+    newer = NEWER.get(_compiles(device)) if OF_NEWER.search(source.text) else None
+    flags = [*([newer] if newer else FLAGS), *_cautious(device, source)]
+    rounds_right = device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+    if rounds_right and (exact or CODES in source.text):
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return flags
 
@@ -367,31 +606,55 @@ def _cautious(device: Any, source: KernelSource) -> Sequence[str]:
     return ("-cl-opt-disable",) if meets and flavour_of(device) == "pocl" else ()
 
 
-def load(context: Any, device: Any, source: KernelSource, binary: bytes, cache: KernelCache | None) -> Any:
-    """A built program from ``binary``, or from the source where the binary is another device's or no binary at all."""
-    cl = pyopencl()
-    if binary and binary != source.text.encode():
-        with _quiet:
-            try:
-                return cl.Program(context, [device], [binary]).build()
-            except cl.Error:
-                pass
-    return program(context, device, source, cache)[0]
-
-
 def load_all(
-    context: Any, device: Any, kernels: Sequence[tuple[KernelSource, bytes]], cache: KernelCache | None
+    context: Any,
+    device: Any,
+    kernels: Sequence[tuple[KernelSource, bytes]],
+    cache: KernelCache | None,
+    *,
+    exact: bool = True,
 ) -> list[Any]:
-    """``load`` of each source and its binary, in their order; sources without a binary are built in batches."""
-    plain = {s.name: s for s, binary in kernels if not binary or binary == s.text.encode()}
-    done: dict[str, Any] = {}
-    for batch in _batches(list(plain.values()), device):
-        if len(batch) > 1:
-            done |= together(context, device, batch)
-    return [
-        done[s.name] if s.name in done and plain[s.name] is s else load(context, device, s, binary, cache)
-        for s, binary in kernels
-    ]
+    """The programs of sources and their binaries, in their order: see ``members``.
+
+    What has no binary that the device takes is built from its source, in batches. Raises ``KernelBuildError`` for a
+    kernel that the device refuses.
+    """
+    programs: dict[str, Any] = {}
+    for source, binary in kernels:
+        if binary and binary != source.text.encode():
+            found = _from_binary(context, device, binary)
+            programs |= dict.fromkeys(found.kernel_names.split(";"), found) if found is not None else {}
+    built: dict[int, Any] = {id(s): programs[s.name] for s, _ in kernels if s.name in programs}
+    groups = _batches([s for s, _ in kernels if id(s) not in built], device, exact)
+
+    def made(batch: Sequence[KernelSource]) -> Any:
+        return _program(context, device, batch, cache, build_flags(device, batch[0], exact=exact))[0]
+
+    def each(batch: Sequence[KernelSource]) -> dict[int, Any]:
+        try:
+            return dict.fromkeys(map(id, batch), made(batch))
+        except KernelBuildError:
+            return {id(source): made([source]) for source in batch}  # the one that is refused tells so itself
+
+    with ThreadPoolExecutor(max_workers=processors()) as pool:
+        for found in pool.map(each, groups):
+            built |= found
+    return [built[id(source)] for source, _ in kernels]
+
+
+def lesser(target: Target) -> Iterator[Target]:
+    """``target`` as it asks less of the device, for kernels that it refuses: of a work-group, then of the compiler."""
+    limits = target.limits
+    for features, shares in ((target.features, (2, 4)), (target.features - OPTIONAL, (1, 2, 4))):
+        for share in shares:
+            less = replace(
+                limits,
+                threads=max(LEAST.threads, limits.threads // share),
+                shared_bytes=max(LEAST.shared_bytes, limits.shared_bytes // share),
+                registers=max(LEAST.registers, limits.registers // share),
+                dots=bool(DOTS & features),
+            )
+            yield replace(target, limits=less, features=features)
 
 
 def _first_error(log: str) -> str:

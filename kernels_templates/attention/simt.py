@@ -11,7 +11,7 @@ from gpucomp.codegen.epilogue import store_width
 from gpucomp.codegen.operand import fast_axis
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.schedule.lockstep import least
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, remembered, too_wide
+from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule, Work, cannot_meet, remembered, too_wide
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
 PARAMS = (
@@ -159,6 +159,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
     if workspace_bytes(s, p) > MAX_WORKSPACE:
         yield "the partial results of the splits need more than 2 GiB"
+    yield from cannot_meet(s.splits, limits)
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:

@@ -25,6 +25,7 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    cannot_meet,
     fastest,
     too_large,
     worthwhile_splits,
@@ -150,6 +151,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"splits={s.splits}: the last of them has none of the {d.tiles_k} steps"
     if s.splits > 1 and workspace_bytes(s, p) > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
+    yield from cannot_meet(s.splits, limits)
 
 
 def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:

@@ -21,6 +21,7 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    cannot_meet,
     remembered,
     too_large,
 )
@@ -120,6 +121,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     if s.asynchronous and not limits.async_copy:
         yield "the device has no asynchronous copies"
     yield from separable.split_objections(s, d)
+    yield from cannot_meet(s.splits, limits)
     yield from too_large(limits, d.threads, registers(s, p), d.tiles)
 
 

@@ -40,6 +40,7 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    cannot_meet,
     groups_for_registers,
     remembered,
     too_large,
@@ -227,6 +228,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
     yield from too_large(limits, d.threads, registers(s, p), d.tiles)
     if s.splits > 1 and workspace_bytes(s, p) > MAX_GROUPS:
         yield "the partial sums of split channels need more than 2 GiB"
+    yield from cannot_meet(s.splits, limits)
 
 
 def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:

@@ -21,6 +21,7 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    cannot_meet,
     groups_for_registers,
 )
 
@@ -123,6 +124,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"more than {MAX_GROUPS} work-groups"
     if s.splits * p.rows * p.shared_per_item > MAX_GROUPS:
         yield "the partial results of split rows need more than 2 GiB"
+    yield from cannot_meet(s.splits, limits)
 
 
 def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:

@@ -29,6 +29,7 @@ from gpucomp.schedule.space import (
     Param,
     Schedule,
     Work,
+    cannot_meet,
     groups_for_registers,
 )
 
@@ -147,6 +148,8 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.tiles} tiles of a row, each with a work-group: there may be {MAX_TILES}"
     if s.look_back and d.tiles * (p.rows * p.value_bytes + 4 * d.groups) > MAX_WORKSPACE:
         yield "the totals of all tiles and their flags need more than 2 GiB"
+    if s.look_back:
+        yield from cannot_meet(d.tiles, limits)
 
 
 def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 from bench.models import MODELS, build, inputs
 from bench.models.__main__ import main
 from bench.models.builder import GraphBuilder, normal
+from gpucomp.cli.compare import onnxruntime_session
 
 # learned parameters and giga multiply-adds, from torchvision's model table, timm's and transformers' models;
 # gpt2 is the 124,439,808 of the published model less ten blocks of 7,087,872
@@ -47,7 +47,7 @@ EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
 
 
 def outputs(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model.SerializeToString())
     names = [value.name for value in session.get_outputs()]
     return dict(zip(names, session.run(names, feeds), strict=True))
 

@@ -86,7 +86,9 @@ def fake_opencl(monkeypatch, platforms):
 
 def device(**changes):
     values = {"name": " Mali-G610 ", "global_mem_size": 4 << 30, "max_compute_units": 4, "max_work_group_size": 1024}
-    return SimpleNamespace(**values | {"local_mem_size": 32 << 10, "driver_version": "3.0"} | changes)
+    return SimpleNamespace(
+        **values | {"local_mem_size": 32 << 10, "driver_version": "3.0", "version": "OpenCL 3.0 v1"} | changes
+    )
 
 
 def test_an_opencl_device_is_described(monkeypatch):
@@ -97,6 +99,14 @@ def test_an_opencl_device_is_described(monkeypatch):
         "ARM Platform", "Mali-G610: 4 units, 4.0 GiB, work-groups of 1024, 32 KiB local, driver 3.0"
     )
     assert "opencl" in doctor.targets_found()
+
+
+def test_a_device_that_is_too_old_is_named_with_the_reason(monkeypatch):
+    place = SimpleNamespace(name="Clover", get_devices=lambda: [device(version="OpenCL 1.1 Mesa 22.3.6")])
+    fake_opencl(monkeypatch, lambda: [place])
+
+    assert list(doctor._opencl())[1].endswith("driver 3.0; left out: it has OpenCL 1.1, 1.2 is needed")
+    assert "opencl" not in doctor.targets_found()
 
 
 def test_no_opencl_platform_names_the_way_to_one(monkeypatch):

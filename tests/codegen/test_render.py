@@ -160,6 +160,8 @@ GOLDEN = {
 @pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: t.language)
 def test_rendered_text_is_the_golden_one(name, target, golden):
     kernel, schedule = GOLDEN[name]
+    if target.language == "opencl":  # any GPU with OpenCL C 3.0 and a fence of the device
+        target = dataclasses.replace(target, features=frozenset({"device_fence"})).with_limits(device_fence=True)
 
     golden(render(kernel, schedule, target, "kernel0").text, f"{name}.{'cu' if target.language == 'cuda' else 'cl'}")
 

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from cuda_on_cpu.whole_models import ModelOnCpu
 
 import gpucomp
 from bench.models import build, inputs
-from bench.suite import relative_error
+from gpucomp.cli.compare import onnxruntime_session, relative_error
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SHAPES = {"image": (2, 1, 8, 8)}
@@ -32,7 +31,7 @@ def model_of(case):
 @pytest.mark.parametrize("case", [*MODELS, "digits"])
 def test_a_model_gives_onnxruntime_s_answer_in_three_thread_orders(case):
     model, shapes, feeds = model_of(case)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model.SerializeToString())
     names = [o.name for o in session.get_outputs()]
     expected = dict(zip(names, session.run(None, feeds), strict=True))
 

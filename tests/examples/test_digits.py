@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from examples.digits import data
+from gpucomp.cli.compare import onnxruntime_session
 
 MODEL = Path(data.__file__).with_name("digits.onnx")
 
@@ -18,7 +18,7 @@ def model() -> onnx.ModelProto:
 
 
 def logits(images: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(MODEL)
     return session.run(["logits"], {"image": images})[0]
 
 

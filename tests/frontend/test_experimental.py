@@ -1,12 +1,12 @@
 """Operators of the first opsets that the standard took back: against onnxruntime where it has them, else numpy."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import numpy_helper
 from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 
@@ -30,12 +30,16 @@ def of(op, opset=1, x=X, weights=(), **attributes):
         ("ImageScaler", {"bias": [1.0, -2.0, 0.5], "scale": 0.25}),
         ("Crop", {"border": [1, 0, 2, 3]}),
         ("Crop", {"border": [1, 2, 0, 0], "scale": [3, 4]}),
-        *(("MeanVarianceNormalization", {"across_channels": a, "normalize_variance": v}) for a in (0, 1) for v in (0, 1)),
+        *(
+            ("MeanVarianceNormalization", {"across_channels": a, "normalize_variance": v})
+            for a in (0, 1)
+            for v in (0, 1)
+        ),
     ],
 )
 def test_it_computes_what_onnxruntime_does(op, attributes):
     proto = of(op, **attributes)
-    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": X})
+    (expected,) = onnxruntime_session(proto.SerializeToString()).run(None, {"x": X})
 
     np.testing.assert_allclose(InterpreterBackend.prepare(proto).run([X])[0], expected, rtol=1e-5, atol=1e-6)
 
@@ -49,7 +53,8 @@ def test_a_constant_is_filled_into_a_shape():
 
     assert (found.dtype, found.shape) == (np.int32, (3, 0, 2, 5))
     np.testing.assert_array_equal(
-        InterpreterBackend.prepare(of("ConstantFill", value=1.5, extra_shape=[2])).run([X])[0], np.full((*X.shape, 2), 1.5)
+        InterpreterBackend.prepare(of("ConstantFill", value=1.5, extra_shape=[2])).run([X])[0],
+        np.full((*X.shape, 2), 1.5),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -12,6 +11,7 @@ from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
 from gpucomp import compile
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import functions, load
 
@@ -39,12 +39,28 @@ def forest(seed, role, count, *, trees=3, single=False):
         at = len(rows)
         rows.append((tree, number))
         no, yes = (grow(tree, depth + 1) for _ in range(2))
-        rows[at] += (BRANCHES[rng.integers(6)], int(rng.integers(3)), float(rng.integers(-2, 3)), yes, no, int(rng.integers(2)))
+        rows[at] += (
+            BRANCHES[rng.integers(6)],
+            int(rng.integers(3)),
+            float(rng.integers(-2, 3)),
+            yes,
+            no,
+            int(rng.integers(2)),
+        )
         return number
 
     for tree in range(trees):
         grow(tree, 0)
-    names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids", "missing_value_tracks_true")
+    names = (
+        "treeids",
+        "nodeids",
+        "modes",
+        "featureids",
+        "values",
+        "truenodeids",
+        "falsenodeids",
+        "missing_value_tracks_true",
+    )
     attributes = {f"nodes_{name}": list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
     kinds = (f"{role}_treeids", f"{role}_nodeids", f"{role}_ids", f"{role}_weights")
     attributes |= {"n_targets": count} if role == "target" else {}
@@ -61,7 +77,7 @@ def of(operator, attributes, x=X):
 
 def by_onnxruntime(proto, x=X):
     proto.ir_version = 10
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto.SerializeToString())
     return session.run(None, {"x": x})
 
 
@@ -87,7 +103,16 @@ def large(role, count, *, mixed=False):
         order = rng.permutation(len(rows[0]))
         firsts = np.cumsum([0, *(len(part[0]) for part in parts[:-1])])
         rows = [column[np.concatenate([firsts, order[~np.isin(order, firsts)]])] for column in rows]
-    names = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids", "missing_value_tracks_true")
+    names = (
+        "treeids",
+        "nodeids",
+        "featureids",
+        "modes",
+        "values",
+        "truenodeids",
+        "falsenodeids",
+        "missing_value_tracks_true",
+    )
     kinds = ("treeids", "nodeids", "ids", "weights")
     attributes = {f"nodes_{name}": column.tolist() for name, column in zip(names, rows, strict=True)}
     attributes |= {f"{role}_{name}": column.tolist() for name, column in zip(kinds, given, strict=True)}
@@ -147,7 +172,9 @@ def test_one_wrong_entry_of_ten_thousand_is_found(name, at, like, message):
         load(of("TreeEnsembleRegressor", attributes))
 
 
-@pytest.mark.parametrize("name", ["nodes_nodeids", "nodes_missing_value_tracks_true", "target_treeids", "target_weights"])
+@pytest.mark.parametrize(
+    "name", ["nodes_nodeids", "nodes_missing_value_tracks_true", "target_treeids", "target_weights"]
+)
 def test_one_entry_too_few_is_found(name):
     attributes = large("target", 1)
     del attributes[name][-1]
@@ -159,7 +186,10 @@ def test_one_entry_too_few_is_found(name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((f"nodes_{name}", "trees with at least a node, and attributes of equal lengths, expected") for name in NEEDED),
+        *(
+            (f"nodes_{name}", "trees with at least a node, and attributes of equal lengths, expected")
+            for name in NEEDED
+        ),
         *((f"target_{name}", "weights of at least a leaf, and attributes of equal lengths") for name in WEIGHING),
     ],
 )
@@ -173,7 +203,9 @@ def test_a_list_that_is_missing_is_one_of_another_length(name, message):
 
 @pytest.mark.parametrize("role", ["target", "class"])
 def test_a_forest_in_which_no_leaf_weighs_anything_is_refused(role):
-    attributes = {name: given for name, given in forest(4, role, 3).items() if name.removeprefix(f"{role}_") not in WEIGHING}
+    attributes = {
+        name: given for name, given in forest(4, role, 3).items() if name.removeprefix(f"{role}_") not in WEIGHING
+    }
     operator = "TreeEnsembleRegressor" if role == "target" else "TreeEnsembleClassifier"
 
     with pytest.raises(ShapeError, match="weights of at least a leaf"):
@@ -198,7 +230,9 @@ def test_tensors_of_what_is_no_floating_point_number_are_refused(role, name, giv
 def test_one_wide_number_is_another_node_than_that_of_its_low_bits():
     """2^32 more than a leaf's: of the leaves 32 bits would be enough, of the trees not."""
     attributes = large("target", 1)
-    wide = attributes | {"target_nodeids": [attributes["target_nodeids"][0] + (1 << 32), *attributes["target_nodeids"][1:]]}
+    wide = attributes | {
+        "target_nodeids": [attributes["target_nodeids"][0] + (1 << 32), *attributes["target_nodeids"][1:]]
+    }
     load(of("TreeEnsembleRegressor", attributes))
 
     with pytest.raises(ShapeError, match="weights of leaves that do not exist"):
@@ -317,7 +351,9 @@ def test_features_may_be_integers(dtype):
     expected = by_onnxruntime(classes, x)
     assert label.tolist() == expected[0].tolist()
     np.testing.assert_allclose(scores, expected[1], rtol=1e-5)
-    np.testing.assert_allclose(actual, by_onnxruntime(of("TreeEnsembleRegressor", forest(1, "target", 2)))[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        actual, by_onnxruntime(of("TreeEnsembleRegressor", forest(1, "target", 2)))[0], rtol=1e-6
+    )
 
 
 def test_a_tree_of_one_leaf_and_a_device():
@@ -350,7 +386,9 @@ def test_a_tree_of_one_leaf_and_a_device():
 def test_what_breaks_the_standard_is_refused(change, error, message):
     attributes = forest(4, "target", 1)
     filler = {"nodes_modes": "BRANCH_ODD", "target_ids": 1}
-    change = {name: [filler[name]] * len(attributes[name]) if given is None else given for name, given in change.items()}
+    change = {
+        name: [filler[name]] * len(attributes[name]) if given is None else given for name, given in change.items()
+    }
 
     with pytest.raises(error, match=message):
         load(of("TreeEnsembleRegressor", attributes | change))

@@ -1,7 +1,6 @@
 """The ai.onnx.ml operators against ONNX's own evaluator, MaxRoiPool against onnxruntime, and what each refuses."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -9,6 +8,7 @@ from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
 import gpucomp
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import DeviceError, ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
 
@@ -31,7 +31,7 @@ def of(operator, array, outputs=("y",), **attributes):
 
 
 def by_onnxruntime(proto, feeds):
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto.SerializeToString())
     return session.run(None, feeds)
 
 
@@ -60,11 +60,13 @@ def test_it_computes_what_onnxs_evaluator_does(operator, array, attributes):
 
 def test_scores_between_0_and_1_become_quantiles():
     x = np.linspace(0.01, 0.99, 35, dtype=np.float32).reshape(7, 5)
-    proto = of("LinearRegressor", x, targets=2, post_transform="PROBIT", coefficients=[1.0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0])
+    proto = of(
+        "LinearRegressor", x, targets=2, post_transform="PROBIT", coefficients=[1.0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0]
+    )
 
     (y,) = InterpreterBackend.prepare(proto).run([x])
 
-    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    (expected,) = onnxruntime_session(proto.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -238,4 +240,6 @@ def test_a_zip_map_that_is_not_one_is_refused():
     with pytest.raises(ModelError, match="input 0 must not be of type seq"):
         load(zip_map(rows, [1, 2, 3], outputs=("y", "z"), nodes=[node("SequenceLength", ["y"], ["z"])]))
     with pytest.raises(UnsupportedError, match="beside results whose shapes depend on values"):
-        gpucomp.compile(zip_map(rows, [1, 2, 3], outputs=("y", "n"), nodes=[node("NonZero", ["x"], ["n"])]), target="cpu")
+        gpucomp.compile(
+            zip_map(rows, [1, 2, 3], outputs=("y", "n"), nodes=[node("NonZero", ["x"], ["n"])]), target="cpu"
+        )

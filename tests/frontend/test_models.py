@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from gpucomp.cli.compare import relative_error
+from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
 from gpucomp.ir import verify
@@ -20,12 +19,6 @@ QUANTISED = sorted(p.relative_to(MODELS).as_posix() for p in MODELS.glob("**/*in
 pytestmark = pytest.mark.skipif(not MODELS.is_dir(), reason="no folder of trained models beside the repository")
 
 
-def reference(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
 def matches(actual: np.ndarray, expected: np.ndarray) -> bool:
     """Relative L2 error of 1e-4; onnxruntime's sigmoid is good to one unit in the last place of 1.0 only."""
     a, e = actual.astype(np.float64), expected.astype(np.float64)
@@ -33,7 +26,7 @@ def matches(actual: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def run_both(path: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    session = reference(path)
+    session = onnxruntime_session(path, optimised=False)
     rng = np.random.default_rng(0)
     feed = {}
     for info in session.get_inputs():
@@ -58,11 +51,7 @@ def every_value(path: Path) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     known = {o.name for o in model.graph.output}
     for node in model.graph.node:
         model.graph.output.extend(onnx.ValueInfoProto(name=o) for o in node.output if o not in known)
-    options = onnxruntime.SessionOptions()
-    # on processors without VNNI its usual products of bytes saturate at 16 bits; this level has exact ones
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model.SerializeToString(), optimised=False)
     rng = np.random.default_rng(0)
     shapes = {i.name: tuple(d if isinstance(d, int) else 1 for d in i.shape) for i in session.get_inputs()}
     feed = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
@@ -112,7 +101,7 @@ def test_model_gives_the_published_outputs(model, data):
         return numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
 
     x = tensor(MODELS / data / "input_0.pb")
-    name = reference(MODELS / model).get_inputs()[0].name
+    name = onnxruntime_session(MODELS / model).get_inputs()[0].name
     graph = load(MODELS / model, shapes={name: x.shape})
 
     y = interpret(graph, {name: x})[0]

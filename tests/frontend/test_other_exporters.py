@@ -1,18 +1,18 @@
 """Models as other exporters and converters write them, against onnxruntime, which runs them as their users do."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
 import gpucomp
+from gpucomp.cli.compare import onnxruntime_session
 
 RNG = np.random.default_rng(29)
 
 
 def by_onnxruntime(proto, feeds):
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto.SerializeToString())
     return session.run(None, feeds)
 
 
@@ -21,7 +21,9 @@ def test_a_cubic_sample_past_the_border_reads_the_border_four_times(align_corner
     x = RNG.standard_normal((2, 3, 5, 7)).astype(np.float32)
     grid = RNG.uniform(-1.7, 1.7, (2, 4, 3, 2)).astype(np.float32)
     attributes = {"mode": "cubic", "padding_mode": "border", "align_corners": align_corners}
-    proto = model([node("GridSample", ["x", "g"], ["y"], **attributes)], [value("x", x.shape), value("g", grid.shape)], ["y"])
+    proto = model(
+        [node("GridSample", ["x", "g"], ["y"], **attributes)], [value("x", x.shape), value("g", grid.shape)], ["y"]
+    )
     feeds = {"x": x, "g": grid}
 
     (expected,) = by_onnxruntime(proto, feeds)

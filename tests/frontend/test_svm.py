@@ -1,7 +1,6 @@
 """Support vector machines against onnxruntime, and where it does not take a model against ONNX's evaluator."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -9,6 +8,7 @@ from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
 from gpucomp import ops
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load, svm
 
@@ -62,7 +62,7 @@ def classifier(classes, kernel, *, probabilities=False, array=X, **attributes):
 
 
 def agrees(proto, array=X):
-    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": array})
+    expected = onnxruntime_session(proto.SerializeToString()).run(None, {"x": array})
     found = InterpreterBackend.prepare(proto).run([array])
     for actual, wanted in zip(found, expected, strict=True):
         if actual.dtype == np.float32:
@@ -99,7 +99,7 @@ def test_two_classes_are_transformed_as_the_standards_evaluator_does(transform):
     _, expected = ReferenceEvaluator(proto).run(None, {"x": X})
 
     label, scores = InterpreterBackend.prepare(proto).run([X])
-    assert label.tolist() == onnxruntime.InferenceSession(proto.SerializeToString()).run(["label"], {"x": X})[0].tolist()
+    assert label.tolist() == onnxruntime_session(proto.SerializeToString()).run(["label"], {"x": X})[0].tolist()
     np.testing.assert_allclose(scores, expected, rtol=2e-5, atol=2e-6)
 
 
@@ -113,7 +113,7 @@ def test_where_all_coefficients_are_positive_the_second_class_needs_half_a_score
         given["rho"][:] = [rho]
         (label,) = InterpreterBackend.prepare(proto).run([X])[:1]
         seen |= set(label.tolist())
-        assert label.tolist() == onnxruntime.InferenceSession(proto.SerializeToString()).run(["label"], {"x": X})[0].tolist()
+        assert label.tolist() == onnxruntime_session(proto.SerializeToString()).run(["label"], {"x": X})[0].tolist()
     assert seen == {3, 7}
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import GpucompError
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
@@ -49,7 +49,9 @@ def judge(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> Verdict:
     in_f32 = [] if ours or not theirs else _in_f32(model, feeds)
     if in_f32 and not all(_near(a, b) for a, b in zip(in_f32[0], theirs[0], strict=True)):
         return Verdict(reason="they disagree, onnxruntime in f32")
-    if in_f32 and any(array.dtype.name in ("float16", "bfloat16") for array in feeds[0].values()):  # which the evaluator sums in
+    if in_f32 and any(
+        array.dtype.name in ("float16", "bfloat16") for array in feeds[0].values()
+    ):  # which the evaluator sums in
         like = [array.dtype for array in theirs[0]]
         return Verdict([[a.astype(dtype) for a, dtype in zip(found, like, strict=True)] for found in in_f32])
     if ours and theirs and not _agree(ours[0], theirs[0]):
@@ -58,12 +60,8 @@ def judge(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> Verdict:
 
 
 def _by_onnxruntime(model: onnx.ModelProto, feeds: Sequence[Arrays]) -> list[Answer]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime_session(model.SerializeToString(), optimised=False, threads=1)
         found = [session.run(None, dict(feed)) for feed in feeds]
     except (*REFUSALS, RuntimeError):
         return []

@@ -3,9 +3,19 @@
 // schedule  stages=2 asynchronous=0 fragments=1 slices=1 splits=4 lanes=1 tile_m=16 tile_n=32 tile_k=8 reg_m=2 reg_n=4
 // template  contraction/simt.j2
 
+void release_to_device() {
+  atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);
+}
+
+void acquire_from_device() {
+  atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
+}
+
 bool last_to_arrive(volatile __global uint* counter, uint last) {
+  release_to_device();
   if (atomic_inc(counter) != last) return false;
   atomic_xchg(counter, 0);
+  acquire_from_device();
   return true;
 }
 
@@ -15,7 +25,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x2,
     __global float* restrict x3,
     __global float* restrict x4,
-    volatile __global float* workspace,
+    __global float* workspace,
     __global uint* restrict counters) {
   __local float tile_a[2][8][20];
   __local float tile_b[2][8][32];
@@ -108,18 +118,18 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   }
 
   // every work-group leaves its sums; the last to arrive adds them up, first split first
-  volatile __global float* partial = workspace + tile * 2048;
+  __global float* partial = workspace + tile * 2048;
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     #pragma unroll
     for (int j = 0; j < 4; ++j) partial[(int)get_group_id(1) * 512 + (i * 4 + j) * 64 + id] = acc[i][j];
   }
-  mem_fence(CLK_GLOBAL_MEM_FENCE);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  release_to_device();
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   if (id == 0) is_last[0] = last_to_arrive(counters + tile, 3);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   if (!is_last[0]) return;
-  mem_fence(CLK_GLOBAL_MEM_FENCE);
+  acquire_from_device();
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
     #pragma unroll

@@ -3,12 +3,26 @@
 // schedule  look_back=1 lanes=64 rows_per_group=1 vector=1 accesses=2
 // template  scan/kernel.j2
 
+void release_to_device() {
+  atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);
+}
+
+void acquire_from_device() {
+  atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acquire, memory_scope_device);
+}
+
 bool last_to_arrive(volatile __global uint* counter, uint last) {
+  release_to_device();
   if (atomic_inc(counter) != last) return false;
   atomic_xchg(counter, 0);
+  acquire_from_device();
   return true;
 }
 
+void set_flag(volatile __global uint* flag) {
+  release_to_device();
+  atomic_xchg(flag, 1);
+}
 bool is_set(volatile __global uint* flag, int attempts) {
   while (atomic_or(flag, 0) == 0) {
     if (--attempts == 0) return false;
@@ -20,7 +34,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,
     __global const float* restrict x1,
     __global float* restrict x2,
-    volatile __global float* workspace,
+    __global float* workspace,
     __global uint* restrict counters) {
   __local float totals[64];
   __local int missing[1];
@@ -67,10 +81,10 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     carry = carry + total;
     // every work-group leaves its tile's total, then waits for those of the tiles before
     if (lane_id == 0) workspace[row * 3 + tile] = carry;
-    mem_fence(CLK_GLOBAL_MEM_FENCE);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    release_to_device();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (id == 0) {
-      atomic_xchg(counters + flags + tile, 1);
+      set_flag(counters + flags + tile);
       missing[0] = own;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -79,13 +93,13 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
       atomic_min(missing, part);
       break;
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    acquire_from_device();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     const int next = missing[0];
     if (tile != own || next != own) {
       tile = next;
       continue;
     }
-    mem_fence(CLK_GLOBAL_MEM_FENCE);
     int is_last = 0;  // asked for by the work-item that has the fewest totals to read
     if (id == 63) is_last = last_to_arrive(counters + (int)get_group_id(0), 2);
     carry = 0.0f;
@@ -122,7 +136,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     }
 
     if (takes_down[0]) {
-      mem_fence(CLK_GLOBAL_MEM_FENCE);
+      acquire_from_device();
       #pragma unroll 1
       for (int part = id; part < 3; part += 64) atomic_xchg(counters + flags + part, 0);
     }

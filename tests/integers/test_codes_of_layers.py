@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 import gpucomp
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.compiler import lower
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
@@ -99,7 +99,7 @@ def test_every_layer_has_onnxruntime_s_codes(activations):
 
     found = gpucomp.compile(made, target="cpu").run({"x": x})
 
-    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(made)
     for (name, codes), right in zip(found.items(), session.run(None, {"x": x}), strict=True):
         assert np.unique(right).size > 8
         np.testing.assert_array_equal(codes, right, err_msg=name)
@@ -146,7 +146,7 @@ def test_the_multiplier_is_one_number_in_f32():
     found = gpucomp.compile(made, target="cpu").run({"x": x})["y"].reshape(-1)
 
     np.testing.assert_array_equal(found, np.clip(ours[apart] + 128, 0, 255).astype(np.uint8))
-    (right,) = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    (right,) = onnxruntime_session(made).run(None, {"x": x})
     np.testing.assert_array_equal(found, right.reshape(-1))
     np.testing.assert_array_equal(found, interpret(load(made), {"x": x})[0].reshape(-1))
 
@@ -206,7 +206,7 @@ def test_dequantized_layers_have_onnxruntime_s_codes():
 
     found = gpucomp.compile(made, target="cpu").run({"x": x})["y"]
 
-    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(made)
     (right,) = session.run(None, {"x": x})
     steps = [np.rint(y / np.float32(0.02)) for y in (found, right)]  # the scales are 0.02 and 0.06
     assert np.unique(steps[1]).size > 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -159,7 +160,9 @@ SPLIT_MISTAKES = {
     "the first sums stay": lambda text: "".join(text.rpartition("acc[0][0] = 0.0f;")[::2]),
     "a split's part of the depth": replaced("(int)get_group_id(1) * 8", "(int)get_group_id(1) * 4"),
     "a split's place": replaced("vload4(0, partial + part * 256", "vload4(0, partial + part * 128"),
-    "a run's place": replaced("vstore4((float4)(acc[0][0][0], acc[0][0][1]", "vstore4((float4)(acc[0][0][1], acc[0][0][0]"),
+    "a run's place": replaced(
+        "vstore4((float4)(acc[0][0][0], acc[0][0][1]", "vstore4((float4)(acc[0][0][1], acc[0][0][0]"
+    ),
 }
 
 
@@ -262,7 +265,9 @@ WANTED = {
 def known(arch: str) -> None:
     """Skips where no clang here compiles for ``arch``."""
     try:
-        amdgcn.resources(source_of(constant(matmul(8, 8, 8)), SMALL, CDNA), "gfx90a" if arch.startswith("gfx90") else arch)
+        amdgcn.resources(
+            source_of(constant(matmul(8, 8, 8)), SMALL, CDNA), "gfx90a" if arch.startswith("gfx90") else arch
+        )
     except KernelBuildError:
         pass  # it knows the processor, which has no such instruction
     except DeviceError as unknown:
@@ -304,6 +309,52 @@ def test_partial_sums_go_by_whole_accesses_between_fences_of_the_device(splits):
     assert " glc" not in "".join(line for line in code.splitlines() if "dwordx4" in line)
 
 
+# LLVM's AMDGPUUsage, "Memory Model", of a release and of an acquire at agent scope: what stands between the last store and the
+# barrier, and between the barrier and the first load
+JOINED = {
+    "gfx90a": (["s_waitcnt vmcnt(0)"], ["buffer_wbinvl1_vol"]),
+    "gfx942": (["buffer_wbl2 sc1", "s_waitcnt vmcnt(0)"], ["buffer_inv sc1"]),
+    "gfx1030": (["s_waitcnt_vscnt null, 0x0"], ["buffer_gl0_inv", "buffer_gl1_inv"]),
+    "gfx1100": (["s_waitcnt_vscnt null, 0x0"], ["buffer_gl1_inv", "buffer_gl0_inv"]),
+}
+
+
+@needs_clang
+@pytest.mark.parametrize("arch", JOINED)
+def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
+    """Sixteen loads, where a volatile one each waited for the one before."""
+    engine, kernel = FAMILIES["contraction/simt"], matmul(128, 128, 1024)
+    schedule = dict.fromkeys((p.name for p in engine.params), 1) | {
+        "tile_m": 64,
+        "tile_n": 64,
+        "tile_k": 8,
+        "stages": 2,
+    }
+    schedule |= {"reg_m": 4, "reg_n": 4, "splits": 4, "asynchronous": 0}
+    try:
+        listing = amdgcn.assemble(render(kernel, schedule, opencl.manifest(arch), "k0", engine), arch)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    lines = [line.strip() for line in amdgcn.code_of(listing).splitlines()]
+    arrived = next(n for n, line in enumerate(lines) if line.startswith("global_atomic_add"))
+    left = max(n for n in range(arrived) if lines[n].startswith("global_store"))
+    met = next(n for n in range(left, arrived) if lines[n] == "s_barrier")
+    again = next(n for n in range(arrived, len(lines)) if lines[n] == "s_barrier")
+    read = next(n for n in range(again, len(lines)) if lines[n].startswith("global_load"))
+
+    for part, wanted in zip((lines[left:met], lines[again:read]), JOINED[arch], strict=True):
+        places = [max((n for n, line in enumerate(part) if line.startswith(text)), default=-1) for text in wanted]
+        assert -1 not in places
+        assert places == sorted(places)
+    flying = most = 0
+    for line in lines[read:]:
+        flying += line.startswith("global_load")
+        if waits := re.search(r"vmcnt\((\d+)\)", line):
+            flying = min(flying, int(waits[1]))
+        most = max(most, flying)
+    assert most == schedule["reg_m"] * schedule["reg_n"]
+
+
 @needs_clang
 def test_registers_are_at_most_what_the_formula_says():
     draw, checked = random.Random(5), 0
@@ -331,7 +382,7 @@ def test_a_device_without_the_instruction_is_told_at_build_time():
 @needs_clang
 @pytest.mark.parametrize("arch", ["gfx906", "gfx90a", "gfx1030"])
 def test_plain_kernels_keep_their_tiles_in_registers(arch):
-    target = replace(opencl.manifest(arch), features=frozenset({"amd", "fp16", "fp64"}))
+    target = replace(opencl.manifest(arch), features=opencl.FEATURES["amd"])
     kernel = matmul(1024, 1024, 1024)
     choice = choose(kernel, engines_of(kernel, target.features), target.limits)
     found = amdgcn.resources(render(kernel, choice.schedule, target, "k0", choice.family), arch)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import onnxruntime
 import pytest
 from kernel_oracle import run_steps
 
 from bench.models import MODELS, build, inputs
-from bench.suite import relative_error
+from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
 from gpucomp.partition import Policy, partition
@@ -35,7 +34,7 @@ def kernels_of(model, prologues=True):
 def test_the_kernels_compute_what_onnxruntime_says(name, prologues):
     model = build(name, reduced=True)
     feeds = inputs(model)
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    expected = onnxruntime_session(model.SerializeToString()).run(None, feeds)
 
     graph, steps = kernels_of(model, prologues)
 

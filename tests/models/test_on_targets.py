@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import onnxruntime
 import pytest
 
 import gpucomp
 from bench.models import MODELS, build, inputs
-from bench.suite import relative_error
+from gpucomp.cli.compare import onnxruntime_session, relative_error
 
 LIMIT = 1e-5  # ||actual - expected|| / ||expected||; the models are small, so rounding is all that is left
 
@@ -15,7 +14,7 @@ LIMIT = 1e-5  # ||actual - expected|| / ||expected||; the models are small, so r
 def check(name: str, target: str, *, batch: int = 1) -> gpucomp.Executable:
     model = build(name, reduced=True, batch=batch)
     feeds = inputs(model)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model.SerializeToString())
     expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
 
     executable = gpucomp.compile(model, target=target)

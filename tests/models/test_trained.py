@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import numpy_helper
 
 import gpucomp
-from bench.suite import relative_error
+from gpucomp.cli.compare import onnxruntime_session, relative_error
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the trained models are not here")
@@ -41,9 +40,7 @@ def image(kind: str, shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_trained_model_gives_onnxruntime_s_answer(name, target):
     path = DATA / "models" / name
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(path)
     (wanted,) = session.get_inputs()
     shape = tuple(d if isinstance(d, int) else 1 for d in wanted.shape)
     feeds = {wanted.name: image(MODELS[name], shape)}
@@ -64,7 +61,7 @@ def test_the_published_outputs_are_met(case):
     )
 
     path = folder.parent / "model.onnx"
-    name = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).get_inputs()[0].name
+    name = onnxruntime_session(path).get_inputs()[0].name
     (actual,) = gpucomp.compile(path, target="cpu", shapes={name: given.shape}).run({name: given}).values()
 
     assert relative_error(actual, expected) <= 1e-5

@@ -1,7 +1,6 @@
 """Regions of interest that take as many samples as their size asks for, beside onnxruntime."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto
 from onnx_builders import model, node, value
@@ -9,6 +8,7 @@ from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import ops
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.ops import regions as regions_module
 
 ATTRS = {"output_height": 3, "output_width": 2, "spatial_scale": 0.5}
@@ -32,7 +32,7 @@ def regions(seed):
 @pytest.mark.parametrize("how", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_regions_of_all_sizes_as_onnxruntime_has_them(mode, how):
-    session = onnxruntime.InferenceSession(proto(mode, how).SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto(mode, how).SerializeToString())
     reference = ops.AdaptiveRoiAlign.meaning["reference"]
     for seed in range(5):
         feeds = regions(seed)
@@ -44,9 +44,7 @@ def test_regions_of_all_sizes_as_onnxruntime_has_them(mode, how):
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_a_pixel_that_is_no_number_is_seen_by_samples_beside_it_alone(mode):
-    session = onnxruntime.InferenceSession(
-        proto(mode, "half_pixel").SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime_session(proto(mode, "half_pixel").SerializeToString())
     feeds = regions(3)
     x = IMAGE.copy()
     x[:, :, 11, 9] = np.inf
@@ -77,7 +75,7 @@ def test_the_host_runs_it_between_kernels():
     it = proto("avg", "half_pixel")
     it.graph.node.insert(0, node("Exp", ["x"], ["e"]))
     it.graph.node[1].input[0] = "e"
-    expected = onnxruntime.InferenceSession(it.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    expected = onnxruntime_session(it.SerializeToString()).run(None, feeds)
 
     assert_matches(gpucomp.compile(it, target="cpu").run(feeds)["y"], expected[0], terms=900)
 

@@ -1,12 +1,12 @@
 """NonMaxSuppression against onnxruntime: the same boxes in the same order, to the last bit of an overlap."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto
 from onnx_builders import model, node, value
 
 from gpucomp import ops
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ShapeError
 from gpucomp.ir.graph import infer
 from gpucomp.ir.types import F32, TensorType
@@ -22,7 +22,7 @@ def session(centred):
         [value("y", (None, 3), TensorProto.INT64)],
         opset=11,
     )
-    return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return onnxruntime_session(proto.SerializeToString())
 
 
 SESSIONS = (session(0), session(1))

@@ -10,8 +10,8 @@ from kernels import conv, matmul, random_inputs, softmax
 
 import gpucomp
 from bench.models import build, inputs
-from bench.suite import relative_error
 from gpucomp import ops, precision
+from gpucomp.cli.compare import relative_error
 from gpucomp.errors import UsageError
 from gpucomp.ir import Graph, constant, input_value
 from gpucomp.ir.types import BF16, F16, F64, I64, TensorType

@@ -7,8 +7,8 @@ import pytest
 from builders import ops_of
 
 from bench import models
-from bench.suite import relative_error
 from gpucomp import config
+from gpucomp.cli.compare import relative_error
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
 from gpucomp.ir import Graph

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 from builders import graph_of, ops_of, tensor, weights
 from cuda_on_cpu.whole_models import ModelOnCpu
@@ -12,8 +11,8 @@ from onnx_builders import model, node, value
 from tolerance import assert_matches
 
 from bench import models
-from bench.suite import relative_error
 from gpucomp import compiler, ops, precision, targets
+from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.errors import UsageError
 from gpucomp.frontend.onnx import load
 from gpucomp.interpreter import interpret
@@ -247,7 +246,7 @@ def folded(target, level, lead):
     executable = compiler.finish(lowered, device, level, lambda stage, done, total: None)
     rng = np.random.default_rng(lead)
     feeds = {name: rng.standard_normal((*lead, s[-1])).astype(np.float32) for name, s in SIZES.items()}
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(proto.SerializeToString())
     return executable, ops_of(lowered.graph), feeds, dict(zip(("y1", "y2"), session.run(None, feeds), strict=True))
 
 
@@ -604,7 +603,9 @@ def test_the_pipeline_folds_for_targets_that_want_it(target, folds):
     graph = graph_of(ops.Relu(product_of(affine(rms_norm(rows())))))
     device = replace(targets.resolve(target), folds_norms=folds)
 
-    found = {level: ops_of(run_pipeline(graph, target=device, rounding=rounding(level, CUDA))) for level in ("fp32", "fp16")}
+    found = {
+        level: ops_of(run_pipeline(graph, target=device, rounding=rounding(level, CUDA))) for level in ("fp32", "fp16")
+    }
 
     assert "RMSNorm" in found["fp32"]
     assert ("InverseRMS" in found["fp16"]) == folds
@@ -638,9 +639,7 @@ def test_the_reciprocal_root_of_mean_squares_is_what_onnxruntime_has():
     x = np.random.default_rng(5).standard_normal((ROWS, 29)).astype(np.float32)
     nodes = [node("SimplifiedLayerNormalization", ["x", "g"], ["y", "root"], axis=-1, epsilon=1e-3)]
     proto = model(nodes, [value("x", x.shape)], ["root"], {"g": np.ones(29, np.float32)}, opset=17)
-    (right,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
-        None, {"x": x}
-    )
+    (right,) = onnxruntime_session(proto.SerializeToString()).run(None, {"x": x})
     operand = tensor("x", *x.shape)
 
     (found,) = interpret(Graph((operand,), (ops.InverseRMS(operand, axis=1, epsilon=1e-3),)), {"x": x})

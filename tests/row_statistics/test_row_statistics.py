@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 from cuda_on_cpu.whole_models import ModelOnCpu
 from kernel_oracle import run_steps
@@ -15,6 +14,7 @@ from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import compiler
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.frontend import onnx as frontend
 from gpucomp.interpreter import interpret
 from gpucomp.kernel import Contraction, Rowwise, Step
@@ -267,7 +267,7 @@ def feeds(dtype=np.float32, rows=ROWS):
 
 def by_onnxruntime(onnx, inputs):
     typed = shape_inference.infer_shapes(onnx).SerializeToString()
-    return onnxruntime.InferenceSession(typed, providers=["CPUExecutionProvider"]).run(None, inputs)
+    return onnxruntime_session(typed).run(None, inputs)
 
 
 def test_a_model_on_pocl_gives_onnxruntime_s_answer_run_after_run(monkeypatch):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from plans import COLUMNS, ROWS, answer, split_products, two_layers
 
-from gpucomp.errors import DeviceError
+from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.runtime.opencl import OpenCLProgram
 from gpucomp.targets import opencl
 
@@ -49,11 +50,13 @@ def test_outputs_are_fresh_arrays():
     np.testing.assert_array_equal(first["y"], answer(X)["y"])
 
 
-def test_a_run_synchronises_once(monkeypatch):
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_run_synchronises_once(monkeypatch, mapped):
+    """But where memory is the host's it waits for a mapping of each input first, when nothing is under way."""
     program = opened()
+    monkeypatch.setattr(program, "_mapped", mapped)
     waits = []
-    queue = program._queue
-    copies = program._cl.enqueue_copy
+    queue, cl = program._queue, program._cl
 
     class Counting:
         def __getattr__(self, name):
@@ -63,19 +66,24 @@ def test_a_run_synchronises_once(monkeypatch):
             waits.append("finish")
             queue.finish()
 
-    def copy(q, *args, **options):
-        waits.extend(["blocking copy"] * bool(options.get("is_blocking", True)))
-        return copies(queue, *args, **options)
+    def counted(name):
+        whole = getattr(cl, name)
+
+        def enqueue(q, *args, **options):
+            waits.extend([name] * bool(options.get("is_blocking", name != "enqueue_nd_range_kernel")))
+            return whole(queue, *args, **options)
+
+        monkeypatch.setattr(cl, name, enqueue)
 
     monkeypatch.setattr(program, "_queue", Counting())
-    monkeypatch.setattr(program._cl, "enqueue_copy", copy)
-    monkeypatch.setattr(
-        program._cl, "enqueue_nd_range_kernel", lambda q, *args, f=program._cl.enqueue_nd_range_kernel: f(queue, *args)
-    )
+    for name in ("enqueue_copy", "enqueue_map_buffer", "enqueue_nd_range_kernel"):
+        counted(name)
 
-    program.run({"x": X})
+    found = program.run({"x": X})
 
-    assert waits == ["finish"]
+    assert waits == ["enqueue_map_buffer"] * mapped + ["finish"]
+    for name, wanted in answer(X).items():
+        np.testing.assert_array_equal(found[name], wanted, err_msg=name)
 
 
 def stopped_midway(monkeypatch, program, error):
@@ -197,8 +205,6 @@ def test_missing_pyopencl_names_the_extra(monkeypatch):
 
 
 def test_a_host_operator_that_gives_another_shape_is_an_error():
-    from dataclasses import replace
-
     from gpucomp.runtime.host import run_host
 
     plan, _, _ = two_layers(opencl.manifest("pocl"), host=True)
@@ -208,3 +214,224 @@ def test_a_host_operator_that_gives_another_shape_is_an_error():
         run_host(plan, launch, [np.zeros(2, np.float32)])
     with pytest.raises(DeviceError, match="no host operator 'Nonsense'"):
         run_host(plan, replace(launch, host="Nonsense"), [X])
+
+
+# ---- devices that ask for more, or give less ----
+
+
+def allocated(monkeypatch, most=None):
+    """Sizes of the buffers that are made from now on; with ``most`` larger ones are refused, as drivers do."""
+    cl, sizes = opencl.pyopencl(), []
+    whole = cl.Buffer
+
+    def buffer(context, flags, size):
+        if most is not None and size > most:
+            raise cl.LogicError("clCreateBuffer failed: INVALID_BUFFER_SIZE")
+        sizes.append(size)
+        return whole(context, flags, size)
+
+    monkeypatch.setattr(cl, "Buffer", buffer)
+    return sizes
+
+
+def says(monkeypatch, **answers):
+    """Devices answer so."""
+    for question, answer_ in answers.items():
+        monkeypatch.setattr(opencl.pyopencl().Device, question, answer_, raising=False)
+
+
+def test_parts_of_the_arena_are_aligned_to_what_nvidia_asks_for():
+    for flavour in (*opencl.FLAVOURS, *opencl.AMD):
+        assert opencl.manifest(flavour).alignment == 512
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"mem_base_addr_align": 8 * 4096},
+        {"max_mem_alloc_size": 1024},
+        {"name": "Mali-G76 r0p0"},
+        {"vendor": "Imagination"},
+    ],
+    ids=["alignment", "largest allocation", "bifrost", "powervr"],
+)
+def test_where_parts_of_an_arena_will_not_do_buffers_are_whole(monkeypatch, answers):
+    says(monkeypatch, **answers)
+    monkeypatch.setattr(opencl, "device_of", lambda target: opencl.devices()[0])
+    parts = []
+    monkeypatch.setattr(opencl.pyopencl().Buffer, "get_sub_region", lambda *args: parts.append(args))
+    sizes = allocated(monkeypatch, answers.get("max_mem_alloc_size"))
+
+    program = opened(host=True)
+
+    assert parts == []
+    assert sizes == [4 * ROWS * COLUMNS] * 2 + [b.nbytes or 1 for b in program.plan.buffers if b.kind != "temp"]
+    for scale in (1, -2):
+        for name, wanted in answer(X * np.float32(scale), host=True).items():
+            np.testing.assert_array_equal(program.run({"x": X * np.float32(scale)})[name], wanted, err_msg=name)
+
+
+def test_elsewhere_temporaries_are_parts_of_one_arena(monkeypatch):
+    sizes = allocated(monkeypatch)
+
+    program = opened()
+
+    assert sizes.count(program.plan.arena_bytes) == 1
+
+
+@pytest.mark.parametrize(
+    ("vendor", "name", "has"),
+    [("ARM", "Mali-G610 r0p0", True), ("ARM", "Mali-G57 MC2", True), ("ARM", "Mali-G710 r0p0", True),
+     ("ARM", "Mali-G31 r0p0", False), ("ARM", "Mali-G52 r1p0", False), ("ARM", "Mali-G71", False),
+     ("ARM", "Mali-T880 r2p0", False), ("Imagination Technologies", "PowerVR B-Series BXM-8-256", False),
+     ("Intel(R) Corporation", "Intel(R) UHD Graphics", True)],
+)  # fmt: skip
+def test_drivers_that_fail_with_parts_of_buffers_are_known(monkeypatch, vendor, name, has):
+    says(monkeypatch, vendor=vendor, name=name)
+
+    assert opencl.has_sub_buffers(opencl.devices()[0]) == has
+
+
+def test_a_buffer_above_the_largest_allocation_is_named(monkeypatch):
+    says(monkeypatch, max_mem_alloc_size=64)
+    allocated(monkeypatch, 64)
+
+    with pytest.raises(DeviceError, match=r"no buffer of 140 B .* it allocates 64 B at most at once") as found:
+        opened()
+
+    assert found.value.code == "GPC5004"
+
+
+@pytest.mark.parametrize("kind", ["MemoryError", "LogicError", "RuntimeError"])
+@pytest.mark.parametrize(
+    ("where", "code"),
+    [("Context", "GPC5005"), ("CommandQueue", "GPC5005"), ("Buffer", "GPC5004"), ("enqueue_copy", "GPC5005")],
+)
+def test_every_error_of_opening_has_a_code(monkeypatch, kind, where, code):
+    cl = opencl.pyopencl()
+
+    def fails(*args, **options):
+        raise getattr(cl, kind)("the driver's words")
+
+    monkeypatch.setattr(cl, where, fails)
+
+    with pytest.raises(DeviceError, match="the driver's words") as found:
+        opened()
+
+    assert found.value.code == ("GPC5004" if kind == "MemoryError" else code)
+
+
+@pytest.mark.parametrize("kind", ["MemoryError", "LogicError", "RuntimeError"])
+@pytest.mark.parametrize("where", ["Program", "Kernel"])
+def test_every_error_of_building_is_one_of_a_kernel(monkeypatch, kind, where):
+    cl = opencl.pyopencl()
+
+    def fails(*args, **options):
+        raise getattr(cl, kind)("the driver's words")
+
+    monkeypatch.setattr(cl, where, fails)
+
+    with pytest.raises(KernelBuildError, match=r"the driver's words.* compile the model on this device"):
+        opened()
+
+
+@pytest.mark.parametrize("kind", ["MemoryError", "LogicError", "RuntimeError"])
+@pytest.mark.parametrize("where", ["enqueue_nd_range_kernel", "enqueue_map_buffer"])
+@pytest.mark.parametrize("how", ["run", "profile"])
+def test_every_error_of_running_has_a_code(monkeypatch, kind, where, how):
+    program = opened()
+    monkeypatch.setattr(program, "_mapped", True)
+
+    def fails(*args, **options):
+        raise getattr(program._cl, kind)("the driver's words")
+
+    monkeypatch.setattr(program._cl, where, fails)
+
+    with pytest.raises(DeviceError, match=r"the run failed: .*the driver's words") as found:
+        getattr(program, how)({"x": X})
+
+    assert found.value.code == ("GPC5004" if kind == "MemoryError" else "GPC5006")
+
+
+@pytest.mark.parametrize("asked", ["WORK_GROUP_SIZE", "LOCAL_MEM_SIZE"])
+def test_a_kernel_that_cannot_be_launched_is_told_when_it_is_opened(monkeypatch, asked):
+    cl = opencl.pyopencl()
+    question = getattr(cl.kernel_work_group_info, asked)
+    answers = {"WORK_GROUP_SIZE": 0, "LOCAL_MEM_SIZE": 1 << 40}
+    whole = cl.Kernel.get_work_group_info
+    monkeypatch.setattr(
+        cl.Kernel, "get_work_group_info", lambda k, i, d: answers[asked] if i == question else whole(k, i, d)
+    )
+    says(monkeypatch, local_mem_type=cl.device_local_mem_type.LOCAL)
+
+    with pytest.raises(KernelBuildError, match=r"kernel k0: .*; compile the model on this device") as found:
+        opened()
+
+    assert found.value.code == "GPC5104"
+
+
+# ---- running where memory is the host's, and telling the driver to start ----
+
+
+def test_inputs_and_outputs_are_the_host_s_where_memory_is(monkeypatch):
+    cl = opencl.pyopencl()
+    says(monkeypatch, host_unified_memory=True)
+    program = opened()
+    host = {b.name for b, m in zip(program.plan.buffers, program._buffers, strict=True)
+            if m.flags & cl.mem_flags.ALLOC_HOST_PTR}  # fmt: skip
+    copies = []
+    monkeypatch.setattr(cl, "enqueue_copy", lambda *args, **options: copies.append(args))
+
+    found = program.run({"x": X})
+
+    assert host == {"x", "y", "z", "nothing"}
+    assert copies == []
+    np.testing.assert_array_equal(found["y"], answer(X)["y"])
+
+
+def test_they_are_copied_to_a_device_with_memory_of_its_own(monkeypatch):
+    says(monkeypatch, host_unified_memory=False)
+    program = opened(host=True)
+    monkeypatch.setattr(program._cl, "enqueue_map_buffer", None)
+
+    assert not any(m.flags & program._cl.mem_flags.ALLOC_HOST_PTR for m in program._buffers)
+    np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X, host=True)["y"])
+
+
+def test_runs_and_profiles_take_turns_with_mapped_memory(monkeypatch):
+    says(monkeypatch, host_unified_memory=True)
+    program = opened(host=True)
+
+    for scale in (1, 2, 3):
+        program.profile({"x": X})
+        np.testing.assert_array_equal(program.run({"x": scale * X})["y"], answer(scale * X, host=True)["y"])
+
+
+def test_the_driver_is_told_to_start_while_more_is_launched(monkeypatch):
+    plan, sources, weights = two_layers(opencl.manifest("pocl"))
+    first, second = plan.launches
+    program = OpenCLProgram(replace(plan, launches=(*[first] * 39, second)), sources, {}, weights)
+    queue, done, enqueue = program._queue, [], program._cl.enqueue_nd_range_kernel
+
+    class Telling:
+        def __getattr__(self, name):
+            return getattr(queue, name)
+
+        def flush(self):
+            done.append("flush")
+            queue.flush()
+
+    def launch(q, *args):
+        done.append("launch")
+        return enqueue(queue, *args)
+
+    monkeypatch.setattr(program, "_mapped", True)
+    monkeypatch.setattr(program._cl, "enqueue_nd_range_kernel", launch)
+    whole = program._cl.enqueue_map_buffer
+    monkeypatch.setattr(program._cl, "enqueue_map_buffer", lambda q, *args, **options: whole(queue, *args, **options))
+    monkeypatch.setattr(program, "_queue", Telling())
+
+    found = program.run({"x": X})
+
+    assert [done[: at + 1].count("launch") for at, what in enumerate(done) if what == "flush"] == [16, 32]
+    np.testing.assert_array_equal(found["y"], answer(X)["y"])

@@ -6,7 +6,6 @@ import platform
 import re
 
 import numpy as np
-import onnxruntime
 import pytest
 from arm64 import Processor
 from kernel_oracle import expected
@@ -17,6 +16,7 @@ from tolerance import assert_matches
 
 import gpucomp
 from bench import models
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.space import engines_of
 from gpucomp.errors import ArtifactError, DeviceError
@@ -101,7 +101,7 @@ def emulated(monkeypatch):
 def test_whole_models(name, emulated):
     model = models.build(name, reduced=True)
     inputs = models.inputs(model)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(model.SerializeToString())
 
     found = gpucomp.compile(model, target="cpu:neoverse-n1").run(inputs)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from kernels import add_relu, conv, matmul, max_pool, softmax
+from kernels import add_relu, axes_of, conv, elementwise, matmul, max_pool, softmax
+from template_cases import CASES
 
+from gpucomp.codegen.c_printer import LIBRARY
 from gpucomp.codegen.families import engines_of
 from gpucomp.codegen.render import render
 from gpucomp.errors import DeviceError, KernelBuildError
-from gpucomp.ir.types import BF16, F16
+from gpucomp.expr.core import call, load
+from gpucomp.expr.functions import FUNCTIONS
+from gpucomp.ir.types import BF16, F16, F32, F64, TensorType
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
 
@@ -58,6 +62,40 @@ def test_an_array_that_no_register_holds_shows():
 
     assert found.private_bytes >= 256
     assert amdgcn.resources(source, "gfx90a").private_bytes == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_listing_of_any_engine_has_a_call(name):
+    """Registers of a kernel that calls a function are those of any function: AMD's convention gives it half of them."""
+    target, kernel = opencl.manifest("gfx1100"), CASES[name]
+    for family in engines_of(kernel, target.features):
+        problem = family.problem(kernel)
+        schedule = dict(family.default(SimpleNamespace(**problem), target.limits))
+        if not family.reasons(schedule, problem, target.limits):
+            listing = amdgcn.assemble(render(kernel, schedule, target, "k0", family), "gfx1100")
+
+            assert "s_swappc" not in listing
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=lambda dtype: dtype.name)
+def test_every_function_of_the_library_that_kernels_call_is_defined(dtype):
+    shape, axes = (8,), axes_of((8,))
+    values = [
+        call(name, *(load(n, tuple(axes), dtype) for n in range(FUNCTIONS[name].arity))) for name in sorted(LIBRARY)
+    ]
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    kernel = elementwise([total], (TensorType(dtype, shape),) * 2, shape, axes)
+
+    assert amdgcn.resources(source_for(kernel, "gfx90a"), "gfx90a").vector > 0
+
+
+def test_a_call_that_is_left_is_refused_by_the_name_of_what_is_called():
+    text = "__kernel void k0(__global float* x0) { x0[0] = lgamma(x0[1]); }"
+
+    with pytest.raises(KernelBuildError, match=r"lgamma.* is called, which amdgcn\.PRELUDE does not define"):
+        amdgcn.assemble(SimpleNamespace(name="k0", text=text, language="opencl", digest="0"), "gfx90a")
 
 
 def test_what_the_compiler_refuses_is_an_error_with_its_words():

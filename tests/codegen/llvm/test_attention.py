@@ -7,7 +7,6 @@ import re
 from types import SimpleNamespace
 
 import numpy as np
-import onnxruntime
 import pytest
 from kernel_oracle import expected
 from kernels import attention, random_inputs
@@ -16,6 +15,7 @@ from onnx_builders import model, node, value
 from tolerance import assert_identical, assert_matches
 
 import gpucomp
+from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.codegen.causal import NOT_CAUSAL
 from gpucomp.codegen.llvm import attention_few_space, emit
 from gpucomp.codegen.llvm.attention_few import sums_of
@@ -276,7 +276,7 @@ def test_a_model_agrees_with_onnxruntime_and_threads_and_runs_agree_to_the_bit(c
     data = long_attention(3, 211, 24, causal=causal)
     rng = np.random.default_rng(1)
     feeds = {name: rng.standard_normal((1, 3, 211, 24)).astype(np.float32) for name in "xkv"}
-    (want,) = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds)
+    (want,) = onnxruntime_session(data).run(None, feeds)
     compiled = gpucomp.compile(data, target="cpu")
 
     results = [
@@ -329,7 +329,10 @@ def test_which_engine_takes_how_many_rows() -> None:
     def engine(kernel: Kernel) -> str:
         return choose(kernel, engines_of(kernel, SERVER.features), SERVER.limits).family.engine
 
-    assert [attention_few_space.accepts(attention(m, 50, 8, 8), frozenset()) for m in (8, 9)] == ["", "9 rows, more than 8"]
+    assert [attention_few_space.accepts(attention(m, 50, 8, 8), frozenset()) for m in (8, 9)] == [
+        "",
+        "9 rows, more than 8",
+    ]
     assert engine(attention(1, 777, 64, 64)) == engine(attention(1, 777, 64, 64, group=4)) == "few"
     assert engine(attention(70, 777, 64, 64)) == ""
 

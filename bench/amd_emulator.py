@@ -1,0 +1,407 @@
+"""Kernels as AMD's machine code in an emulator of instructions, beside float64: matrix instructions without a GPU.
+
+    python -m bench.amd_emulator PATH [--arch gfx1100 ...] [--cell 'gfx942 contraction/amd f16' ...] [--cases 20] [--seed 0]
+                                      [--minutes 60] [--limit S] [--journal F] [--again] [--markdown F] [--summary F]
+
+PATH is a checkout of tinygrad, whose ``test/mockgpu/amd/emu.py`` decodes machine code and executes AMD's own pseudocode
+(the instruction set documents'), each instruction compiled for the CPU. Texts are compiled by clang (``targets.amdgcn``),
+linked by ld.lld, loaded as a driver does it (kernel descriptor, kernel arguments, user registers), each case in a process
+that may end. What lies around every buffer is compared after a launch. Cases, oracle and journal are ``bench.kernel_sweep``'s.
+
+Instructions on caches become ``s_nop``: the emulator has no caches. First, small kernels whose results are evident ask whether
+it has right what kernels need; where it has not, ``PROBES`` says what is to be repaired in it, and the cases that depend on
+that are left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import itertools
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from bench.kernel_sweep.cases import Cell, features_of
+from bench.kernel_sweep.play import Ready
+from bench.simulated import SimulatorError, arguments_of, commit_of, parser_of, run
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import DeviceError, KernelBuildError
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets import amdgcn
+
+EMULATOR = Path("test/mockgpu/amd/emu.py")
+ARCHITECTURES = {"gfx1100": "rdna3", "gfx1201": "rdna4", "gfx942": "cdna"}  # as the emulator calls them
+ENGINES = {
+    "contraction/amd": ("f16", "i8", "f32"),
+    "contraction/simt": ("f32", "f16", "i8"),
+    "contraction/gemv": ("f32", "f16", "i8"),
+    "attention/simt": ("f32", "f16"),
+}
+ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
+GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and what they hold
+GRANULE = 512  # bytes by which local memory is allotted
+PAGE = 4096
+LOADED, DYNAMIC_SYMBOLS = 1, 11  # ELF: PT_LOAD, SHT_DYNSYM
+LINKERS = ("ld.lld", *(f"ld.lld-{version}" for version in range(amdgcn.NEWEST, amdgcn.OLDEST - 1, -1)))
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What a kernel asks the hardware for (LLVM's AMDGPUUsage, "Code Object V3 Kernel Descriptor")."""
+
+    local_bytes: int
+    private_bytes: int
+    entry: int  # from the descriptor on
+    resources: int  # COMPUTE_PGM_RSRC2
+    properties: int
+
+    @classmethod
+    def read(cls, raw: bytes) -> Descriptor:
+        local, private = struct.unpack_from("<II", raw, 0)
+        (entry,) = struct.unpack_from("<q", raw, 16)
+        resources, properties = struct.unpack_from("<IH", raw, 52)
+        return cls(local, private, entry, resources, properties)
+
+    def resources_with(self, dynamic_bytes: int) -> int:
+        """COMPUTE_PGM_RSRC2 with the local memory that a launch allots in its bits 15 to 23."""
+        granules = -(-(self.local_bytes + dynamic_bytes) // GRANULE)
+        return self.resources & ~(0x1FF << 15) | granules << 15
+
+    def user_registers(self, packet: int, arguments: int) -> list[int]:
+        """Scalar registers that a wave starts with: addresses of what is there, zeros for what no kernel of ours reads."""
+
+        def pair(address: int) -> list[int]:
+            return [address & 0xFFFFFFFF, address >> 32]
+
+        parts = ([0] * 4, pair(packet), [0] * 2, pair(arguments), [0] * 2, [0] * 2, [self.private_bytes])
+        asked = itertools.chain.from_iterable(part for bit, part in enumerate(parts) if self.properties >> bit & 1)
+        found = list(asked)
+        return found + [0] * ((self.resources >> 1 & 31) - len(found))
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """A linked kernel: what is loaded where, and where its descriptor stands."""
+
+    size: int
+    parts: tuple[tuple[int, bytes], ...]
+    descriptor: int
+
+    @classmethod
+    def read(cls, elf: bytes, kernel: str) -> CodeObject:
+        """Raises ``KeyError`` where the file has no such kernel."""
+        headers, sections = struct.unpack_from("<QQ", elf, 32)
+        (many,), (more,) = struct.unpack_from("<H", elf, 56), struct.unpack_from("<H", elf, 60)
+        segments = [struct.unpack_from("<IIQQQQQQ", elf, headers + 56 * n) for n in range(many)]
+        loads = [s for s in segments if s[0] == LOADED]
+        parts = tuple((at, elf[offset : offset + length]) for _, _, offset, at, _, length, _, _ in loads)
+        table = [struct.unpack_from("<IIQQQQIIQQ", elf, sections + 64 * n) for n in range(more)]
+        for section in (s for s in table if s[1] == DYNAMIC_SYMBOLS):
+            names = table[section[6]][4]
+            for at in range(section[4], section[4] + section[5], 24):
+                name, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", elf, at)
+                if elf[names + name : elf.index(b"\0", names + name)].decode() == f"{kernel}.kd":
+                    return cls(max(s[3] + s[6] for s in loads), parts, value)
+        raise KeyError(kernel)
+
+
+def linked(source: KernelSource, arch: str) -> bytes:
+    """The code object of ``source``, without instructions on caches."""
+    assembly = ON_CACHES.sub("s_nop 0", amdgcn.assemble(source, arch))
+    linker = next((path for name in LINKERS if (path := shutil.which(name))), None)
+    if linker is None:
+        raise DeviceError("ld.lld is not installed: it links AMD's machine code", code="GPC5002")
+    with tempfile.TemporaryDirectory() as folder:
+        text, made, done = (str(Path(folder, f"k.{suffix}")) for suffix in ("s", "o", "hsaco"))
+        Path(text).write_text(assembly, encoding="utf-8")
+        how = ["-x", "assembler", "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-c", text, "-o", made]
+        for clang in reversed(amdgcn.compilers()):  # the usual one, which may be old, last
+            said = subprocess.run([clang, *how], capture_output=True, text=True, check=False)
+            if said.returncode == 0:
+                break
+        else:
+            raise KernelBuildError(f"{source.name}: no clang assembles for {arch}: {said.stderr[:300]}")
+        subprocess.run([linker, "-shared", "--no-undefined", made, "-o", done], check=True)
+        return Path(done).read_bytes()
+
+
+def kernel_arguments(addresses: Sequence[int], groups: Sequence[int], items: Sequence[int]) -> bytes:
+    """The kernel's own arguments, all addresses, then those of code object V5 that are hidden: sizes of the launch."""
+    own = struct.pack(f"<{len(addresses)}Q", *addresses)
+    return own + struct.pack("<III", *groups) + struct.pack("<HHH", *items) + bytes(256)
+
+
+def packet_of(groups: Sequence[int], items: Sequence[int]) -> bytes:
+    """The dispatch packet, as far as kernels read it."""
+    sizes = [g * i for g, i in zip(groups, items, strict=True)]
+    return struct.pack("<HHHHHHIII", 0, 3, *items, 0, *sizes) + bytes(40)
+
+
+def outside(around: np.ndarray) -> bool:
+    """Whether a guard has changed."""
+    return bool((around != FILL).any())
+
+
+def emulate(
+    path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]
+) -> list[np.ndarray]:
+    """``given`` after a launch. Runs in a process of its own, which the emulator may end."""
+    run_asm = _emulator(path)
+    code = CodeObject.read(elf, kernel)
+    memory = (ctypes.c_ubyte * (code.size + 2 * PAGE))()
+    base = -(-ctypes.addressof(memory) // PAGE) * PAGE
+    for at, part in code.parts:
+        ctypes.memmove(base + at, part, len(part))
+    descriptor = Descriptor.read(ctypes.string_at(base + code.descriptor, 64))
+    buffers = []
+    for array in given:
+        whole = np.full(array.nbytes + 2 * GUARD, FILL, np.uint8)
+        whole[GUARD : GUARD + array.nbytes] = array.view(np.uint8).reshape(-1)
+        buffers.append(whole)
+    addresses = [int(b.ctypes.data) + GUARD for b in buffers]
+    arguments = ctypes.create_string_buffer(kernel_arguments(addresses, geometry.groups, geometry.items))
+    packet = ctypes.create_string_buffer(packet_of(geometry.groups, geometry.items))
+    start = base + code.descriptor + descriptor.entry
+    registers = descriptor.user_registers(ctypes.addressof(packet), ctypes.addressof(arguments))
+    resources = descriptor.resources_with(geometry.dynamic_shared_bytes)
+    error = run_asm(
+        start, base + code.size - start, *geometry.groups, *geometry.items, ctypes.addressof(arguments), resources,
+        descriptor.private_bytes, ARCHITECTURES[arch], registers,
+    )  # fmt: skip
+    if error:
+        raise SimulatorError(f"the emulator stops with {error}")
+    found = []
+    for number, (array, whole) in enumerate(zip(given, buffers, strict=True)):
+        if outside(whole[:GUARD]) or outside(whole[GUARD + array.nbytes :]):
+            raise SimulatorError(f"argument {number} is written outside of its bounds")
+        found.append(whole[GUARD : GUARD + array.nbytes].view(array.dtype).reshape(array.shape))
+    return found
+
+
+@functools.cache
+def _emulator(path: str) -> Callable[..., int]:
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, path)
+    found: Callable[..., int] = importlib.import_module("test.mockgpu.amd.emu").run_asm
+    return found
+
+
+class Emulator:
+    """The emulator in a process of its own, that is begun anew when it has ended or takes longer than ``limit`` seconds."""
+
+    def __init__(self, path: Path, limit: float) -> None:
+        self.path, self.limit, self._pool = path.resolve(), limit, None
+        # what compiles for the CPU, which an old clang does not
+        os.environ |= {"DEV": "CPU", "CC": amdgcn.compilers()[1] if len(amdgcn.compilers()) > 1 else "clang"}
+
+    _pool: ProcessPoolExecutor | None
+
+    def launch(self, arch: str, source: KernelSource, given: list[np.ndarray]) -> list[np.ndarray]:
+        """Raises ``SimulatorError`` for all that ends a launch."""
+        elf = linked(source, arch)
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        work = self._pool.submit(emulate, str(self.path), arch, elf, source.name, source.geometry, given)
+        try:
+            return work.result(self.limit)
+        except SimulatorError:
+            raise
+        except BrokenProcessPool as error:
+            self.close()
+            raise SimulatorError("the emulator ended its process") from error
+        except TimeoutError as error:
+            self.close()
+            raise SimulatorError(f"no end after {self.limit:.0f} s") from error
+        except Exception as error:  # whatever the emulator raises is its answer
+            raise SimulatorError(f"the emulator raises {type(error).__name__}: {str(error)[:200]}") from error
+
+    def play(self, ready: Ready) -> list[np.ndarray]:
+        given, first, count = arguments_of(ready)
+        return self.launch(ready.case.cell.target, ready.source, given)[first : first + count]
+
+    def close(self) -> None:
+        if self._pool is not None:
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A kernel of one wave whose results are evident, and what is wrong in the emulator where they are others.
+
+    body    of a kernel over ``x``, 64 words that count from 0, and ``y``, 1,024 words that start as 0
+    right   the first words of ``y`` after it, by the lanes of a wave
+    needs   whether a case depends on it
+    """
+
+    name: str
+    archs: tuple[str, ...]
+    body: str
+    right: Callable[[int], np.ndarray]
+    needs: Callable[[Ready], bool]
+    repair: str
+
+    def source(self) -> KernelSource:
+        text = f"__kernel void probe(__global int* x, __global int* y) {{\n  const int id = get_local_id(0);\n{self.body}}}\n"
+        return KernelSource("probe", "opencl", text, Geometry((1, 1, 1), (64, 1, 1)), {}, "")
+
+
+def _is_matrix(*dtypes: str) -> Callable[[Ready], bool]:
+    return lambda ready: ready.case.cell.engine == "contraction/amd" and ready.case.cell.dtype in dtypes
+
+
+def _meets(ready: Ready) -> bool:
+    return ready.source.geometry.counter_bytes > 0
+
+
+def _moves_bytes(ready: Ready) -> bool:
+    return ready.case.cell.dtype == "i8" and ready.case.cell.engine != "contraction/amd"
+
+
+def _adds_lanes_up(ready: Ready) -> bool:
+    return ready.case.cell.engine == "contraction/gemv"
+
+
+def _rows_of_32(lanes: int) -> np.ndarray:
+    """CDNA3's instruction set document, 7.1.5: the row that a lane's number ``r`` of 32 x 32 results stands in."""
+    lane, r = np.arange(64)[:, None], np.arange(16)[None, :]
+    return (8 * (r // 4) + 4 * (lane // 32) + r % 4).reshape(-1).astype(np.int32)
+
+
+PROBES = (
+    Probe(
+        "rows of 32 x 32 results of MFMA", ("gfx942",),
+        "  float16 c = 0;\n"
+        "  c = __builtin_amdgcn_mfma_f32_32x32x2f32(id < 32 ? (float)id : 0.0f, id < 32 ? 1.0f : 0.0f, c, 0, 0, 0);\n"
+        "  for (int r = 0; r < 16; ++r) y[id * 16 + r] = (int)c[r];\n",
+        _rows_of_32, _is_matrix("f32", "f16", "i8"),
+        "a lane's result r of a 32 x 32 instruction stands in row 8 * (r / 4) + 4 * (lane / 32) + r % 4",
+    ),
+    Probe(
+        "MFMA of bytes", ("gfx942",),
+        "  int16 c = 0;\n"
+        "  c = __builtin_amdgcn_mfma_i32_32x32x16_i8(id < 32 ? (long)(id * 3) : 0, id < 32 ? 255 : 0, c, 0, 0, 0);\n"
+        "  for (int r = 0; r < 16; ++r) y[id * 16 + r] = c[r];\n",
+        lambda lanes: -3 * _rows_of_32(lanes), _is_matrix("i8"),
+        "bytes are widened in an unsigned type of 32 bits before they are signed, so that the instruction compiles",
+    ),
+    Probe(
+        "atomics that return", ("gfx1100", "gfx1201", "gfx942"),
+        "  volatile __global uint* count = (volatile __global uint*)x;\n"
+        "  if (id == 0) { y[0] = 7 + atomic_inc(count); y[1] = 7 + atomic_inc(count); }\n",
+        lambda lanes: np.array([7, 8], np.int32), _meets,
+        "an atomic with sc0 (CDNA3) or th:TH_ATOMIC_RETURN returns what was there, as one with glc does",
+    ),
+    Probe(
+        "16 bits at an odd address", ("gfx1100", "gfx1201", "gfx942"),
+        "  __global const char* bytes = (__global const char*)x;\n"
+        "  char2 two = vload2(0, bytes + 4 * id + 3);\n"
+        "  y[id] = id < 63 ? (two.s0 + 1) * 100 + two.s1 : 0;\n",
+        lambda lanes: np.array([100 + (n + 1) if n < 63 else 0 for n in range(64)], np.int32), _moves_bytes,
+        "a load of 16 bits may stand at any address",
+    ),
+    Probe(
+        "local addresses of lanes that are off", ("gfx1100", "gfx1201", "gfx942"),
+        "  __local int kept[64];\n"
+        "  kept[id] = x[id];\n"
+        "  barrier(CLK_LOCAL_MEM_FENCE);\n"
+        "  const int at = x[id] < 8 ? x[id] : x[id] << 24;\n"  # the compiler does not know that x[id] is id
+        "  if (id < 8) y[id] = kept[at];\n",
+        lambda lanes: np.arange(8, dtype=np.int32), _adds_lanes_up,
+        "what lanes that EXEC has off would address is not read",
+    ),
+)  # fmt: skip
+
+
+def probe(emulator: Emulator, arch: str) -> dict[str, str]:
+    """The probes that fail on ``arch``, by name, and how."""
+    wrong = {}
+    for each in (p for p in PROBES if arch in p.archs):
+        x, y = np.arange(64, dtype=np.int32), np.zeros(1024, np.int32)
+        try:
+            _, found = emulator.launch(arch, each.source(), [x, y])
+        except SimulatorError as error:
+            wrong[each.name] = str(error)
+            continue
+        right = each.right(64)
+        if (found[: right.size] != right).any():
+            at = int(np.flatnonzero(found[: right.size] != right)[0])
+            wrong[each.name] = f"word {at} is {found[at]}, not {right[at]}"
+    return wrong
+
+
+def cells() -> list[Cell]:
+    """Those that an architecture has the instructions for: the others ``unsuited`` names."""
+    found = [Cell(a, engine, dtype) for a in ARCHITECTURES for engine, dtypes in ENGINES.items() for dtype in dtypes]
+    return [cell for cell in found if not unsuited(cell)]
+
+
+def unsuited(cell: Cell) -> str:
+    """Why there are no kernels of a cell."""
+    if cell.engine != "contraction/amd":
+        return ""
+    matrix = {"mfma", "wmma"} & features_of(cell)
+    if not matrix:
+        return f"the engine has no matrix instructions of {cell.target}: WMMA of gfx12 is other builtins with other operands"
+    return "WMMA takes no f32" if cell.dtype == "f32" and "mfma" not in matrix else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of(__doc__, [cell.name for cell in cells()], 20)
+    parser.add_argument("--arch", action="append", choices=list(ARCHITECTURES), help="repeatable; default all")
+    options = parser.parse_args(arguments)
+    if not (options.path / EMULATOR).is_file():
+        parser.error(f"{options.path} is no checkout of tinygrad: it has no {EMULATOR}")
+    if amdgcn.compiler() is None:
+        parser.error("clang is not installed: it compiles for AMD GPUs that are not here")
+    archs = options.arch or list(ARCHITECTURES)
+    chosen = [c for c in cells() if c.target in archs and (not options.cell or c.name in options.cell)]
+    emulator = Emulator(options.path, options.limit)
+    try:
+        wrong = {arch: probe(emulator, arch) for arch in dict.fromkeys(c.target for c in chosen)}
+        for arch, name, said in ((a, n, s) for a, found in wrong.items() for n, s in found.items()):
+            print(f"{arch}: the emulator has {name} wrong ({said})", file=sys.stderr)
+
+        def without(ready: Ready) -> str:
+            """Why the emulator cannot judge a case."""
+            of = [p.name for p in PROBES if p.name in wrong[ready.case.cell.target] and p.needs(ready)]
+            return f"the emulator has {of[0]} wrong" if of else ""
+
+        lead = " ".join([
+            f"`python -m bench.amd_emulator`: machine code for {', '.join(wrong)} in tinygrad's emulator of instructions",
+            f"({commit_of(options.path)}), which executes AMD's pseudocode.", *known(wrong),
+        ])  # fmt: skip
+        return run(options, chosen, emulator.play, without, "AMD emulator", lead)
+    finally:
+        emulator.close()
+
+
+def known(wrong: dict[str, dict[str, str]]) -> list[str]:
+    """Sentences on what the probes found, and on the cells that there are not."""
+    told = [
+        f"It fails the probe «{p.name}» on {', '.join(a for a in wrong if p.name in wrong[a])}: right would be that {p.repair}."
+        for p in PROBES
+        if any(p.name in found for found in wrong.values())
+    ]
+    missing = {unsuited(Cell(a, "contraction/amd", t)) for a in wrong for t in ENGINES["contraction/amd"]} - {""}
+    return told + [f"Not there: {reason}." for reason in sorted(missing)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
