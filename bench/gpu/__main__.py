@@ -15,7 +15,7 @@ Results are JSON lines in DIR/results.jsonl, written one by one; what is there w
 The device is used by a child process alone, which is killed when it hangs and started anew when it dies.
 Exit status 0: all right; 1: something is wrong; 3: the time limit came first, so call it again.
 --dry-run plays the device on the CPU, with small shapes and a clock that is made up.
-Needed: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy, cuda-bindings and NVRTC (--target opencl: pyopencl;
+Needed: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings and NVRTC (--target opencl: pyopencl;
 --dry-run: g++). torch, onnxruntime and pynvml are used where they are there, and named where they are not.
 """
 
@@ -45,8 +45,10 @@ def missing(options: Options) -> list[str]:
 
 
 def _is_installed(name: str) -> bool:
-    package, _, below = name.partition(".")
-    return importlib.util.find_spec(package) is not None and (not below or importlib.util.find_spec(name) is not None)
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # not even what it is a part of
+        return False
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:

@@ -115,20 +115,20 @@ class Gpu:
     def refused(self, spec: TensorMap) -> str:
         from gpucomp.runtime.cuda_driver import Driver, encoded, import_driver
 
-        driver = Driver(import_driver())
-        number, memory = driver("cuDeviceGet", 0), self.cupy.cuda.alloc(nbytes(spec))
+        driver, memory = Driver(import_driver()), self.cupy.cuda.alloc(nbytes(spec))
+        context = driver("cuDevicePrimaryCtxRetain", 0)
         try:
-            with driver.current(driver("cuDevicePrimaryCtxRetain", number)):
-                encoded(driver, spec, int(memory.ptr))
+            with driver.current(context):
+                encoded(driver, spec, memory.ptr)
         except DeviceError as error:
             return str(error)
         finally:
-            driver("cuDevicePrimaryCtxRelease", number)
+            driver("cuDevicePrimaryCtxRelease", 0)
         return ""
 
     def free(self) -> None:
-        """A program gives its device memory back when it is collected; of pinned memory, and of what torch and cupy each
-        keep from the other, nothing is given back before it is asked for.
+        """cupy's pool keeps freed blocks by the stream that they were for, and each program has a stream of its own: the
+        next one would not find them. torch keeps what it freed from cupy, and cupy from torch.
         """
         gc.collect()
         for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):

@@ -128,11 +128,10 @@ class CudaProgram:
             self._broken = False
 
     def _mend(self) -> None:
-        """Counters as before the first run, once what the run that broke off has launched is over."""
+        """Counters as before the first run, on the stream behind what the run that broke off has launched."""
         for buffer, address in zip(self.plan.buffers, self._memory, strict=True):
             if buffer.kind == COUNTER:
                 self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
-        self._wait()  # it may still read the pinned memory that the next one writes
 
     def _wait(self) -> None:
         self._driver("cuStreamSynchronize", self._stream.ptr)
