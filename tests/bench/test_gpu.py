@@ -260,16 +260,6 @@ def test_a_map_that_the_driver_refuses_is_wrong_where_kernels_need_it(name, ok):
     )
 
 
-def test_a_gpu_is_asked_by_the_driver_s_own_functions():
-    gpu = devices.Gpu.__new__(devices.Gpu)
-    gpu.cupy = FakeCupy({}, capability=(9, 0))
-
-    assert gpu.refused(contact.MAPS["tiled"]) == gpu.refused(contact.MAPS["im2col"]) == ""
-
-    gpu.cupy = FakeCupy({}, capability=(8, 0))
-    assert "operation not supported" in gpu.refused(contact.MAPS["tiled"])
-
-
 class Answering:
     """A device whose launches give ``answer(x)``, and that says what a plan asks for."""
 
