@@ -417,9 +417,9 @@ def batches(sources: Sequence[KernelSource], target: Target, *, exact: bool = Tr
 def _batches(sources: Sequence[KernelSource], device: Any, exact: bool) -> list[list[KernelSource]]:
     """In an order of their own, so that a cache knows the same kernels again whoever asks for them.
 
-    A compiler takes longer to read OpenCL C's declarations than most kernels: 0.08 s a kernel become 0.03 s with Intel's
-    runtime where eight are a program, which two threads at work on one each do not reach. PoCL compiles one at a time
-    whatever threads ask; elsewhere there are as many programs as processors at least.
+    A compiler takes longer to read OpenCL C's declarations than small kernels: eight of them take 0.2 s as one program with
+    Intel's runtime and 0.6 s apart, for it compiles one at a time whatever threads ask, as PoCL does. Other compilers do not:
+    there are as many programs as processors at least.
     """
     if len({source.name for source in sources}) < len(sources):
         return [[source] for source in sources]
