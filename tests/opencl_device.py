@@ -14,7 +14,6 @@ from kernel_oracle import UNWRITTEN
 
 from gpucomp.codegen.source import KernelSource
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Limits
 from gpucomp.targets import opencl
 from gpucomp.targets.target import Target
 
@@ -77,10 +76,12 @@ def target(device: str = "pocl") -> Target:
 
 
 @cache
-def allowed(device: str, limits: Limits) -> Limits:
-    """What of ``limits`` there is on ``device``, whatever gpucomp makes of it."""
+def gpu(device: str = "pocl") -> Target:
+    """The same with what a GPU allows, as far as the device has it: CPUs run its schedules too, work-group by work-group."""
     items, local_bytes = opencl_drivers.process(device).call(_sizes) if device != "pocl" else _sizes("pocl")
-    return replace(limits, threads=min(limits.threads, items), shared_bytes=min(limits.shared_bytes, local_bytes))
+    return target(device).with_limits(
+        threads=min(256, items), shared_bytes=min(49152, local_bytes), warp=32, registers=255
+    )
 
 
 def _sizes(flavour: str = "generic") -> tuple[int, int]:

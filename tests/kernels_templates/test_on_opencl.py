@@ -23,14 +23,11 @@ from tolerance import assert_matches
 from bench.kernel_sweep.cases import CELLS, Cell, draw
 from bench.kernel_sweep.play import by_opencl, prepared
 from gpucomp.codegen.render import render
-from gpucomp.errors import UnsupportedError
+from gpucomp.errors import ScheduleError, UnsupportedError
 from gpucomp.ir.types import F64
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt import PLAIN
-from gpucomp.schedule.space import Limits
 
-# what a GPU allows: CPUs run its schedules too, work-group by work-group
-GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8)
 WHOLE = [case for case in CASES if not is_empty(CASES[case])]
 DRAWS = 100  # of cases for one that fits
 PART = 4  # of the cases, one in so many is run by a schedule of a GPU's on a device other than PoCL
@@ -51,8 +48,7 @@ def terms_of(kernel) -> int:
     return 1
 
 
-def assert_right(kernel, schedule, device):
-    target = opencl_device.target(device)
+def assert_right(kernel, schedule, target, device):
     if "fp64" not in target.features and any(t.dtype is F64 for t in kernel.params):
         with pytest.raises(UnsupportedError, match="no f64 arithmetic"):
             render(kernel, schedule, target, "k0")
@@ -66,26 +62,26 @@ def assert_right(kernel, schedule, device):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_default_for_the_device_gives_numpy_s_answer(device, case):
-    kernel, limits = CASES[case], opencl_device.target(device).limits
+    kernel, target = CASES[case], opencl_device.target(device)
 
-    assert_right(kernel, default(kernel, limits), device)
+    assert_right(kernel, default(kernel, target.limits), target, device)
 
 
 @pytest.mark.parametrize(("device", "case"), shared_out(WHOLE))
 def test_the_default_for_a_gpu_gives_numpy_s_answer(device, case):
-    kernel = CASES[case]
+    kernel, gpu = CASES[case], opencl_device.gpu(device)
 
-    assert_right(kernel, default(kernel, opencl_device.allowed(device, GPU)), device)
+    assert_right(kernel, default(kernel, gpu.limits), gpu, device)
 
 
 @pytest.mark.parametrize(("device", "case"), shared_out(WHOLE))
 def test_schedules_over_the_whole_space_give_numpy_s_answer(device, case):
     """Of a GPU's, whose threads a CPU plays one after another; what PoCL could not compute with at all is not among them."""
-    kernel, gpu = CASES[case], opencl_device.allowed(device, GPU)
+    kernel, gpu = CASES[case], opencl_device.gpu(device)
     besides = [opencl_device.target().limits] if device == "pocl" else []
 
-    for schedule in spread(kernel, gpu, 2, seed=len(case) + len(device), unrolled=64, besides=besides):
-        assert_right(kernel, schedule, device)
+    for schedule in spread(kernel, gpu.limits, 2, seed=len(case) + len(device), unrolled=64, besides=besides):
+        assert_right(kernel, schedule, gpu, device)
 
 
 @pytest.mark.parametrize("way", ["default", "drawn"])
@@ -93,20 +89,19 @@ def test_schedules_over_the_whole_space_give_numpy_s_answer(device, case):
 @pytest.mark.parametrize("device", OTHERS)
 def test_every_engine_gives_float64_s_answer(device, engine, way):
     """A random kernel in a dtype that differs by device, by the default for a GPU or a random schedule, of several splits
-    where the engine has them; ``bench.kernel_sweep`` has the rest on PoCL."""
-    limits = opencl_device.allowed(device, GPU)
-    target = replace(opencl_device.target(device), limits=limits)
+    where the engine has them and the device lets them meet; ``bench.kernel_sweep`` has the rest on PoCL."""
+    target = opencl_device.gpu(device)
     dtypes = [dtype for dtype in CELLS["pocl"][engine] if dtype != "f64" or "fp64" in target.features]
     cell = Cell("pocl", engine, dtypes[len(device + way) % len(dtypes)])
 
     def fits(case):
-        splits = case.schedule.get("splits", 2)
-        legal = not cell.family.reasons(case.schedule, cell.family.problem(case.kernel), limits)
-        return legal and (way == "default" or splits > 1)
+        split = case.schedule.get("splits", 2) > 1 or not target.limits.device_fence
+        legal = not cell.family.reasons(case.schedule, cell.family.problem(case.kernel), target.limits)
+        return legal and (way == "default" or split)
 
     cases = (draw(cell, number, seed=len(device)) for number in range(DRAWS))
     if way == "default":
-        cases = (replace(case, schedule=default(case.kernel, limits, cell.family)) for case in cases)
+        cases = (replace(case, schedule=default(case.kernel, target.limits, cell.family)) for case in cases)
     case = next(filter(fits, cases))
 
     assert by_opencl(prepared(case, target=target), device=device) == ""
@@ -116,7 +111,7 @@ def test_every_engine_gives_float64_s_answer(device, engine, way):
 def test_a_result_without_elements_has_no_launch(case):
     kernel = CASES[case]
 
-    source = render(kernel, default(kernel, GPU), opencl_device.target(), "k0")
+    source = render(kernel, default(kernel, opencl_device.gpu().limits), opencl_device.target(), "k0")
 
     assert 0 in source.geometry.groups
 
@@ -125,8 +120,12 @@ def test_a_result_without_elements_has_no_launch(case):
 def test_split_k_is_deterministic_and_leaves_its_counters_ready(device):
     kernel = CASES["contraction-aligned"]
     schedule = {**PLAIN, "tile_m": 16, "tile_n": 16, "tile_k": 8, "reg_m": 2, "reg_n": 2, "stages": 1, "splits": 4}
-    source = render(kernel, schedule, opencl_device.target(device), "k0")
-    inputs = random_inputs(kernel)
+    target, inputs = opencl_device.target(device), random_inputs(kernel)
+    if not target.limits.device_fence:
+        with pytest.raises(ScheduleError, match="no fence that orders memory between them"):
+            render(kernel, schedule, target, "k0")
+        return
+    source = render(kernel, schedule, target, "k0")
 
     once, again = (opencl_device.run(kernel, source, inputs, launches=n, device=device) for n in (1, 3))
 
