@@ -19,7 +19,6 @@ import ctypes
 import functools
 import importlib
 import itertools
-import os
 import re
 import shutil
 import struct
@@ -53,6 +52,8 @@ ENGINES = {
 }
 ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
 GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and what they hold
+RAISED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+          subprocess.SubprocessError)  # fmt: skip
 GRANULE = 512  # bytes by which local memory is allotted
 PAGE = 4096
 LOADED, DYNAMIC_SYMBOLS = 1, 11  # ELF: PT_LOAD, SHT_DYNSYM
@@ -200,40 +201,61 @@ def _emulator(path: str) -> Callable[..., int]:
     return found
 
 
+def _opened(path: str) -> None:
+    """What the process begins with."""
+    _emulator(path)
+
+
 class Emulator:
     """The emulator in a process of its own, that is begun anew when it has ended or takes longer than ``limit`` seconds."""
 
     def __init__(self, path: Path, limit: float) -> None:
-        self.path, self.limit, self._pool = path.resolve(), limit, None
-        # what compiles for the CPU, which an old clang does not
-        os.environ |= {"DEV": "CPU", "CC": amdgcn.compilers()[1] if len(amdgcn.compilers()) > 1 else "clang"}
-
-    _pool: ProcessPoolExecutor | None
+        self.path, self.limit = path.resolve(), limit
+        self._pool: ProcessPoolExecutor | None = None
+        self._folder = tempfile.TemporaryDirectory()
+        # the emulator's process: it compiles for the CPU, by a clang that is not the oldest
+        self._python = Path(self._folder.name, "python")
+        newest = (amdgcn.compilers()[1:] or ["clang"])[0]
+        self._python.write_text(f'#!/bin/sh\nexec env DEV=CPU CC={newest} {sys.executable} "$@"\n', encoding="utf-8")
+        self._python.chmod(0o755)
 
     def launch(self, arch: str, source: KernelSource, given: list[np.ndarray]) -> list[np.ndarray]:
         """Raises ``SimulatorError`` for all that ends a launch."""
         elf = linked(source, arch)
+        arguments = str(self.path), arch, elf, source.name, source.geometry, given
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        work = self._pool.submit(emulate, str(self.path), arch, elf, source.name, source.geometry, given)
+            self._pool = self._started()
+        work = self._pool.submit(emulate, *arguments)
         try:
             return work.result(self.limit)
-        except SimulatorError:
-            raise
         except BrokenProcessPool as error:
-            self.close()
+            self._end()
             raise SimulatorError("the emulator ended its process") from error
         except TimeoutError as error:
-            self.close()
+            self._end()
             raise SimulatorError(f"no end after {self.limit:.0f} s") from error
-        except Exception as error:  # whatever the emulator raises is its answer
+        except RAISED as error:  # whatever the emulator raises is its answer
             raise SimulatorError(f"the emulator raises {type(error).__name__}: {str(error)[:200]}") from error
+
+    def _started(self) -> ProcessPoolExecutor:
+        context = get_context("spawn")
+        pool = ProcessPoolExecutor(1, mp_context=context)
+        context.set_executable(str(self._python))
+        try:
+            pool.submit(_opened, str(self.path))
+        finally:
+            context.set_executable(sys.executable)
+        return pool
 
     def play(self, ready: Ready) -> list[np.ndarray]:
         given, first, count = arguments_of(ready)
         return self.launch(ready.case.cell.target, ready.source, given)[first : first + count]
 
     def close(self) -> None:
+        self._end()
+        self._folder.cleanup()
+
+    def _end(self) -> None:
         if self._pool is not None:
             for process in list((self._pool._processes or {}).values()):
                 process.kill()

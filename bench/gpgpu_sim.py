@@ -14,7 +14,6 @@ parser knows. In this mode of it every warp but a work-group's first gets 0 from
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -133,7 +132,9 @@ EXCHANGED = 100 + (np.arange(64, dtype=np.int32) ^ 16)
 
 def shuffles(ready: Ready) -> bool:
     """Whether a case exchanges lanes in a work-group of several warps."""
-    return ("gc_shfl" in ready.source.text or "gc_warp_sum" in ready.source.text) and ready.source.geometry.items[0] > 32
+    return ("gc_shfl" in ready.source.text or "gc_warp_sum" in ready.source.text) and ready.source.geometry.items[
+        0
+    ] > 32
 
 
 @dataclass(frozen=True)
@@ -175,12 +176,9 @@ class Simulator:
         (folder / "job").write_text(work, encoding="utf-8")
         for number, array in enumerate(arguments):
             array.tofile(folder / f"{number}.bin")
-        environment = dict(os.environ) | {"PTX_SIM_MODE_FUNC": "1", "CUDA_INSTALL_PATH": str(self.cuda)}
-        command = [str(self.launcher), "job"]
+        command = ["env", "PTX_SIM_MODE_FUNC=1", f"CUDA_INSTALL_PATH={self.cuda}", str(self.launcher), "job"]
         try:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, timeout=self.limit, check=False
-            )
+            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=self.limit, check=False)
         except subprocess.TimeoutExpired as error:
             raise SimulatorError(f"no end after {self.limit:.0f} s") from error
         if why := complaint((done.stdout + done.stderr).decode(errors="replace"), done.returncode):
