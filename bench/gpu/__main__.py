@@ -15,8 +15,8 @@ Results are JSON lines in DIR/results.jsonl, written one by one; what is there w
 The device is used by a child process alone, which is killed when it hangs and started anew when it dies.
 Exit status 0: all right; 1: something is wrong; 3: the time limit came first, so call it again.
 --dry-run plays the device on the CPU, with small shapes and a clock that is made up.
-Needed: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with NVRTC (--target opencl: pyopencl; --dry-run: g++).
-torch, onnxruntime, pynvml and cuda-bindings are used where they are there, and named where they are not.
+Needed: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings and NVRTC (--target opencl: pyopencl;
+--dry-run: g++). torch, onnxruntime and pynvml are used where they are there, and named where they are not.
 """
 
 from __future__ import annotations
@@ -40,8 +40,15 @@ DEFAULT = ("probe", "correct", "kernels", "models")
 
 def missing(options: Options) -> list[str]:
     """The packages that are needed and not installed."""
-    device = () if options.dry_run else ("pyopencl",) if options.target == "opencl" else ("cupy",)
-    return [name for name in (*NEEDED, *device) if importlib.util.find_spec(name) is None]
+    device = () if options.dry_run else ("pyopencl",) if options.target == "opencl" else ("cupy", "cuda.bindings")
+    return [name for name in (*NEEDED, *device) if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # not even what it is a part of
+        return False
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:

@@ -127,8 +127,8 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 def missing() -> list[str]:
     """What would be measured besides if it were installed."""
-    optional = ("torch", "triton", "pynvml", "cuda.bindings", "onnxruntime", "tensorrt")
-    return [name for name in optional if importlib.util.find_spec(name.partition(".")[0]) is None]
+    optional = ("torch", "triton", "pynvml", "onnxruntime", "tensorrt")
+    return [name for name in optional if importlib.util.find_spec(name) is None]
 
 
 def timed_loop(context: Any, device: Any, loop: Loop, name: str) -> dict[str, Any]:

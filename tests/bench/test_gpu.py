@@ -237,6 +237,16 @@ def test_the_maps_that_are_asked_for_are_legal_but_the_one_that_is_open():
     assert devices.nbytes(contact.MAPS["overlapping"]) == 1999 * 128 + 512
 
 
+@pytest.mark.parametrize("name", contact.MAPS)
+def test_the_driver_is_asked_for_the_maps(name):
+    gpu = object.__new__(devices.Gpu)  # opening one asks for a driver that has a GPU
+    gpu.cupy = FakeCupy({}, (9, 0))
+
+    refused = gpu.refused(contact.MAPS[name])
+
+    assert ("cuTensorMapEncodeTiled: invalid argument" in refused) == (name == "overlapping")
+
+
 @pytest.mark.parametrize(("name", "ok"), [("tiled", False), ("overlapping", True)])
 def test_a_map_that_the_driver_refuses_is_wrong_where_kernels_need_it(name, ok):
     device = SimpleNamespace(refused=lambda spec: "error 1")
@@ -409,11 +419,26 @@ def test_an_unknown_stage_model_or_precision_is_named(arguments, tmp_path, capsy
 
 
 def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(kit.importlib.util, "find_spec", lambda name: None if name in {"cupy", "jinja2"} else True)
+    monkeypatch.setattr(
+        kit.importlib.util, "find_spec", lambda name: None if name in {"cuda.bindings", "jinja2"} else True
+    )
 
     assert kit.main(["--out", str(tmp_path)]) == 2
 
-    assert capsys.readouterr().err == "not installed: jinja2, cupy\n"
+    assert capsys.readouterr().err == "not installed: jinja2, cuda.bindings\n"
+
+
+def test_a_part_of_a_package_that_is_not_there_is_named(monkeypatch, capsys, tmp_path):
+    def find(name):
+        if name == "cuda.bindings":
+            raise ModuleNotFoundError(name)
+        return True
+
+    monkeypatch.setattr(kit.importlib.util, "find_spec", find)
+
+    assert kit.main(["--out", str(tmp_path)]) == 2
+
+    assert capsys.readouterr().err == "not installed: cuda.bindings\n"
 
 
 # ---- children ----

@@ -6,16 +6,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cuda_on_cpu.harness import Mapped, compile_many
 from fake_cupy import FakeCupy
 from fake_driver.driver import FakeDriver
 from kernels import matmul
 from onnx import TensorProto, helper, numpy_helper
+from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import compiler
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
-from gpucomp.ir.types import F16
+from gpucomp.ir.types import DTYPES, F16
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
 
@@ -115,6 +117,75 @@ def test_a_compiled_model_is_loaded_launched_and_replayed(arch, engine, monkeypa
         assert [a.ctypes.data for a in arguments[: len(memory)]] == [m.ctypes.data for m in memory]
         assert [a.nbytes for a in arguments[len(memory) :]] == [MAP] * len(k.tensor_maps)
     assert bool(engine) == any(k.tensor_maps for k in plan.kernels)
+
+
+def products_of_f16():
+    """Two products with an epilogue, as small as a processor plays them quickly."""
+    rng = np.random.default_rng(8)
+    w, b, u = (rng.standard_normal(shape).astype(np.float16) for shape in ((72, 40), (40,), (40, 24)))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "b"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("MatMul", ["r", "u"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, s) for n, s in (("x", (37, 72)), ("y", (37, 24)))]
+    graph = helper.make_graph(
+        nodes, "f16", ends[:1], ends[1:], [numpy_helper.from_array(a, n) for a, n in ((w, "w"), (b, "b"), (u, "u"))]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+    def answer(x):
+        hidden = np.maximum((x.astype(np.float64) @ w).astype(np.float16) + b, 0)
+        return (hidden.astype(np.float64) @ u).astype(np.float16)
+
+    return model, answer
+
+
+def played(plan, sources):
+    """Each kernel as a function of the device's memory: the harness runs its text on the processor."""
+    pairs = [(sources[k.source], k.name) for k in plan.kernels]
+    buffers = {launch.kernel: [plan.buffers[a] for a in launch.args] for launch in plan.launches}
+
+    def function(number, built):
+        kernel = plan.kernels[number]
+
+        def play(*parameters):
+            arrays = [
+                memory[: b.nbytes].view(DTYPES[b.dtype].numpy).reshape(b.shape)
+                for memory, b in zip(parameters, buffers[number], strict=False)
+            ]
+            maps = [Mapped(m, arrays[m.parameter]) for m in kernel.tensor_maps]
+            built.run(kernel.groups, kernel.items, [*arrays, *maps], dynamic_shared=kernel.shared)
+
+        return play
+
+    return {
+        k.name: function(n, built) for n, (k, built) in enumerate(zip(plan.kernels, compile_many(pairs), strict=True))
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "engine"), [("sm_80", ""), ("sm_90a", "contraction/wgmma")])
+def test_a_model_gives_the_answer_launched_and_replayed(arch, engine, monkeypatch):
+    """From the model to its cubins, through the driver's launches and graphs, to numbers."""
+    if engine:
+        engines_of, render_text = compiler.back_end("cuda")
+        monkeypatch.setattr(
+            compiler, "back_end", lambda language: (where_it_can(engines_of, FAMILIES[engine]), render_text)
+        )
+    model, answer = products_of_f16()
+    executable = gpucomp.compile(model, target=f"cuda:{arch}")
+    cupy = FakeCupy(played(executable.plan, executable.sources), capability(arch), OPT_IN[arch])
+    program = CudaProgram(executable.plan, executable.sources, executable.binaries, executable.weights, cupy=cupy)
+
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((37, 72)).astype(np.float16)
+
+        found = program.run({"x": x})["y"]
+
+        assert cupy.driver.error is None
+        assert_matches(found, answer(x), terms=72)
 
 
 def test_the_ptx_of_a_model_is_loaded_by_a_newer_device():
