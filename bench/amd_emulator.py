@@ -362,7 +362,9 @@ PROBES = (
         "  kept[id % 64] = x[id % 64];\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
         "  const int at = x[id % 64] < 8 ? x[id % 64] : x[id % 64] << 24;\n"  # the compiler does not know that x[id] is id
-        "  if (id < 8) y[id] = kept[at];\n",
+        "  __local int* place = kept + at;\n"
+        "  y[512 + id] = (int)(size_t)place;\n"  # every lane has an address
+        "  if (id < 8) y[id] = *place;\n",
         lambda lanes: np.arange(8, dtype=np.int32), _adds_lanes_up,
         "what lanes that EXEC has off would address is not read",
     ),
