@@ -10,7 +10,10 @@ FIRST ?= 0
 FUZZED ?= .fuzz
 EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
-.PHONY: help demo test quick lint format bench conformance fuzz fuzz-loader clean
+# headers alone: what these packages depend on is for running them on a GPU
+CUTLASS := "nvidia-cutlass>=4.2" "nvidia-cuda-runtime>=13,<14" "nvidia-cuda-crt>=13,<14" "nvidia-cuda-cccl>=13,<14"
+
+.PHONY: help demo test quick lint format bench conformance layouts fuzz fuzz-loader clean
 
 help:
 	@echo "make demo    compile a trained network for every device here and let it read handwriting"
@@ -19,6 +22,7 @@ help:
 	@echo "make bench   every benchmark model beside onnxruntime (MODELS='resnet18 vgg16' TARGETS='cpu opencl')"
 	@echo "make fuzz    random models beside onnxruntime and ONNX's evaluator (MINUTES=10 FIRST=0, a seed, TARGETS='cpu opencl')"
 	@echo "make conformance  ONNX's own suite on cpu and opencl, and through NVRTC; writes docs/conformance.md"
+	@echo "make layouts  fragments, swizzles, descriptors and tensor maps of CUDA kernels beside CuTe's, from CUTLASS's headers"
 	@echo "make fuzz-loader  change bytes of models, artefacts and records, guided by coverage (MINUTES=10 for each)"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -47,6 +51,10 @@ fuzz: $(VENV)/.dev
 
 conformance: $(VENV)/.dev
 	$(BIN)/python -m bench.conformance --target cpu --target opencl --target cuda:sm_80 --write
+
+layouts: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(CUTLASS)
+	$(BIN)/python -m pytest tests/cuda_on_cpu/test_layouts.py
 
 fuzz-loader: $(VENV)/.fuzz
 	for kind in loader artifact manifest records; do \

@@ -19,7 +19,6 @@ import ctypes
 import functools
 import importlib
 import itertools
-import os
 import re
 import shutil
 import struct
@@ -53,6 +52,8 @@ ENGINES = {
 }
 ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
 GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and what they hold
+RAISED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+          subprocess.SubprocessError)  # fmt: skip
 GRANULE = 512  # bytes by which local memory is allotted
 PAGE = 4096
 LOADED, DYNAMIC_SYMBOLS = 1, 11  # ELF: PT_LOAD, SHT_DYNSYM
@@ -156,7 +157,9 @@ def outside(around: np.ndarray) -> bool:
     return bool((around != FILL).any())
 
 
-def emulate(path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]) -> list[np.ndarray]:
+def emulate(
+    path: str, arch: str, elf: bytes, kernel: str, geometry: Geometry, given: list[np.ndarray]
+) -> list[np.ndarray]:
     """``given`` after a launch. Runs in a process of its own, which the emulator may end."""
     run_asm = _emulator(path)
     code = CodeObject.read(elf, kernel)
@@ -198,40 +201,61 @@ def _emulator(path: str) -> Callable[..., int]:
     return found
 
 
+def _opened(path: str) -> None:
+    """What the process begins with."""
+    _emulator(path)
+
+
 class Emulator:
     """The emulator in a process of its own, that is begun anew when it has ended or takes longer than ``limit`` seconds."""
 
     def __init__(self, path: Path, limit: float) -> None:
-        self.path, self.limit, self._pool = path.resolve(), limit, None
-        # what compiles for the CPU, which an old clang does not
-        os.environ |= {"DEV": "CPU", "CC": amdgcn.compilers()[1] if len(amdgcn.compilers()) > 1 else "clang"}
-
-    _pool: ProcessPoolExecutor | None
+        self.path, self.limit = path.resolve(), limit
+        self._pool: ProcessPoolExecutor | None = None
+        self._folder = tempfile.TemporaryDirectory()
+        # the emulator's process: it compiles for the CPU, by a clang that is not the oldest
+        self._python = Path(self._folder.name, "python")
+        newest = (amdgcn.compilers()[1:] or ["clang"])[0]
+        self._python.write_text(f'#!/bin/sh\nexec env DEV=CPU CC={newest} {sys.executable} "$@"\n', encoding="utf-8")
+        self._python.chmod(0o755)
 
     def launch(self, arch: str, source: KernelSource, given: list[np.ndarray]) -> list[np.ndarray]:
         """Raises ``SimulatorError`` for all that ends a launch."""
         elf = linked(source, arch)
+        arguments = str(self.path), arch, elf, source.name, source.geometry, given
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        work = self._pool.submit(emulate, str(self.path), arch, elf, source.name, source.geometry, given)
+            self._pool = self._started()
+        work = self._pool.submit(emulate, *arguments)
         try:
             return work.result(self.limit)
-        except SimulatorError:
-            raise
         except BrokenProcessPool as error:
-            self.close()
+            self._end()
             raise SimulatorError("the emulator ended its process") from error
         except TimeoutError as error:
-            self.close()
+            self._end()
             raise SimulatorError(f"no end after {self.limit:.0f} s") from error
-        except Exception as error:  # whatever the emulator raises is its answer
+        except RAISED as error:  # whatever the emulator raises is its answer
             raise SimulatorError(f"the emulator raises {type(error).__name__}: {str(error)[:200]}") from error
+
+    def _started(self) -> ProcessPoolExecutor:
+        context = get_context("spawn")
+        pool = ProcessPoolExecutor(1, mp_context=context)
+        context.set_executable(str(self._python))
+        try:
+            pool.submit(_opened, str(self.path))
+        finally:
+            context.set_executable(sys.executable)
+        return pool
 
     def play(self, ready: Ready) -> list[np.ndarray]:
         given, first, count = arguments_of(ready)
         return self.launch(ready.case.cell.target, ready.source, given)[first : first + count]
 
     def close(self) -> None:
+        self._end()
+        self._folder.cleanup()
+
+    def _end(self) -> None:
         if self._pool is not None:
             for process in list((self._pool._processes or {}).values()):
                 process.kill()
@@ -241,10 +265,10 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Probe:
-    """A kernel of one wave whose results are evident, and what is wrong in the emulator where they are others.
+    """A kernel of 128 work-items whose results are evident, and what is wrong in the emulator where they are others.
 
     body    of a kernel over ``x``, 64 words that count from 0, and ``y``, 1,024 words that start as 0
-    right   the first words of ``y`` after it, by the lanes of a wave
+    right   the first words of ``y`` after it
     needs   whether a case depends on it
     """
 
@@ -257,11 +281,27 @@ class Probe:
 
     def source(self) -> KernelSource:
         text = f"__kernel void probe(__global int* x, __global int* y) {{\n  const int id = get_local_id(0);\n{self.body}}}\n"
-        return KernelSource("probe", "opencl", text, Geometry((1, 1, 1), (64, 1, 1)), {}, "")
+        return KernelSource("probe", "opencl", text, Geometry((1, 1, 1), (128, 1, 1)), {}, "")
 
 
 def _is_matrix(*dtypes: str) -> Callable[[Ready], bool]:
     return lambda ready: ready.case.cell.engine == "contraction/amd" and ready.case.cell.dtype in dtypes
+
+
+def _meets(ready: Ready) -> bool:
+    return ready.source.geometry.counter_bytes > 0
+
+
+def _spills(ready: Ready) -> bool:
+    return amdgcn.resources(ready.source, ready.case.cell.target).private_bytes > 0
+
+
+def _moves_bytes(ready: Ready) -> bool:
+    return ready.case.cell.dtype == "i8" and ready.case.cell.engine != "contraction/amd"
+
+
+def _adds_lanes_up(ready: Ready) -> bool:
+    return ready.case.cell.engine == "contraction/gemv"
 
 
 def _rows_of_32(lanes: int) -> np.ndarray:
@@ -270,13 +310,12 @@ def _rows_of_32(lanes: int) -> np.ndarray:
     return (8 * (r // 4) + 4 * (lane // 32) + r % 4).reshape(-1).astype(np.int32)
 
 
-FIRST_COLUMN = "id < 32 ? {} : {}"
 PROBES = (
     Probe(
         "rows of 32 x 32 results of MFMA", ("gfx942",),
         "  float16 c = 0;\n"
         "  c = __builtin_amdgcn_mfma_f32_32x32x2f32(id < 32 ? (float)id : 0.0f, id < 32 ? 1.0f : 0.0f, c, 0, 0, 0);\n"
-        "  for (int r = 0; r < 16; ++r) y[id * 16 + r] = (int)c[r];\n",
+        "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = (int)c[r];\n",
         _rows_of_32, _is_matrix("f32", "f16", "i8"),
         "a lane's result r of a 32 x 32 instruction stands in row 8 * (r / 4) + 4 * (lane / 32) + r % 4",
     ),
@@ -284,33 +323,43 @@ PROBES = (
         "MFMA of bytes", ("gfx942",),
         "  int16 c = 0;\n"
         "  c = __builtin_amdgcn_mfma_i32_32x32x16_i8(id < 32 ? (long)(id * 3) : 0, id < 32 ? 255 : 0, c, 0, 0, 0);\n"
-        "  for (int r = 0; r < 16; ++r) y[id * 16 + r] = c[r];\n",
+        "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = c[r];\n",
         lambda lanes: -3 * _rows_of_32(lanes), _is_matrix("i8"),
         "bytes are widened in an unsigned type of 32 bits before they are signed, so that the instruction compiles",
     ),
     Probe(
         "atomics that return", ("gfx1100", "gfx1201", "gfx942"),
-        "  if (id == 0) { y[0] = 7 + atomic_inc((volatile __global uint*)x); y[1] = 7 + atomic_inc((volatile __global uint*)x); }\n",
-        lambda lanes: np.array([7, 8], np.int32), lambda ready: ready.source.geometry.counter_bytes > 0,
-        "an atomic with sc0 (CDNA3) or th:TH_ATOMIC_RETURN returns what was there, as one with glc does",
+        "  volatile __global uint* count = (volatile __global uint*)x;\n"
+        "  if (id == 0) { y[0] = atomic_xchg(count + 3, 50); y[1] = atomic_xchg(count + 3, 60); }\n",
+        lambda lanes: np.array([3, 50], np.int32), _meets,
+        "an atomic with sc0 (CDNA3) or TH_ATOMIC_RETURN (RDNA4) returns what was there, as one with glc does",
     ),
     Probe(
         "16 bits at an odd address", ("gfx1100", "gfx1201", "gfx942"),
         "  __global const char* bytes = (__global const char*)x;\n"
-        "  char2 two = vload2(0, bytes + 4 * id + 3);\n"
+        "  char2 two = vload2(0, bytes + 4 * (id % 64) + 3);\n"
         "  y[id] = id < 63 ? (two.s0 + 1) * 100 + two.s1 : 0;\n",
-        lambda lanes: np.array([100 + (n + 1) if n < 63 else 0 for n in range(64)], np.int32), lambda ready: False,
+        lambda lanes: np.array([100 + (n + 1) if n < 63 else 0 for n in range(64)], np.int32), _moves_bytes,
         "a load of 16 bits may stand at any address",
     ),
     Probe(
         "local addresses of lanes that are off", ("gfx1100", "gfx1201", "gfx942"),
         "  __local int kept[64];\n"
-        "  kept[id] = x[id];\n"
+        "  kept[id % 64] = x[id % 64];\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
-        "  if (id < 8) y[id] = kept[x[id]];\n"
-        "  else if (x[id] < 0) y[id] = kept[x[id] << 26];\n",
-        lambda lanes: np.arange(8, dtype=np.int32), lambda ready: False,
+        "  const int at = x[id % 64] < 8 ? x[id % 64] : x[id % 64] << 24;\n"  # the compiler does not know that x[id] is id
+        "  if (id < 8) y[id] = kept[at];\n",
+        lambda lanes: np.arange(8, dtype=np.int32), _adds_lanes_up,
         "what lanes that EXEC has off would address is not read",
+    ),
+    Probe(
+        "private memory of several waves", ("gfx1100", "gfx1201", "gfx942"),
+        "  int kept[64];\n"
+        "  for (int i = 0; i < 64; ++i) kept[i] = x[i] + 64 * id;\n"
+        "  barrier(CLK_LOCAL_MEM_FENCE);\n"
+        "  y[id] = kept[x[id % 64]];\n",
+        lambda lanes: (np.arange(128) % 64 + 64 * np.arange(128)).astype(np.int32), _spills,
+        "every wave of a work-group has private memory of its own",
     ),
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,6 +46,14 @@ def checked_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """
     with config.using(verify=True, cache=tmp_path_factory.mktemp("cache"), records=None):
         yield
+
+
+@pytest.fixture(autouse=True)
+def without_a_gpu() -> Iterator[None]:
+    """A test that had a device of the fake driver leaves none behind."""
+    yield
+    if "fake_driver.driver" in sys.modules:
+        sys.modules["fake_driver.driver"].FakeDriver.no_device()
 
 
 @pytest.fixture

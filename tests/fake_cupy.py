@@ -1,96 +1,88 @@
-"""As much of cupy as ``CudaProgram`` uses, on numpy memory, without a GPU. Kernels are Python functions by name.
-
-While a stream captures, launches are recorded and not run; anything that waits or copies to the host is an error.
-"""
+"""As much of cupy as the CUDA runtime uses: its devices, streams, events and memory pool, on the fake ``libcuda.so.1``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import weakref
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fake_driver.driver import FakeDriver
+
+NON_BLOCKING = 1
+
+
+class Failure(RuntimeError):
+    """As ``CUDARuntimeError``: with the number of the error."""
+
+    def __init__(self, status: int = 1) -> None:
+        super().__init__(f"error {status}")
+        self.status = status
+
+
+class OutOfMemoryError(Exception):
+    pass
 
 
 class Memory:
-    def __init__(self, data: np.ndarray, offset: int = 0) -> None:
-        self.data, self.offset = data, offset
+    """As ``MemoryPointer``, and the block it points to, which goes back to the pool with it."""
 
-    def __add__(self, offset: int) -> Memory:
-        return Memory(self.data, self.offset + offset)
+    def __init__(self, cupy: FakeCupy, address: int, nbytes: int, stream: int) -> None:
+        self.ptr, self.nbytes = address, nbytes
+        weakref.finalize(self, cupy.free_blocks.setdefault(stream, []).append, (nbytes, address)).atexit = False
 
 
 class Array:
-    def __init__(self, cupy: FakeCupy, data: np.ndarray) -> None:
-        self.cupy, self.data = cupy, data
-
-    def set(self, array: np.ndarray, stream: Any = None) -> None:
-        self.cupy.outside_capture("set")
-        assert array.shape == self.data.shape, "cupy refuses another shape"
-        self.data[:] = array
-
-    def get(self, stream: Any = None, out: np.ndarray | None = None) -> np.ndarray:
-        self.cupy.outside_capture("get")
-        if out is None:
-            return self.data.copy()
-        assert out.shape == self.data.shape, "cupy refuses another shape"
-        out[:] = self.data
-        return out
-
-    def fill(self, value: int) -> None:
-        assert self.cupy.current is not None, "filled on no stream"
-        self.cupy.outside_capture("fill")
-        self.data[:] = value
+    def __init__(self, cupy: FakeCupy, array: np.ndarray, stream: Stream | None = None) -> None:
+        self.cupy, self.dtype, self.shape, self.data = cupy, array.dtype, array.shape, cupy.alloc(array.nbytes)
+        self.flags = SimpleNamespace(c_contiguous=True)
+        self.device = Device(cupy)
+        self.stream = stream or cupy.default_stream
+        source = np.ascontiguousarray(array)
+        cupy.call("cuMemcpyHtoDAsync", self.data.ptr, source.ctypes.data, source.nbytes, self.stream.ptr)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"data": (self.data.ctypes.data, False), "shape": self.data.shape, "typestr": "|u1", "version": 3}
-
-    def __setitem__(self, where: Any, value: Any) -> None:
-        assert value.shape == self.data.shape
-        self.data[:] = value
+        return {"data": (self.data.ptr, False), "shape": self.shape, "typestr": self.dtype.str, "version": 2}
 
 
 class Stream:
     def __init__(self, cupy: FakeCupy, non_blocking: bool = False) -> None:
-        self.cupy, self.device, self.ptr = cupy, cupy.current_device, 77
+        self.cupy, self.device = cupy, cupy.current_device
+        self.ptr = int(cupy.call("cuStreamCreate", NON_BLOCKING if non_blocking else 0))
+        weakref.finalize(self, cupy.quietly, "cuStreamDestroy", self.ptr).atexit = False
 
     def __enter__(self) -> Stream:
         assert self.cupy.current_device == self.device, "a stream of another device"
-        self.cupy.current = self
+        self.cupy.streams.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.cupy.current = None
+        self.cupy.streams.pop()
 
     def synchronize(self) -> None:
-        self.cupy.outside_capture("synchronize")
-
-    def begin_capture(self) -> None:
-        assert self.cupy.recording is None
-        self.cupy.recording = []
-
-    def end_capture(self) -> Graph:
-        recorded, self.cupy.recording = self.cupy.recording, None
-        self.cupy.log.append("capture")
-        return Graph(self.cupy, recorded)
+        self.cupy.call("cuStreamSynchronize", self.ptr)
 
 
-class Graph:
-    def __init__(self, cupy: FakeCupy, calls: list[Callable[[], None]]) -> None:
-        self.cupy, self.calls = cupy, calls
+class Event:
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy, self.event = cupy, cupy.call("cuEventCreate", 0)
+        weakref.finalize(self, cupy.quietly, "cuEventDestroy", self.event).atexit = False
 
-    def launch(self, stream: Stream) -> None:
-        self.cupy.log.append("replay")
-        for call in self.calls:
-            call()
+    def record(self, stream: Stream) -> None:
+        self.cupy.call("cuEventRecord", self.event, stream.ptr)
+
+    def synchronize(self) -> None:
+        self.cupy.call("cuEventSynchronize", self.event)
 
 
 class Device:
-    """Entering one makes it the current one, as in cupy."""
+    """Entering one makes it the current one, as in cupy. The runtime binds a context where one is needed."""
 
-    def __init__(self, cupy: FakeCupy) -> None:
-        self.cupy, self.id, self.before = cupy, cupy.current_device, 0
+    def __init__(self, cupy: FakeCupy, number: int | None = None) -> None:
+        self.cupy, self.id, self.before = cupy, cupy.current_device if number is None else number, 0
 
     def __enter__(self) -> Device:
         self.before, self.cupy.current_device = self.cupy.current_device, self.id
@@ -99,164 +91,97 @@ class Device:
     def __exit__(self, *error: object) -> None:
         self.cupy.current_device = self.before
 
-
-class Function:
-    """Like cupy's, which is compiled: an attribute that is not here cannot be set."""
-
-    __slots__ = ("cupy", "name", "ptr")
-
-    def __init__(self, cupy: FakeCupy, name: str) -> None:
-        self.cupy, self.name, self.ptr = cupy, name, 1000 + len(cupy.shared_limits)
-        cupy.shared_limits[self.ptr] = (48 << 10) - cupy.static_shared
-
-    def __call__(self, grid: tuple, block: tuple, args: tuple, shared_mem: int = 0) -> None:
-        assert self.cupy.current is not None, "launched on no stream"
-        assert shared_mem <= self.cupy.shared_limits[self.ptr]
-
-        def call() -> None:
-            self.cupy.kernels[self.name](*(a.data for a in args))
-
-        if self.cupy.recording is not None:
-            self.cupy.recording.append(call)
-            return
-        self.cupy.log.append("launch")
-        call()
-
-
-class Failure(RuntimeError):
-    """As ``CUDARuntimeError``: with the number of the error."""
-
-    def __init__(self, message: str, status: int = 1) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class Names:
-    """As an enumeration of cuda-bindings: every name is itself."""
-
-    def __getattr__(self, name: str) -> str:
-        return name
-
-
-class FakeDriver:
-    """As much of ``cuda.bindings.driver`` as is used. A descriptor is the number of what it was made from in ``maps``."""
-
-    CUtensorMapDataType = CUtensorMapInterleave = CUtensorMapSwizzle = CUtensorMapL2promotion = Names()
-    CUtensorMapFloatOOBfill = CUlaunchAttributeID = Names()
-
-    def __init__(self, cupy: FakeCupy | None = None, status: int = 0) -> None:
-        self.cupy, self.status = cupy, status
-        self.maps: list[tuple[str, tuple[Any, ...]]] = []
-        self.launched: list[SimpleNamespace] = []
-
-    @staticmethod
-    def cuuint32_t(value: int) -> int:
-        assert 0 <= value < 1 << 32
-        return value
-
-    @staticmethod
-    def cuuint64_t(value: int) -> int:
-        assert 0 <= value < 1 << 64
-        return value
-
-    def _encode(self, kind: str, *arguments: Any) -> tuple[int, SimpleNamespace]:
-        self.maps.append((kind, arguments))
-        return self.status, SimpleNamespace(opaque=[len(self.maps) - 1, *[0] * 15])
-
-    def cuTensorMapEncodeTiled(self, *arguments: Any) -> tuple[int, SimpleNamespace]:
-        assert len(arguments) == 11
-        return self._encode("tiled", *arguments)
-
-    def cuTensorMapEncodeIm2col(self, *arguments: Any) -> tuple[int, SimpleNamespace]:
-        assert len(arguments) == 14
-        return self._encode("im2col", *arguments)
-
-    @staticmethod
-    def CUlaunchAttribute() -> SimpleNamespace:
-        return SimpleNamespace(value=SimpleNamespace())
-
-    @staticmethod
-    def CUlaunchConfig() -> SimpleNamespace:
-        return SimpleNamespace()
-
-    def cuLaunchKernelEx(self, config: SimpleNamespace, function: int, parameters: int, extra: int) -> tuple[int]:
-        assert self.cupy is not None
-        assert config.numAttrs <= len(config.attrs)
-        config.function, config.parameters = function, parameters
-        self.launched.append(config)
-        self.cupy.log.append("overlapping launch")
-        return (self.status,)
+    def synchronize(self) -> None:
+        self.cupy.call("cuCtxSynchronize")
 
 
 class FakeCupy:
+    """``kernels``, ``capability`` and ``shared`` are those of the device, see ``FakeDriver``."""
+
     def __init__(
         self,
-        kernels: dict[str, Callable[..., None]],
+        kernels: Mapping[str, Callable[..., None]] | None = None,
         capability: tuple[int, int] = (8, 0),
         shared: int = 163 << 10,
-        static_shared: int = 0,
     ) -> None:
-        self.kernels, self.log = kernels, []
-        self.static_shared = static_shared  # bytes that each function declares
+        self.driver = FakeDriver(kernels, capability, shared)
+        self.bindings = self.driver.bindings
+        self.contexts = [self._bound(number) for number in range(2)]
         self.current_device = 0
-        self.shared_limits: dict[int, int] = {}  # of dynamic shared memory, by function
-        self.recording: list[Callable[[], None]] | None = None
-        self.current: Stream | None = None
-        self.loaded: list[bytes] = []
+        self.streams: list[Stream] = []  # entered
+        self.free_blocks: dict[int, list[tuple[int, int]]] = {}  # the pool: bytes and address, by stream
+        self.default_stream = Stream(self)
         fake = self
-
-        class Module:
-            def load(self, binary: bytes) -> None:
-                if not binary.startswith((b"cubin", b"ptx")):
-                    raise Failure("device kernel image is invalid")
-                fake.loaded.append(binary)
-
-            def get_function(self, name: str) -> Function:
-                return Function(fake, name)
-
-        class Event:
-            def record(self, stream: Stream) -> None:
-                fake.log.append("event")
-
-            def synchronize(self) -> None:
-                fake.outside_capture("synchronize")
-
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking=False: Stream(fake, non_blocking),
-            alloc=lambda nbytes: Memory(np.full(nbytes, 255, np.uint8)),
-            function=SimpleNamespace(Module=Module),
-            Event=Event,
-            get_elapsed_time=lambda start, end: 2.0,
-            Device=lambda: Device(fake),
-            runtime=SimpleNamespace(
-                CUDARuntimeError=Failure,
-                deviceGetAttribute=lambda number, device: dict(zip((75, 76, 97), (*capability, shared), strict=True))[
-                    number
-                ],
-            ),
-            driver=SimpleNamespace(
-                CUDADriverError=Failure,
-                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
-                funcSetAttribute=self.set_attribute,
-            ),
-            memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+            Event=lambda: Event(fake),
+            Device=lambda number=None: Device(fake, number),
+            alloc=self.alloc,
+            alloc_pinned_memory=self.alloc_pinned_memory,
+            get_current_stream=lambda: fake.streams[-1] if fake.streams else fake.default_stream,
+            get_elapsed_time=lambda start, end: fake.call("cuEventElapsedTime", start.event, end.event),
+            runtime=SimpleNamespace(CUDARuntimeError=Failure, setDevice=self.set_device),
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         )
 
-    def set_attribute(self, function: int, attribute: int, value: int) -> None:
-        assert attribute == 8
-        self.shared_limits[function] = value
+    def _bound(self, number: int) -> Any:
+        status, context = self.bindings.cuDevicePrimaryCtxRetain(number)
+        assert not status
+        return context
 
-    def outside_capture(self, what: str) -> None:
-        assert self.recording is None, f"{what} while a graph is captured"
+    def call(self, function: str, *arguments: Any) -> Any:
+        """By the runtime, which calls the driver in the current device's context, whatever a thread has bound."""
+        bindings = self.bindings
+        bindings.cuCtxPushCurrent(self.contexts[self.current_device])
+        try:
+            status, *results = getattr(bindings, function)(*arguments)
+        finally:
+            bindings.cuCtxPopCurrent()
+        if int(status):
+            raise Failure(int(status))
+        return results[0] if results else None
 
-    def ndarray(self, shape: tuple[int], dtype: Any, memptr: Memory) -> Array:
-        return Array(self, memptr.data[memptr.offset : memptr.offset + shape[0]])
+    def quietly(self, function: str, *arguments: Any) -> None:
+        getattr(self.bindings, function)(*arguments)
 
-    def empty(self, shape: tuple[int], dtype: Any) -> Array:
-        return Array(self, np.full(shape, 255, np.uint8))
+    def set_device(self, number: int) -> None:
+        self.current_device = number
 
-    def zeros(self, shape: tuple[int], dtype: Any) -> Array:
-        return Array(self, np.zeros(shape, np.uint8))
+    def alloc(self, nbytes: int) -> Memory:
+        stream = self.streams[-1].ptr if self.streams else 0
+        blocks = self.free_blocks.setdefault(stream, [])
+        for block in blocks:
+            if block[0] == nbytes:
+                blocks.remove(block)
+                return Memory(self, block[1], nbytes, stream)
+        try:
+            return Memory(self, int(self.call("cuMemAlloc", nbytes)), nbytes, stream)
+        except Failure as error:
+            if error.status == 2:
+                raise OutOfMemoryError("out of memory") from error
+            raise
 
-    def asarray(self, value: Any) -> np.ndarray:
-        return np.asarray(value.array)
+    def alloc_pinned_memory(self, nbytes: int) -> Any:
+        address = int(self.call("cuMemHostAlloc", nbytes, 0))
+        return (ctypes.c_uint8 * nbytes).from_address(address)
+
+    def get_default_memory_pool(self) -> Any:
+        return SimpleNamespace(free_all_blocks=self.free_all_blocks)
+
+    def free_all_blocks(self, stream: Stream | None = None) -> None:
+        for key in [stream.ptr] if stream is not None else list(self.free_blocks):
+            for _, address in self.free_blocks.pop(key, []):
+                self.call("cuMemFree", address)
+
+    def asarray(self, value: Any) -> Any:
+        """Of what has ``__cuda_array_interface__``: nobody waits for the stream that made it."""
+        assert value.__cuda_array_interface__["version"] == 2
+        return value if isinstance(value, Array) else value.array
+
+    def from_dlpack(self, value: Any) -> Any:
+        """The capsule is an ``Array``."""
+        return value.__dlpack__(stream=self.cuda.get_current_stream().ptr)
+
+    def array(self, array: np.ndarray, stream: Stream | None = None) -> Array:
+        """In the device's memory, once ``stream`` comes to it."""
+        return Array(self, array, stream)

@@ -97,7 +97,7 @@ def main(path: str) -> None:
     for job in json.loads(Path(path).read_text(encoding="utf-8")):
         kernel = KERNELS[job["case"]]
         ready, inputs = packed(job)
-        found = opencl_device.run(ready, source_of(job), inputs, flavour="generic")
+        found = opencl_device.run(ready, source_of(job), inputs, device="generic")
         if "text" not in job:
             for actual, right in zip(found, expected(kernel, random_inputs(kernel)), strict=True):
                 assert_matches(actual, right, terms=200)

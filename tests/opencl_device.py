@@ -1,13 +1,14 @@
-"""Runs one rendered kernel on the OpenCL device of the tests: PoCL, or what else ``device_queue`` opened."""
+"""Runs one rendered kernel on an OpenCL device: PoCL, Oclgrind's, or that of a driver of ``opencl_drivers``."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import opencl_drivers
 import pyopencl as cl
 from kernel_oracle import UNWRITTEN
 
@@ -56,13 +57,36 @@ class Buffer:
 
 
 @cache
+def _opened(flavour: str) -> tuple[Any, Any]:
+    """The context and a queue. Intel's driver gives the context up with the last one who holds it, whatever queues it has."""
+    context = cl.Context([opencl.device_of(opencl.manifest(flavour))])
+    return context, cl.CommandQueue(context)
+
+
 def device_queue(flavour: str) -> Any:
-    device = opencl.device_of(opencl.manifest(flavour))
-    return cl.CommandQueue(cl.Context([device]))
+    return _opened(flavour)[1]
 
 
-def target() -> Target:
-    return opencl.manifest("pocl")
+@cache
+def target(device: str = "pocl") -> Target:
+    """PoCL's manifest, or what gpucomp makes of the one device of a driver."""
+    if device == "pocl":
+        return opencl.manifest("pocl")
+    return opencl_drivers.process(device).call(opencl.resolve, "")
+
+
+@cache
+def gpu(device: str = "pocl") -> Target:
+    """The same with what a GPU allows, as far as the device has it: CPUs run its schedules too, work-group by work-group."""
+    items, local_bytes = opencl_drivers.process(device).call(_sizes) if device != "pocl" else _sizes("pocl")
+    return target(device).with_limits(
+        threads=min(256, items), shared_bytes=min(49152, local_bytes), warp=32, registers=255
+    )
+
+
+def _sizes(flavour: str = "generic") -> tuple[int, int]:
+    device = device_queue(flavour).device
+    return int(device.max_work_group_size), int(device.local_mem_size)
 
 
 def built_together(sources: Sequence[KernelSource], plain: Container[str] = ()) -> dict[str, Any]:
@@ -89,7 +113,7 @@ def run(
     source: KernelSource,
     inputs: Sequence[np.ndarray],
     launches: int = 1,
-    flavour: str = "pocl",
+    device: str = "pocl",
     *,
     built: Any = None,
     in_place: int | None = None,
@@ -100,9 +124,6 @@ def run(
     Raises ``OutOfBoundsError`` where a kernel wrote outside of a buffer; Oclgrind (``generic``) sees that itself, and
     is given buffers without guards.
     """
-    q = device_queue(flavour)
-    if built is None:
-        built, _ = opencl.program(q.context, q.device, source)
     types, geometry = kernel.params[kernel.inputs :], source.geometry
     outputs = [np.full(t.shape, UNWRITTEN).astype(t.dtype.numpy) for t in types]
     arrays = [*(np.ascontiguousarray(a) for a in inputs[: kernel.inputs]), *outputs]
@@ -110,15 +131,35 @@ def run(
         arrays.append(np.full(geometry.workspace_bytes, 255, np.uint8))  # NaN: a partial sum that nobody left shows
     if geometry.counter_bytes:
         arrays.append(np.zeros(geometry.counter_bytes, np.uint8))
-    buffers = [Buffer(q, number, array, flavour == "pocl") for number, array in enumerate(arrays)]
-    if in_place is not None:
-        buffers[kernel.inputs] = buffers[in_place]
-    if 0 not in geometry.groups:
-        size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
-        for _ in range(launches):
-            cl.Kernel(built, source.name)(q, size, geometry.items, *(b.argument for b in buffers))
-    found = [b.read() for b in buffers]
+    same = {} if in_place is None else {kernel.inputs: in_place}
+    if device in opencl_drivers.DRIVERS:
+        found = opencl_drivers.process(device).call(_launched, "generic", source, arrays, launches, True, same)
+    else:
+        found = _launched(device, source, arrays, launches, device != "generic", same, built)
     return [
         f[: a.nbytes].view(a.dtype).reshape(a.shape)
         for f, a in zip(found[kernel.inputs : len(kernel.params)], outputs, strict=True)
     ]
+
+
+def _launched(
+    flavour: str,
+    source: KernelSource,
+    arrays: Sequence[np.ndarray],
+    launches: int,
+    guarded: bool,
+    same: Mapping[int, int],
+    built: Any = None,
+) -> list[np.ndarray]:
+    """The bytes of all arguments after ``launches``; those of ``same`` lie on the memory of another argument."""
+    q, geometry = device_queue(flavour), source.geometry
+    if built is None:
+        built, _ = opencl.program(q.context, q.device, source)
+    buffers = [Buffer(q, number, array, guarded) for number, array in enumerate(arrays)]
+    for number, other in same.items():
+        buffers[number] = buffers[other]
+    if 0 not in geometry.groups:
+        size = tuple(g * i for g, i in zip(geometry.groups, geometry.items, strict=True))
+        for _ in range(launches):
+            cl.Kernel(built, source.name)(q, size, geometry.items, *(b.argument for b in buffers))
+    return [b.read() for b in buffers]

@@ -60,8 +60,8 @@ def test_what_the_readme_sends_the_reader_to_exists():
 def test_the_make_targets_of_the_readme_exist():
     targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
 
-    assert set(re.findall(r"(?:^    |`)make (\w+)", README, re.MULTILINE)) == {"demo", "test", "bench", "fuzz"}
-    assert {"demo", "test", "quick", "lint", "bench", "fuzz"} <= targets
+    assert set(re.findall(r"(?:^    |`)make (\w+)", README, re.MULTILINE)) == {"demo", "test", "bench", "layouts", "fuzz"}
+    assert {"demo", "test", "quick", "lint", "bench", "layouts", "fuzz"} <= targets
 
 
 def test_the_make_targets_use_groups_and_extras_that_exist():
@@ -80,7 +80,13 @@ def test_ci_installs_nothing_that_is_there_and_runs_the_suite(tmp_path):
         status = '[ "$1" = test ] && exit 3' if tool == "make" else "exit 0"
         (tmp_path / tool).write_text(f'#!/bin/sh\necho "{tool} $*"\n{status}\nexit 0\n')
         (tmp_path / tool).chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin", "VENV": str(tmp_path)}
+    for driver in ("pocl", "rusticl"):
+        (tmp_path / f"{driver}.icd").touch()
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "VENV": str(tmp_path),
+        "OCL_ICD_VENDORS": str(tmp_path),
+    }
 
     ran = subprocess.run([ROOT / ".ci" / "run"], capture_output=True, text=True, env=environment, cwd=tmp_path)
 
@@ -88,6 +94,23 @@ def test_ci_installs_nothing_that_is_there_and_runs_the_suite(tmp_path):
     assert "apt-get" not in ran.stdout
     assert "torch==" in ran.stdout  # a version: the newest build of all is gigabytes
     assert ran.returncode == 3
+
+
+def test_ci_installs_the_drivers_of_opencl_that_are_not_there(tmp_path):
+    for tool in ("make", "g++", "clang", "clang-19", "oclgrind", "apt-get", "python3", "id", "bin/python"):
+        (tmp_path / tool).parent.mkdir(exist_ok=True)
+        (tmp_path / tool).write_text(f'#!/bin/sh\necho "{tool} $*"\n' if tool != "id" else "#!/bin/sh\necho 0\n")
+        (tmp_path / tool).chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "VENV": str(tmp_path),
+        "OCL_ICD_VENDORS": str(tmp_path),
+    }
+
+    ran = subprocess.run([ROOT / ".ci" / "run"], capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    (installed,) = re.findall(r"^apt-get install .*", ran.stdout, re.MULTILINE)
+    assert installed.split()[-2:] == ["pocl-opencl-icd", "mesa-opencl-icd"]
 
 
 def test_the_numbers_of_the_change_log_and_the_project_agree():

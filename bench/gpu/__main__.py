@@ -2,6 +2,8 @@
 
     python -m bench.gpu [STAGE ...] [--out DIR] [--limit-s 540] [--target cuda|opencl] [--dry-run]
 
+    first    a plan for the first 45 minutes on a device: a part of each stage below, with what is known after each
+    contact  what everything else rests on: the compiler, tensor maps, 48 KiB of shared memory, overlapping launches
     probe    the device: clocks at rest and under load, the ceilings that everything is compared with
     correct  every engine on awkward shapes against numpy's float64, with poison, guard bands and repeated runs
     kernels  each distinct layer of five models at four precisions: best of many schedules beside torch
@@ -13,8 +15,8 @@ Results are JSON lines in DIR/results.jsonl, written one by one; what is there w
 The device is used by a child process alone, which is killed when it hangs and started anew when it dies.
 Exit status 0: all right; 1: something is wrong; 3: the time limit came first, so call it again.
 --dry-run plays the device on the CPU, with small shapes and a clock that is made up.
-Needed: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with NVRTC (--target opencl: pyopencl; --dry-run: g++).
-torch, onnxruntime, pynvml and cuda-bindings are used where they are there, and named where they are not.
+Needed: numpy, onnx, ml_dtypes, jinja2, llvmlite, and cupy with cuda-bindings and NVRTC (--target opencl: pyopencl;
+--dry-run: g++). torch, onnxruntime and pynvml are used where they are there, and named where they are not.
 """
 
 from __future__ import annotations
@@ -22,33 +24,39 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import os
 import sys
 import time
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from bench.gpu.context import Context, Options
 
 NEEDED = ("numpy", "onnx", "ml_dtypes", "jinja2", "llvmlite")
-STAGES = ("probe", "correct", "kernels", "models", "tune")
-HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wrong", "refused"}
+STAGES = ("contact", "probe", "correct", "kernels", "models", "tune")
+DEFAULT = ("probe", "correct", "kernels", "models")
 
 
 def missing(options: Options) -> list[str]:
     """The packages that are needed and not installed."""
-    device = () if options.dry_run else ("pyopencl",) if options.target == "opencl" else ("cupy",)
-    return [name for name in (*NEEDED, *device) if importlib.util.find_spec(name) is None]
+    device = () if options.dry_run else ("pyopencl",) if options.target == "opencl" else ("cupy", "cuda.bindings")
+    return [name for name in (*NEEDED, *device) if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # not even what it is a part of
+        return False
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     """Stages, whether all happens in this process, and the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)}, report; default {' '.join(STAGES[:4])}")
+    known = ("first", *STAGES, "report")
+    add("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(known)}; default {' '.join(DEFAULT)}")
     add("--out", type=Path, default=Path("gpu-results"))
     add("--target", choices=("cuda", "opencl"), default="cuda")
     add("--limit-s", type=float, default=540.0, help="start nothing after so many seconds")
@@ -64,8 +72,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
     add("--compilers", type=int, default=max(1, len(os.sched_getaffinity(0)) - 2), help="processes that compile ahead")
     add("--dry-run", action="store_true", help="no GPU: the CUDA-on-CPU harness is the device")
     given = parser.parse_args(arguments)
-    if unknown := [stage for stage in given.stages if stage not in (*STAGES, "report")]:
-        parser.error(f"no stage {unknown[0]!r}; there are {', '.join(STAGES)}, report")
+    if unknown := [stage for stage in given.stages if stage not in known]:
+        parser.error(f"no stage {unknown[0]!r}; there are {', '.join(known)}")
     options = Options(
         given.out,
         given.target,
@@ -85,10 +93,10 @@ def parse(arguments: Sequence[str] | None) -> tuple[list[str], bool, Options]:
         from bench.models import MODELS
         from gpucomp.precision import PRECISIONS
 
-        for what, names, known in (("model", options.models, MODELS), ("precision", options.precisions, PRECISIONS)):
-            if unknown := [name for name in names if name not in known]:
-                parser.error(f"no {what} {unknown[0]!r}; known are {', '.join(known)}")
-    return given.stages or list(STAGES[:4]), given.inline, options
+        for what, names, there in (("model", options.models, MODELS), ("precision", options.precisions, PRECISIONS)):
+            if unknown := [name for name in names if name not in there]:
+                parser.error(f"no {what} {unknown[0]!r}; known are {', '.join(there)}")
+    return given.stages or list(DEFAULT), given.inline, options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"not installed: {', '.join(absent)}", file=sys.stderr)
         return 2
     from bench.gpu import work
+    from bench.gpu.call import Call
     from bench.gpu.devices import Described, described
     from bench.gpu.results import Results
     from gpucomp.errors import GpucompError
@@ -124,79 +133,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(found["exit_code"])
     context.described = Described(**found)
     results = Results(options.out, f"{found['gpu']} {found['arch']}")
-    wrong = 0
+    call = Call(context, results, begin + options.limit_s, log, device)
     for name in (stage for stage in stages if stage != "report"):
         stage = importlib.import_module(f"bench.gpu.{name}")
-        todo, failed = chosen(stage.jobs(context), results, options)
-        wrong += failed
-        counted: list[bool] = []
-
-        def done(job: work.Job, result: dict[str, Any], counted: list[bool] = counted) -> None:
-            counted.append(bool(result["ok"]))
-            print(f"{job.stage} {job.name}: {shown(result)}", file=sys.stderr, flush=True)
-
-        if inline:
-            complete = in_line(stage, context, device, todo, results, begin + options.limit_s, done)
+        if name == "first":
+            left = stage.run(call)
         else:
-            crew = work.Crew(stage, context, todo, log, options.compilers)
-            complete = crew.run(results, begin + options.limit_s, done)
-        wrong += counted.count(False)
-        if (summary := getattr(stage, "summary", None)) is not None:
-            print(summary(results.entries(), found["arch"]), flush=True)
-        if (save := getattr(stage, "save", None)) is not None:
-            save(results.entries(), found["arch"], options.out)
-        if not complete:
-            left = len(todo) - len(counted)
+            left = call.do(stage, context, stage.jobs(context), call.deadline)
+            if (summary := getattr(stage, "summary", None)) is not None:
+                print(summary(results.entries(), found["arch"]), flush=True)
+            if (save := getattr(stage, "save", None)) is not None:
+                save(results.entries(), found["arch"], options.out)
+        if left:
             print(f"stopped in {name}, {left} left: {options.limit_s:g} s are over; call again", file=sys.stderr)
             return 3
-    print(f"{wrong} wrong; results in {results.path}")
-    return 1 if wrong else 0
-
-
-def chosen(jobs: Sequence[Any], results: Any, options: Options) -> tuple[list[Any], int]:
-    """The work that is not done, and how much of what is done was wrong."""
-    todo, failed = [], 0
-    for job in jobs:
-        if options.only and not any(fnmatchcase(job.name, pattern) for pattern in options.only):
-            continue
-        ended = results.ended.get((job.stage, job.name))
-        culprit = results.is_culprit(job.stage, job.name)
-        if options.again and not ended:
-            todo.append(job)
-        elif culprit:
-            results.end(job.stage, job.name, {"ok": False, "error": "it was started twice and never ended"})
-            failed += 1
-        elif ended is None:
-            todo.append(job)
-        else:
-            failed += not ended
-    return todo, failed
-
-
-def in_line(
-    stage: Any, context: Context, device: Any, jobs: Sequence[Any], results: Any, deadline: float, done: Any
-) -> bool:
-    """The work in this process, for debuggers and for tools that watch a process; whether all of it was done."""
-    from bench.gpu import work
-
-    for job in jobs:
-        if time.monotonic() > deadline:
-            return False
-        results.start(job.stage, job.name)
-        given = work.prepared(stage, context, job)
-        if "error" in given:
-            result = {"ok": False, **given}
-        else:
-            _, result = work.performed(stage, context, device, job, given)
-        results.end(job.stage, job.name, result)
-        done(job, result)
-    return True
-
-
-def shown(result: dict[str, Any]) -> str:
-    return json.dumps(
-        {k: v for k, v in result.items() if k not in HIDDEN and not k.endswith(("samples_us", "samples_ms"))}
-    )
+    print(f"{call.wrong} wrong; results in {results.path}")
+    return 1 if call.wrong else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ from gpucomp.tuning.setups import poisoned, setup
 
 NAME = "correct"
 DRAWN = 3  # schedules besides the default
-DRY = ("loops-add_relu", "contraction-conv_stem", "contraction-f16", "rowwise-softmax", "pool-3x3")
+DRY = ("loops-add_relu", "contraction-conv_stem", "contraction-f16", "rowwise-softmax", "pool-3x3",
+       "gemv-cases-bf16", "attention_mma-cases-copies_of_4_bytes")  # fmt: skip
+SHOWN = 8  # of what was wrong, in a summary
 TOOLS = ("memcheck", "racecheck", "synccheck")
 WATCHED = 8  # kernels that each tool of compute-sanitizer watches
 PLACES = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
@@ -66,12 +69,13 @@ def jobs(context: Any) -> list[Job]:
     if context.options.dry_run:
         found = {name: found[name] for name in DRY}
     count = 1 if context.options.dry_run else 1 + DRAWN
+    engines = [(name, kernel, engines_on(kernel, context.target)) for name, kernel in found.items()]
     # the default schedules first: they are what a model gets
     work = [
         Job(NAME, f"{name}-{family.title.replace('/', '.')}-{number}", Case(kernel, family, number))
         for number in range(count)
-        for name, kernel in found.items()
-        for family in engines_on(kernel, context.target)
+        for name, kernel, families in engines
+        for family in families
     ]
     lost = [Job(NAME, f"cases-of-{name}", Lost(said)) for name, said in listed.lost.items()]
     return [*lost, *work, *_watches(context, work)]
@@ -162,3 +166,16 @@ def watched(context: Any, watch: Watch) -> dict[str, Any]:
         return {"ok": True, "left_out": "compute-sanitizer refuses this device"}
     summary = [line for line in said.splitlines() if "=========" in line][-3:]
     return {"ok": done.returncode == 0, "kernels": list(watch.names), "said": summary if done.returncode == 0 else said}
+
+
+def summary(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
+    """A line for each engine, and what was wrong."""
+    found = [e for e in entries if e["stage"] == NAME]
+    lines = []
+    for title in dict.fromkeys(e["engine"] for e in found if "engine" in e):
+        mine = [e for e in found if e.get("engine") == title]
+        worst = max((e["error"] for e in mine if e["ok"] and "error" in e), default=0.0)
+        lines.append(f"{title}: {sum(e['ok'] for e in mine)} of {len(mine)} right, relative error at most {worst:.1e}.")
+    bad = [e for e in found if not e["ok"]]
+    lines += [f"WRONG {e['name']}: {str(e.get('fault') or e.get('error') or e.get('said'))[:200]}" for e in bad[:SHOWN]]
+    return "\n".join([*lines, *([f"... and {len(bad) - SHOWN} more"] if len(bad) > SHOWN else [])])

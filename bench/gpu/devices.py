@@ -113,21 +113,26 @@ class Gpu:
         return CudaProgram(plan, sources, binaries, weights, cupy=self.cupy)
 
     def refused(self, spec: TensorMap) -> str:
-        from gpucomp.runtime.cuda_driver import encoded, import_driver
+        from gpucomp.runtime.cuda_driver import Driver, encoded, import_driver
 
-        memory = self.cupy.cuda.alloc(nbytes(spec))
+        driver, memory = Driver(import_driver()), self.cupy.cuda.alloc(nbytes(spec))
+        context = driver("cuDevicePrimaryCtxRetain", 0)
         try:
-            encoded(import_driver(), spec, memory.ptr)
+            with driver.current(context):
+                encoded(driver, spec, memory.ptr)
         except DeviceError as error:
             return str(error)
+        finally:
+            driver("cuDevicePrimaryCtxRelease", 0)
         return ""
 
     def free(self) -> None:
-        """cupy's pool keeps freed blocks by the stream that they were for, and each program has a stream of its own: the
-        next one would not find them. torch keeps what it freed from cupy, and cupy from torch.
+        """A program gives its device memory back when it is collected. Nothing else does before it is asked: cupy keeps
+        pinned memory, and cupy and torch each keep what the other could use.
         """
         gc.collect()
-        self.cupy.get_default_memory_pool().free_all_blocks()
+        for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):
+            pool.free_all_blocks()
         if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 

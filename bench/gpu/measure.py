@@ -27,6 +27,7 @@ from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import Setup, setup
 
+RUNS = 2  # of what is timed: launched, then captured, which timing needs; each moves the whole arena to and fro
 REPLAYS = 30
 FINALISTS = 3
 MOST_SETS, MOST_BYTES = 256, 4 << 30  # of buffers that take turns to be cold
@@ -156,7 +157,7 @@ def one(
     )  # fmt: skip
     try:
         program = device.open(made.plan, made.sources, binaries, made.weights)
-        outputs, fault = run_checked(program, made, runs=1 if context.options.dry_run else checks.RUNS)
+        outputs, fault = run_checked(program, made, runs=1 if context.options.dry_run else RUNS)
     except DeviceLostError:
         raise
     except GpucompError as error:
@@ -168,12 +169,16 @@ def one(
     if fault:
         return {**hashes, "invalidity": "wrong", "fault": fault, "error": error if math.isfinite(error) else None}
     samples = timed(program, made)
-    return {**hashes, "error": error, "us": statistics.median(samples), "samples_us": samples, "sets": sets}
+    found = {**hashes, "error": error, "us": statistics.median(samples), "samples_us": samples, "sets": sets}
+    if source.programmatic:  # its launches overlap: those are times of one of many, these of one alone
+        alone = timed(program, made, overlap=False)
+        found |= {"alone_us": statistics.median(alone), "alone_samples_us": alone}
+    return found
 
 
-def timed(program: Any, made: Setup) -> list[float]:
+def timed(program: Any, made: Setup, *, overlap: bool = True) -> list[float]:
     """Microseconds of a launch, of each replay of them all."""
-    return [round(1e6 * s / len(made.plan.launches), 4) for s in program.time_replays(REPLAYS)]
+    return [round(1e6 * s / len(made.plan.launches), 4) for s in program.time_replays(REPLAYS, overlap=overlap)]
 
 
 def cold_sets(device: Any, problem: Problem, small: bool) -> int:

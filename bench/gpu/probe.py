@@ -30,6 +30,7 @@ NAME = "probe"
 REPLAYS = 10
 MIB = 1 << 20
 SHAPES = ((49, 512, 4608), (196, 256, 2304), (784, 128, 1152), (3136, 64, 576))  # 3x3 layers of ResNet-50
+L2_COPIES = {"copy-l2-8": 8 * MIB, "copy-l2-25": 25 * MIB}
 LOADED_REPLAYS = 60  # of the arithmetic after which clocks are those under load
 
 
@@ -65,8 +66,10 @@ def _loops(target: Target, dry: bool) -> Iterator[tuple[str, Callable[[Target], 
     """Names and makers, so that what a device cannot do is not even made."""
     many = (lambda full, small: small) if dry else (lambda full, small: full)
     yield "copy-dram", partial(loops.copy, nbytes=many(512 * MIB, 8192))
-    # 25 MB read and 25 MB written, again and again
-    yield "copy-l2", partial(loops.copy, nbytes=many(25 * MIB, 4096), launches=many(20, 2))
+    # so many bytes read and as many written, again and again. A cache of two partitions, as Hopper's of 50 MB, keeps what
+    # both read twice: not all of 25 + 25 stays, all of 8 + 8 does
+    for name, nbytes in L2_COPIES.items():
+        yield name, partial(loops.copy, nbytes=many(nbytes, 4096), launches=many(20, 2))
     yield "fma", partial(loops.fma, steps=many(40000, 2) if target.kind == "cuda" else many(4000, 2))
     yield "empty", partial(loops.nothing, launches=many(200, 2))
     if target.kind != "cuda":
@@ -124,8 +127,8 @@ def perform(context: Any, device: Any, job: Job, prepared: dict[str, Any]) -> di
 
 def missing() -> list[str]:
     """What would be measured besides if it were installed."""
-    optional = ("torch", "triton", "pynvml", "cuda.bindings", "onnxruntime", "tensorrt")
-    return [name for name in optional if importlib.util.find_spec(name.partition(".")[0]) is None]
+    optional = ("torch", "triton", "pynvml", "onnxruntime", "tensorrt")
+    return [name for name in optional if importlib.util.find_spec(name) is None]
 
 
 def timed_loop(context: Any, device: Any, loop: Loop, name: str) -> dict[str, Any]:
@@ -133,7 +136,7 @@ def timed_loop(context: Any, device: Any, loop: Loop, name: str) -> dict[str, An
     plan, sources, inputs = loops.plan_of(loop, device.target)
     binaries = devices.build(source, device.target, context.harness_folder)
     program = device.open(plan, sources, binaries, {})
-    for _ in range(1 if context.options.dry_run else checks.RUNS):
+    for _ in range(1 if context.options.dry_run else measure.RUNS):
         out = program.run(inputs)["out"]
     right = np.array_equal(out, inputs["x"]) if name.startswith("copy") else not loop.counters or not out.any()
     replays = 2 if context.options.dry_run else LOADED_REPLAYS if name in ("fma", "mma-f16") else REPLAYS
@@ -187,7 +190,7 @@ def split_times(context: Any, device: Any, split: Split, found: Sequence[Mapping
             program = device.open(
                 made.plan, made.sources, devices.build(source, device.target, context.harness_folder), made.weights
             )
-            outputs, fault = run_checked(program, made, 1 if context.options.dry_run else checks.RUNS)
+            outputs, fault = run_checked(program, made, 1 if context.options.dry_run else measure.RUNS)
         except GpucompError as error:
             faults.append(f"{candidate.title}: {error}")
             continue
@@ -217,7 +220,7 @@ def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
     by_warp = {o: per_unit(f"mma-{o}") or 0 for o in ("f16", "bf16", "tf32", "s8")}
     library = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}
     matrix = {o: max(rate, per_unit(f"torch-matmul-{library.get(o)}") or 0) for o, rate in by_warp.items()}
-    dram, l2, empty = (_median(found, name) for name in ("copy-dram", "copy-l2", "empty"))
+    dram, l2, empty = (_median(found, name) for name in ("copy-dram", "copy-l2-8", "empty"))
     launch = _median(found, "empty-overlapping") or empty  # as kernels are launched where they can overlap
     pairs = {
         "units": units,
@@ -247,9 +250,13 @@ def constants(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
     for name, value in figures(entries, arch).items():
         before = getattr(listed, name, None) if listed else None
         lines.append(f"    {name}={value}" + (f"  # the table says {before}" if before is not None else ""))
-    for name, what in (("grid-barrier", "a barrier of the whole grid"), ("empty", "a node that does not overlap")):
+    for name, what, unit in (
+        *((name, f"copies of {nbytes // MIB} MB to {nbytes // MIB} MB", "GB/s") for name, nbytes in L2_COPIES.items()),
+        ("grid-barrier", "a barrier of the whole grid", "us"),
+        ("empty", "a node that does not overlap", "us"),
+    ):
         if (value := _median(found, name)) is not None:
-            lines.append(f"    # {what}: {round(value, 2)} us")
+            lines.append(f"    # {what}: {round(value, 2)} {unit}")
     return f"Device {found.get('device', {}).get('gpu', '?')} ({arch}), as measured:\n" + "\n".join(lines)
 
 

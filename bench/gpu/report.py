@@ -14,6 +14,7 @@ from bench.gpu.results import lines
 Entry = Mapping[str, Any]
 WORST = 25
 SHOWN_FAULTS = 20
+SHOWN_LOSSES = 6  # of a summary
 
 
 def report(folder: Path) -> str:
@@ -78,11 +79,15 @@ def timed(entries: Sequence[Entry]) -> list[Entry]:
     return [e for e in entries if e["stage"] == "kernels" and "warm_us" in e]
 
 
-def ratio(entry: Entry, state: str) -> float:
-    """How many times as long others take, by the best of torch, torch.compile and CLBlast; NaN where none was timed."""
+def ratio(entry: Entry, state: str, *, alone: bool = False) -> float:
+    """How many times as long others take, by the best of torch, torch.compile and CLBlast; NaN where none was timed.
+
+    ``alone``: as ours is when no launch overlaps the one before it, as no launch of the others does.
+    """
     names = [f"torch_{state}_us", f"torch_compiled_{state}_us", *(["clblast_us"] if state == "warm" else [])]
     others = [entry[k] for k in names if k in entry]
-    return min(others) / entry[f"{state}_us"] if others else math.nan
+    ours = entry[f"{state}_us"]
+    return min(others) / (entry.get(f"{state}_alone_us", ours) if alone else ours) if others else math.nan
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -99,25 +104,52 @@ def kernels_table(entries: Sequence[Entry]) -> str:
     for e in found:
         groups[e["precision"], e["family"]].append(e)
     rows = [
-        [precision, family, len(members), *(_number(geometric_mean(ratio(e, s) for e in members)) for s in STATES),
+        [precision, family, len(members),
+         *(_number(geometric_mean(ratio(e, s, alone=a) for e in members)) for a in (False, True) for s in STATES),
          _number(geometric_mean(e["floor_us"] / e["cold_us"] for e in members)),
          sum(ratio(e, "cold") < 1 for e in members)]
         for (precision, family), members in sorted(groups.items())
     ]  # fmt: skip
-    head = ["precision", "family", "kernels", "others/ours warm", "cold", "roofline (cold)", "losses"]
+    head = ["precision", "family", "kernels", "others/ours warm", "cold", "warm alone", "cold alone", "roofline (cold)",
+            "losses"]  # fmt: skip
     text = "## Kernels\n\n" + table(head, rows)
-    losses = sorted((e for e in found if ratio(e, "cold") < 1), key=lambda e: -_lost(e))[:WORST]
+    losses = _losses(found)[:WORST]
     if losses:
-        rows = [[e["label"], e["precision"], e["engine"], f"{e['warm_us']:.2f}", f"{e['cold_us']:.2f}",
-                 _number(ratio(e, "cold")), _number(e["floor_us"] / e["cold_us"]), e.get("limiter", "?"),
-                 sum(e["launches"].values()), f"{_lost(e):.1f}"] for e in losses]  # fmt: skip
-        head = ["kernel", "precision", "engine", "warm us", "cold us", "others/ours", "roofline", "limiter", "launches",
-                "lost us"]  # fmt: skip
+        rows = [
+            [e["label"], e["precision"], e["engine"], f"{e['warm_us']:.2f}", f"{e['cold_us']:.2f}",
+             f"{e.get('cold_alone_us', e['cold_us']):.2f}", _number(ratio(e, "cold")),
+             _number(e["floor_us"] / e["cold_us"]), e.get("limiter", "?"), sum(e["launches"].values()),
+             f"{_lost(e):.1f}"]
+            for e in losses
+        ]  # fmt: skip
+        head = ["kernel", "precision", "engine", "warm us", "cold us", "alone us", "others/ours", "roofline", "limiter",
+                "launches", "lost us"]  # fmt: skip
         text += "\n\n### Losses, what costs most first\n\n" + table(head, rows)
     return text
 
 
 STATES = ("warm", "cold")
+
+
+def _losses(found: Sequence[Entry]) -> list[Entry]:
+    """Kernels that others compute faster, what costs most first."""
+    return sorted((e for e in found if ratio(e, "cold") < 1), key=lambda e: -_lost(e))
+
+
+def kernels_said(entries: Sequence[Entry]) -> str:
+    """The same in sentences: ratios of each precision, the layers that lose most."""
+    found, lines = timed(entries), []
+    for precision in dict.fromkeys(e["precision"] for e in found):
+        members = [e for e in found if e["precision"] == precision]
+        warm, cold = (_number(geometric_mean(ratio(e, s) for e in members)) for s in STATES)
+        alone = _number(geometric_mean(ratio(e, "cold", alone=True) for e in members))
+        lines.append(f"{precision}, {len(members)} kernels: others take {warm} times as long with data in cache, {cold} without, "
+                     f"{alone} where launches do not overlap; {len(_losses(members))} are slower than theirs.")  # fmt: skip
+    for e in _losses(found)[:SHOWN_LOSSES]:
+        lines.append(f"slower: {e['precision']} {e['label']} by {e['engine']}: {e['cold_us']:.1f} us, others/ours "
+                     f"{_number(ratio(e, 'cold'))}, roofline {_number(e['floor_us'] / e['cold_us'])}.")  # fmt: skip
+    bad = [e for e in entries if e["stage"] == "kernels" and not e["ok"]]
+    return "\n".join([*lines, *(f"WRONG {e['name']}: {str(e.get('error') or e.get('wrong'))[:200]}" for e in bad)])
 
 
 def _lost(entry: Entry) -> float:

@@ -56,11 +56,14 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         self.ended: dict[tuple[str, str], bool] = {}  # whether it went well
         self.started: dict[tuple[str, str], int] = {}
+        self.spent: dict[str, float] = {}  # seconds on a part of the plan, by its name
         for entry in lines(self.path):
             if (entry.get("version"), entry.get("device")) != (self.version, device):
                 continue
             key = entry["stage"], entry["name"]
-            if "ok" in entry:
+            if "spent_s" in entry:
+                self.spent[key[1]] = self.spent.get(key[1], 0.0) + entry["spent_s"]
+            elif "ok" in entry:
                 self.ended[key] = bool(entry["ok"])
             elif "stopped" in entry:
                 self.started[key] = 0
@@ -84,6 +87,11 @@ class Results:
         """Say that the time was over before the work was: it is not to blame."""
         self.started[stage, name] = 0
         self._write({"stage": stage, "name": name, "stopped": True})
+
+    def spend(self, part: str, seconds: float) -> None:
+        """Say how long a call was at a part of the plan."""
+        self.spent[part] = self.spent.get(part, 0.0) + seconds
+        self._write({"stage": "first", "name": part, "spent_s": round(seconds, 3)})
 
     def end(self, stage: str, name: str, result: dict[str, Any]) -> None:
         self.ended[stage, name] = bool(result["ok"])

@@ -31,7 +31,7 @@ from typing import Any
 from bench.gpu.results import append, lines
 from bench.kernel_sweep.cases import Case, Cell, cells, draw, problem_of, steps_of
 from bench.kernel_sweep.layers import MOST_WORK, layers
-from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_pocl, compiled, prepared
+from bench.kernel_sweep.play import Ready, built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.models import MODELS
 from gpucomp import config
 from gpucomp.errors import GpucompError
@@ -126,7 +126,7 @@ def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> N
     for (name, ready), program in zip(batch, programs, strict=True):
         journal.begin(name, ready.case.cell.name)
         try:
-            fault = by_pocl(ready, program)
+            fault = by_opencl(ready, program)
         except GpucompError as error:
             fault = str(error)
         told(journal, name, fault, ready)

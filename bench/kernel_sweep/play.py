@@ -29,6 +29,7 @@ from gpucomp.ir.types import F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Separable
 from gpucomp.kernels_templates.contraction.simt import is_copied
 from gpucomp.packing import pack, packed_constant
+from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import error_of
 
 FEW = 16  # elements of a result among which none may be as large as its sum's terms
@@ -52,16 +53,16 @@ class Ready:
     wanted: tuple[Points, ...]
 
 
-def prepared(case: Case, name: str = "k0", *, on_pocl: bool = True) -> Ready | None:
+def prepared(case: Case, name: str = "k0", target: Target | None = None, *, on_pocl: bool = True) -> Ready | None:
     """``None`` where the text is too long for a compiler of the CPU's. The oracle is asked only when it is not.
 
-    ``on_pocl``: OpenCL text is changed so that PoCL can play it.
+    ``target``: rendered for it, if not for the cell's. ``on_pocl``: OpenCL text is changed so that PoCL can play it.
     """
     s, p = SimpleNamespace(**case.schedule), SimpleNamespace(**problem_of(case.cell.engine, case.kernel))
     wanted = case.cell.family.packing(case.kernel, s, p)
     packed = pack(case.kernel, wanted) if wanted else None
     kernel = packed.kernel if packed else case.kernel
-    source = render(kernel, case.schedule, target_of(case.cell), name, case.cell.family)
+    source = render(kernel, case.schedule, target or target_of(case.cell), name, case.cell.family)
     if len(source.text) > LONGEST:
         return None
     given = random_inputs(case.kernel, seed=case.number)
@@ -142,10 +143,10 @@ def built_by_pocl(batch: Sequence[Ready]) -> list[Any]:
     return [built.get(ready.source.name) for ready in batch]
 
 
-def by_pocl(ready: Ready, built: Any = None) -> str:
+def by_opencl(ready: Ready, built: Any = None, device: str = "pocl") -> str:
     """What is wrong after one launch; empty when nothing is."""
     try:
-        found = opencl_device.run(ready.kernel, ready.source, ready.inputs, built=built)
+        found = opencl_device.run(ready.kernel, ready.source, ready.inputs, device=device, built=built)
     except opencl_device.OutOfBoundsError as error:
         return str(error)
     with np.errstate(over="ignore"):

@@ -26,6 +26,7 @@ PACKAGES = (
     ("pyopencl", "pip install 'gpucomp[opencl]' (with a CPU device: 'gpucomp[pocl]')"),
     ("nvidia-cuda-nvrtc", "pip install 'gpucomp[nvrtc]' (compiles for CUDA; needs no GPU)"),
     ("cupy", "pip install 'gpucomp[cuda13]' (runs on NVIDIA GPUs)"),
+    ("cuda-bindings", "pip install 'gpucomp[cuda13]' (runs on NVIDIA GPUs)"),
     ("onnxruntime", "pip install 'gpucomp[ort]' (run --compare onnxruntime)"),
     ("pillow", "pip install 'gpucomp[image]' (photos as inputs)"),
 )
@@ -198,8 +199,9 @@ def _cuda_driver() -> Iterator[str]:
         driver.cuDeviceGetAttribute(ctypes.byref(major), 75, index)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
         driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, index)
         yield _row(f"device {index}", f"{name.value.decode(errors='replace')}, sm_{major.value}{minor.value}")
-    if version_of("cupy") is None:
-        yield _row("cupy", "missing: pip install 'gpucomp[cuda13]'; needed to run")
+    for package in ("cupy", "cuda-bindings"):
+        if version_of(package) is None:
+            yield _row(package, "missing: pip install 'gpucomp[cuda13]'; needed to run")
 
 
 def _tools() -> Iterator[str]:

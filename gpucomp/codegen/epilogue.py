@@ -9,7 +9,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, is_aligned, parts_within, regroup, split, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, FlatStore, flat_stores, lanes_of
-from gpucomp.codegen.fences import fences
+from gpucomp.codegen.fences import add_fences
 from gpucomp.codegen.operand import ACCESS_BYTES, count, places
 from gpucomp.expr.core import Expr, Var, hole, substitute, var
 from gpucomp.ir.types import U32, DType
@@ -39,12 +39,10 @@ def store_width(kernel: Kernel) -> int:
 
 
 def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, str]]:
-    """The parameters of work-groups that share a sum: partial results and arrivals; none where nothing is split. In OpenCL
-    the fences between them are the kernel's own functions."""
+    """The parameters of work-groups that share a sum: partial results and arrivals; none where nothing is split."""
     if splits == 1:
         return []
-    if printer.dialect.name == "opencl":
-        printer.helpers.update(fences(printer.features))
+    add_fences(printer)
     return [
         {"name": "workspace", "type": ctype, "access": "shared"},
         {"name": "counters", "type": printer.dialect.values[U32], "access": "written"},

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from gpucomp.codegen.c_printer import CPrinter
+
 # by feature: the statement, of an order that is ``release`` or ``acquire``
 STATEMENTS: Mapping[str, str] = {
     # clang's for AMD: what OpenCL C 2.0's function is there, without OpenCL C 2.0's generic pointers
@@ -19,8 +21,14 @@ STATEMENTS: Mapping[str, str] = {
 }
 
 
+def add_fences(printer: CPrinter) -> None:
+    """What the templates' fences call, for a kernel whose work-groups meet: in OpenCL functions of its own."""
+    if printer.dialect.name == "opencl":
+        printer.helpers.update(fences(printer.features))
+
+
 def fences(features: Collection[str]) -> dict[str, str]:
-    """The two functions that the templates call, by name; schedules that need them are legal where there are any."""
+    """The two functions, by name; schedules that need them are legal where there is a fence."""
     known = [text for feature, text in STATEMENTS.items() if feature in features]
     assert known, "work-groups meet on a device that has no fence between them"
     return {

@@ -9,6 +9,7 @@ from typing import Any
 from gpucomp.codegen.access import Rewriter, vector_loads
 from gpucomp.codegen.c_printer import CPrinter
 from gpucomp.codegen.emit import LANE, Emitter, flat_stores, lane_loop, lanes_of
+from gpucomp.codegen.fences import add_fences
 from gpucomp.codegen.operand import ACCESS_BYTES, WIDTHS, count, places
 from gpucomp.expr.core import Expr, Load, Select, Var, hole, identity_of, index, loads, substitute, var, walk
 from gpucomp.ir.types import F16, U32
@@ -205,6 +206,7 @@ def tail_scratch(printer: CPrinter, hooks: Mapping[str, Any]) -> list[dict[str, 
     tail = hooks["tail"]
     if tail is None or tail.sharers == 1:
         return []
+    add_fences(printer)
     return [{"name": "counters", "type": printer.dialect.values[U32], "access": "written"}]
 
 

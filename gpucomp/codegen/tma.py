@@ -2,8 +2,8 @@
 convolution, its result as a matrix.
 
 An operand has to be a plain load, contiguous in depth, with every other stride a multiple of 16 bytes and no two rows
-that overlap: the accelerator neither computes nor reads unaligned rows; a result the same along its columns. What it cannot move is refused with the
-reason.
+that overlap: the accelerator neither computes nor reads unaligned rows; a result the same along its columns. What it
+cannot move is refused with the reason.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""A plan on a CUDA device, through cupy: cubins loaded as they are, one stream, the second run captured and replayed.
+"""A plan on a CUDA device: cupy's memory and streams, and the driver API for all that is loaded, launched and copied.
 
-A device of a newer generation than the cubins gets their PTX, which its driver compiles when it is loaded.
+Cubins are loaded as they are; a device of a newer generation gets their PTX, which its driver compiles. The second run
+is captured and replayed.
 """
 
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -17,27 +19,35 @@ from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import NAMED
 from gpucomp.runtime.ceilings import Span
-from gpucomp.runtime.cuda_driver import OverlappingLaunch, encoded, import_driver
+from gpucomp.runtime.cuda_driver import (
+    Driver,
+    DriverCallError,
+    KernelLaunch,
+    captured,
+    encoded,
+    function_of,
+    import_driver,
+    loaded,
+)
 from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.space import Geometry
-from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, runs_on
+from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, ...Minor
-SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
+STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and for outputs; the driver stages what is larger
+ALIGNMENT = 64  # of a tensor in it, in bytes
+UNSUPPORTED_PTX = 222  # its version is one that the driver does not know
 # errors after which every call of the process fails: memory that cannot be corrected (214, 220, 226), an access, an
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
-
-Call = OverlappingLaunch | partial[None]
 
 
 class CudaProgram:
     """Loads the plan's cubins and uploads its weights; ``run`` launches, and from the second time on replays a graph.
 
     ``cupy`` and ``driver`` (``cuda.bindings.driver``) are the modules, for tests that have no GPU. Raises ``DeviceError``
-    when one that is needed, a GPU or memory is missing.
+    when one of them, a GPU or memory is missing.
     """
 
     def __init__(
@@ -52,33 +62,51 @@ class CudaProgram:
     ) -> None:
         check_host(plan)
         cp = self._cupy = cupy if cupy is not None else import_cupy()
-        self._driver = driver if driver is not None else _driver_for(plan)
+        driver = self._driver = Driver(driver if driver is not None else import_driver())
         self.plan = plan
         self._runs = 0
         self._graphs: dict[bool, Any] = {}  # by whether launches overlap
         self._lost = ""
         self._broken = False  # a run did not come to its end: counters may hold anything
+        self._owned = ExitStack()
         with self._failing("", "GPC5005"):
             self._device = cp.cuda.Device()  # the current one; runs from threads that have another come here too
+            cp.cuda.runtime.setDevice(self._device.id)  # which also initialises CUDA
+            self._number = driver("cuDeviceGet", self._device.id)
+            self._context = driver("cuDevicePrimaryCtxRetain", self._number)
+        self._owned.callback(driver, "cuDevicePrimaryCtxRelease", self._number)
+        self._close = weakref.finalize(self, _released, self._cupy, driver, self._device, self._context, self._owned)
+        self._close.atexit = False  # a process that ends gives everything back
+        with self._failing("", "GPC5005"):
             self._by_ptx = self._needs_ptx(binaries)
-            self._stream = cp.cuda.Stream(non_blocking=True)
+            with self._device:
+                stream = self._stream = cp.cuda.Stream(non_blocking=True)
+        memory: list[Any] = []  # what keeps it; cupy's pool has it by stream, where no other program would look for it
+        self._owned.callback(lambda: cp.get_default_memory_pool().free_all_blocks(stream=stream))
+        self._owned.callback(memory.clear)
         with self._current("", "GPC5005"):
-            self._arena = cp.cuda.alloc(max(1, plan.arena_bytes))
+            self._allocated = memory
+            self._arena = self._allocate(plan.arena_bytes)
             self._strings = Strings(plan, weights)
             self._memory = [self._buffer(b, weights) for b in plan.buffers]
-            self._calls = self._prepare(sources, binaries)
-            self._stream.synchronize()
+            self._staged_inputs = self._stage(plan.inputs)
+            self._staged_outputs = self._stage(plan.outputs)
+            self._launches = self._prepare(sources, binaries)
+            self._wait()
+        self._owned.callback(driver, "cuStreamSynchronize", stream.ptr)
+
+    def close(self) -> None:
+        """Gives everything back to the device; nothing can be run afterwards. Without it, that is done with the object."""
+        self._close()
 
     @contextmanager
     def _failing(self, what: str, code: str) -> Iterator[None]:
         """What CUDA raises in the block becomes a ``DeviceError``; ``DeviceLostError`` when it leaves nothing to use."""
-        cuda = self._cupy.cuda
-        failures = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, cuda.memory.OutOfMemoryError)
         if self._lost:
             raise DeviceLostError(self._lost, code="GPC5201")
         try:
             yield
-        except failures as error:
+        except _failures(self._cupy) as error:
             if getattr(error, "status", None) not in STICKY:
                 raise DeviceError(f"CUDA: {what}{error}", code=code) from error
             self._lost = f"CUDA: {what}{error}; the GPU answers this process no more: start it anew"
@@ -87,7 +115,7 @@ class CudaProgram:
     @contextmanager
     def _current(self, what: str, code: str) -> Iterator[None]:
         """The block runs on the program's device and stream, and fails as ``_failing`` says."""
-        with self._failing(what, code), self._device, self._stream:
+        with self._failing(what, code), self._device, self._driver.current(self._context), self._stream:
             yield
 
     @contextmanager
@@ -102,9 +130,12 @@ class CudaProgram:
 
     def _mend(self) -> None:
         """Counters as before the first run, on the stream behind what the run that broke off has launched."""
-        for buffer, memory in zip(self.plan.buffers, self._memory, strict=True):
+        for buffer, address in zip(self.plan.buffers, self._memory, strict=True):
             if buffer.kind == COUNTER:
-                memory.fill(0)
+                self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
+
+    def _wait(self) -> None:
+        self._driver("cuStreamSynchronize", self._stream.ptr)
 
     # ---- opening ----
 
@@ -113,14 +144,21 @@ class CudaProgram:
 
         Raises ``DeviceError`` where it loads neither, or gives a kernel less shared memory: the driver says only "invalid".
         """
-        attribute, number, arch = self._cupy.cuda.runtime.deviceGetAttribute, self._device.id, self.plan.arch
-        major, minor = attribute(CAPABILITY_MAJOR, number), attribute(CAPABILITY_MINOR, number)
+        arch, names = self.plan.arch, self._driver.bindings.CUdevice_attribute
+        major, minor, there = (
+            self._driver("cuDeviceGetAttribute", attribute, self._number)
+            for attribute in (
+                names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                names.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            )
+        )
         native = runs_on(arch, major, minor)
         what = f"the model is compiled for {arch}, the GPU has compute capability {major}.{minor}"
         by_ptx = all(ptx_name(kernel.binary) in binaries for kernel in self.plan.kernels)
         if not native and not (by_ptx and compiles_ptx(arch, major, minor)):
             raise DeviceError(f"{what}: compile for cuda:{architecture_for(major, minor)}", code="GPC5008")
-        needed, there = max((k.shared for k in self.plan.kernels), default=0), attribute(SHARED_BYTES, number)
+        needed = max((k.shared for k in self.plan.kernels), default=0)
         if needed > there:
             raise DeviceError(
                 f"{what}; a kernel takes {needed} bytes of shared memory, it has {there}: "
@@ -129,53 +167,88 @@ class CudaProgram:
             )
         return not native
 
-    def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> Any:
-        """The buffer's bytes as a device array; temporaries are views of the arena."""
-        cp = self._cupy
-        if buffer.kind == TEMP and buffer.nbytes:
-            return cp.ndarray((buffer.nbytes,), np.uint8, memptr=self._arena + buffer.offset)
-        memory = cp.zeros((max(1, buffer.nbytes),), np.uint8) if buffer.kind == COUNTER else cp.empty(
-            (max(1, buffer.nbytes),), np.uint8)  # fmt: skip
-        if buffer.kind == WEIGHT and buffer.nbytes:
-            memory.set(_bytes(weights[buffer.name]), stream=self._stream)
-        return memory
+    def _allocate(self, nbytes: int) -> int:
+        """The address of memory from cupy's pool, for as long as the program lasts."""
+        memory = self._cupy.cuda.alloc(max(1, nbytes))
+        self._allocated.append(memory)
+        return int(memory.ptr)
 
-    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[Call | None]:
-        """A call that makes each launch, on the current stream, which is ours; ``None`` for a host operator."""
-        functions = []
-        for kernel in self.plan.kernels:
-            module = self._cupy.cuda.function.Module()
-            if self._by_ptx:
-                with self._failing(
-                    f"kernel {kernel.name}, compiled by the driver from PTX for {self.plan.arch}: ", "GPC5008"
-                ):
-                    module.load(bytes(binaries[ptx_name(kernel.binary)]))
-            else:
-                module.load(bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source]))
-            function = module.get_function(kernel.name)
-            if kernel.shared:  # a function may have 48 KiB less its static bytes unless it asks for more
-                driver = self._cupy.cuda.driver
-                driver.funcSetAttribute(
-                    function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared
-                )
-            functions.append(function)
-        calls: list[Call | None] = []
+    def _buffer(self, buffer: Buffer, weights: Mapping[str, np.ndarray]) -> int:
+        """The buffer's address; temporaries lie in the arena."""
+        if buffer.kind == TEMP and buffer.nbytes:
+            return self._arena + buffer.offset
+        address = self._allocate(buffer.nbytes)
+        if buffer.kind == COUNTER:
+            self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
+        if buffer.kind == WEIGHT and buffer.nbytes:
+            self._upload(address, _bytes(weights[buffer.name]))
+        return address
+
+    def _upload(self, address: int, array: np.ndarray) -> None:
+        """From pageable memory, which the driver has read when it returns; from pinned memory it is read later."""
+        self._driver("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self._stream.ptr)
+
+    def _download(self, array: np.ndarray, address: int) -> None:
+        """Complete after ``_wait``."""
+        self._driver("cuMemcpyDtoHAsync", array.ctypes.data, address, array.nbytes, self._stream.ptr)
+
+    def _stage(self, positions: Sequence[int]) -> dict[int, np.ndarray]:
+        """Pinned memory for those of the buffers that it is worth having for, by position."""
+        places, end = {}, 0
+        for position in positions:
+            nbytes = self.plan.buffers[position].nbytes
+            if nbytes and position not in places and end + nbytes <= STAGED_BYTES:
+                places[position] = slice(end, end + nbytes)
+                end += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        if not places:
+            return {}
+        pinned = self._cupy.cuda.alloc_pinned_memory(end)
+        memory = np.frombuffer(pinned, np.uint8, end)
+        return {position: memory[place] for position, place in places.items()}
+
+    def _prepare(self, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> list[KernelLaunch | None]:
+        """The plan's launches; ``None`` for a host operator."""
+        functions = [self._function(kernel, sources, binaries) for kernel in self.plan.kernels]
+        launches: list[KernelLaunch | None] = []
         for launch in self.plan.launches:
             if launch.kernel < 0:
-                calls.append(None)
+                launches.append(None)
                 continue
-            kernel = self.plan.kernels[launch.kernel]
-            buffers = [self._memory[a] for a in launch.args]
-            maps = [encoded(self._driver, m, _address(buffers[m.parameter])) for m in kernel.tensor_maps]
-            function, shape = functions[launch.kernel], (kernel.groups, kernel.items)
-            if kernel.programmatic and self._driver is not None:
-                raw = [*(np.array([_address(b)], np.uint64) for b in buffers), *maps]
-                calls.append(
-                    OverlappingLaunch(self._driver, function.ptr, *shape, kernel.shared, self._stream.ptr, raw)
+            kernel, addresses = self.plan.kernels[launch.kernel], [self._memory[a] for a in launch.args]
+            arguments = [np.array([a], np.uint64) for a in addresses]
+            arguments += [encoded(self._driver, m, addresses[m.parameter]) for m in kernel.tensor_maps]
+            launches.append(
+                KernelLaunch(
+                    self._driver, functions[launch.kernel], kernel.groups, kernel.items, kernel.shared,
+                    self._stream.ptr, arguments, programmatic=kernel.programmatic,
                 )
-            else:
-                calls.append(partial(function, *shape, (*buffers, *maps), shared_mem=kernel.shared))
-        return calls
+            )  # fmt: skip
+        return launches
+
+    def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:
+        if self._by_ptx:
+            text = bytes(binaries[ptx_name(kernel.binary)])
+            what = f"kernel {kernel.name}, compiled by the driver from PTX for {self.plan.arch}: "
+            with self._failing(what, "GPC5008"):
+                try:
+                    module = loaded(self._driver, text)
+                except DriverCallError as error:
+                    if error.status != UNSUPPORTED_PTX:
+                        raise
+                    cuda = self._driver("cuDriverGetVersion")
+                    raise DeviceError(
+                        f"CUDA: {what}it is PTX {ptx_version(text)}, which is newer than the driver's CUDA "
+                        f"{cuda // 1000}.{cuda % 1000 // 10}: compile for the GPU's own architecture, or with an NVRTC no "
+                        "newer than the driver, or install a newer driver",
+                        code="GPC5008",
+                    ) from error
+        else:
+            binary = bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source])
+            with self._failing(f"kernel {kernel.name}: ", "GPC5005"):
+                module = loaded(self._driver, binary)
+        self._owned.callback(self._driver, "cuModuleUnload", module)
+        with self._failing(f"kernel {kernel.name}: ", "GPC5005"):
+            return function_of(self._driver, module, kernel.name, kernel.shared)
 
     def _compiled(self, kernel: CompiledKernel, text: str) -> bytes:
         from gpucomp.targets import cuda  # only without binaries: running needs no compiler
@@ -194,9 +267,7 @@ class CudaProgram:
         with self._running():
             self._send(inputs)
             self._execute()
-            outputs = self._receive()
-            self._stream.synchronize()
-        return outputs
+            return self._receive()
 
     def profile(self, inputs: Mapping[str, Any]) -> list[float]:
         """Seconds of each launch in one run, by events around it; 0 for host operators."""
@@ -212,13 +283,13 @@ class CudaProgram:
         marks: list[Any] = []
         with self._running():
             self._send(inputs)
-            for launch, call in zip(self.plan.launches, self._calls, strict=True):
+            for launch, kernel in zip(self.plan.launches, self._launches, strict=True):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
                 start.record(self._stream)
-                self._launch(launch, call)
+                self._launch(launch, kernel)
                 end.record(self._stream)
-                marks.append((start, end) if call is not None else None)
-            self._stream.synchronize()
+                marks.append((start, end) if kernel is not None else None)
+            self._wait()
             times = [1e-3 * cp.cuda.get_elapsed_time(*m) if m is not None else 0.0 for m in marks]
             spans: list[Span] = []
             origin = next((m[0] for m in marks if m is not None), None)
@@ -244,7 +315,7 @@ class CudaProgram:
             for _ in range(count):
                 start, end = cp.cuda.Event(), cp.cuda.Event()
                 start.record(self._stream)
-                graph.launch(self._stream)
+                self._driver("cuGraphLaunch", graph, self._stream.ptr)
                 end.record(self._stream)
                 end.synchronize()
                 seconds.append(1e-3 * cp.cuda.get_elapsed_time(start, end))
@@ -253,89 +324,84 @@ class CudaProgram:
     def _send(self, inputs: Mapping[str, Any]) -> None:
         self._strings.bind(self.plan, inputs)
         for position in self.plan.inputs:
-            buffer = self.plan.buffers[position]
+            buffer, address = self.plan.buffers[position], self._memory[position]
             if not buffer.nbytes:
                 continue
-            given, memory = inputs[buffer.name], self._memory[position]
+            given = inputs[buffer.name]
             if isinstance(given, np.ndarray):
-                memory.set(_bytes(given), stream=self._stream)
+                array = _bytes(given)
+                if (staged := self._staged_inputs.get(position)) is not None:
+                    staged[:] = array
+                    array = staged
+                self._upload(address, array)
             else:
-                memory[...] = self._cupy.asarray(given).reshape(-1).view(np.uint8)
+                source = int(self._cupy.asarray(given).data.ptr)
+                self._driver("cuMemcpyDtoDAsync", address, source, buffer.nbytes, self._stream.ptr)
 
     def _execute(self) -> None:
         """The launches: one by one at first and where the host takes part, as one captured graph afterwards."""
         self._runs += 1
-        if None in self._calls or self._runs < FIRST_CAPTURED_RUN:
+        if None in self._launches or self._runs < FIRST_CAPTURED_RUN:
             self._launch_all()
-            return
-        self._captured(overlap=True).launch(self._stream)
+        else:
+            self._driver("cuGraphLaunch", self._captured(overlap=True), self._stream.ptr)
 
     def _captured(self, overlap: bool) -> Any:
         """The graph of all launches; captured once."""
         if overlap not in self._graphs:
-            self._stream.begin_capture()
-            try:
-                self._launch_all(overlap)
-            finally:
-                graph = self._stream.end_capture()
+            graph = captured(self._driver, self._stream.ptr, partial(self._launch_all, overlap))
+            self._owned.callback(self._driver, "cuGraphExecDestroy", graph)
             self._graphs[overlap] = graph
         return self._graphs[overlap]
 
     def _launch_all(self, overlap: bool = True) -> None:
-        for launch, call in zip(self.plan.launches, self._calls, strict=True):
-            self._launch(launch, call, overlap)
+        for launch, kernel in zip(self.plan.launches, self._launches, strict=True):
+            self._launch(launch, kernel, overlap)
 
-    def _launch(self, launch: Launch, call: Call | None, overlap: bool = True) -> None:
-        if call is None:
+    def _launch(self, launch: Launch, kernel: KernelLaunch | None, overlap: bool = True) -> None:
+        if kernel is None:
             self._run_host(launch)
-        elif isinstance(call, OverlappingLaunch):
-            call(overlap)
         else:
-            call()
+            kernel(overlap)
 
     def _run_host(self, launch: Launch) -> None:
-        self._stream.synchronize()
-        operands = [self._read(a) for a in launch.args[: launch.inputs]]
-        results = run_host(self.plan, launch, operands)
+        results = run_host(self.plan, launch, self._read(launch.args[: launch.inputs], {}))
         for position, array in zip(launch.args[launch.inputs :], results, strict=True):
             if position in self._strings:
                 self._strings.arrays[position] = array
             elif array.nbytes:
-                self._memory[position].set(_bytes(array), stream=self._stream)
-        self._stream.synchronize()  # the results are in memory that numpy may take back
+                self._upload(self._memory[position], _bytes(array))
 
-    def _read(self, position: int) -> np.ndarray:
-        if position in self._strings:
-            return self._strings.arrays[position].copy()
-        buffer = self.plan.buffers[position]
-        array = np.empty(max(1, buffer.nbytes), np.uint8)  # cupy's own might be a view of the device's memory
-        self._memory[position].get(stream=self._stream, out=array)  # waits for the stream
-        return array[: buffer.nbytes].view(NAMED[buffer.dtype].numpy).reshape(buffer.shape)
+    def _read(self, positions: Sequence[int], staged: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+        """The buffers in fresh arrays, after all that is launched. Those that are ``staged`` come through that memory."""
+        arrays = []
+        for position in positions:
+            if position in self._strings:
+                arrays.append(self._strings.arrays[position])
+                continue
+            buffer = self.plan.buffers[position]
+            memory = staged[position] if position in staged else np.empty(buffer.nbytes, np.uint8)
+            if buffer.nbytes:
+                self._download(memory, self._memory[position])
+            arrays.append(memory.view(NAMED[buffer.dtype].numpy).reshape(buffer.shape))
+        self._wait()
+        kept = [position in staged or position in self._strings for position in positions]
+        return [array.copy() if copied else array for array, copied in zip(arrays, kept, strict=True)]
 
     def _receive(self) -> dict[str, np.ndarray]:
-        outputs: Sequence[tuple[str, int]] = list(zip(self.plan.output_names, self.plan.outputs, strict=True))
-        return {name: self._read(position) for name, position in outputs}
+        arrays = self._read(self.plan.outputs, self._staged_outputs)
+        return dict(zip(self.plan.output_names, arrays, strict=True))
 
 
-def _driver_for(plan: Plan) -> Any:
-    """``cuda.bindings.driver`` where the plan can use it; ``None`` where it is missing and only launches would overlap:
-    cupy's do not, and their kernels' waits are over at once.
-
-    Raises ``DeviceError`` when it is missing and kernels have tensor maps.
-    """
-    needed = any(k.tensor_maps for k in plan.kernels)
-    if not needed and not any(k.programmatic for k in plan.kernels):
-        return None
-    try:
-        return import_driver()
-    except DeviceError:
-        if needed:
-            raise
-        return None
+def _failures(cupy: Any) -> tuple[type[Exception], ...]:
+    cuda = cupy.cuda
+    return (DriverCallError, cuda.runtime.CUDARuntimeError, cuda.memory.OutOfMemoryError)
 
 
-def _address(memory: Any) -> int:
-    return int(memory.__cuda_array_interface__["data"][0])
+def _released(cupy: Any, driver: Driver, device: Any, context: Any, owned: ExitStack) -> None:
+    """Gives back what a program owns, the last first. A device that is lost refuses, which is no error any more."""
+    with suppress(*_failures(cupy)), device, driver.current(context):
+        owned.close()
 
 
 def import_cupy() -> Any:

@@ -1,10 +1,14 @@
-"""What cupy does not offer of the CUDA driver, through cuda-bindings: tensor maps, and launches that overlap."""
+"""The CUDA driver API through cuda-bindings: kernels, launches, graphs, copies and tensor maps.
+
+Memory and streams are cupy's. What fails raises ``DriverCallError``; ``CudaProgram`` makes it one of gpucomp's errors.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +18,8 @@ from gpucomp.runtime.tensor_map import TensorMap
 
 ELEMENTS = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "tf32": "TFLOAT32", "i8": "UINT8"}
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
-MAP_BYTES = 128
+MAP_BYTES = 128  # of a CUtensorMap, and what it is aligned to
+MAP_VERSION = 12000  # of CUDA, since which tensor maps are there
 
 
 def import_driver() -> Any:
@@ -22,70 +27,162 @@ def import_driver() -> Any:
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
-        raise DeviceError(
-            "the model has kernels for the tensor memory accelerator, which need cuda-bindings: "
-            "pip install gpucomp[cuda13]",
-            code="GPC5002",
-        ) from error
+        raise DeviceError("cuda-bindings is not installed: pip install gpucomp[cuda13]", code="GPC5002") from error
 
 
-def encoded(driver: Any, spec: TensorMap, address: int) -> np.ndarray:
-    """The descriptor of ``spec`` for a parameter at ``address``, as cupy passes it by value: one element of 128 bytes.
+class DriverCallError(Exception):
+    """A call of the driver failed; ``status`` is its ``CUresult``."""
 
-    Raises ``DeviceError`` when the driver refuses it.
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Driver:
+    """``driver("cuMemAlloc", 16)`` returns what the call returns beside its status, which is checked."""
+
+    def __init__(self, bindings: Any) -> None:
+        self.bindings = bindings  # the module, for its enumerations and structures
+
+    def __call__(self, function: str, *arguments: Any) -> Any:
+        status, *results = getattr(self.bindings, function)(*arguments)
+        self.check(function, int(status))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def check(self, function: str, status: int) -> None:
+        """Raises ``DriverCallError`` unless ``status`` is that of success."""
+        if status:
+            raise DriverCallError(f"{function}: {self._text(status)} (error {status})", status)
+
+    def _text(self, status: int) -> str:
+        try:
+            _, text = self.bindings.cuGetErrorString(self.bindings.CUresult(status))
+        except ValueError:  # of a driver newer than the package
+            text = None
+        return text.decode(errors="replace") if text else "an unknown error"
+
+    @contextmanager
+    def current(self, context: Any) -> Iterator[None]:
+        """The block calls the driver in ``context``, whichever this thread has had."""
+        self("cuCtxPushCurrent", context)
+        try:
+            yield
+        finally:
+            with suppress(DriverCallError):  # of a context that is lost: what lost it is being raised
+                self("cuCtxPopCurrent")
+
+
+def loaded(driver: Driver, image: bytes) -> Any:
+    """A module made of a cubin, or of PTX, which the driver compiles."""
+    return driver("cuModuleLoadData", image if image.startswith(b"\x7fELF") else image + b"\0")
+
+
+def function_of(driver: Driver, module: Any, name: str, shared: int) -> Any:
+    """A kernel that may be launched with ``shared`` bytes of dynamic shared memory.
+
+    Unless asked, a function has 48 KiB less what it declares, so that it is always asked.
     """
-    u32, u64 = driver.cuuint32_t, driver.cuuint64_t
-    element = getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENTS[spec.dtype]}")
-    array = (element, len(spec.extents), address + spec.offset, [u64(n) for n in spec.extents])
-    strides, steps = [u64(n) for n in spec.strides], [u32(n) for n in spec.steps]
-    layout = (
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[spec.swizzle]}"),
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    if spec.is_im2col:
-        status, found = driver.cuTensorMapEncodeIm2col(
-            *array, strides, list(spec.lower), list(spec.upper), spec.channels, spec.pixels, steps, *layout
-        )
-    else:
-        status, found = driver.cuTensorMapEncodeTiled(*array, strides, [u32(n) for n in spec.box], steps, *layout)
-    if int(status):
-        raise DeviceError(f"CUDA: no tensor map of {spec} (error {int(status)})", code="GPC5005")
-    return np.array([int(word) for word in found.opaque], np.uint64).view(f"V{MAP_BYTES}")
+    function = driver("cuModuleGetFunction", module, name.encode())
+    if shared:
+        attribute = driver.bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        driver("cuFuncSetAttribute", function, attribute, shared)
+    return function
 
 
-class OverlappingLaunch:
-    """A launch of a kernel that waits itself for the launches before it, so that it may start before they end.
+class KernelLaunch:
+    """A launch, made once with all that it hands to the driver; a call is one launch.
 
-    Made once, with all that it hands to the driver; a call is one launch. ``arguments`` hold the bytes of each parameter
-    and are kept, as what they point to must be.
+    ``arguments`` hold the bytes of each parameter and are kept, as what they point to must be. A ``programmatic`` kernel
+    waits itself for the launches before it, so that it may start before they end.
     """
 
     def __init__(
         self,
-        driver: Any,
-        function: int,
+        driver: Driver,
+        function: Any,
         groups: Sequence[int],
         items: Sequence[int],
         shared: int,
         stream: int,
         arguments: Sequence[np.ndarray],
+        *,
+        programmatic: bool,
     ) -> None:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
-        config = self._config = driver.CUlaunchConfig()
+        config = self._config = driver.bindings.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = groups
         config.blockDimX, config.blockDimY, config.blockDimZ = items
         config.sharedMemBytes, config.hStream = shared, stream
-        config.attrs, config.numAttrs = [attribute], 1
-        self._driver, self._function, self._arguments = driver, function, tuple(arguments)
+        if programmatic:
+            attribute = driver.bindings.CUlaunchAttribute()
+            attribute.id = driver.bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs = [attribute]
+        self._driver, self._function, self._programmatic = driver, function, programmatic
+        self._arguments = tuple(arguments)
         self._pointers = (ctypes.c_void_p * len(arguments))(*(a.ctypes.data for a in self._arguments))
 
     def __call__(self, overlap: bool = True) -> None:
-        """Launch it; without ``overlap`` to start when the launch before it has ended. Raises ``DeviceError``."""
-        self._config.numAttrs = int(overlap)
-        (status,) = self._driver.cuLaunchKernelEx(self._config, self._function, ctypes.addressof(self._pointers), 0)
-        if int(status):
-            raise DeviceError(f"CUDA: the launch failed (error {int(status)})", code="GPC5006")
+        """Launch it; without ``overlap`` to start when the launch before it has ended."""
+        self._config.numAttrs = int(self._programmatic and overlap)
+        self._driver("cuLaunchKernelEx", self._config, self._function, ctypes.addressof(self._pointers), 0)
+
+
+def captured(driver: Driver, stream: int, launch_all: Callable[[], None]) -> Any:
+    """A graph, ready to be launched, of what ``launch_all`` enqueues. What that raises is what is raised here."""
+    mode = driver.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    driver("cuStreamBeginCapture", stream, mode)
+    try:
+        launch_all()
+    except BaseException:
+        with suppress(DriverCallError):  # says no more than that something failed before it
+            driver("cuGraphDestroy", driver("cuStreamEndCapture", stream))
+        raise
+    graph = driver("cuStreamEndCapture", stream)
+    try:
+        return driver("cuGraphInstantiate", graph, 0)
+    finally:
+        driver("cuGraphDestroy", graph)
+
+
+def encoded(driver: Driver, spec: TensorMap, address: int) -> np.ndarray:
+    """The descriptor of ``spec`` for a parameter at ``address``: 128 bytes, aligned to as many.
+
+    The driver's function is called by its address: cuda-bindings would let it write to an object of its own, which lies
+    wherever it lies, and cuda.h asks for an aligned one. Raises ``DeviceError`` when the driver refuses the map.
+    """
+    bindings, result = driver.bindings, _aligned(MAP_BYTES)
+    element = getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{ELEMENTS[spec.dtype]}")
+    swizzle = getattr(bindings.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[spec.swizzle]}")
+    layout = (
+        bindings.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        swizzle,
+        bindings.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        bindings.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    extents, strides = _array(ctypes.c_uint64, spec.extents), _array(ctypes.c_uint64, spec.strides)
+    array = (ctypes.c_void_p(result.ctypes.data), int(element), len(spec.extents),
+             ctypes.c_void_p(address + spec.offset), extents, strides)  # fmt: skip
+    steps = _array(ctypes.c_uint32, spec.steps)
+    if spec.is_im2col:
+        function = "cuTensorMapEncodeIm2col"
+        corners = (_array(ctypes.c_int, spec.lower), _array(ctypes.c_int, spec.upper))
+        box: tuple[Any, ...] = (*corners, spec.channels, spec.pixels)
+    else:
+        function, box = "cuTensorMapEncodeTiled", (_array(ctypes.c_uint32, spec.box),)
+    pointer, _ = driver("cuGetProcAddress", function.encode(), MAP_VERSION, 0)
+    encode = ctypes.CFUNCTYPE(ctypes.c_int)(pointer)
+    try:
+        driver.check(function, encode(*array, *box, steps, *map(int, layout)))
+    except DriverCallError as error:
+        raise DeviceError(f"CUDA: no tensor map of {spec}: {error}", code="GPC5005") from error
+    return result
+
+
+def _array(ctype: Any, values: Sequence[int]) -> Any:
+    return (ctype * len(values))(*values)
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    memory = np.zeros(2 * nbytes, np.uint8)
+    start = -memory.ctypes.data % nbytes
+    return memory[start : start + nbytes]

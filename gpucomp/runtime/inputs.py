@@ -153,7 +153,7 @@ def as_array(value: Any, name: str, on_gpu: bool) -> Any:
             raise InputError(f"input {quote(name)}: an array of {array.dtype} is no tensor", code="GPC2105")
         return array
     if _has(value, "__cuda_array_interface__", name):
-        return _from_gpu(value, name, "asarray", on_gpu)
+        return _from_gpu(value, name, on_gpu)
     if _has(value, "__dlpack__", name) and _has(value, "__dlpack_device__", name):
         try:
             device = value.__dlpack_device__()[0]
@@ -161,7 +161,7 @@ def as_array(value: Any, name: str, on_gpu: bool) -> Any:
                 return np.from_dlpack(value)
         except _EXPORT_ERRORS as error:
             raise InputError(f"input {quote(name)}: its DLPack export failed: {error}", code="GPC2106") from error
-        return _from_gpu(value, name, "from_dlpack", on_gpu)
+        return _from_gpu(value, name, on_gpu)
     raise InputError(
         f"input {quote(name)}: an array expected (numpy, DLPack or __cuda_array_interface__), "
         f"found {type(value).__name__}",
@@ -176,7 +176,7 @@ def _has(value: object, protocol: str, name: str) -> bool:
         raise InputError(f"input {quote(name)}: its {protocol} failed: {quote(error)}", code="GPC2106") from error
 
 
-def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:
+def _from_gpu(value: object, name: str, on_gpu: bool) -> Any:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
@@ -186,13 +186,31 @@ def _from_gpu(value: object, name: str, constructor: str, on_gpu: bool) -> Any:
             code="GPC2106",
         ) from None
     try:
-        array = getattr(cupy, constructor)(value)
-        if not on_gpu:
-            return cupy.asnumpy(array)
-        cupy.cuda.get_current_stream().synchronize()  # the model runs in a stream of its own
-        return array
+        array = _complete(cupy, value)
+        return array if on_gpu else cupy.asnumpy(array)
     except (cupy.cuda.runtime.CUDARuntimeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"input {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
+
+
+def _complete(cupy: Any, value: object) -> Any:
+    """``value`` as cupy's, when all that was to be written to it is: the model runs in a stream of its own.
+
+    DLPack's exporter makes cupy's current stream wait for its own. ``__cuda_array_interface__`` need not name a stream,
+    PyTorch's names none, so that the whole device is waited for: the null stream waits for no non-blocking stream.
+    """
+    if hasattr(value, "__dlpack__"):
+        try:
+            array = cupy.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):  # an element type that one of the two lacks, say
+            if not hasattr(value, "__cuda_array_interface__"):
+                raise
+        else:
+            with array.device:
+                cupy.cuda.get_current_stream().synchronize()
+            return array
+    array = cupy.asarray(value)
+    array.device.synchronize()
+    return array
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:

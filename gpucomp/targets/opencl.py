@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -25,6 +26,7 @@ from gpucomp.schedule.space import Limits
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 from gpucomp.targets.isa import X86_64
+from gpucomp.targets.patience import patiently
 from gpucomp.targets.target import Target
 
 FLAVOURS = {
@@ -124,7 +126,8 @@ def _nearest(name: str) -> tuple[str, frozenset[str]]:
 
 
 def resolve(which: str) -> Target:
-    """The target of a flavour, or of the device whose name holds ``which``; where that is empty, of any, a GPU first.
+    """The target of a flavour, or of the device whose name, behind its platform's, holds ``which``: two drivers may have the
+    same device. Where that is empty, of any, a GPU first.
 
     Where a device of an asked flavour is here, the flavour is refined by what it says; but ``generic`` is what runs on
     any, and ``pocl`` what tests and records know. Raises ``UsageError`` when there is neither, with what exists, and
@@ -159,12 +162,13 @@ def _fitting(which: str) -> list[Any]:
     """The devices here that ``opencl:<which>`` stands for."""
     if which in FLAVOURS:
         return [d for d in devices() if which == "generic" or flavour_of(d) == which]
-    return [d for d in devices() if which.lower() in d.name.lower()]
+    return [d for d in devices() if which.lower() in f"{d.platform.name} {d.name}".lower()]
 
 
 def _named() -> str:
     """The devices here, for a message."""
-    return (", ".join(repr(d.name.strip()) for d in devices()) or "none") + _besides()
+    named = (f"{d.name.strip()!r} of {d.platform.name}" for d in devices())
+    return (", ".join(named) or "none") + _besides()
 
 
 def _besides() -> str:
@@ -208,12 +212,12 @@ def _amd_limits(device: Any, limits: Limits) -> Limits:
     RDNA's compute units have two SIMDs and come in pairs, the work-group processors, which ROCclr counts in their place
     (``enableWgpMode_``); four SIMDs to a unit tell so.
     """
-    lanes = _answer(device, "wavefront_width_amd") or limits.warp
-    paired = lanes == 32 and (_answer(device, "simd_per_compute_unit_amd") or 4) == 4
+    lanes = answer(device, "wavefront_width_amd") or limits.warp
+    paired = lanes == 32 and (answer(device, "simd_per_compute_unit_amd") or 4) == 4
     return replace(limits, warp=lanes, units=limits.units * 2 if paired else limits.units)
 
 
-def _answer(device: Any, question: str) -> int:
+def answer(device: Any, question: str) -> int:
     """What a device answers to a question that not every one knows; 0 for no answer."""
     try:
         return int(getattr(device, question))
@@ -413,9 +417,9 @@ def batches(sources: Sequence[KernelSource], target: Target, *, exact: bool = Tr
 def _batches(sources: Sequence[KernelSource], device: Any, exact: bool) -> list[list[KernelSource]]:
     """In an order of their own, so that a cache knows the same kernels again whoever asks for them.
 
-    A compiler takes longer to read OpenCL C's declarations than most kernels: 0.08 s a kernel become 0.03 s with Intel's
-    runtime where eight are a program, which two threads at work on one each do not reach. PoCL compiles one at a time
-    whatever threads ask; elsewhere there are as many programs as processors at least.
+    A compiler takes longer to read OpenCL C's declarations than small kernels: eight of them take 0.2 s as one program with
+    Intel's runtime and 0.6 s apart, for it compiles one at a time whatever threads ask, as PoCL does. Other compilers do not:
+    there are as many programs as processors at least.
     """
     if len({source.name for source in sources}) < len(sources):
         return [[source] for source in sources]
@@ -440,9 +444,10 @@ def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], fl
     preprocessor leaves there, it builds it anew.
     """
     cl, text = pyopencl(), for_driver(device, joined(sources) if len(sources) > 1 else sources[0].text)
-    built = cl.Program(context, text).build(flags, cache_dir=False)
+    built = patiently(lambda: cl.Program(context, text).build(flags, cache_dir=False), len(sources))
     if flavour_of(device) == "pocl" and not {source.name for source in sources} <= set(built.kernel_names.split(";")):
-        built = cl.Program(context, f"{text}\ntypedef int again_{uuid.uuid4().hex};\n").build(flags, cache_dir=False)
+        text = f"{text}\ntypedef int again_{uuid.uuid4().hex};\n"
+        built = patiently(lambda: cl.Program(context, text).build(flags, cache_dir=False), len(sources))
     return built
 
 
@@ -506,7 +511,10 @@ def _program(
             built = _with_kernels(context, device, sources, flags)
         if flavour_of(device) == "pocl":
             return built, whole.text.encode()
-        binary = bytes(built.get_info(cl.program_info.BINARIES)[0])
+        binary = _mark(device) + bytes(built.get_info(cl.program_info.BINARIES)[0])
+    except TimeoutError as error:
+        told = f"{device.name.strip()}: {error}"
+        raise KernelBuildError(build_failed(whole, told) if len(sources) == 1 else told, code="GPC5105") from error
     except cl.Error as error:
         first = _first_error(str(error))
         raise KernelBuildError(build_failed(whole, first) if len(sources) == 1 else first) from error
@@ -515,12 +523,22 @@ def _program(
     return built, binary
 
 
+def _mark(device: Any) -> bytes:
+    """What a binary begins with that this device's driver has made."""
+    return b"gpucomp opencl " + hashlib.sha256(compiler_version(device).encode()).hexdigest().encode() + b"\n"
+
+
 def _from_binary(context: Any, device: Any, binary: bytes) -> Any | None:
-    """A program; none where the binary is another driver's: the source still is welcome."""
-    cl = pyopencl()
+    """A program; none where the binary is another driver's: the source still is welcome.
+
+    It is not left to the driver to tell: Mesa's rusticl (22.3) aborts over what it has not made itself.
+    """
+    cl, mark = pyopencl(), _mark(device)
+    if not binary.startswith(mark):
+        return None
     with _quiet:
         try:
-            return cl.Program(context, [device], [binary]).build()
+            return cl.Program(context, [device], [binary.removeprefix(mark)]).build()
         except cl.Error:
             return None
 

@@ -298,7 +298,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
     if (s.splits > 1) * d.tiles * s.splits * s.tile_m * s.tile_n * p.acc_bytes > MAX_GROUPS:
         yield "the partial sums of split-K need more than 2 GiB"
-    yield from cannot_meet(s.splits, limits)
+    yield from cannot_meet(most(s.splits, d.tiles_n) if has_tail(p) else s.splits, limits)
 
 
 def _pipeline_objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:

@@ -16,11 +16,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_cupy import FakeCupy
+from fake_driver.cubins import cubin
 from kernels import add_relu, matmul
 from template_cases import CASES
 
 from bench.gpu import __main__ as kit
-from bench.gpu import candidates, cases, checks, correct, devices, results, work
+from bench.gpu import call, candidates, cases, checks, contact, correct, devices, first, loops, results, work
 from bench.gpu.context import Context, Options
 from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.errors import DeviceLostError
@@ -66,34 +67,285 @@ def ends(folder):
 
 @pytest.fixture(scope="module")
 def dry_run(tmp_path_factory):
-    """Stages that need nothing but what the kit says it needs, where nothing else is installed."""
+    """The whole plan, in small, where nothing is installed but what the kit says it needs."""
     folder = tmp_path_factory.mktemp("kit")
     program = f"absent = {ABSENT!r}\n" + BLOCKED + PROGRAM
-    command = [sys.executable, "-c", program, "correct", "--dry-run", "--out", str(folder)]
+    command = [sys.executable, "-c", program, "first", "--dry-run", "--compilers", "2", "--out", str(folder)]
     return folder, subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
-def test_the_dry_run_finds_every_engine_right_with_the_named_packages_alone(dry_run):
+def test_the_plan_is_gone_through_whole_and_says_what_is_known_after_each_part(dry_run):
     folder, done = dry_run
 
     assert done.returncode == 0, done.stderr + (folder / "work.log").read_text()
-    found = ends(folder)
-    assert {e["engine"] for e in found} == {f.title for n in correct.DRY for f in engines_of(CASES[n], TARGET.features)}
+    headings = [line for line in done.stdout.splitlines() if line.startswith("== ")]
+    assert [heading.split()[1].rstrip(":") for heading in headings] == [part.name for part in first.PLAN]
+    assert all(number == total for heading in headings for number, total in [heading.split()[2:5:2]])
+    ended = [e["stage"] for e in ends(folder) if e["stage"] != first.NAME]
+    assert list(dict.fromkeys(ended)) == ["contact", "correct", "probe", "kernels", "models"]
+    for said in ("Tensor map, im2col: encoded", "contraction/wgmma: 1 of 1 right", "dram_gbs=", "fp16, 2 kernels"):
+        assert said in done.stdout
+
+
+@pytest.mark.slow
+def test_the_dry_run_finds_every_engine_right_with_the_named_packages_alone(dry_run):
+    folder, _ = dry_run
+    found = [e for e in ends(folder) if e["stage"] == "correct"]
+    known = cases.cases().kernels
+
+    features = devices.Harness().target.features
+    assert {e["engine"] for e in found} == {f.title for n in correct.DRY for f in engines_of(known[n], features)}
+    assert {"contraction/wgmma", "attention/mma", "contraction/mma", "contraction/simt"} <= {e["engine"] for e in found}
     assert len({(e["stage"], e["name"]) for e in found}) == len(found)
     assert all(e["ok"] for e in found)
     assert max(e["error"] for e in found) > 0
 
 
 @pytest.mark.slow
-def test_a_second_call_does_nothing_again(dry_run, capsys):
+def test_a_second_call_does_and_lists_nothing_again(dry_run, capsys, monkeypatch):
     folder, _ = dry_run
     before = (folder / "results.jsonl").read_text()
+    monkeypatch.setattr(first, "_do", lambda call, part, deadline: pytest.fail(f"{part.name} was done again"))
 
-    assert kit.main(["correct", "--dry-run", "--out", str(folder)]) == 0
+    assert kit.main(["first", "--dry-run", "--out", str(folder)]) == 0
 
     assert (folder / "results.jsonl").read_text() == before
     assert "0 wrong" in capsys.readouterr().out
+
+
+# ---- the plan ----
+
+
+class Clock:
+    """Stands in for ``time``."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Planned:
+    """A plan of two parts of one minute each; ``takes`` are the seconds of a part's jobs, one job each second.
+
+    ``calls(limit_s)`` is one call of the kit; ``done`` is what was done, in order.
+    """
+
+    def __init__(self, monkeypatch, folder, takes, wrong=()):
+        self.folder, self.left, self.wrong = folder, dict(takes), wrong
+        self.clock, self.done, self.listed = Clock(), [], []
+        monkeypatch.setattr(first, "PLAN", tuple(first.Part(name, name, 1.0) for name in takes))
+        monkeypatch.setattr(first, "time", self.clock)
+        monkeypatch.setattr(first.importlib, "import_module", lambda name: self.stage(name.rpartition(".")[2]))
+
+    def stage(self, name):
+        def jobs(context):
+            self.listed.append(name)
+            return [work.Job(name, "job")]
+
+        return SimpleNamespace(NAME=name, jobs=jobs, summary=lambda entries, arch: f"{name} is known")
+
+    def call(self, limit_s):
+        outer = self
+
+        class Doing(call.Call):
+            def do(self, stage, context, jobs, deadline):
+                seconds = min(outer.left[stage.NAME], deadline - outer.clock.now)
+                outer.clock.now += seconds + (seconds < outer.left[stage.NAME]) * 0.01
+                outer.left[stage.NAME] -= seconds
+                outer.done.append((stage.NAME, seconds))
+                if not outer.left[stage.NAME]:
+                    self.wrong += stage.NAME in outer.wrong
+                return outer.left[stage.NAME]
+
+        context = Context(Options(self.folder), devices.Described(**devices.described(OnFake(None))))
+        made = Doing(context, results.Results(self.folder, "gpu"), self.clock.now + limit_s, self.folder / "log")
+        return first.run(made), made.wrong
+
+
+def test_a_part_that_is_slow_takes_nothing_from_the_others_and_is_finished_at_the_end(monkeypatch, tmp_path, capsys):
+    plan = Planned(monkeypatch, tmp_path, {"slow": 100, "quick": 20})
+
+    assert plan.call(1000) == (0, 0)
+
+    assert plan.done == [("slow", 60), ("quick", 20), ("slow", 40)]
+    assert capsys.readouterr().out.count("slow is known") == 2
+
+
+def test_a_call_that_its_limit_stops_is_followed_by_one_that_goes_on(monkeypatch, tmp_path):
+    plan = Planned(monkeypatch, tmp_path, {"a": 50, "b": 50, "c": 5})
+
+    assert plan.call(70) == (30, 0)
+    assert plan.call(70) == (0, 0)
+
+    assert plan.done == [("a", 50), ("b", 20), ("b", 30), ("c", 5)]
+    assert plan.listed == ["a", "b", "b", "c"]
+
+
+def test_shares_are_counted_over_calls(monkeypatch, tmp_path):
+    plan = Planned(monkeypatch, tmp_path, {"slow": 100, "quick": 20})
+
+    plan.call(50)
+    plan.call(1000)
+
+    assert [(name, round(seconds)) for name, seconds in plan.done] == [
+        ("slow", 50), ("slow", 10), ("quick", 20), ("slow", 40)]  # fmt: skip
+
+
+def test_what_was_wrong_in_an_earlier_call_still_is(monkeypatch, tmp_path):
+    plan = Planned(monkeypatch, tmp_path, {"a": 5, "b": 5}, wrong=("a",))
+
+    assert plan.call(100) == (0, 1)
+    assert plan.call(100) == (0, 1)
+
+    assert plan.listed == ["a", "b"]
+
+
+def test_the_parts_of_correct_are_all_of_it_once_default_schedules_first_and_engines_in_turn():
+    context = Context(Options(Path("unused")), devices.Described(**devices.described(devices.Harness())))
+    jobs = [job for job in correct.jobs(context) if isinstance(job.subject, correct.Case)]
+
+    parts = [first.of(part, jobs) for part in first.PLAN if part.stage == "correct"]
+
+    assert sorted(job.name for part in parts for job in part) == sorted(job.name for job in jobs)
+    for part in parts:
+        numbers = [job.subject.number for job in part]
+        assert numbers == sorted(numbers)
+    others = {job.subject.family.title for job in parts[-1]}
+    assert len(others) > 10
+    assert {job.subject.family.title for job in parts[-1][: len(others)]} == others
+
+
+def test_a_lost_test_module_is_a_failure_of_the_plan():
+    lost = work.Job(correct.NAME, "cases-of-x", correct.Lost("no such module"))
+
+    found = [job for part in first.PLAN if part.stage == "correct" for job in first.of(part, [lost])]
+
+    assert found == [lost]
+
+
+# ---- first contact ----
+
+
+def test_the_maps_that_are_asked_for_are_legal_but_the_one_that_is_open():
+    assert {name: bool(spec.objections()) for name, spec in contact.MAPS.items()} == {
+        "tiled": False, "im2col": False, "overlapping": True}  # fmt: skip
+    assert contact.MAPS["im2col"].is_im2col
+    assert devices.nbytes(contact.MAPS["im2col"]) == 2 * 28 * 28 * 64 * 2
+    assert devices.nbytes(contact.MAPS["overlapping"]) == 1999 * 128 + 512
+
+
+@pytest.mark.parametrize("name", contact.MAPS)
+def test_the_driver_is_asked_for_the_maps(name):
+    gpu = object.__new__(devices.Gpu)  # opening one asks for a driver that has a GPU
+    gpu.cupy = FakeCupy({}, (9, 0))
+
+    refused = gpu.refused(contact.MAPS[name])
+
+    assert ("cuTensorMapEncodeTiled: invalid argument" in refused) == (name == "overlapping")
+
+
+@pytest.mark.parametrize(("name", "ok"), [("tiled", False), ("overlapping", True)])
+def test_a_map_that_the_driver_refuses_is_wrong_where_kernels_need_it(name, ok):
+    device = SimpleNamespace(refused=lambda spec: "error 1")
+    job = work.Job(contact.NAME, f"map-{name}", contact.MAPS[name])
+
+    result = contact.perform(None, device, job, {})
+
+    assert result == {"ok": ok, "refused": "error 1"}
+    assert f"Tensor map, {name}: refused, error 1." in contact.summary(
+        [{**result, "stage": "contact", "name": job.name}], "sm_90a"
+    )
+
+
+class Answering:
+    """A device whose launches give ``answer(x)``, and that says what a plan asks for."""
+
+    target = cuda.manifest("sm_90a")
+
+    def __init__(self, answer):
+        self.answer, self.plans = answer, []
+
+    def open(self, plan, sources, binaries, weights):
+        self.plans.append(plan)
+        return self
+
+    def run(self, inputs):
+        return {"out": self.answer(inputs["x"])}
+
+    def time_replays(self, count, *, overlap=True):
+        return [(2e-6 if overlap else 3e-6)] * count
+
+
+def contact_job(name):
+    context = Context(Options(Path("unused")), devices.Described(**devices.described(devices.Harness())))
+    return context, next(job for job in contact.jobs(context) if job.name == name)
+
+
+def test_a_launch_asks_for_48_kib_of_dynamic_shared_memory_beside_static(monkeypatch):
+    monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
+    context, job = contact_job("shared-memory")
+    device = Answering(job.subject.answer)
+
+    assert contact.perform(context, device, job, {})["ok"]
+
+    (kernel,) = device.plans[0].kernels
+    used = cuda.resources(cuda.compile_source(loops.source_of(job.subject.loop, Answering.target), Answering.target)[1])
+    assert (kernel.shared, used["k0"].shared_bytes) == (49152, 4 * loops.FEW)
+
+
+def test_the_pair_of_launches_overlaps_and_the_second_reads_what_the_first_wrote(monkeypatch):
+    monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
+    context, job = contact_job("pair-of-launches")
+    device = Answering(job.subject.answer)
+
+    result = contact.perform(context, device, job, {})
+
+    assert (result["ok"], round(result["us"], 3), round(result["alone_us"], 3)) == (True, 2, 3)
+    (plan,) = device.plans
+    assert [kernel.programmatic for kernel in plan.kernels] == [True]
+    a, b = (launch.args for launch in plan.launches)
+    assert a[1] == b[0]
+    assert len({*a, *b}) == 3
+
+
+def test_what_an_earlier_run_has_left_is_no_answer(monkeypatch):
+    """A second launch that does not wait for the first finds the first's words of the run before."""
+    monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
+    context, job = contact_job("pair-of-launches")
+    seen = []
+
+    def late(x):
+        seen.append(x)
+        return job.subject.answer(seen[max(0, len(seen) - 2)])
+
+    result = contact.perform(context, Answering(late), job, {})
+
+    assert not result["ok"]
+    assert "run 1: " in result["fault"]
+
+
+class Pool:
+    freed = 0
+
+    def free_all_blocks(self):
+        self.freed += 1
+
+
+def test_memory_is_given_back_after_each_piece_of_work(monkeypatch):
+    pools = [Pool(), Pool()]
+    gpu = devices.Gpu.__new__(devices.Gpu)
+    gpu.cupy = SimpleNamespace(
+        get_default_memory_pool=lambda: pools[0], get_default_pinned_memory_pool=lambda: pools[1]
+    )
+    context = SimpleNamespace(open_device=lambda: gpu)
+
+    for number in range(2):
+        work.performed(Stage(), context, gpu, work.Job("stage", f"{number}", "ok"), {"pid": 0})
+
+    assert [pool.freed for pool in pools] == [2, 2]
 
 
 # ---- results ----
@@ -119,7 +371,7 @@ def test_what_was_started_twice_and_never_ended_is_not_started_again(tmp_path):
         results.Results(tmp_path, "gpu").start("correct", name)
     found = results.Results(tmp_path, "gpu")
 
-    todo, failed = kit.chosen(jobs, found, Options(tmp_path))
+    todo, failed = call.chosen(jobs, found, Options(tmp_path))
 
     assert [job.name for job in todo] == ["once", "never"]
     assert failed == 1
@@ -133,7 +385,7 @@ def test_work_that_the_time_limit_cut_off_is_not_to_blame(tmp_path):
         found.stop("kernels", "long")
     job = work.Job("kernels", "long")
 
-    assert kit.chosen([job], results.Results(tmp_path, "gpu"), Options(tmp_path)) == ([job], 0)
+    assert call.chosen([job], results.Results(tmp_path, "gpu"), Options(tmp_path)) == ([job], 0)
 
 
 def test_what_failed_is_done_again_only_when_asked(tmp_path):
@@ -142,8 +394,8 @@ def test_what_failed_is_done_again_only_when_asked(tmp_path):
     found.end("correct", "wrong", {"ok": False})
     found.end("correct", "right", {"ok": True})
 
-    assert kit.chosen(jobs, found, Options(tmp_path)) == ([], 1)
-    assert kit.chosen(jobs, found, Options(tmp_path, again=True)) == (jobs[:1], 0)
+    assert call.chosen(jobs, found, Options(tmp_path)) == ([], 1)
+    assert call.chosen(jobs, found, Options(tmp_path, again=True)) == (jobs[:1], 0)
 
 
 # ---- the command ----
@@ -167,11 +419,26 @@ def test_an_unknown_stage_model_or_precision_is_named(arguments, tmp_path, capsy
 
 
 def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(kit.importlib.util, "find_spec", lambda name: None if name in {"cupy", "jinja2"} else True)
+    monkeypatch.setattr(
+        kit.importlib.util, "find_spec", lambda name: None if name in {"cuda.bindings", "jinja2"} else True
+    )
 
     assert kit.main(["--out", str(tmp_path)]) == 2
 
-    assert capsys.readouterr().err == "not installed: jinja2, cupy\n"
+    assert capsys.readouterr().err == "not installed: jinja2, cuda.bindings\n"
+
+
+def test_a_part_of_a_package_that_is_not_there_is_named(monkeypatch, capsys, tmp_path):
+    def find(name):
+        if name == "cuda.bindings":
+            raise ModuleNotFoundError(name)
+        return True
+
+    monkeypatch.setattr(kit.importlib.util, "find_spec", find)
+
+    assert kit.main(["--out", str(tmp_path)]) == 2
+
+    assert capsys.readouterr().err == "not installed: cuda.bindings\n"
 
 
 # ---- children ----
@@ -206,7 +473,7 @@ class Stage:
 
 class Nowhere:
     def open_device(self):
-        return object()
+        return SimpleNamespace(free=lambda: None)
 
 
 def crew_run(tmp_path, *subjects, deadline_s=60.0):
@@ -316,7 +583,7 @@ def is_off(x, bias, relu, total):
 
 
 def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch):
-    """The stand-in for cupy refuses a launch that did not."""
+    """The driver of the tests refuses a launch that did not."""
     monkeypatch.setattr(devices, "build", lambda source, target, folder=None: {})
     kernel, family = matmul(130, 128, 96, dtype=F16), FAMILIES["contraction/mma"]
     problem = family.problem(kernel)
@@ -346,7 +613,7 @@ class Changing:
 
 
 class OnFake:
-    """A device that opens CudaProgram on the cupy of the tests."""
+    """A device that opens CudaProgram on the driver of the tests."""
 
     target, name, cache_bytes, least_launches = TARGET, "fake", 1 << 12, 2
 
@@ -362,8 +629,10 @@ class OnFake:
     def open(self, plan, sources, binaries, weights):
         from gpucomp.runtime.cuda import CudaProgram
 
-        cupy = FakeCupy({"k0": self.function})
-        return CudaProgram(plan, sources, {k.binary: b"cubin" for k in plan.kernels}, weights, cupy=cupy)
+        sizes = [plan.buffers[a].nbytes for a in plan.launches[0].args]
+        cupy = FakeCupy({"k0": lambda *memory: self.function(*(m[:n] for m, n in zip(memory, sizes, strict=True)))})
+        binaries = {k.binary: cubin("k0", [8] * len(sizes)) for k in plan.kernels}
+        return CudaProgram(plan, sources, binaries, weights, cupy=cupy)
 
 
 def checked(function, kernel=ADD, tmp_path=Path("unused")):
@@ -541,7 +810,7 @@ def test_a_test_module_that_cannot_be_read_is_a_failed_job(text, monkeypatch, tm
     context = Context(Options(tmp_path), devices.Described(**devices.described(OnFake(None))))
 
     (job,) = [job for job in correct.jobs(context) if job.name == "cases-of-lost"]
-    _, result = work.performed(correct, context, object(), job, work.prepared(correct, context, job))
+    _, result = work.performed(correct, context, Nowhere().open_device(), job, work.prepared(correct, context, job))
 
     assert not result["ok"]
     assert "test_lost.py" in result["error"]

@@ -48,14 +48,16 @@ def test_the_dry_run_of_every_measuring_stage_is_right_and_complete(dry_run):
     found = [e for e in results.lines(folder / "results.jsonl") if "ok" in e]
     assert all(e["ok"] for e in found)
     names = {stage: {e["name"] for e in found if e["stage"] == stage} for stage in kit.STAGES}
-    assert {"device", "copy-dram", "copy-l2", "fma", "empty", "mma-f16", "mma-tf32", "grid-barrier"} <= names["probe"]
+    assert {"device", "copy-dram", "copy-l2-8", "copy-l2-25", "fma", "empty", "empty-overlapping", "mma-f16", "mma-tf32",
+            "grid-barrier"} <= names["probe"]  # fmt: skip
     assert (len(names["kernels"]), len(names["tune"])) == (2, 1)
     assert names["models"] == {"mobilenet_v2-fp32-reduced"}
     for e in found:
         if e["stage"] == "kernels":
             assert 0 < e["error"] <= checks.LIMITS[e["precision"]]
             assert min(e[k] for k in ("warm_us", "cold_us", "floor_us", "static_us")) > 0
-            assert len(e["cold_samples_us"]) == measure.REPLAYS
+            assert len(e["cold_samples_us"]) == len(e["cold_alone_samples_us"]) == measure.REPLAYS
+            assert e["warm_alone_us"] > e["warm_us"]  # the harness' clock says so
 
 
 @pytest.mark.slow
@@ -118,8 +120,14 @@ def test_the_device_s_line_has_the_measured_figures():
         entry("fma", 2 * 128 * units * ghz * 1e9 / 1e12, clocks={"sm_mhz": 1500}),
     ]  # fmt: skip
 
+    entries += [entry("copy-l2-8", 7000.4), entry("copy-l2-25", 5000.4)]
+
     text = probe.constants(entries, "sm_90a")
 
+    assert "l2_gbs=7000" in text
+    assert "copies of 8 MB to 8 MB: 7000.4 GB/s" in text
+    assert "copies of 25 MB to 25 MB: 5000.4 GB/s" in text
+    assert "l2_gbs" not in probe.constants(entries[:-2], "sm_90a")
     assert "dram_gbs=4200" in text
     assert "launch_us=1.23" in text
     assert "a node that does not overlap: 1.23 us" in text
@@ -128,7 +136,6 @@ def test_the_device_s_line_has_the_measured_figures():
     assert "a node that does not overlap: 1.23 us" in overlapping
     assert "fma=128 " in text
     assert "'f16': 1024" in text
-    assert "l2_gbs" not in text
 
 
 def test_measured_figures_are_what_the_model_reckons_with(tmp_path):
@@ -233,7 +240,7 @@ class Repeating:
             )
         return {"arena": image}
 
-    def time_replays(self, count):
+    def time_replays(self, count, *, overlap=True):
         return [3e-6] * count
 
 
@@ -396,13 +403,20 @@ def test_means_are_geometric_and_the_costliest_losses_come_first():
         {**kernel_entry("alone", 1.0, 1.0), "torch_warm_us": None},
     ]
     del entries[3]["torch_warm_us"], entries[3]["torch_cold_us"]
+    entries[0] |= {"warm_alone_us": 20.0, "cold_alone_us": 80.0}  # 40 by torch
 
     text = report.kernels_table(entries)
 
-    assert "| fp32 | contraction | 4 | 1.00 | 1.00 | 0.25 | 2 |" in text
+    assert "| fp32 | contraction | 4 | 1.00 | 1.00 | 0.79 | 0.50 | 0.25 | 2 |" in text
     losses = [line for line in text.splitlines() if "_loss" in line]
     assert [line.split()[1] for line in losses] == ["large_loss", "small_loss"]
     assert "| 100.0 |" in losses[0]
+    said = report.kernels_said(entries).splitlines()
+    assert said[0] == (
+        "fp32, 4 kernels: others take 1.00 times as long with data in cache, 1.00 without, 0.50 where launches do not "
+        "overlap; 2 are slower than theirs."
+    )
+    assert [line.split()[2] for line in said[1:]] == ["large_loss", "small_loss"]
     assert "| contraction/simt | 4 | 2.00 | 2.00 | 2.00 | 1.00 | 3.00 |" in report.predictions(entries)
 
 

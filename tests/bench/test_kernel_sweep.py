@@ -31,7 +31,7 @@ from bench.kernel_sweep import __main__ as program
 from bench.kernel_sweep import layers
 from bench.kernel_sweep.__main__ import Journal, main
 from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
-from bench.kernel_sweep.play import built_by_pocl, by_harness, by_pocl, compiled, prepared
+from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.kernel_sweep.points import sampled
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.ir.types import F16, I32
@@ -227,7 +227,7 @@ def test_texts_of_other_macros_and_flags_share_a_run_of_the_compiler_of_opencl()
 
     programs = built_by_pocl(ready)
 
-    assert [by_pocl(r, built) for r, built in zip(ready, programs, strict=True)] == [""] * 6
+    assert [by_opencl(r, built) for r, built in zip(ready, programs, strict=True)] == [""] * 6
     told = [built.get_build_info(built.devices[0], cl.program_build_info.OPTIONS) for built in programs]
     assert ["-cl-opt-disable" in options for options in told[2:4]] == [False, True]
     assert len(set(map(id, programs))) == 2

@@ -884,19 +884,15 @@ void multiply(const Wgmma& call, std::vector<uint32_t>& values) {
   const double *upper = &call.rows[(size_t)(first_row * depth)], *lower = upper + 8 * depth;
   for (size_t i = 0; i < values.size(); i += 4) {  // two rows of two neighbouring columns
     const double *left = &call.cols[(i / 4 * 8 + (size_t)(lane % 4 * 2)) * (size_t)depth], *right = left + depth;
-    double sums[4] = {};
-    for (int k = 0; k < depth; ++k) {
-      sums[0] += upper[k] * left[k];
-      sums[1] += upper[k] * right[k];
-      sums[2] += lower[k] * left[k];
-      sums[3] += lower[k] * right[k];
-    }
+    const double* const factors[4][2] = {{upper, left}, {upper, right}, {lower, left}, {lower, right}};
     for (size_t j = 0; j < 4; ++j) {
+      const auto [x, y] = factors[j];
       if (call.element == GcElement::S8) {
-        values[i + j] += (uint32_t)(int32_t)sums[j];
+        for (int k = 0; k < depth; ++k) values[i + j] += (uint32_t)(int32_t)(x[k] * y[k]);
         continue;
       }
-      const float total = (float)(gc_f32_value(values[i + j]) + sums[j]);
+      // sm_90 adds all products of a step in depth at once, with two bits more than f32 has
+      const float total = gc_block_sum((float)gc_f32_value(values[i + j]), x, y, depth, 2);
       memcpy(&values[i + j], &total, sizeof total);
     }
   }

@@ -62,6 +62,26 @@ def result_of(words: np.ndarray) -> np.ndarray:
     return c
 
 
+def added_in_blocks(before: np.ndarray, a: np.ndarray, b: np.ndarray, width: int, *, extra: int) -> np.ndarray:
+    """``before + a @ b.T`` as matrix units add: ``width`` products and the sum before them on one grid, cut towards zero.
+
+    The grid ends ``extra`` bits below f32's last of the largest exponent (arXiv 2512.07004).
+    """
+    total, a, b = before.astype(np.float64), a.astype(np.float64), b.astype(np.float64)
+    for k in range(0, a.shape[1], width):
+        left, right = a[:, None, k : k + width], b[None, :, k : k + width]
+        largest = np.maximum((exponent(left) + exponent(right)).max(axis=2), exponent(total))
+        grid = np.exp2(largest - 23.0 - extra)
+        total = (np.trunc(left * right / grid[..., None]).sum(axis=2) + np.trunc(total / grid)) * grid
+        near = total.astype(np.float32)
+        total = np.where(np.abs(near) > np.abs(total), np.nextafter(near, np.float32(0)), near).astype(np.float64)
+    return total.astype(np.float32)
+
+
+def exponent(x: np.ndarray) -> np.ndarray:
+    return np.where(x == 0, -1000, np.frexp(x)[1] - 1)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_an_mma_multiplies_the_fragments_of_the_manual(name, order):
@@ -71,18 +91,32 @@ def test_an_mma_multiplies_the_fragments_of_the_manual(name, order):
     is_float = np.dtype(a_type).kind not in "iu"
     c = rng.standard_normal((rows // 4, 32)).astype(np.float32) if is_float else rng.integers(
         -(2**20), 2**20, (rows // 4, 32)).astype(np.int32)  # fmt: skip
-    wide = np.float64 if is_float else np.int64
-    wanted = result_of(c).astype(wide) + a.astype(wide) @ b.astype(wide).T
+    before = result_of(c)
 
     kernel(name).run((1,), (32,), [registers(a), registers(b), c], order=order)
 
     if is_float:
-        found, near = result_of(c), wanted.astype(np.float32)
-        towards_zero = np.where(np.abs(near) > np.abs(wanted), np.nextafter(near, np.float32(0)), near)
-        assert np.abs(found - towards_zero).max() <= np.spacing(np.abs(near).max())
-        assert (np.abs(found) <= np.abs(near)).all(), "sums are truncated"
+        assert (
+            result_of(c) == added_in_blocks(before, a, b, 4 if np.dtype(a_type).itemsize == 4 else 8, extra=1)
+        ).all()
     else:
-        assert (result_of(c) == wanted).all()
+        assert (result_of(c) == before + a.astype(np.int32) @ b.astype(np.int32).T).all()
+
+
+def test_an_mma_cuts_off_what_lies_far_below_its_largest_term():
+    """Of ones and products of 2^-24 and 2^-25: the former lie one bit below f32's last, which is kept, the latter two."""
+    a, b = np.zeros((16, 16), np.float16), np.zeros((8, 16), np.float16)
+    a[:, :8], b[0, :2], b[1, :4], b[2, 4:8] = 2.0**-12, 2.0**-12, 2.0**-13, 2.0**-13
+    a[8:, 15], b[2, 15] = 1, 1
+    c = np.ones((4, 32), np.float32)
+
+    kernel("m16n8k16_f16").run((1,), (32,), [registers(a), registers(b), c])
+
+    found = result_of(c)
+    assert (found[:, 0] == 1 + 2.0**-23).all()
+    assert (found[:, 1] == 1).all()
+    assert (found[:8, 2] == 1).all()
+    assert (found[8:, 2] == 2).all()
 
 
 @pytest.mark.parametrize(("name", "a_type", "b_type"), [

@@ -278,6 +278,22 @@ def test_a_wgmma_mistake_is_an_error(name, message):
         wgmma(name)
 
 
+def test_wgmma_cuts_off_what_lies_far_below_its_largest_term():
+    """A product of one, then in the next step in depth products of 2^-25 and of 2^-26: two bits below f32's last are kept."""
+    a, b = np.zeros((64, 64), np.float16), np.zeros((32, 64), np.float16)
+    a[:, 0], b[:, 0] = 1, 1
+    a[:, 16:24], b[0, 16:20], b[1, 16:24] = 2.0**-12, 2.0**-13, 2.0**-14
+    maps = [TensorMap(i, "f16", (64, len(x)), (128,), (64, len(x)), swizzle=128) for i, x in enumerate((a, b))]
+    y = np.zeros((64, 32), np.float32)
+
+    compiled("wgmma").run(
+        (1,), (256,), [Mapped(maps[0], a), Mapped(maps[1], b), y, np.int32(64)], dynamic_shared=2 * 12288 + 32
+    )
+
+    assert (y[:, 0] == 1 + 2.0**-23).all()
+    assert (y[:, 1:] == 1).all()
+
+
 CHANGES = {  # of registers: what consumers do, what the producer does, the message; 384 threads start with 168 each
     "right": ("gc_setmaxnreg_inc<232>();", "gc_setmaxnreg_dec<40>();", ""),
     "too many": ("gc_setmaxnreg_inc<240>();", "gc_setmaxnreg_dec<40>();",

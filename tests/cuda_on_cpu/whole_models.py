@@ -10,6 +10,7 @@ from cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, c
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.plan import COUNTER, INPUT, TEMP, WEIGHT
+from gpucomp.targets import cuda
 
 POISON = 0x7FFD  # as the harness fills what nobody wrote: NaN in every float type
 
@@ -21,6 +22,7 @@ class ModelOnCpu:
         self.plan, self.weights = executable.plan, executable.weights
         assert all(launch.kernel >= 0 for launch in self.plan.launches)
         pairs = [(executable.sources[k.source], k.name) for k in self.plan.kernels]
+        self.shared_limit = cuda.manifest(self.plan.arch).limits.shared_bytes
         self.kernels: list[CudaOnCpu] = compile_many(pairs, sanitizer=sanitizer)
 
     def run(
@@ -48,6 +50,6 @@ class ModelOnCpu:
             changes = [i for i, a in enumerate(launch.args) if plan.buffers[a].kind != WEIGHT]
             self.kernels[launch.kernel].run(
                 kernel.groups, kernel.items, args, order=order, seed=seed, dynamic_shared=kernel.shared,
-                late=changes if kernel.programmatic else (),
+                shared_limit=self.shared_limit, late=changes if kernel.programmatic else (),
             )  # fmt: skip
         return {name: memory[o] for name, o in zip(plan.output_names, plan.outputs, strict=True)}

@@ -15,7 +15,7 @@ import opencl_device
 import pytest
 from amd_emulation import emulated, shape_only
 from kernel_oracle import expected
-from kernels import conv, conv_of_bytes, grouped_conv, matmul, random_inputs
+from kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
 from tolerance import assert_matches
 
 from gpucomp.codegen.families import FAMILIES, engines_of
@@ -354,6 +354,29 @@ def test_sums_of_other_work_groups_are_under_way_together_between_fences(arch):
             flying = min(flying, int(waits[1]))
         most = max(most, flying)
     assert most == schedule["reg_m"] * schedule["reg_n"]
+
+
+@needs_clang
+@pytest.mark.parametrize("arch", JOINED)
+@pytest.mark.parametrize(
+    ("engine", "kernel", "schedule"),
+    [
+        ("attention/simt", attention(96, 8, 72, 72, heads=2),
+         {"tile_m": 64, "tile_n": 16, "reg_m": 4, "row_items": 16, "splits": 16, "vector": 1}),
+        ("rowwise", reduction("sum", 512, 4096, rows_inside=True),
+         {"lanes": 1, "rows_per_group": 64, "vector": 4, "keep": 0, "splits": 64}),
+    ],
+    ids=["attention", "rowwise"],
+)  # fmt: skip
+def test_what_many_work_groups_left_is_not_all_read_ahead(arch, engine, kernel, schedule):
+    """Plain loads of a loop that clang writes out whole would all be under way, in more registers than there are."""
+    family = FAMILIES[engine]
+    try:
+        found = amdgcn.resources(render(kernel, schedule, opencl.manifest(arch), "k0", family), arch)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+    assert (found.spilled, found.private_bytes) == (0, 0)
 
 
 @needs_clang

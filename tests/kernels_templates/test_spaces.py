@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import pytest
 from kernels import add_relu, attention, average_pool, conv, layer_norm, matmul, max_pool, reduction, softmax
 from template_cases import CASES, SMALLEST, default, is_empty, spread
 
-from gpucomp.codegen.families import FAMILIES, family_of
+from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.contraction.simt import PLAIN
 from gpucomp.schedule.space import Limits
@@ -36,6 +37,29 @@ def test_defaults_are_legal_at_sizes_no_machine_has():
         family = FAMILIES["contraction/simt"]
 
         assert family.reasons(family.default(p, limits), vars(p), limits) == []
+
+
+@pytest.mark.parametrize("case", [case for case, kernel in CASES.items() if not is_empty(kernel)])
+def test_no_work_groups_meet_where_there_is_no_fence_between_them(case):
+    """Of every engine that OpenCL has: the default has no counters, and a schedule that has some is legal with a fence alone."""
+    kernel, target = CASES[case], opencl.manifest("gfx90a")
+    without = replace(target.limits, device_fence=False)
+    for family in engines_of(kernel, target.features):
+        problem = family.problem(kernel)
+        p = SimpleNamespace(**problem)
+        schedule = family.default(p, without)
+        if not family.reasons(schedule, problem, target.limits):
+            assert family.reasons(schedule, problem, without) == []
+            assert family.geometry(SimpleNamespace(**schedule), p).counter_bytes == 0
+        rng = random.Random(case)
+        for _ in range(200):
+            drawn = {param.name: rng.choice(param.choices) for param in family.params}
+            if family.reasons(drawn, problem, target.limits):
+                continue
+            meets = family.geometry(SimpleNamespace(**drawn), p).counter_bytes > 0
+            refused = family.reasons(drawn, problem, without)
+            assert bool(refused) == meets
+            assert not refused or "no fence that orders memory between them" in refused[0]
 
 
 @pytest.mark.parametrize("case", CASES)

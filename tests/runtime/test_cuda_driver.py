@@ -1,19 +1,19 @@
-"""Tensor maps and overlapping launches of the CUDA program, on stand-ins for cupy and cuda-bindings."""
+"""Tensor maps and overlapping launches of the CUDA program, on a driver without a GPU."""
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy, FakeDriver
+from fake_cupy import FakeCupy
+from fake_driver.cubins import cubin
 from plans import COLUMNS, ROWS, answer, two_layers
 
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime.cuda import CudaProgram
-from gpucomp.runtime.cuda_driver import encoded
+from gpucomp.runtime.cuda_driver import Driver, encoded
 from gpucomp.runtime.manifest import data_of, dumps, loads, plan_of
 from gpucomp.runtime.tensor_map import TensorMap
 from gpucomp.targets import cuda
@@ -26,155 +26,185 @@ PIXELS = TensorMap(
 )  # fmt: skip
 
 
-def opened(maps=(), programmatic=False, driver=None, host=False):
+SIZE = 4 * ROWS * COLUMNS
+DESCRIPTION = np.dtype(  # what the fake driver writes into the 128 bytes
+    [("address", "u8"), ("im2col", "u4"), ("type", "u4"), ("rank", "u4"), ("swizzle", "u4"), ("promotion", "u4"),
+     ("channels", "u4"), ("pixels", "u4"), ("extents", "u4", 5), ("strides", "u4", 4), ("box", "u4", 5),
+     ("steps", "u4", 5), ("lower", "i2", 3), ("upper", "i2", 3)], align=True
+)  # fmt: skip
+TFLOAT32, FLOAT16, SWIZZLE_128B, SWIZZLE_64B, L2_256B = 11, 6, 3, 2, 3
+
+
+def opened(maps=(), programmatic=False, host=False, capability=(9, 0)):
     seen = []
 
     def add_relu(x, bias, relu, total, *descriptors):
         seen.append([bytes(d) for d in descriptors])
-        sums = x.view(np.float32).reshape(ROWS, COLUMNS) + bias.view(np.float32)
-        total[:] = sums.reshape(-1).view(np.uint8)
-        relu[:] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
+        sums = x[:SIZE].view(np.float32).reshape(ROWS, COLUMNS) + bias[: 4 * COLUMNS].view(np.float32)
+        total[:SIZE] = sums.reshape(-1).view(np.uint8)
+        relu[:SIZE] = np.maximum(sums, 0).reshape(-1).view(np.uint8)
 
-    cupy = FakeCupy({"k0": add_relu}, (9, 0))
-    plan, sources, weights = two_layers(cuda.manifest("sm_90a"), host=host)
+    cupy = FakeCupy({"k0": add_relu}, capability, 227 << 10)
+    arch = "sm_90a" if capability[0] == 9 else "sm_80"
+    plan, sources, weights = two_layers(cuda.manifest(arch), host=host)
     changed = tuple(replace(k, tensor_maps=tuple(maps), programmatic=programmatic) for k in plan.kernels)
     plan = replace(plan, kernels=changed)
-    if driver is not None:
-        driver.cupy = cupy
-    return CudaProgram(plan, sources, {"k0.bin": b"cubin k0"}, weights, cupy=cupy, driver=driver), cupy, seen
+    binary = cubin("k0", [8] * 4 + [128] * len(maps), arch=int(arch.strip("sm_a")))
+    return CudaProgram(plan, sources, {"k0.bin": binary}, weights, cupy=cupy), cupy.driver, seen
+
+
+def described(descriptor):
+    (fields,) = np.frombuffer(descriptor, DESCRIPTION)
+    return {name: fields[name].tolist() for name in DESCRIPTION.names}
 
 
 def test_a_tensor_map_is_made_for_each_launch_s_buffers_and_passed_by_value():
-    driver = FakeDriver()
-    program, _, seen = opened([MAP, replace(MAP, parameter=1, extents=(4, 1))], driver=driver)
+    program, _, seen = opened([MAP, replace(MAP, parameter=1, extents=(4, 1))])
 
     found = program.run({"x": X})
 
     np.testing.assert_array_equal(found["y"], answer(X)["y"])
-    assert [kind for kind, _ in driver.maps] == ["tiled"] * 4
-    first, bias, second, _ = (arguments for _, arguments in driver.maps)
-    x, w, hidden = (program._memory[p].data.ctypes.data for p in (0, 1, 3))
-    assert (first[2], bias[2], second[2]) == (x, w, hidden)
-    assert first == (
-        "CU_TENSOR_MAP_DATA_TYPE_TFLOAT32", 2, x, [4, 2], [64], [4, 2], [1, 1], "CU_TENSOR_MAP_INTERLEAVE_NONE",
-        "CU_TENSOR_MAP_SWIZZLE_128B", "CU_TENSOR_MAP_L2_PROMOTION_L2_256B", "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
-    )  # fmt: skip
-    assert [[np.frombuffer(d, np.uint64)[0] for d in launch] for launch in seen] == [[0, 1], [2, 3]]
-    assert {len(d) for launch in seen for d in launch} == {128}
+    (x_map, w_map), (hidden_map, _) = [[described(d) for d in launch] for launch in seen]
+    x, w, hidden = (program._memory[p] for p in (0, 1, 3))
+    assert (x_map["address"], w_map["address"], hidden_map["address"]) == (x, w, hidden)
+    assert (x_map["extents"][:2], w_map["extents"][:2]) == ([4, 2], [4, 1])
+    assert x_map == {
+        "address": x, "im2col": 0, "type": TFLOAT32, "rank": 2, "swizzle": SWIZZLE_128B, "promotion": L2_256B,
+        "channels": 0, "pixels": 0, "extents": [4, 2, 0, 0, 0], "strides": [64, 0, 0, 0], "box": [4, 2, 0, 0, 0],
+        "steps": [1, 1, 0, 0, 0], "lower": [0] * 3, "upper": [0] * 3,
+    }  # fmt: skip
 
 
 def test_descriptors_are_made_once_and_replays_use_them():
-    driver = FakeDriver()
-    program, cupy, _ = opened([MAP], driver=driver)
+    program, driver, seen = opened([MAP])
+    driver.fail("cuTensorMapEncodeTiled", 1)  # there is no other call
 
     for _ in range(3):
         program.run({"x": X})
 
-    assert len(driver.maps) == 2
-    assert cupy.log == ["launch", "launch", "capture", "replay", "replay"]
+    assert seen == seen[:2] * 3
+    assert driver.done("capture", "replay") == ["capture", "replay", "replay"]
 
 
-def test_an_im2col_map_has_its_corners_by_width_and_height():
-    driver = FakeDriver()
-
-    found = encoded(driver, PIXELS, 4096)
-
-    (kind, arguments), = driver.maps  # fmt: skip
-    assert kind == "im2col"
-    assert arguments[:9] == ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", 4, 4128, [64, 9, 7, 2], [128, 1152, 8064], [-1, -2],
-                             [0, -3], 32, 48)  # fmt: skip
-    assert arguments[9] == [1, 2, 3, 1]
-    assert (found.dtype, found.size) == (np.dtype("V128"), 1)
+@pytest.fixture
+def device_memory():
+    """A megabyte of it, its address, and the driver."""
+    cupy = FakeCupy({}, (9, 0))
+    driver = Driver(cupy.bindings)
+    memory = cupy.alloc(1 << 20)
+    with driver.current(cupy.contexts[0]):
+        yield memory.ptr, driver
 
 
-def test_a_map_that_the_driver_refuses_is_a_device_error():
-    with pytest.raises(DeviceError, match=r"no tensor map of TensorMap.*error 1"):
-        opened([MAP], driver=FakeDriver(status=1))
+def test_an_im2col_map_has_its_corners_by_width_and_height(device_memory):
+    address, driver = device_memory
+
+    found = described(encoded(driver, PIXELS, address))
+
+    assert found == {
+        "address": address + 32, "im2col": 1, "type": FLOAT16, "rank": 4, "swizzle": SWIZZLE_64B, "promotion": L2_256B,
+        "channels": 32, "pixels": 48, "extents": [64, 9, 7, 2, 0], "strides": [128, 1152, 8064, 0], "box": [0] * 5,
+        "steps": [1, 2, 3, 1, 0], "lower": [-1, -2, 0], "upper": [0, -3, 0],
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("programmatic", [False, True])
-def test_without_cuda_bindings_the_error_names_the_package(monkeypatch, programmatic):
+def test_descriptors_lie_where_the_driver_asks(device_memory):
+    """cuda.h: at a multiple of 64 bytes; a CUtensorMap is aligned to 128."""
+    address, driver = device_memory
+    kept = []
+    for step in range(64):
+        kept.append(np.empty(16 * step + 1, np.uint8))  # so that the heap does not give the same place again
+        kept.append(encoded(driver, PIXELS if step % 2 else MAP, address))
+
+    assert {d.ctypes.data % 128 for d in kept[1::2]} == {0}
+    assert {d.nbytes for d in kept[1::2]} == {128}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"extents": (8, 2), "strides": (16,)},  # rows of 32 bytes, 16 apart
+        {"strides": (20,)},
+        {"box": (4, 257)},
+        {"box": (5, 2)},
+        {"offset": 8},
+        {"extents": (4, 1 << 20)},  # past the memory's end
+        {"element_strides": (1, 9)},
+    ],
+)
+def test_what_a_driver_refuses_by_cuda_h_is_a_device_error(device_memory, change):
+    address, driver = device_memory
+    encoded(driver, MAP, address)
+
+    with pytest.raises(DeviceError, match=r"no tensor map of TensorMap.*cuTensorMapEncodeTiled: invalid argument"):
+        encoded(driver, replace(MAP, **change), address)
+
+
+def test_a_device_without_the_accelerator_has_no_maps():
+    with pytest.raises(DeviceError, match=r"no tensor map of TensorMap.*operation not supported") as found:
+        opened([MAP], capability=(8, 0))
+
+    assert found.value.code == "GPC5005"
+
+
+def test_without_cuda_bindings_the_error_names_the_package(monkeypatch):
+    plan, sources, weights = two_layers(cuda.manifest("sm_90a"))
+    cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
 
-    with pytest.raises(DeviceError, match=r"need cuda-bindings: pip install gpucomp\[cuda13\]") as found:
-        opened([MAP], programmatic)
+    with pytest.raises(DeviceError, match=r"cuda-bindings is not installed: pip install gpucomp\[cuda13\]") as found:
+        CudaProgram(plan, sources, {}, weights, cupy=cupy)
 
-    assert found.value.exit_code == 5
-
-
-@pytest.mark.parametrize("programmatic", [False, True])
-def test_a_plan_without_maps_needs_no_cuda_bindings(monkeypatch, programmatic):
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
-
-    program, cupy, _ = opened(programmatic=programmatic)
-
-    np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
-    assert cupy.log == ["launch"] * 2
+    assert (found.value.code, found.value.exit_code) == ("GPC5002", 5)
 
 
-def test_a_kernel_that_waits_itself_is_launched_to_overlap():
-    driver = FakeDriver()
-    program, cupy, _ = opened([MAP], programmatic=True, driver=driver)
-    read = []
+def launches(driver):
+    return [line for line in driver.log if line.startswith("launch")]
 
-    def launch(config, function, parameters, extra):
-        pointers = (ctypes.c_void_p * 5).from_address(parameters)
-        read.append([ctypes.c_uint64.from_address(p).value for p in pointers])
-        return FakeDriver.cuLaunchKernelEx(driver, config, function, parameters, extra)
 
-    driver.cuLaunchKernelEx = launch
+@pytest.mark.parametrize("host", [False, True])  # with an operator of the host nothing is captured
+def test_a_kernel_that_waits_itself_is_launched_to_overlap(host):
+    program, driver, _ = opened([MAP], programmatic=True, host=host)
+
+    for _ in range(3):
+        found = program.run({"x": X})
+
+    kernel = program.plan.kernels[0]
+    shape = " ".join("x".join(map(str, extents)) for extents in (kernel.groups, kernel.items))
+    assert launches(driver) == [f"launch k0 {shape} 0 overlapping"] * 6
+    np.testing.assert_array_equal(found["y"], answer(X, host=host)["y"])
+
+
+def test_a_kernel_that_does_not_is_not():
+    program, driver, _ = opened([MAP])
+
     program.run({"x": X})
 
-    assert cupy.log == ["overlapping launch"] * 2
-    config = driver.launched[0]
-    kernel = program.plan.kernels[0]
-    assert (config.gridDimX, config.gridDimY, config.gridDimZ) == kernel.groups
-    assert (config.blockDimX, config.blockDimY, config.blockDimZ) == kernel.items
-    assert (config.sharedMemBytes, config.hStream, config.function) == (0, 77, 1000)
-    (attribute,) = config.attrs
-    assert attribute.id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
-    assert attribute.value.programmaticStreamSerializationAllowed == 1
-    assert read[0] == [*(program._memory[p].data.ctypes.data for p in (0, 1, 2, 3)), 0]
-
-
-def test_what_launches_hand_to_the_driver_is_made_once_though_a_host_operator_keeps_them_from_being_captured():
-    driver = FakeDriver()
-    program, cupy, _ = opened([MAP], programmatic=True, driver=driver, host=True)
-
-    for _ in range(3):
-        program.run({"x": X})
-
-    assert cupy.log == ["overlapping launch"] * 6
-    made = [(id(c), c.parameters) for c in driver.launched]
-    assert len(set(made)) == 2
-    assert made == made[:2] * 3
+    assert not any(line.endswith("overlapping") for line in launches(driver))
 
 
 def test_replays_can_be_timed_with_launches_that_do_not_overlap():
-    driver = FakeDriver()
-    program, _, _ = opened(programmatic=True, driver=driver)
-    allowed = []
-
-    def launch(config, function, parameters, extra):
-        allowed.append(config.numAttrs)
-        return FakeDriver.cuLaunchKernelEx(driver, config, function, parameters, extra)
-
-    driver.cuLaunchKernelEx = launch
+    program, driver, _ = opened(programmatic=True)
     for _ in range(2):
         program.run({"x": X})
+    driver.clear_log()
 
     for overlap in (True, False, True, False):
         assert program.time_replays(3, overlap=overlap) == [2e-3] * 3
-    assert allowed == [1, 1, 1, 1, 0, 0]
+
+    overlapping = [line.endswith("overlapping") for line in launches(driver)]
+    assert overlapping == ([True] * 6 + [False] * 6) * 2
+    assert driver.done("capture") == ["capture"]
 
 
-def test_an_overlapping_launch_that_fails_is_a_device_error():
-    driver = FakeDriver()
-    program, _, _ = opened(programmatic=True, driver=driver)
-    driver.status = 719
+def test_what_the_fake_driver_is_for_is_over_with_the_test():
+    """Another test of this process asks for a GPU and has to find none."""
+    cupy = FakeCupy()
+    assert cupy.bindings.cuInit(0) == (0,)
 
-    with pytest.raises(DeviceError, match=r"the launch failed .error 719"):
-        program.run({"x": X})
+    cupy.driver.no_device()
+
+    assert cupy.bindings.cuInit(0) == (100,)
 
 
 def with_maps(*maps):

@@ -6,6 +6,7 @@ import importlib
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -220,9 +221,9 @@ def test_a_kernel_that_pocl_refuses_is_named_among_others(tmp_path):
         assert [path.read_text() for path in tmp_path.iterdir()] == [dumped.read_text()] == [broken.text]
 
 
-def test_kernels_are_compiled_alone_where_only_pocl_gains_by_more(compiled, monkeypatch):
+def test_batches_are_what_a_device_s_compiler_makes_in_one_run(compiled, monkeypatch):
     target = opencl.manifest("pocl")
-    sources = [with_helper(f"k{i}", i) for i in range(opencl.TOGETHER + 1)]
+    sources = [with_helper(f"k{i:02}", i) for i in range(opencl.TOGETHER + 1)]
     device = opencl.device_of(target)
     twins = [with_helper("k1", 1), with_helper("k1", 2)]
 
@@ -231,9 +232,97 @@ def test_kernels_are_compiled_alone_where_only_pocl_gains_by_more(compiled, monk
     assert [len(batch) for batch in opencl.batches(twins, target)] == [1, 1]
     context = opencl.pyopencl().Context([device])
     opencl.load_all(context, device, [(s, b"") for s in twins], None)
-    assert compiled == [s.text for s in twins]
+    assert sorted(compiled) == sorted(s.text for s in twins)
     monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
-    assert [len(batch) for batch in opencl.batches(sources, target)] == [1] * len(sources)
+    monkeypatch.setattr(opencl, "processors", lambda: 4)
+    assert [len(batch) for batch in opencl.batches(sources, opencl.manifest("generic"))] == [9, 9, 9, 6]
+
+
+def told(device_name, number, queue, built):
+    """What kernel ``device_name`` of a program of ``with_helper`` writes."""
+    cl, found = opencl.pyopencl(), np.zeros(1, np.int32)
+    memory = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, found.nbytes)
+    cl.Kernel(built, device_name)(queue, (1, 1, 1), (1, 1, 1), memory)
+    cl.enqueue_copy(queue, found, memory)
+    return int(found[0]) == 7 * number
+
+
+def test_elsewhere_than_on_pocl_the_first_of_a_batch_holds_the_binary_of_all(compiled, monkeypatch, tmp_path):
+    monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
+    monkeypatch.setattr(opencl, "processors", lambda: 2)
+    target = opencl.manifest("generic")
+    sources = [with_helper(f"k{i}", i) for i in range(1, 6)]
+
+    with config.using(cache=tmp_path):
+        binaries = targets.build(plan_for(target, [s.name for s in sources]), sources, target, lambda *a: None)
+        assert len(compiled) == 2
+        again = targets.build(plan_for(target, [s.name for s in sources]), sources, target, lambda *a: None)
+
+    assert binaries == again
+    assert [bool(binaries[f"k{i}.bin"]) for i in range(1, 6)] == [True, False, False, True, False]
+    made = [text for text in compiled if isinstance(text, str)]
+    assert len(made) == 2  # the second time they came from the cache
+    device = opencl.device_of(target)
+    queue = opencl.pyopencl().CommandQueue(opencl.pyopencl().Context([device]))
+    for kept in (binaries, dict.fromkeys(binaries, b"of another driver")):
+        loaded = opencl.load_all(queue.context, device, [(s, kept[f"{s.name}.bin"]) for s in sources], None)
+        assert all(told(f"k{i}", i, queue, built) for i, built in enumerate(loaded, 1))
+    assert len([text for text in compiled if isinstance(text, str)]) == 4
+
+
+def test_an_adreno_is_not_told_the_sizes_of_work_groups(monkeypatch):
+    source = source_for(opencl.manifest("generic"))
+    device = opencl.devices()[0]
+    required = "__attribute__((reqd_work_group_size("
+
+    assert required in opencl.for_driver(device, source.text)
+    monkeypatch.setattr(opencl.pyopencl().Device, "vendor", "QUALCOMM")
+    assert opencl.for_driver(device, source.text) == opencl.REQUIRED.sub("", source.text)
+    assert required not in opencl.for_driver(device, source.text)
+    assert f"__kernel void {source.name}(" in opencl.for_driver(device, source.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "exact", "flagged"), [("a / b", True, True), ("a / b", False, False), ("rint(a / b)", False, True)]
+)
+def test_quotients_are_rounded_right_where_the_model_is_exact(text, exact, flagged):
+    device = opencl.devices()[0]
+    source = KernelSource("k0", "opencl", text, Geometry((1, 1, 1)))
+
+    assert ("-cl-fp32-correctly-rounded-divide-sqrt" in opencl.build_flags(device, source, exact=exact)) == flagged
+
+
+@pytest.mark.parametrize(("precision", "exact"), [("fp32", True), ("fp16", False), ("mixed", False)])
+def test_a_plan_s_precision_says_whether_the_model_is_exact(monkeypatch, precision, exact):
+    target, asked = opencl.manifest("pocl"), []
+    flags = opencl.build_flags
+    monkeypatch.setattr(
+        opencl, "build_flags", lambda d, s, *, exact=True: asked.append(exact) or flags(d, s, exact=exact)
+    )
+    plan = replace(plan_for(target, ["k1"]), precision=precision)
+
+    targets.build(plan, [with_helper("k1", 1)], target, lambda *a: None)
+
+    assert set(asked) == {exact}
+
+
+def test_a_driver_is_not_given_what_another_one_has_built(compiled, monkeypatch):
+    """Mesa's rusticl ends the process over it."""
+    source, device = with_helper("k0", 1), opencl.device_of(opencl.manifest("pocl"))
+    context = opencl.pyopencl().Context([device])
+    monkeypatch.setattr(opencl, "flavour_of", lambda device: "generic")
+    _, own = opencl.program(context, device, source)
+    monkeypatch.setattr(opencl, "compiler_version", lambda device: "another driver")
+    _, foreign = opencl.program(context, device, source)
+    monkeypatch.undo()
+    given = opencl.pyopencl().Program
+    monkeypatch.setattr(opencl.pyopencl(), "Program", lambda context, *of: compiled.append(of) or given(context, *of))
+    compiled.clear()
+
+    for binary in (foreign, b"\x7fELF", own):
+        opencl.load_all(context, device, [(source, binary)], None)
+
+    assert compiled == [(source.text,), (source.text,), ([device], [own.partition(b"\n")[2]])]
 
 
 def test_a_flavour_without_a_device_keeps_its_source():

@@ -11,8 +11,10 @@ from gpucomp import config, targets
 from gpucomp.codegen import dots, fences
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.codegen.render import render
+from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, UsageError
-from gpucomp.targets import cuda, opencl
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets import amdgcn, cuda, opencl
 
 
 @pytest.mark.parametrize("arch", cuda.ARCHITECTURES)
@@ -166,6 +168,25 @@ class Device:
     max_work_group_size, local_mem_size, max_compute_units, mem_base_addr_align = 256, 65536, 104, 2048
 
 
+def test_a_device_that_two_drivers_have_is_told_apart_by_the_platform(monkeypatch):
+    """Intel's driver calls the processor by its name, which PoCL's name of it holds."""
+
+    def device(platform, vendor, name):
+        kind = type("platform", (), {"name": platform, "vendor": vendor})
+        return type("device", (Device,), {"platform": kind, "name": name, "type": 2})()
+
+    pocl = device("Portable Computing Language", "The pocl project", "pthread-AMD EPYC")
+    intel = device("Intel(R) OpenCL", "Intel(R) Corporation", "AMD EPYC")
+    monkeypatch.setattr(opencl, "devices", lambda: (pocl, intel))
+
+    for which, chosen in (("AMD EPYC", pocl), ("intel", intel), ("pthread", pocl), ("portable computing", pocl)):
+        target = targets.resolve(f"opencl:{which}")
+        assert target.identity.startswith(f"{chosen.name} |")
+        assert opencl.device_of(target) is chosen
+    with pytest.raises(UsageError, match=r"devices here are 'pthread-AMD EPYC' of Portable .*, 'AMD EPYC' of Intel"):
+        targets.resolve("opencl:nvidia")
+
+
 def test_an_amd_device_has_its_instruction_set_s_features():
     found = opencl.of_device(Device(), "opencl")
 
@@ -217,7 +238,11 @@ def test_a_mali_without_dot_products_is_reckoned_without_them(extensions):
 )
 def test_khronos_dot_product_wants_a_compiler_that_declares_it(version, listed, has):
     device = Device()
-    device.extensions, device.version, device.opencl_c_version = "cl_khr_integer_dot_product", version, "OpenCL C 1.2 v1"
+    device.extensions, device.version, device.opencl_c_version = (
+        "cl_khr_integer_dot_product",
+        version,
+        "OpenCL C 1.2 v1",
+    )
     device.opencl_c_all_versions = [SimpleNamespace(version=major << 22 | minor << 12) for major, minor in listed]
     text = SimpleNamespace(text="c + dot_4x8packed_ss_int(a, b)", geometry=SimpleNamespace(items=(1, 1, 1)))
     device.single_fp_config = 0
@@ -226,6 +251,177 @@ def test_khronos_dot_product_wants_a_compiler_that_declares_it(version, listed, 
     assert opencl.build_flags(device, text) == ["-cl-std=CL3.0" if has else "-cl-std=CL1.2"]
     text.text = "c + a * b"
     assert opencl.build_flags(device, text) == ["-cl-std=CL1.2"]
+
+
+ARM, MESA = ("ARM Platform", "ARM"), ("rusticl", "Mesa/X.org")
+AMD = ("AMD Accelerated Parallel Processing", "Advanced Micro Devices, Inc.")
+GPU, CPU = 4, 2
+
+
+def on_platform(platform, **says):
+    found = Device()
+    found.platform = SimpleNamespace(name=platform[0], vendor=platform[1])
+    for question, answer in says.items():
+        setattr(found, question, answer)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "name", "flavour"),
+    [
+        (AMD, GPU, "gfx1100", "amd"),
+        (AMD, CPU, "AMD EPYC", "generic"),
+        (("Intel(R) OpenCL", "Intel(R) Corporation"), CPU, "AMD EPYC", "generic"),
+        (("Portable Computing Language", "The pocl project"), CPU, "pthread-AMD EPYC", "pocl"),
+        (("Portable Computing Language", "The pocl project"), GPU, "NVIDIA H100", "generic"),
+        (ARM, GPU, "Mali-G610 r0p0", "mali"),
+        (MESA, GPU, "AMD Radeon RX 6800 XT (radeonsi, navi21)", "generic"),
+        (MESA, GPU, "Mali-G610 (Panfrost)", "generic"),
+        (("NVIDIA CUDA", "NVIDIA Corporation"), GPU, "NVIDIA H100", "generic"),
+    ],
+)
+def test_a_flavour_is_of_a_platform_s_compiler_and_a_kind_of_device(platform, kind, name, flavour):
+    device = on_platform(platform, type=kind, name=name, vendor="AMD")
+
+    assert opencl.flavour_of(device) == flavour
+    assert opencl.of_device(device, "opencl").arch == flavour or flavour == "amd"
+
+
+@pytest.mark.parametrize(
+    ("name", "warp", "dots", "matrices"),
+    [
+        ("gfx900", 64, set(), set()),
+        ("gfx90c", 64, set(), set()),
+        ("gfx950", 64, {"sdot4"}, {"mfma", "mfma_deep"}),
+        ("gfx1010", 32, set(), set()),
+        ("gfx1012", 32, {"sdot4"}, set()),
+        ("gfx1031", 32, {"sdot4"}, set()),
+        ("gfx1103", 32, {"sudot4"}, {"wmma"}),
+        ("gfx1151", 32, {"sudot4"}, {"wmma"}),
+        ("gfx1201", 32, {"sudot4"}, set()),
+    ],
+)
+def test_an_instruction_set_that_no_table_has_is_like_the_nearest(name, warp, dots, matrices):
+    device = on_platform(AMD, name=f"{name}:xnack-", wavefront_width_amd=warp, simd_per_compute_unit_amd=2)
+
+    for target in (targets.resolve(f"opencl:{name}"), opencl.of_device(device, "opencl")):
+        assert (target.arch, target.limits.warp, target.limits.dots) == (name, warp, bool(dots))
+        assert target.features & opencl.DOTS == dots
+        assert target.features & {"mfma", "mfma_deep", "wmma"} == matrices
+        assert (target.device.dot_instructions > 1) == (not dots)
+
+
+@pytest.mark.parametrize(
+    "name", [*opencl.AMD, "gfx900", "gfx90c", "gfx1010", "gfx1012", "gfx1036", "gfx1102", "gfx1151", "gfx1201"]
+)
+def test_clang_knows_the_dot_products_of_an_instruction_set(name):
+    """What the table says a set has, its compiler takes, and what it lacks no compiler of it does."""
+    calls = {
+        "sdot4": "__builtin_amdgcn_sdot4(a, b, 0, false)",
+        "sudot4": "__builtin_amdgcn_sudot4(true, a, true, b, 0, false)",
+    }
+    has = set()
+    for feature, call in calls.items():
+        text = f"__kernel void k0(__global int* y, int a, int b) {{ *y = {call}; }}"
+        try:
+            amdgcn.assemble(KernelSource("k0", "opencl", text, Geometry((1, 1, 1))), name)
+        except DeviceError as error:
+            if error.code == "GPC5002":
+                pytest.skip(error.message)
+        else:
+            has.add(feature)
+
+    assert has == opencl.manifest(name).features & opencl.DOTS
+
+
+@pytest.mark.parametrize(
+    ("says", "warp", "units"),
+    [
+        ({"name": "gfx1100", "simd_per_compute_unit_amd": 4}, 32, 96),  # of work-group processors, two units each
+        ({"name": "gfx1100", "simd_per_compute_unit_amd": 2}, 32, 48),
+        ({"name": "gfx1100"}, 32, 96),
+        ({"name": "gfx90a", "simd_per_compute_unit_amd": 4}, 64, 48),
+        ({"name": "gfx9999", "wavefront_width_amd": 32, "simd_per_compute_unit_amd": 4}, 32, 96),
+        ({"name": "gfx9999", "wavefront_width_amd": 64, "simd_per_compute_unit_amd": 4}, 64, 48),
+    ],
+)
+def test_units_and_lanes_are_counted_as_the_model_does(says, warp, units):
+    limits = opencl.of_device(on_platform(AMD, max_compute_units=48, **says), "opencl").limits
+
+    assert (limits.warp, limits.units) == (warp, units)
+
+
+def here(monkeypatch, *devices):
+    """These are the OpenCL devices of the machine."""
+    places = {}
+    for device in devices:
+        places.setdefault(device.platform.name, []).append(device)
+    found = [SimpleNamespace(name=name, get_devices=lambda own=own: own) for name, own in places.items()]
+    monkeypatch.setattr(opencl.pyopencl(), "get_platforms", lambda: found)
+    monkeypatch.setattr(opencl, "devices", opencl.devices.__wrapped__)
+
+
+MALI = {"name": "Mali-G72 r0p3", "extensions": "cl_khr_fp16", "max_compute_units": 12, "max_work_group_size": 384}
+
+
+@pytest.mark.parametrize(
+    ("which", "device", "arch", "features"),
+    [
+        ("mali", on_platform(ARM, **MALI), "mali", {"mali", "fp16"}),
+        ("amd", on_platform(AMD, name="gfx1030"), "gfx1030", {"amd", "sdot4", "fp16", "fp64"}),
+        ("gfx1030", on_platform(AMD, name="gfx1030", extensions=""), "gfx1030", {"amd", "sdot4"}),
+        ("gfx1151", on_platform(AMD, name="gfx1151"), "gfx1151", {"amd", "sudot4", "wmma", "fp16", "fp64"}),
+    ],
+)
+def test_a_flavour_is_refined_by_a_device_that_is_here(monkeypatch, which, device, arch, features):
+    before = targets.resolve(f"opencl:{which}")
+    here(monkeypatch, device)
+
+    target = targets.resolve(f"opencl:{which}")
+
+    assert before == opencl.manifest(which)
+    assert (target.name, target.arch, target.features - set(fences.STATEMENTS)) == (f"opencl:{which}", arch, features)
+    assert target.limits.units == device.max_compute_units * (1 if which == "mali" else 2)
+    assert target.limits.threads == 256
+    assert device.name in target.identity
+    assert opencl.device_of(target) is device
+
+
+def test_a_flavour_without_pyopencl_is_its_manifest(monkeypatch):
+    def missing():
+        raise DeviceError("pyopencl is not installed", code="GPC5002")
+
+    monkeypatch.setattr(opencl, "devices", missing)
+
+    assert targets.resolve("opencl:mali") == opencl.manifest("mali")
+
+
+def test_a_vendor_s_platform_comes_before_rusticl(monkeypatch):
+    mesa = on_platform(MESA, name="AMD Radeon RX 7900 XTX (radeonsi)")
+    vendor, cpu = on_platform(AMD, name="gfx1100"), on_platform(MESA, name="llvmpipe", type=CPU)
+    pocl = on_platform(("Portable Computing Language", "The pocl project"), name="pthread", type=CPU)
+    here(monkeypatch, cpu, mesa, pocl, vendor)
+
+    assert opencl.devices() == (vendor, mesa, pocl, cpu)
+
+
+def test_devices_below_opencl_1_2_are_left_out_and_named(monkeypatch):
+    old = on_platform(("Clover", "Mesa"), name="llvmpipe", version="OpenCL 1.1 Mesa 22.3.6")
+    here(monkeypatch, old)
+    said = "'llvmpipe' of Clover: it has OpenCL 1.1, 1.2 is needed"
+
+    assert opencl.devices() == ()
+    assert opencl.left_out() == [said]
+    with pytest.raises(DeviceError, match=f"no OpenCL device was found; left out: {said}"):
+        targets.resolve("opencl")
+    with pytest.raises(UsageError, match=f"devices here are none; left out: {said}"):
+        targets.resolve("opencl:llvmpipe")
+    with pytest.raises(DeviceError, match=f"no device for opencl:pocl here; devices are none; left out: {said}"):
+        opencl.device_of(opencl.manifest("pocl"))
+
+
+def test_a_device_that_asks_for_more_is_planned_for():
+    assert opencl.of_device(on_platform(ARM, mem_base_addr_align=8 * 4096), "opencl").alignment == 4096
 
 
 def device_of(platform, version, features=(), **facts):

@@ -1,4 +1,4 @@
-"""The devices behind their three methods: this processor, PoCL, and CUDA on the cupy of the tests."""
+"""The devices behind their three methods: this processor, PoCL, and CUDA on the driver of the tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_cupy import FakeCupy
+from fake_driver.cubins import cubin
 from kernel_oracle import expected
 from kernels import add_relu, matmul, random_inputs
 
@@ -43,7 +44,9 @@ def test_weights_take_turns_on_their_own():
     source = render(kernel, schedule, HOST, "k0", family)
     inputs = random_inputs(kernel)
 
-    made = setup(kernel, family, source, None, inputs, HOST, constants=kernel.constants, sets=2, launches=4, weight_sets=3)
+    made = setup(
+        kernel, family, source, None, inputs, HOST, constants=kernel.constants, sets=2, launches=4, weight_sets=3
+    )
 
     names = [[made.plan.buffers[b].name for b in launch.args] for launch in made.plan.launches]
     assert [row[1] for row in names] == ["w0_1", "w1_1", "w2_1", "w0_1"]
@@ -107,8 +110,7 @@ class Nvml:
 
 def a_gpu(nvml):
     def function(x, bias, relu, total):
-        arrays = [np.frombuffer(a.data, np.float32) if not isinstance(a, np.ndarray) else a.view(np.float32)
-                  for a in (x, bias, relu, total)]  # fmt: skip
+        arrays = [a.view(np.float32) for a in (x, bias, relu, total)]
         results = expected(KERNEL, [a[: i.size].reshape(i.shape) for a, i in zip(arrays, INPUTS, strict=False)])
         for array, result in zip(arrays[2:], results, strict=True):
             array[: result.size] = result.reshape(-1)
@@ -145,7 +147,7 @@ def test_cuda_without_a_driver_to_ask_says_nothing():
 def test_cuda_differs_in_its_device_only():
     device = a_gpu(Nvml(0))
     _, made = made_for(device.target, sets=1, launches=2)
-    binaries = {k.binary: b"cubin" for k in made.plan.kernels}
+    binaries = {k.binary: cubin("k0", [8] * len(made.plan.launches[0].args)) for k in made.plan.kernels}
 
     program = device.open(made.plan, made.sources, binaries, made.weights)
     seconds = program.time_launches(made.inputs, 3)

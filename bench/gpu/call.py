@@ -1,0 +1,89 @@
+"""One call of the kit: its options, its device, its results, and the work that it does of a stage."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from bench.gpu import work
+from bench.gpu.context import Context, Options
+from bench.gpu.results import Results
+
+HIDDEN = {"samples", "schedule", "candidates", "said", "stages", "launches", "wrong", "refused"}
+
+
+@dataclass
+class Call:
+    """``deadline`` is monotonic; ``device`` where all happens in this process; ``wrong`` counts what is, so far."""
+
+    context: Context
+    results: Results
+    deadline: float
+    log: Path
+    device: Any = None
+    wrong: int = 0
+
+    def do(self, stage: Any, context: Context, jobs: Sequence[work.Job], deadline: float) -> int:
+        """What is not done yet of ``jobs``; how many of them the time has left over."""
+        todo, failed = chosen(jobs, self.results, context.options)
+        counted: list[bool] = []
+
+        def done(job: work.Job, result: dict[str, Any]) -> None:
+            counted.append(bool(result["ok"]))
+            print(f"{job.stage} {job.name}: {shown(result)}", file=sys.stderr, flush=True)
+
+        if self.device is not None:
+            in_line(stage, context, self.device, todo, self.results, deadline, done)
+        else:
+            work.Crew(stage, context, todo, self.log, context.options.compilers).run(self.results, deadline, done)
+        self.wrong += failed + counted.count(False)
+        return len(todo) - len(counted)
+
+
+def chosen(jobs: Sequence[work.Job], results: Results, options: Options) -> tuple[list[work.Job], int]:
+    """The work that is not done, and how much of what is done was wrong."""
+    todo, failed = [], 0
+    for job in jobs:
+        if options.only and not any(fnmatchcase(job.name, pattern) for pattern in options.only):
+            continue
+        ended = results.ended.get((job.stage, job.name))
+        culprit = results.is_culprit(job.stage, job.name)
+        if options.again and not ended:
+            todo.append(job)
+        elif culprit:
+            results.end(job.stage, job.name, {"ok": False, "error": "it was started twice and never ended"})
+            failed += 1
+        elif ended is None:
+            todo.append(job)
+        else:
+            failed += not ended
+    return todo, failed
+
+
+def in_line(
+    stage: Any, context: Context, device: Any, jobs: Sequence[work.Job], results: Results, deadline: float, done: Any
+) -> None:
+    """The work in this process, for debuggers and for tools that watch a process."""
+    for job in jobs:
+        if time.monotonic() > deadline:
+            return
+        results.start(job.stage, job.name)
+        given = work.prepared(stage, context, job)
+        if "error" in given:
+            result = {"ok": False, **given}
+        else:
+            _, result = work.performed(stage, context, device, job, given)
+        results.end(job.stage, job.name, result)
+        done(job, result)
+
+
+def shown(result: dict[str, Any]) -> str:
+    return json.dumps(
+        {k: v for k, v in result.items() if k not in HIDDEN and not k.endswith(("samples_us", "samples_ms"))}
+    )

@@ -1,0 +1,99 @@
+"""A driver's compiler that is never done: left behind after a while, told, and the kernel compiled by a smaller schedule."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from onnx_builders import model, node, value
+from tolerance import assert_matches
+
+import gpucomp
+from gpucomp.codegen.source import KernelSource
+from gpucomp.errors import KernelBuildError
+from gpucomp.schedule.space import Geometry
+from gpucomp.targets import opencl, patience
+from gpucomp.targets.patience import patiently
+
+TEXT = "__kernel void k0(__global float* x) { x[0] = 1; }"
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(patience, "LEAST_S", 0.1)
+    monkeypatch.setattr(patience, "KERNEL_S", 0.01)
+    monkeypatch.setattr(patience, "BUSY", 1)
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """Texts whose builds do not end before the test does; the clock goes on by hours with each."""
+    cl, texts, over, builds = opencl.pyopencl(), set(), threading.Event(), []
+    build = cl.Program.build
+
+    def hang(program, *args, **options):
+        if program.get_info(cl.program_info.SOURCE).rstrip("\0") in texts:
+            builds.append(program)
+            over.wait()
+        return build(program, *args, **options)
+
+    clock = SimpleNamespace(monotonic=lambda: 10_000.0 * len(builds), process_time=lambda: 0.0)
+    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(cl.Program, "build", hang)
+    yield texts
+    over.set()
+
+
+def test_what_is_done_in_time_is_returned_and_what_it_raises_raised():
+    def fail():
+        raise TimeoutError("of its own")
+
+    assert patiently(lambda: 7, 1) == 7
+    with pytest.raises(TimeoutError, match="of its own"):
+        patiently(fail, 1)
+
+
+def test_what_is_never_done_is_left_behind_and_keeps_nobody_waiting(impatient):
+    over = threading.Event()
+
+    with pytest.raises(TimeoutError, match=r"was not done after \d s, and is left behind"):
+        patiently(over.wait, 3)
+
+    (left,) = (thread for thread in threading.enumerate() if thread.name == "a driver's compiler")
+    assert left.daemon
+    over.set()
+    left.join()
+
+
+def test_a_compiler_has_more_time_for_more_kernels(impatient, monkeypatch):
+    monkeypatch.setattr(patience, "KERNEL_S", 60.0)
+    over = threading.Event()
+    threading.Timer(0.3, over.set).start()
+
+    assert patiently(over.wait, 1)
+
+
+def test_a_kernel_whose_build_is_never_done_is_refused_by_name(hanging):
+    device = opencl.device_of(opencl.manifest("pocl"))
+    context = opencl.pyopencl().Context([device])
+    hanging.add(TEXT)
+
+    with pytest.raises(KernelBuildError, match=r"GPC5105 kernel k0: .*compiler was not done after .*its source is at"):
+        opencl.load_all(context, device, [(KernelSource("k0", "opencl", TEXT, Geometry((1, 1, 1))), b"")], None)
+
+
+def test_a_model_is_compiled_by_a_smaller_schedule_where_a_build_is_never_done(hanging):
+    made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", (1, 256))], [value("y", None)],
+                 {"w": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)})  # fmt: skip
+    whole = gpucomp.compile(made, target="opencl:pocl")
+    x = np.random.default_rng(1).standard_normal((1, 256)).astype(np.float32)
+    right = whole.run({"x": x})["y"]
+    hanging |= set(whole.sources.values())
+
+    with pytest.warns(RuntimeWarning, match="compiler was not done .* compiled with smaller schedules instead"):
+        smaller = gpucomp.compile(made, target="opencl:pocl")
+
+    assert set(smaller.sources.values()).isdisjoint(hanging)
+    assert_matches(smaller.run({"x": x})["y"], right, terms=256)
