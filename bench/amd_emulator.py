@@ -39,6 +39,7 @@ from bench.kernel_sweep.play import Ready
 from bench.simulated import SimulatorError, arguments_of, commit_of, parser_of, run
 from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError
+from gpucomp.ir.types import F16
 from gpucomp.schedule.space import Geometry
 from gpucomp.targets import amdgcn
 
@@ -300,6 +301,12 @@ def _moves_bytes(ready: Ready) -> bool:
     return ready.case.cell.dtype == "i8" and ready.case.cell.engine != "contraction/amd"
 
 
+def _stores_halves(ready: Ready) -> bool:
+    """Whether the compiler may make one store of several halves in rows that begin at odd ones."""
+    outputs = ready.kernel.params[ready.kernel.inputs :]
+    return any(t.dtype is F16 and t.shape[-1:] and t.shape[-1] % 2 for t in outputs)
+
+
 def _adds_lanes_up(ready: Ready) -> bool:
     return ready.case.cell.engine == "contraction/gemv"
 
@@ -343,12 +350,21 @@ PROBES = (
         "a load of 16 bits may stand at any address",
     ),
     Probe(
+        "64 bits stored at an odd address", ("gfx1100", "gfx1201", "gfx942"),
+        "  __global char* bytes = (__global char*)y;\n"
+        "  if (id < 64) vstore8((char8)(1, 2, 3, 4, 5, 6, 7, 8), 0, bytes + 16 * id + 1);\n",
+        lambda lanes: np.array([0x03020100, 0x07060504, 8, 0] * 64, np.int32), _stores_halves,
+        "a store may stand at any address, as unaligned accesses are on",
+    ),
+    Probe(
         "local addresses of lanes that are off", ("gfx1100", "gfx1201", "gfx942"),
         "  __local int kept[64];\n"
         "  kept[id % 64] = x[id % 64];\n"
         "  barrier(CLK_LOCAL_MEM_FENCE);\n"
         "  const int at = x[id % 64] < 8 ? x[id % 64] : x[id % 64] << 24;\n"  # the compiler does not know that x[id] is id
-        "  if (id < 8) y[id] = kept[at];\n",
+        "  __local int* place = kept + at;\n"
+        "  y[512 + id] = (int)(size_t)place;\n"  # every lane has an address
+        "  if (id < 8) y[id] = *place;\n",
         lambda lanes: np.arange(8, dtype=np.int32), _adds_lanes_up,
         "what lanes that EXEC has off would address is not read",
     ),

@@ -19,8 +19,7 @@ class Target:
     alignment   bytes that every buffer in the arena is aligned to
     prologues   whether a contraction's loads may compute (elementwise producers folded into them)
     row_tails   whether a contraction's work-groups may read each other's stores back, for statistics of their rows. Not in
-                OpenCL 1.2: it promises nothing between work-groups, and AMD's GPUs of several dies keep plain stores in
-                the second-level cache of one; what splits of a sum leave for each other goes through volatiles both ways
+                OpenCL, where that takes fences of the device, which not all have (``gpucomp.codegen.fences``)
     device      a common device of this kind, for the analytic model; none for the CPU
     identity    the very device, as tuning records name it: the processor's name, a GPU and its driver;
                 empty where a target is but a kind of device
