@@ -15,7 +15,7 @@ from gpucomp.cost import Cost, Spent, compared, cost_of, launched
 from gpucomp.errors import UsageError
 from gpucomp.kernel import Step
 from gpucomp.planning import Rendered
-from gpucomp.schedule.device import AMD, OPENCL, Device
+from gpucomp.schedule.device import OPENCL, Device
 from gpucomp.targets import amdgcn, opencl_text
 from gpucomp.targets.target import Target
 
@@ -61,7 +61,7 @@ def costs(
 
 def instruction_set(target: Target) -> str:
     """What clang is asked for."""
-    return target.arch if target.arch in AMD else USUAL_AMD
+    return target.arch if target.arch.startswith("gfx") else USUAL_AMD
 
 
 def _spent(step: Step, item: Rendered, built: amdgcn.Resources | None) -> Spent:

@@ -183,7 +183,10 @@ FINE = [
     (searches_outside_the_tuner, "gpucomp.tuning.search", "import optuna"),
     (missing_docstring, "gpucomp.runtime", ""),
 ]
-EXEMPT = {(environment_reads, "gpucomp.config")}
+EXEMPT = {
+    (environment_reads, "gpucomp.config"),
+    (broad_handlers, "gpucomp.targets.patience"),  # what its thread catches, the one who waits raises
+}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)

@@ -69,12 +69,13 @@ def jobs(context: Any) -> list[Job]:
     if context.options.dry_run:
         found = {name: found[name] for name in DRY}
     count = 1 if context.options.dry_run else 1 + DRAWN
+    engines = [(name, kernel, engines_on(kernel, context.target)) for name, kernel in found.items()]
     # the default schedules first: they are what a model gets
     work = [
         Job(NAME, f"{name}-{family.title.replace('/', '.')}-{number}", Case(kernel, family, number))
         for number in range(count)
-        for name, kernel in found.items()
-        for family in engines_on(kernel, context.target)
+        for name, kernel, families in engines
+        for family in families
     ]
     lost = [Job(NAME, f"cases-of-{name}", Lost(said)) for name, said in listed.lost.items()]
     return [*lost, *work, *_watches(context, work)]

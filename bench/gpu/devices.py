@@ -127,8 +127,8 @@ class Gpu:
         return ""
 
     def free(self) -> None:
-        """cupy's pool keeps freed blocks by the stream that they were for, and each program has a stream of its own: the
-        next one would not find them. torch keeps what it freed from cupy, and cupy from torch.
+        """A program gives its device memory back when it is collected. Nothing else does before it is asked: cupy keeps
+        pinned memory, and cupy and torch each keep what the other could use.
         """
         gc.collect()
         for pool in (self.cupy.get_default_memory_pool(), self.cupy.get_default_pinned_memory_pool()):

@@ -110,11 +110,15 @@ class Dialect:
         return [f"vstore_half{width}_rte(vload{width}(0, {array}), 0, {target});"]
 
     def leave(self, target: str, source: str) -> str:
-        """The statement that leaves four sums of 4 bytes for other work-groups of the launch, in CUDA."""
+        """The statement that leaves four sums of 4 bytes for other work-groups of the launch."""
+        if self.name == "opencl":
+            return f"vstore4(vload4(0, {source}), 0, {target});"
         return f"gc_store16_volatile({target}, *reinterpret_cast<const uint4*>({source}));"
 
     def found(self, array: str, source: str) -> str:
         """The statement that fills ``array`` with what ``leave`` left."""
+        if self.name == "opencl":
+            return f"vstore4(vload4(0, {source}), 0, {array});"
         return f"*reinterpret_cast<uint4*>({array}) = gc_load16_volatile({source});"
 
     def aligned_array(self, ctype: str, name: str, width: int, initial: str = "") -> str:

@@ -52,9 +52,10 @@ def split_scratch(printer: CPrinter, ctype: str, splits: int) -> list[dict[str, 
 def left_sums(printer: CPrinter, dtype: DType, splits: int, run: int) -> dict[str, Any]:
     """How partial sums of ``run`` neighbours go to the workspace and back: four ``left_at_once``, or one at a time.
 
-    OpenCL's vectors do not go through pointers to what other work-groups change.
+    Each access has an address: of 64 that are uniform but for the work-item's part, clang 19 holds more than an AMD GPU has
+    scalar registers for.
     """
-    whole = printer.dialect.name == "cuda" and splits > 1 and dtype.nbytes == 4 and run % 4 == 0
+    whole = splits > 1 and dtype.nbytes == 4 and run % 4 == 0
     return {"left_at_once": 4 if whole else 1, "leave": printer.dialect.leave, "found": printer.dialect.found}
 
 

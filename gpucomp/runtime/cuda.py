@@ -32,11 +32,12 @@ from gpucomp.runtime.cuda_driver import (
 from gpucomp.runtime.host import Strings, check_host, run_host
 from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.space import Geometry
-from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, runs_on
+from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see
 STAGED_BYTES = 64 << 20  # of pinned memory for inputs, and for outputs; the driver stages what is larger
 ALIGNMENT = 64  # of a tensor in it, in bytes
+UNSUPPORTED_PTX = 222  # its version is one that the driver does not know
 # errors after which every call of the process fails: memory that cannot be corrected (214, 220, 226), an access, an
 # instruction or an assertion of a kernel (700, 710, 714 to 719, 721), a launch that was killed (702), a lost context
 STICKY = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
@@ -226,9 +227,21 @@ class CudaProgram:
 
     def _function(self, kernel: CompiledKernel, sources: Mapping[str, str], binaries: Mapping[str, bytes]) -> Any:
         if self._by_ptx:
+            text = bytes(binaries[ptx_name(kernel.binary)])
             what = f"kernel {kernel.name}, compiled by the driver from PTX for {self.plan.arch}: "
             with self._failing(what, "GPC5008"):
-                module = loaded(self._driver, bytes(binaries[ptx_name(kernel.binary)]))
+                try:
+                    module = loaded(self._driver, text)
+                except DriverCallError as error:
+                    if error.status != UNSUPPORTED_PTX:
+                        raise
+                    cuda = self._driver("cuDriverGetVersion")
+                    raise DeviceError(
+                        f"CUDA: {what}it is PTX {ptx_version(text)}, which is newer than the driver's CUDA "
+                        f"{cuda // 1000}.{cuda % 1000 // 10}: compile for the GPU's own architecture, or with an NVRTC no "
+                        "newer than the driver, or install a newer driver",
+                        code="GPC5008",
+                    ) from error
         else:
             binary = bytes(binaries.get(kernel.binary, b"")) or self._compiled(kernel, sources[kernel.source])
             with self._failing(f"kernel {kernel.name}: ", "GPC5005"):

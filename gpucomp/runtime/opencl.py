@@ -47,7 +47,7 @@ class OpenCLProgram:
             self._context = cl.Context([self.device])
             self._queue = cl.CommandQueue(self._context)
             # memory of the host's that the device reads and writes where it is, and nobody has to copy once more
-            self._mapped = bool(self.device.host_unified_memory)
+            self._mapped = bool(opencl.answer(self.device, "host_unified_memory"))
             self._strings = Strings(plan, weights)
             self._buffers = self._memory(weights)
             programs = self._programs(sources, binaries)

@@ -9,6 +9,9 @@
     5 analytic    ranked by a model of the device
     6 default     the family's rule of thumb, legal everywhere
 
+What a device refuses to build or to launch is chosen once more, for limits below its own (``compiler.finish``); that tier is
+called ``smaller``.
+
 A tier is a function ``(kernel, family, problems, limits) -> schedule, pick or None``. ``TIERS`` lists those that need no
 records, ``recorded`` those that do. Every answer is checked for legality on the target before it is used. Within a tier
 the engines are asked in the order of preference, and the first with a legal answer wins. The analytic tier compares all

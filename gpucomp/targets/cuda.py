@@ -151,6 +151,12 @@ def ptx_name(binary: str) -> str:
     return f"{binary.removesuffix('.cubin')}.ptx"
 
 
+def ptx_version(text: bytes) -> str:
+    """Of the language that PTX is written in, which a driver has to know: each CUDA has a newer one."""
+    found = re.search(rb"^\s*\.version\s+(\d+\.\d+)", text, re.MULTILINE)
+    return found[1].decode() if found else "of no version"
+
+
 def architecture_for(major: int, minor: int) -> str:
     """The newest architecture whose cubins a device of this compute capability loads.
 

@@ -212,12 +212,12 @@ def _amd_limits(device: Any, limits: Limits) -> Limits:
     RDNA's compute units have two SIMDs and come in pairs, the work-group processors, which ROCclr counts in their place
     (``enableWgpMode_``); four SIMDs to a unit tell so.
     """
-    lanes = _answer(device, "wavefront_width_amd") or limits.warp
-    paired = lanes == 32 and (_answer(device, "simd_per_compute_unit_amd") or 4) == 4
+    lanes = answer(device, "wavefront_width_amd") or limits.warp
+    paired = lanes == 32 and (answer(device, "simd_per_compute_unit_amd") or 4) == 4
     return replace(limits, warp=lanes, units=limits.units * 2 if paired else limits.units)
 
 
-def _answer(device: Any, question: str) -> int:
+def answer(device: Any, question: str) -> int:
     """What a device answers to a question that not every one knows; 0 for no answer."""
     try:
         return int(getattr(device, question))

@@ -157,6 +157,11 @@ def test_an_instruction_set_that_clang_does_not_know_is_said_so():
         amdgcn.assemble(source, "gfx1999")
 
 
+@pytest.mark.parametrize(("target", "asked"), [("amd", "gfx1030"), ("gfx90a", "gfx90a"), ("gfx1151", "gfx1151")])
+def test_clang_is_asked_for_the_instruction_set_that_was_named(target, asked):
+    assert static_opencl.instruction_set(resolve(f"opencl:{target}")) == asked
+
+
 def test_why_names_every_term(capfd):
     code, out, _ = command(capfd, "inspect", DIGITS, *OPEN, "--why", "--target", "cuda:sm_80")
 

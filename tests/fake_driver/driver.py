@@ -22,6 +22,7 @@ CALLBACK = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t),
 )  # fmt: skip
 POINTER = 8  # bytes of a parameter that is one
+ILLEGAL_ADDRESS, LAUNCH_FAILED = 700, 719
 INT_ARGUMENTS = {
     "fake_reset": (ctypes.c_int,) * 3,
     "fake_fail": (ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
@@ -81,6 +82,8 @@ class FakeDriver:
         for i in range(count):
             if sizes[i] == POINTER:
                 address = ctypes.c_uint64.from_address(pointers[i]).value
+                if not self.library.fake_extent(address):
+                    return ILLEGAL_ADDRESS
                 arguments.append(self.memory(address))
             else:
                 arguments.append(np.frombuffer(ctypes.string_at(pointers[i], sizes[i]), np.uint8))
@@ -90,7 +93,7 @@ class FakeDriver:
             return error.status
         except Exception as error:
             self.error = error
-            return 719
+            return LAUNCH_FAILED
         return 0
 
     def memory(self, address: int, nbytes: int | None = None) -> np.ndarray:

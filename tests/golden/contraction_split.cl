@@ -121,8 +121,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   __global float* partial = workspace + tile * 2048;
   #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    #pragma unroll
-    for (int j = 0; j < 4; ++j) partial[(int)get_group_id(1) * 512 + (i * 4 + j) * 64 + id] = acc[i][j];
+    vstore4(vload4(0, acc[i]), 0, partial + (int)get_group_id(1) * 512 + (i * 64 + id) * 4);
   }
   release_to_device();
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
@@ -139,8 +138,10 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
   for (int part = 0; part < 4; ++part) {
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      float left[4];
+      vstore4(vload4(0, partial + part * 512 + (i * 64 + id) * 4), 0, left);
       #pragma unroll
-      for (int j = 0; j < 4; ++j) acc[i][j] += partial[part * 512 + (i * 4 + j) * 64 + id];
+      for (int r = 0; r < 4; ++r) acc[i][r] += left[r];
     }
   }
 

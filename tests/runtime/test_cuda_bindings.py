@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(sys.prefix) / "cuda-bindings"  # .ci/run fills it
 VERSIONS = ("13.0.3", "12.9.4")  # the oldest for CUDA 13, the newest for CUDA 12
-TESTS = ("test_cuda.py", "test_cuda_driver.py", "test_inputs_on_gpu.py", "test_real_cubins.py")
+TESTS = ("test_cuda.py", "test_cuda_driver.py", "test_fake_driver.py", "test_inputs_on_gpu.py", "test_real_cubins.py")
 
 
 def test_ci_installs_these_versions():
