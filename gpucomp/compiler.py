@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp import attention_steps, groups, integers, lookup, row_statistics, separable, targets, winograd_steps
@@ -24,12 +27,14 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, expected_us, one_is_faster, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
+from gpucomp.schedule.space import Schedule
 from gpucomp.targets.target import Target
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 Progress = Callable[[str, int, int], None]
+MOST_LISTED = 50_000  # points of an engine's space that are looked through for a small one: a second's work
 Made = tuple[Rendered, Packed | None]  # a kernel's source, and its operand that is packed for it
 
 
@@ -293,19 +298,44 @@ def _asking_less(
 
 
 def _less(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """A step's kernel as it asks less and less of the device, each text once; at last by the engine that every device has."""
+    """A step's kernel as it asks less and less of the device, each text once; at last by the engine that every device has,
+    in smaller and smaller work-groups."""
     assert step.kernel is not None
     texts = {refused.text}
+    for found in chain(_with_less(step, target), _in_smaller_groups(step, target, refused)):
+        if found[0].source.text not in texts:
+            texts.add(found[0].source.text)
+            yield found
+
+
+def _with_less(step: Step, target: Target) -> Iterator[Made]:
     for engines in (slice(None), slice(-1, None)):
         for less in targets.lesser(target):
             try:
                 choice = _choice(step, less, TIERS, engines)
-                found = _rendered(step, less, replace(choice, tier="smaller"))
+                yield _rendered(step, less, replace(choice, tier="smaller"))
             except (ScheduleError, UnsupportedError):  # nothing that asks so little computes it
                 continue
-            if found[0].source.text not in texts:
-                texts.add(found[0].source.text)
-                yield found
+
+
+def _in_smaller_groups(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
+    """By halves; of the schedules that have so many work-items in a group at most, one that has the most."""
+    assert step.kernel is not None
+    engines_of, _ = back_end(target.language)
+    family = engines_of(step.kernel, target.features)[-1]
+    if math.prod(len(parameter.choices) for parameter in family.params) > MOST_LISTED:
+        return
+    problem = family.problem(step.kernel)
+    by_items: dict[int, Schedule] = {}
+    for schedule in family.legal(problem, target.limits):
+        geometry = family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem))
+        by_items.setdefault(math.prod(geometry.items), schedule)
+    most = math.prod(refused.geometry.items) // 2
+    while fitting := [items for items in by_items if items <= most]:
+        chosen = by_items[max(fitting)]
+        choice = _choice(step, target, (("smaller", lambda *_, chosen=chosen: chosen),), slice(-1, None))
+        yield _rendered(step, target, choice)
+        most = max(fitting) // 2
 
 
 def _is_stale(found: Rendered, step: Step) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import wanting
 
 from gpucomp import config
 
@@ -36,6 +37,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 @functools.cache
 def _has_module_fixtures(path: str) -> bool:
     return 'scope="module"' in (Path(__file__).parents[1] / path).read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Behind everything else, in one line: what was skipped for want of a package, and the command that installs it."""
+    yield
+    skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", []))
+    if text := wanting.line(where[2] for where in skipped if isinstance(where, tuple)):
+        terminalreporter.write_line(text, yellow=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,6 +28,15 @@ def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:
     return family.default(SimpleNamespace(**family.problem(kernel)), (target or cpu.host()).limits)
 
 
+def _here() -> list[Target]:
+    """The levels of x86-64 that this machine runs, and its own processor where it is more than the last of them."""
+    levels = [cpu.named(f"cpu:x86-64-v{level}") for level in (2, 3, 4)] if platform.machine() == "x86_64" else []
+    host = cpu.host()
+    runs = [level for level in levels if level.features <= host.features]
+    return runs if any(level.features == host.features for level in runs) else [*runs, host]
+
+
+HERE = _here()  # what depends on the processor is tried for each
 WIDEST = cpu.host().limits.vector_bytes // 4  # lanes of f32 on this processor
 
 

@@ -12,6 +12,7 @@ import contextlib
 import importlib.metadata
 import multiprocessing
 import os
+import pickle
 import tempfile
 import threading
 import time
@@ -206,4 +207,7 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...], options: dict[
         return "returned", function(*args, **options)
     except Exception as error:
         error.add_note(traceback.format_exc())
-        return "raised", error
+        try:
+            return "raised", pickle.loads(pickle.dumps(error))
+        except Exception:  # pyopencl's own do not travel
+            return "raised", DriverError(traceback.format_exc())

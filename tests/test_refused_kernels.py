@@ -100,6 +100,21 @@ def test_a_kernel_that_does_not_build_gets_a_smaller_schedule(monkeypatch):
     np.testing.assert_allclose(found.run({"x": X})["y"], answer(), rtol=1e-4, atol=1e-6)
 
 
+def test_a_kernel_of_few_work_items_gets_still_fewer(monkeypatch):
+    """Its default is the smallest that the family makes: its space has smaller ones."""
+    plain = gpucomp.compile(model(), target="opencl:generic")
+    rows = plain.sources[plain.plan.kernels[1].source]
+    refuses(monkeypatch, lambda text: rows in text)
+
+    found, _ = compiled()
+
+    before, after = plain.plan.kernels[1].items[0], found.plan.kernels[1].items[0]
+    assert before == 64
+    assert after <= 32
+    assert found.kernels[1].tier == "smaller"
+    np.testing.assert_allclose(found.run({"x": X})["y"], answer(), rtol=1e-4, atol=1e-6)
+
+
 def test_at_last_a_kernel_does_without_the_extension(monkeypatch):
     """A compiler that names an extension and does not have it."""
     extension, target = "#pragma OPENCL EXTENSION cl_khr_fp16", opencl.manifest("generic")

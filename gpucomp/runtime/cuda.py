@@ -181,11 +181,12 @@ class CudaProgram:
         if buffer.kind == COUNTER:
             self._driver("cuMemsetD8Async", address, 0, max(1, buffer.nbytes), self._stream.ptr)
         if buffer.kind == WEIGHT and buffer.nbytes:
-            self._upload(address, _bytes(weights[buffer.name]))
+            self._upload(buffer, address, _bytes(weights[buffer.name]))
         return address
 
-    def _upload(self, address: int, array: np.ndarray) -> None:
+    def _upload(self, buffer: Buffer, address: int, array: np.ndarray) -> None:
         """From pageable memory, which the driver has read when it returns; from pinned memory it is read later."""
+        assert array.nbytes == buffer.nbytes, "bytes of another buffer"
         self._driver("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self._stream.ptr)
 
     def _download(self, array: np.ndarray, address: int) -> None:
@@ -333,7 +334,7 @@ class CudaProgram:
                 if (staged := self._staged_inputs.get(position)) is not None:
                     staged[:] = array
                     array = staged
-                self._upload(address, array)
+                self._upload(buffer, address, array)
             else:
                 source = int(self._cupy.asarray(given).data.ptr)
                 self._driver("cuMemcpyDtoDAsync", address, source, buffer.nbytes, self._stream.ptr)
@@ -370,7 +371,7 @@ class CudaProgram:
             if position in self._strings:
                 self._strings.arrays[position] = array
             elif array.nbytes:
-                self._upload(self._memory[position], _bytes(array))
+                self._upload(self.plan.buffers[position], self._memory[position], _bytes(array))
 
     def _read(self, positions: Sequence[int], staged: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """The buffers in fresh arrays, after all that is launched. Those that are ``staged`` come through that memory."""

@@ -129,7 +129,8 @@ class KernelLaunch:
 
 def captured(driver: Driver, stream: int, launch_all: Callable[[], None]) -> Any:
     """A graph, ready to be launched, of what ``launch_all`` enqueues. What that raises is what is raised here."""
-    mode = driver.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+    # in the other modes a cuMemFree of this thread ends the capture, and what the garbage collector finds may need one
+    mode = driver.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     driver("cuStreamBeginCapture", stream, mode)
     try:
         launch_all()

@@ -770,14 +770,8 @@ from bench.gpu import cases, correct
 from bench.gpu.context import Context, Options
 from bench.gpu.devices import Described, described, Harness
 {before}
-listed = {{}}
-for target in ("sm_75", "sm_90a"):
-    context = Context(Options(None))
-    device = Harness()
-    device.target = correct.devices.cuda.manifest(target)
-    context.described = Described(**described(device))
-    listed[target] = [job.name for job in correct.jobs(context)]
-print(json.dumps(listed))
+context = Context(Options(None), Described(**described(Harness())))
+print(json.dumps([job.name for job in correct.jobs(context)]))
 """
 NOT_ON_A_GPU_MACHINE = ("pyopencl", "unicorn", "pytest", "sklearn", "hypothesis", "onnxruntime", "torch", "distributed")
 
@@ -789,6 +783,7 @@ def listing(absent=(), before=""):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_machine_that_has_nothing_but_what_is_needed_lists_the_same_jobs_as_one_that_has_all():
     """The other one executes the test modules with what they import, and with no stand-in."""
     for package in ("pyopencl", "unicorn", "sklearn", "hypothesis"):
@@ -797,8 +792,7 @@ def test_a_machine_that_has_nothing_but_what_is_needed_lists_the_same_jobs_as_on
     bare, whole = listing(NOT_ON_A_GPU_MACHINE), listing(before="cases.NEEDLESS = frozenset()")
 
     assert bare == whole
-    assert not [name for name in bare["sm_90a"] if name.startswith("cases-of-")]
-    assert len(bare["sm_90a"]) > len(bare["sm_75"]) > 0
+    assert not [name for name in bare if name.startswith("cases-of-")]
 
 
 @pytest.mark.parametrize("text", ["import no_such_package", "from math import no_such_name", "CASES = 1 / 0"])

@@ -97,10 +97,16 @@ Status entered(const char* function, bool needs_context = true) {
 #define ENTER(...) \
   if (const Status status = entered(__VA_ARGS__)) return status
 
-// A call that may wait for the device: no thread that captures may make it, and its capture is lost.
+// A call that may wait for the device: a thread that captures may not make it, and its capture is lost.
 Status refused_while_capturing() {
   if (capturing.empty()) return OK;
   for (Stream* stream : capturing) stream->capture = Capture::invalid;
+  return CAPTURE_UNSUPPORTED;
+}
+
+// A call that waits for a stream that is captured, in whatever mode.
+Status refused(Stream* stream) {
+  stream->capture = Capture::invalid;
   return CAPTURE_UNSUPPORTED;
 }
 
@@ -236,7 +242,8 @@ API Status cuCtxSetCurrent(Context* context) {
 API Status cuCtxGetCurrent(Context** context) { *context = current.empty() ? nullptr : current.back(); return OK; }
 API Status cuCtxSynchronize() {
   ENTER("cuCtxSynchronize");
-  if (const Status status = refused_while_capturing()) return status;
+  for (Stream* stream : streams)
+    if (stream->context == current.back() && stream->capture != Capture::none) return refused(stream);
   note("synchronize device");
   for (Stream* stream : streams)
     if (stream->context == current.back())
@@ -288,7 +295,7 @@ API Status cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, Str
   if (!inside(device_memory, to, bytes)) return INVALID_VALUE;
   if (inside(pinned_memory, (uintptr_t)from, bytes))
     return enqueue(stream, {"upload " + number(bytes), [=] { memcpy((void*)to, from, bytes); return OK; }});
-  if (known(stream) && stream->capture == Capture::active) return refused_while_capturing();
+  if (known(stream) && stream->capture == Capture::active) return refused(stream);
   std::string copy((const char*)from, bytes);
   return enqueue(stream, {"upload " + number(bytes) + " pageable", [=] { memcpy((void*)to, copy.data(), bytes); return OK; }});
 }
@@ -297,7 +304,7 @@ API Status cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, Stream* s
   ENTER("cuMemcpyDtoHAsync");
   if (!inside(device_memory, from, bytes)) return INVALID_VALUE;
   const bool pinned = inside(pinned_memory, (uintptr_t)to, bytes);
-  if (!pinned && known(stream) && stream->capture == Capture::active) return refused_while_capturing();
+  if (!pinned && known(stream) && stream->capture == Capture::active) return refused(stream);
   const Status status = enqueue(stream, {"download " + number(bytes) + (pinned ? "" : " pageable"),
                                          [=] { memcpy(to, (void*)from, bytes); return OK; }});
   return status || pinned ? status : drain(stream);
@@ -333,7 +340,7 @@ API Status cuStreamDestroy_v2(Stream* stream) {
 API Status cuStreamSynchronize(Stream* stream) {
   ENTER("cuStreamSynchronize");
   if (!known(stream)) return INVALID_HANDLE;
-  if (stream->capture != Capture::none) return refused_while_capturing();
+  if (stream->capture != Capture::none) return refused(stream);
   const Status status = drain(stream);
   note("synchronize");
   return status;
@@ -376,7 +383,6 @@ API Status cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
 }
 API Status cuEventSynchronize(Event* event) {
   ENTER("cuEventSynchronize");
-  if (const Status status = refused_while_capturing()) return status;
   return event->stream ? drain(event->stream) : OK;
 }
 API Status cuEventElapsedTime(float* milliseconds, Event* start, Event* end) {
@@ -589,7 +595,6 @@ API Status cuLaunchKernelEx(const Config* config, Function* f, void** arguments,
 }
 API Status cuGraphInstantiateWithFlags(Graph** result, Graph* graph, unsigned long long) {
   ENTER("cuGraphInstantiate");
-  if (const Status status = refused_while_capturing()) return status;
   if (!graphs.count(graph)) return INVALID_VALUE;
   graphs[*result = new Graph(*graph)] = true;
   return OK;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from native import HERE
 from onnx import helper, numpy_helper
 
 import gpucomp
@@ -91,13 +92,14 @@ def inverted_residual(activations: type) -> bytes:
     return net.proto(SHAPE)
 
 
+@pytest.mark.parametrize("target", HERE, ids=lambda t: t.arch)
 @pytest.mark.parametrize("activations", [np.uint8, np.int8])
-def test_every_layer_has_onnxruntime_s_codes(activations):
+def test_every_layer_has_onnxruntime_s_codes(activations, target):
     info = np.iinfo(activations)
     made = inverted_residual(activations)
     x = np.random.default_rng(7).integers(info.min, info.max + 1, SHAPE).astype(activations)
 
-    found = gpucomp.compile(made, target="cpu").run({"x": x})
+    found = gpucomp.compile(made, target=target.name).run({"x": x})
 
     session = onnxruntime_session(made)
     for (name, codes), right in zip(found.items(), session.run(None, {"x": x}), strict=True):
@@ -200,18 +202,19 @@ def test_dequantized_layers_are_multiplied_as_codes_where_the_processor_multipli
     assert "i32" not in text(of_floats)
 
 
-def test_dequantized_layers_have_onnxruntime_s_codes():
+@pytest.mark.parametrize("target", HERE, ids=lambda t: t.arch)
+def test_dequantized_layers_have_onnxruntime_s_codes(target):
     made = dequantized_layers()
     x = np.random.default_rng(9).standard_normal(SHAPE).astype(np.float32)
 
-    found = gpucomp.compile(made, target="cpu").run({"x": x})["y"]
+    found = gpucomp.compile(made, target=target.name).run({"x": x})["y"]
 
     session = onnxruntime_session(made)
     (right,) = session.run(None, {"x": x})
     steps = [np.rint(y / np.float32(0.02)) for y in (found, right)]  # the scales are 0.02 and 0.06
     assert np.unique(steps[1]).size > 50
     np.testing.assert_allclose(found, right, atol=4e-6)
-    if resolve("cpu").features & {"avx512vnni", "avxvnni"}:
+    if target.features & {"avx512vnni", "avxvnni"}:
         np.testing.assert_array_equal(*steps)
     else:  # sums in f32, which break ties otherwise
         assert np.mean(steps[0] != steps[1]) < 0.01

@@ -27,6 +27,7 @@ from gpucomp.errors import ScheduleError, UnsupportedError
 from gpucomp.ir.types import F64
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt import PLAIN
+from gpucomp.targets import opencl
 
 WHOLE = [case for case in CASES if not is_empty(CASES[case])]
 DRAWS = 100  # of cases for one that fits
@@ -145,3 +146,14 @@ def test_a_driver_that_hangs_or_crashes_is_ended_and_told(device):
         process.call(os.abort)
 
     assert process.call(abs, -3) == 3
+
+
+def no_buffer():
+    cl = opencl.pyopencl()
+    cl.Buffer(cl.Context(opencl.devices()), cl.mem_flags.READ_WRITE, 0)
+
+
+@pytest.mark.parametrize("device", OTHERS)
+def test_an_error_of_pyopencl_s_own_comes_from_the_driver_s_process(device):
+    with pytest.raises(DriverError, match=r"pyopencl.*INVALID_BUFFER_SIZE"):
+        opencl_drivers.process(device).call(no_buffer)

@@ -34,7 +34,11 @@ M = {"tile_y": 2, "tile_x": 8, "warp_n": 16, "warps_m": 1, "warps_n": 1, "warps_
 FEATURES = {  # engine, kernel, schedule: tails of pixels, channels and columns everywhere
     "plain": (SIMT, separable((1, 7, 9, 12), 20, (3, 3), pad=1), S),
     "channels that fill no part": (SIMT, separable((1, 5, 9, 20), 12, (3, 3), pad=1), S | {"parts": 2, "vector": 2}),
-    "copied through registers": (SIMT, separable((1, 5, 9, 24), 12, (3, 3), pad=1), S | {"asynchronous": 0, "parts": 3}),
+    "copied through registers": (
+        SIMT,
+        separable((1, 5, 9, 24), 12, (3, 3), pad=1),
+        S | {"asynchronous": 0, "parts": 3},
+    ),
     "two images, stride 2, split": (
         SIMT,
         separable((2, 9, 11, 24), 13, (3, 3), stride=(2, 2), pad=1),
@@ -118,7 +122,7 @@ def test_opencl_text_gives_numpy_s_answer(name):
     family, kernel, schedule = FEATURES[name]
     schedule = schedule | {"asynchronous": 0, "reg_y": 1}
     packed, inputs = prepared(family, kernel, schedule)
-    target = replace(opencl_device.target(), limits=opencl.manifest("generic").limits)
+    target = replace(opencl_device.target(), limits=replace(opencl.manifest("generic").limits, device_fence=True))
 
     source = render(packed, schedule, target, "k0", family)
 
@@ -235,7 +239,9 @@ def test_who_takes_what(target, kernel, engines):
 
 
 @pytest.mark.parametrize("family", [SIMT, MMA], ids=lambda f: f.engine)
-@pytest.mark.parametrize("target", [*map(cuda.manifest, cuda.ARCHITECTURES), opencl.manifest("generic")], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "target", [*map(cuda.manifest, cuda.ARCHITECTURES), opencl.manifest("generic")], ids=lambda t: t.name
+)
 def test_defaults_are_legal(family, target):
     for kernel in MODELS.values():
         kernel = kernel if family is SIMT else halved(kernel)
@@ -290,8 +296,18 @@ MISTAKES = {
     "a halo one too wide": ("plain", "u0 < 9", "u0 <= 9", "address"),
     "a tail of channels that is not cleared": ("plain", "if (channel < 3) {", "if (channel < 99) {", "address"),
     "the second part's filters are the first's": ("channels that fill no part", "(part * 16 + number", "(number", None),
-    "no barrier before the next part": ("channels that fill no part", "    }\n    __syncthreads();\n  }", "    }\n  }", "thread"),
-    "another split's channels": ("two images, stride 2, split", "int begin = (int)blockIdx.y * 2", "int begin = 0 * 2", None),
+    "no barrier before the next part": (
+        "channels that fill no part",
+        "    }\n    __syncthreads();\n  }",
+        "    }\n  }",
+        "thread",
+    ),
+    "another split's channels": (
+        "two images, stride 2, split",
+        "int begin = (int)blockIdx.y * 2",
+        "int begin = 0 * 2",
+        None,
+    ),
     "fragments of another step": ("f16", "(step) * 32)", "0 * 32)", None),
     "a warp's columns are its neighbour's": ("f16 of many warps", "+ b_warp * 16 + my_lane", "+ my_lane", None),
 }

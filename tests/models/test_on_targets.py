@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from native import HERE
 
 import gpucomp
 from bench.models import MODELS, build, inputs
@@ -37,6 +38,12 @@ def test_on_the_cpu(name):
 @pytest.mark.parametrize("name", ["resnet18", "bert_base", "shufflenet_v2"])
 def test_on_the_cpu_with_a_batch(name):
     check(name, "cpu", batch=3)
+
+
+@pytest.mark.parametrize("target", HERE, ids=lambda t: t.arch)
+@pytest.mark.parametrize("name", ["mobilenet_v2", "vit_tiny"])
+def test_on_every_level_of_processors(name, target):
+    check(name, target.name)
 
 
 # PoCL takes most of a second a kernel; what these leave out has a sibling among them, and bench.suite runs all of them

@@ -453,6 +453,23 @@ def test_what_a_program_took_is_given_back_with_it(closed):
     assert cupy.driver.held() == before
 
 
+def test_what_is_collected_while_a_graph_is_captured_does_not_end_the_capture():
+    """The garbage collector runs where it will, and frees the memory of programs that nobody has any more."""
+    program, driver = opened()
+    gone = CudaProgram(program.plan, {}, {"k0.bin": cubin("k0", POINTERS)}, {"w0": BIAS}, cupy=program._cupy)
+    gone.itself = gone
+    del gone
+    program.run({"x": X})
+    first, second = program._launches
+    program._launches = [first, lambda overlap: (gc.collect(), second(overlap))]
+    held = driver.held()["allocated"]
+
+    for _ in range(2):
+        np.testing.assert_array_equal(program.run({"x": X})["y"], answer(X)["y"])
+
+    assert driver.held()["allocated"] < held
+
+
 def test_a_program_that_could_not_be_opened_gives_back_what_it_had():
     cupy = FakeCupy()
     gc.collect()  # what other tests left

@@ -102,22 +102,36 @@ def test_memory_that_is_not_the_device_s_is_refused(session):
     assert status(driver, "cuMemsetD8Async", host.ctypes.data, 0, 16, stream) == INVALID_VALUE
 
 
-@pytest.mark.parametrize("call", ["cuStreamSynchronize", "cuCtxSynchronize", "cuMemAlloc", "cuMemcpyDtoHAsync"])
-def test_what_waits_is_refused_while_a_graph_is_captured_and_ends_the_capture(session, call):
+RELAXED, THREAD_LOCAL = "RELAXED", "THREAD_LOCAL"  # only in the former may a thread allocate and free
+
+
+@pytest.mark.parametrize(
+    ("call", "mode", "refused"),
+    [
+        ("cuStreamSynchronize", RELAXED, True),
+        ("cuCtxSynchronize", RELAXED, True),
+        ("cuMemcpyDtoHAsync", RELAXED, True),
+        ("cuMemAlloc", RELAXED, False),
+        ("cuMemAlloc", THREAD_LOCAL, True),
+    ],
+)
+def test_what_waits_is_refused_while_a_graph_is_captured_and_ends_the_capture(session, call, mode, refused):
     driver, stream, address = session
     host = np.zeros(16, np.uint8)
     arguments = {
         "cuStreamSynchronize": (stream,), "cuCtxSynchronize": (), "cuMemAlloc": (16,),
         "cuMemcpyDtoHAsync": (host.ctypes.data, address, 16, stream),
     }[call]  # fmt: skip
-    found = []
+    modes = driver.bindings.CUstreamCaptureMode
 
-    def work():
-        found.append(status(driver, call, *arguments))
-        found.append(status(driver, "cuMemsetD8Async", address, 1, 16, stream))
+    driver("cuStreamBeginCapture", stream, getattr(modes, f"CU_STREAM_CAPTURE_MODE_{mode}"))
+    found = [
+        status(driver, call, *arguments),
+        status(driver, "cuMemsetD8Async", address, 1, 16, stream),
+        status(driver, "cuStreamEndCapture", stream),
+    ]
 
-    assert status(captured, driver, stream, work) == INVALIDATED
-    assert found == [UNSUPPORTED, INVALIDATED]
+    assert found == ([UNSUPPORTED, INVALIDATED, INVALIDATED] if refused else [OK] * 3)
     assert status(driver, "cuStreamSynchronize", stream) == OK
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from kernel_oracle import expected
 from kernels import conv, grouped_conv, matmul, random_inputs
-from native import Library, innermost_loops
+from native import HERE, Library, innermost_loops
 from onnx_builders import model, node, value
 from tolerance import assert_matches
 
@@ -38,6 +38,7 @@ from gpucomp.packing import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
+from gpucomp.targets.target import Target
 
 V3 = cpu.named("cpu:x86-64-v3")
 
@@ -108,11 +109,12 @@ def test_convolutions_with_weights_laid_out_at_compile_time(name: str) -> None:
     check_packed(kernel, some_schedules(kernel, 3, cpu.host(), pack_b=2))
 
 
+@pytest.mark.parametrize("target", HERE, ids=lambda t: t.arch)
 @pytest.mark.parametrize("name", ["3x3 padded", "stem of planes"])
-def test_convolutions_on_a_smaller_processor(name: str) -> None:
+def test_convolutions_on_every_level_of_processors(name: str, target: Target) -> None:
     kernel = constant_weights(CONVOLUTIONS[name])
 
-    check_packed(kernel, some_schedules(kernel, 2, V3, pack_b=2), V3)
+    check_packed(kernel, some_schedules(kernel, 1, target, pack_b=2), target)
 
 
 @pytest.mark.parametrize(
