@@ -299,7 +299,8 @@ API Status cuMemFreeHost(void* memory) {
   free(memory);
   return OK;
 }
-// From pageable memory the driver has read when it returns; from pinned memory the device reads in its time.
+// From pageable memory this driver has read when it returns, which cuda.h does not promise; from pinned memory the
+// device reads in its time.
 API Status cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, Stream* stream) {
   ENTER("cuMemcpyHtoDAsync");
   if (!inside(device_memory, to, bytes)) return INVALID_VALUE;
