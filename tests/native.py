@@ -84,7 +84,7 @@ def _function(image: Image, name: str, pointers: int) -> Callable[..., object]:
 
 def image_of(sources: Sequence[KernelSource], target: Target) -> Image:
     """``sources`` compiled as one module."""
-    binary = cpu.compile_text(cpu.module_text(sources, target), target)
+    binary = cpu.compile_text(cpu.module_text(sources, target, runner=False), target)
     return Image(len(binary).to_bytes(8, "little") + binary)
 
 

@@ -123,7 +123,7 @@ def _wrapper(source: KernelSource) -> str:
 
 
 def module_text(sources: Sequence[KernelSource], target: Target, *, runner: bool = True) -> str:
-    """One LLVM module: the kernels, their wrappers and, once a program, the runner and the probes."""
+    """One LLVM module: the kernels and their wrappers and, with ``runner``, the runner and the probes."""
     bits = target.limits.vector_bytes * 8
     width = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
     unique = list({s.name: s for s in sources}.values())
@@ -176,15 +176,23 @@ def build(sources: Sequence[KernelSource], target: Target, cache: KernelCache | 
     return binary
 
 
+@cache
+def _runner(target: Target) -> bytes:
+    """The object of the runner and the probes. All programs for ``target`` hold the same one: it is compiled once a process."""
+    return compile_text(module_text([], target), target)
+
+
 def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
     """In parallel where that pays: LLVM keeps one processor busy, so the others get processes of their own."""
+    if not unique:
+        return _pack([_runner(target)])
     workers = min(len(os.sched_getaffinity(0)), len(unique), 16)
     if sum(len(s.text) for s in unique) < PARALLEL_BYTES or workers < 2:
-        return _pack([compile_text(module_text(unique, target), target)])
+        return _pack([_runner(target), compile_text(module_text(unique, target, runner=False), target)])
     groups: list[list[KernelSource]] = [[] for _ in range(workers)]
     for source in sorted(unique, key=lambda s: -len(s.text)):
         min(groups, key=lambda g: sum(len(s.text) for s in g)).append(source)
-    texts = [module_text(group, target, runner=i == 0) for i, group in enumerate(groups)]
+    texts = [module_text(group, target, runner=False) for group in groups]
     command = [sys.executable, "-m", "gpucomp.targets.cpu", target.name]
     helpers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -207,7 +215,7 @@ def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
             helper.wait()
             assert helper.stdout is not None
             helper.stdout.close()
-    return _pack(objects)
+    return _pack([_runner(target), *objects])
 
 
 def _pack(objects: Sequence[bytes]) -> bytes:

@@ -89,7 +89,7 @@ def test_no_function_leaves_the_object(name: str, fn: str) -> None:
     kernel = Kernel("loops", (TensorType(F32, (37,)),) * 2, 1, Loops(axes), (Store(1, axes, body),))
     target = cpu.named(name)
 
-    (binary,) = split(cpu.build([source(kernel, target)], target))  # an undefined symbol is refused
+    _, binary = split(cpu.build([source(kernel, target)], target))  # an undefined symbol is refused
 
     assert binary[:4] == b"\x7fELF"
 
@@ -134,7 +134,7 @@ def test_parallel_builds_give_the_same_functions(monkeypatch: pytest.MonkeyPatch
 
     binary = cpu.build(sources, host)
 
-    assert len(split(binary)) == 3
+    assert len(split(binary)) == 4  # the runner's, and three of kernels
     image = Image(binary)
     x, y = np.linspace(0.1, 3, 331, dtype=np.float32), np.empty(331, np.float32)
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -151,6 +151,22 @@ def test_a_cached_model_is_not_compiled_again(tmp_path: Path, monkeypatch: pytes
     second = cpu.build(sources, host, cache)
 
     assert second == first
+
+
+def test_the_runner_is_compiled_once_for_all_programs_of_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, made = cpu.host(), []
+    monkeypatch.setattr(
+        cpu, "_optimise", lambda module, machine, real=cpu._optimise: made.append(str(module)) or real(module, machine)
+    )
+    cpu._runner.cache_clear()
+
+    programs = [split(cpu.build([source(elementwise(fn), host)], host)) for fn in ("exp", "log")]
+    empty = split(cpu.build([], host))
+
+    assert sum("@gc_features" in module for module in made) == 1
+    assert len(made) == 3
+    assert [objects[0] for objects in programs] == 2 * empty
+    assert Image(cpu.build([], host)).data("gc_features") == ",".join(sorted(host.features)).encode()
 
 
 def test_another_kernel_is_not_taken_from_the_cache(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ class Compiled:
                 sources.append(emulated(source, first=not sources) if way.on == "software" else source)
         self.tasks = [source.geometry.groups[0] for source in sources]
         # one module: the software is in its first kernel
-        binary = cpu.compile_text(cpu.module_text(sources, way.target), way.target)
+        binary = cpu.compile_text(cpu.module_text(sources, way.target, runner=False), way.target)
         self.image = Image(len(binary).to_bytes(8, "little") + binary)
 
     def run(self, kernel: Kernel, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
