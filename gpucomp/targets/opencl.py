@@ -177,7 +177,15 @@ def _besides() -> str:
 
 
 def of_device(device: Any, name: str) -> Target:
-    """A target with the limits that ``device`` reports, on top of its flavour's."""
+    """A target with the limits that ``device`` reports, on top of its flavour's.
+
+    Raises ``DeviceError`` (GPC5005) when the driver does not answer what every OpenCL 1.2 driver has to.
+    """
+    with failing(f"{device.name.strip()}: ", "GPC5005"):
+        return _refined(device, name)
+
+
+def _refined(device: Any, name: str) -> Target:
     flavour = flavour_of(device)
     base = manifest((flavour == "amd" and amd_set(device.name)) or flavour)
     extensions = set(device.extensions.split())
@@ -218,12 +226,12 @@ def _amd_limits(device: Any, limits: Limits) -> Limits:
     return replace(limits, warp=lanes, units=limits.units * 2 if paired else limits.units)
 
 
-def answer(device: Any, question: str) -> int:
-    """What a device answers to a question that not every one knows; 0 for no answer."""
+def answer(device: Any, question: str, otherwise: Any = 0) -> Any:
+    """What a device answers to a question that not every one knows; ``otherwise`` for no answer."""
     try:
-        return int(getattr(device, question))
+        return getattr(device, question)
     except (AttributeError, pyopencl().Error):
-        return 0
+        return otherwise
 
 
 def alignment_of(device: Any) -> int:
@@ -251,9 +259,9 @@ def fence_of(device: Any) -> frozenset[str]:
     if platform.startswith("AMD Accelerated"):
         return frozenset({"amd_fence"})
     if "NVIDIA" in platform and "cl_nv_device_attribute_query" in device.extensions:
-        return frozenset({"ptx_fence"}) if device.compute_capability_major_nv >= 7 else frozenset()
+        return frozenset({"ptx_fence"}) if answer(device, "compute_capability_major_nv") >= 7 else frozenset()
     version = _compiles(device)
-    listed = version == 2 or (version == 3 and {f.name for f in device.opencl_c_features} >= FENCE_PARTS)
+    listed = version == 2 or (version == 3 and {f.name for f in answer(device, "opencl_c_features", ())} >= FENCE_PARTS)
     return frozenset({"device_fence"}) if listed else frozenset()
 
 
@@ -578,7 +586,8 @@ def _compiles(device: Any) -> int:
     others; what it lists of 2.0 is optional there, so 2 is a device of OpenCL 2."""
     versions = [tuple(map(int, re.findall(r"\d+", device.opencl_c_version)[:2]))]
     if device.version.startswith("OpenCL 3."):
-        versions += [(found.version >> 22, found.version >> 12 & 1023) for found in device.opencl_c_all_versions]
+        listed = answer(device, "opencl_c_all_versions", ())
+        versions += [(found.version >> 22, found.version >> 12 & 1023) for found in listed]
     newest = max(versions)[0]
     return 1 if newest == 2 and device.version.startswith("OpenCL 3.") else newest
 

@@ -437,6 +437,31 @@ def device_of(platform, version, features=(), **facts):
     return device
 
 
+def refusing(*questions):
+    """A device of OpenCL 3.0 whose driver answers each of ``questions`` with an error."""
+    device = device_of("Some Platform", "3.0", FENCED)
+
+    def refuse(self):
+        raise opencl.pyopencl().LogicError("clGetDeviceInfo failed: INVALID_VALUE")
+
+    device.__class__ = type("Refusing", (type(device),), dict.fromkeys(questions, property(refuse)))
+    return device
+
+
+def test_a_device_that_does_not_say_what_it_has_is_taken_to_have_nothing():
+    found = opencl.of_device(refusing("opencl_c_features", "opencl_c_all_versions"), "opencl")
+
+    assert not found.limits.device_fence
+    assert not found.features & set(fences.STATEMENTS)
+
+
+def test_a_driver_that_does_not_answer_is_an_error_with_a_code():
+    with pytest.raises(DeviceError, match="INVALID_VALUE") as raised:
+        opencl.of_device(refusing("max_work_group_size"), "opencl")
+
+    assert raised.value.code == "GPC5005"
+
+
 FENCED = "atomic_order_acq_rel", "atomic_scope_device"
 QUERIES = "cl_khr_fp64 cl_nv_device_attribute_query"
 
