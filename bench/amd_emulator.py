@@ -52,6 +52,8 @@ ENGINES = {
     "attention/simt": ("f32", "f16"),
 }
 ON_CACHES = re.compile(r"\b(buffer_(gl[01]_inv|wbl2|invl2|wbinvl1(_vol)?|inv)|global_(inv|wb|wbinv))\b[^\n]*")
+# an instruction of 16 bits on a register from v128 on, in an encoding where gfx11 takes that for an upper half (LLVM D128054)
+HALF_FROM_128 = re.compile(r"\bv_\w*16\w*_(?:e32|dpp)\b[^\n;]*\bv(?:12[89]|1[3-9]\d|2\d\d)\b")
 GUARD, FILL = 4096, 0xA5  # bytes around every buffer, and what they hold
 RAISED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
           subprocess.SubprocessError)  # fmt: skip
@@ -311,6 +313,10 @@ def _adds_lanes_up(ready: Ready) -> bool:
     return ready.case.cell.engine == "contraction/gemv"
 
 
+def _has_16_bits_from_v128_on(ready: Ready) -> bool:
+    return bool(HALF_FROM_128.search(amdgcn.assemble(ready.source, ready.case.cell.target)))
+
+
 def _rows_of_32(lanes: int) -> np.ndarray:
     """CDNA3's instruction set document, 7.1.5: the row that a lane's number ``r`` of 32 x 32 results stands in."""
     lane, r = np.arange(64)[:, None], np.arange(16)[None, :]
@@ -333,6 +339,17 @@ PROBES = (
         "  for (int r = 0; r < 16 && id < 64; ++r) y[id * 16 + r] = c[r];\n",
         lambda lanes: -3 * _rows_of_32(lanes), _is_matrix("i8"),
         "bytes are widened in an unsigned type of 32 bits before they are signed, so that the instruction compiles",
+    ),
+    Probe(
+        "16 bits in registers from v128 on", ("gfx942",),
+        '  __asm("v_mov_b32_e32 v130, %1\\n"\n'
+        '        "v_lshlrev_b16_e32 v131, 8, v130\\n"\n'
+        '        "v_add_u16_e32 v131, v130, v131\\n"\n'
+        '        "v_cmp_lt_u16_e32 vcc, v130, v131\\n"\n'
+        '        "v_cndmask_b32_e32 %0, 0, v131, vcc"\n'
+        '        : "=v"(y[id]) : "v"(x[id % 64]) : "v130", "v131", "vcc");\n',
+        lambda lanes: (257 * np.arange(lanes)).astype(np.int32), _has_16_bits_from_v128_on,
+        "v128 to v255 are registers to instructions of 16 bits too: upper halves of v0 to v127 they name from gfx11 on",
     ),
     Probe(
         "atomics that return", ("gfx1100", "gfx1201", "gfx942"),

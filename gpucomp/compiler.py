@@ -299,18 +299,19 @@ def _asking_less(
 
 def _less(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
     """A step's kernel as it asks less and less of the device, each text once; at last by the engine that every device has,
-    in smaller and smaller work-groups."""
-    assert step.kernel is not None
-    texts = {refused.text}
-    for found in chain(_with_less(step, target), _in_smaller_groups(step, target, refused)):
+    in smaller and smaller work-groups. Nothing where the target has nothing less: a refusal there is a bug."""
+    texts, lesser = {refused.text}, list(targets.lesser(target))
+    if not lesser:
+        return
+    for found in chain(_with_less(step, lesser), _in_smaller_groups(step, target, refused)):
         if found[0].source.text not in texts:
             texts.add(found[0].source.text)
             yield found
 
 
-def _with_less(step: Step, target: Target) -> Iterator[Made]:
+def _with_less(step: Step, lesser: Sequence[Target]) -> Iterator[Made]:
     for engines in (slice(None), slice(-1, None)):
-        for less in targets.lesser(target):
+        for less in lesser:
             try:
                 choice = _choice(step, less, TIERS, engines)
                 yield _rendered(step, less, replace(choice, tier="smaller"))

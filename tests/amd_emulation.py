@@ -48,17 +48,17 @@ def function(builtin: str) -> str:
     number, element = ("int", "char") if "_i32_" in builtin else ("float", "float")
     operand = f"{element}{held}" if held > 1 else element
     other = f"__local {element}*"
-    leave = "vstore{0}({1}, lane, all_{1});" if held > 1 else "all_{1}[lane] = {1};"
     return f"""{AS_FLOAT}
-{number}{results} multiplied({operand} a, {operand} b, {number}{results} sums, {other} all_a, {other} all_b) {{
+void multiplied(const {element}* a, const {element}* b, {number}* sums, {other} all_a, {other} all_b) {{
   const int lane = get_local_id(0) % {wave};
   all_a += get_local_id(0) / {wave} * {wave * held};
   all_b += get_local_id(0) / {wave} * {wave * held};
   barrier(CLK_LOCAL_MEM_FENCE);
-  {leave.format(held, "a")}
-  {leave.format(held, "b")}
+  for (int k = 0; k < {held}; ++k) {{
+    all_a[lane * {held} + k] = a[k];
+    all_b[lane * {held} + k] = b[k];
+  }}
   barrier(CLK_LOCAL_MEM_FENCE);
-  {number} of[{results}];
   for (int r = 0; r < {results}; ++r) {{
     const int row = {row_of(wave, size)}, column = lane % {size};
     {number} total = 0;
@@ -66,11 +66,14 @@ def function(builtin: str) -> str:
       const int group = k / {held} * {size}, part = k % {held};
       total += ({number})all_a[(group + row) * {held} + part] * all_b[(group + column) * {held} + part];
     }}
-    of[r] = total;
+    sums[r] += total;
   }}
-  return sums + vload{results}(0, of);
 }}
-#define {builtin}({_arguments(builtin)}) multiplied({_read(builtin, "a")}, {_read(builtin, "b")}, sums, all_a, all_b)
+#define {builtin}({_arguments(builtin)}) ({{ \\
+  const {operand} of_a = {_read(builtin, "a")}, of_b = {_read(builtin, "b")}; \\
+  {number}{results} of = sums; \\
+  multiplied((const {element}*)&of_a, (const {element}*)&of_b, ({number}*)&of, all_a, all_b); \\
+  of; }})
 """
 
 

@@ -35,13 +35,23 @@ class Memory:
 
 
 class Array:
+    """In the order of C or of Fortran, as the array that it is made of."""
+
     def __init__(self, cupy: FakeCupy, array: np.ndarray, stream: Stream | None = None) -> None:
         self.cupy, self.dtype, self.shape, self.data = cupy, array.dtype, array.shape, cupy.alloc(array.nbytes)
-        self.flags = SimpleNamespace(c_contiguous=True)
+        self.flags = SimpleNamespace(c_contiguous=array.flags.c_contiguous)
         self.device = Device(cupy)
         self.stream = stream or cupy.default_stream
-        source = np.ascontiguousarray(array)
+        source = array if array.flags.c_contiguous else array.T
         cupy.call("cuMemcpyHtoDAsync", self.data.ptr, source.ctypes.data, source.nbytes, self.stream.ptr)
+
+    def copy(self, order: str) -> Array:
+        """By the current stream, which nobody waits for, of what is there by now."""
+        assert order == "C"
+        assert not self.flags.c_contiguous
+        found = self.cupy.driver.memory(self.data.ptr, int(np.prod(self.shape)) * self.dtype.itemsize)
+        array = np.ascontiguousarray(found.view(self.dtype).reshape(self.shape[::-1]).T)
+        return Array(self.cupy, array, self.cupy.cuda.get_current_stream())
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -7,13 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnx_builders import model as onnx_model
+from onnx_builders import node as onnx_node
+from onnx_builders import value as onnx_value
 from template_cases import CASES, default
+from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import config, targets
 from gpucomp.codegen.families import family_of
 from gpucomp.errors import KernelBuildError
-from gpucomp.targets import opencl
+from gpucomp.targets import cuda, opencl
 
 X = np.random.default_rng(3).standard_normal((300, 60)).astype(np.float32)
 W = np.random.default_rng(5).standard_normal((60, 50)).astype(np.float32)
@@ -131,6 +135,24 @@ def test_at_last_a_kernel_does_without_the_extension(monkeypatch):
     np.testing.assert_array_equal(found.run({"x": X})["y"], X.astype(np.float16).astype(np.float32))
 
 
+def test_at_last_a_kernel_does_without_the_fence_of_the_device(monkeypatch):
+    """A compiler that does not have the fence that its driver lists: no sum is split there."""
+    target = opencl.manifest("generic")
+    target = replace(target.with_limits(device_fence=True), features=frozenset({"device_fence"}))
+    monkeypatch.setattr(targets, "resolve", lambda name: target)
+    texts = refuses(monkeypatch, lambda text: "atomic_work_item_fence" in text)
+    product = onnx_node("MatMul", ["row", "long"], ["y"])
+    a, b = (np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in ((20, 4096), (4096, 32)))
+    made = onnx_model([product], [onnx_value("row", a.shape)], [onnx_value("y", (20, 32))], {"long": b})
+
+    with pytest.warns(RuntimeWarning, match="refused by the device"):
+        found = gpucomp.compile(made, target="opencl:generic")
+
+    assert "atomic_work_item_fence" in texts[0]
+    assert not any("atomic_work_item_fence" in text for text in found.sources.values())
+    assert_matches(found.run({"row": a})["y"], a @ b, terms=4096)
+
+
 def test_what_is_refused_however_small_is_an_error(monkeypatch):
     texts = refuses(monkeypatch, lambda text: True)
 
@@ -151,9 +173,23 @@ def test_an_artefact_has_no_compiler_and_says_where_one_helps(monkeypatch, tmp_p
     assert found.value.code == "GPC5104"
 
 
-def test_other_targets_have_nothing_less_to_try():
+def test_other_targets_have_nothing_less_to_try(monkeypatch):
+    """Whose compiler is ours to know: what it refuses is a bug, and no smaller schedule hides it."""
+    tried = []
+
+    def refused(wanted, *_):
+        tried.extend(wanted)
+        raise KernelBuildError("an internal error of the compiler")
+
+    monkeypatch.setattr(cuda, "members", refused)
+    rows = [onnx_node("Softmax", ["x"], ["y"], axis=-1)]
+    softmax = onnx_model(rows, [onnx_value("x", (300, 50))], [onnx_value("y", (300, 50))])
+
+    with pytest.raises(KernelBuildError, match="an internal error of the compiler"):
+        gpucomp.compile(softmax, target="cuda:sm_80")
+
+    assert len(tried) == 1
     assert list(targets.lesser(targets.resolve("cpu"))) == []
-    assert list(targets.lesser(targets.resolve("cuda:sm_80"))) == []
 
 
 @pytest.mark.parametrize("flavour", [*opencl.FLAVOURS, "gfx90a", "gfx1100"])

@@ -68,6 +68,7 @@ class CudaProgram:
         self._graphs: dict[bool, Any] = {}  # by whether launches overlap
         self._lost = ""
         self._broken = False  # a run did not come to its end: counters may hold anything
+        self._uploading: list[np.ndarray] = []  # what the stream may not have read yet
         self._owned = ExitStack()
         with self._failing("", "GPC5005"):
             self._device = cp.cuda.Device()  # the current one; runs from threads that have another come here too
@@ -136,6 +137,7 @@ class CudaProgram:
 
     def _wait(self) -> None:
         self._driver("cuStreamSynchronize", self._stream.ptr)
+        self._uploading.clear()
 
     # ---- opening ----
 
@@ -185,8 +187,9 @@ class CudaProgram:
         return address
 
     def _upload(self, buffer: Buffer, address: int, array: np.ndarray) -> None:
-        """From pageable memory, which the driver has read when it returns; from pinned memory it is read later."""
+        """Complete after ``_wait``: pinned memory is read when the stream comes to it, pageable memory may be."""
         assert array.nbytes == buffer.nbytes, "bytes of another buffer"
+        self._uploading.append(array)
         self._driver("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self._stream.ptr)
 
     def _download(self, array: np.ndarray, address: int) -> None:

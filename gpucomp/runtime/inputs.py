@@ -81,9 +81,7 @@ def _checked(value: object, spec: TensorSpec, on_gpu: bool) -> Any:
             "for another shape compile with shapes= (--shapes)",
             code="GPC2103",
         )
-    if isinstance(array, np.ndarray):
-        return np.asarray(array, dtype=dtype.numpy, order="C")
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    return np.asarray(array, dtype=dtype.numpy, order="C") if isinstance(array, np.ndarray) else array
 
 
 def _texts(value: object, name: str) -> np.ndarray:
@@ -188,29 +186,36 @@ def _from_gpu(value: object, name: str, on_gpu: bool) -> Any:
     try:
         array = _complete(cupy, value)
         return array if on_gpu else cupy.asnumpy(array)
-    except (cupy.cuda.runtime.CUDARuntimeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (BufferError, MemoryError, RuntimeError, TypeError, ValueError) as error:  # CUDA's are of these, too
         raise InputError(f"input {quote(name)} cannot be read from its device: {error}", code="GPC2106") from error
 
 
 def _complete(cupy: Any, value: object) -> Any:
-    """``value`` as cupy's, when all that was to be written to it is: the model runs in a stream of its own.
+    """``value`` as a contiguous array of cupy's, once everything is written to it: the model runs in a stream of its own.
 
     DLPack's exporter makes cupy's current stream wait for its own. ``__cuda_array_interface__`` need not name a stream,
     PyTorch's names none, so that the whole device is waited for: the null stream waits for no non-blocking stream.
     """
-    if hasattr(value, "__dlpack__"):
-        try:
-            array = cupy.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError):  # an element type that one of the two lacks, say
-            if not hasattr(value, "__cuda_array_interface__"):
-                raise
-        else:
-            with array.device:
-                cupy.cuda.get_current_stream().synchronize()
-            return array
-    array = cupy.asarray(value)
-    array.device.synchronize()
+    array = _by_dlpack(cupy, value)
+    if array is None:
+        array = cupy.asarray(value)
+        array.device.synchronize()
+    with array.device:
+        array = array if array.flags.c_contiguous else array.copy(order="C")
+        cupy.cuda.get_current_stream().synchronize()
     return array
+
+
+def _by_dlpack(cupy: Any, value: object) -> Any:
+    """``None`` where ``__cuda_array_interface__`` is left."""
+    if not hasattr(value, "__dlpack__"):
+        return None
+    try:
+        return cupy.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError):  # an element type that one of the two lacks, say
+        if not hasattr(value, "__cuda_array_interface__"):
+            raise
+        return None
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> dict[str, np.ndarray]:

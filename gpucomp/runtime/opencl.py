@@ -155,7 +155,7 @@ class OpenCLProgram:
         events: list[Any] = []
         with self._running():
             self._run(inputs, self._timing_queue(), events)
-        times = [(e.profile.start, e.profile.end) if e is not None else None for e in events]
+            times = [(e.profile.start, e.profile.end) if e is not None else None for e in events]
         first = min((t[0] for t in times if t is not None), default=0)
         spans = [
             Span(launch, 0, 1e-9 * (t[0] - first), 1e-9 * (t[1] - first))

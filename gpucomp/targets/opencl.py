@@ -76,7 +76,7 @@ EXTENSIONS = {
 }
 DOTS = frozenset({"sdot4", "sudot4", "arm_dot_acc", "arm_dot", "khr_dot"})  # dot products of bytes (``codegen.dots``)
 LEAST = Limits(threads=64, shared_bytes=8192, registers=64)  # every family has a schedule for these
-OPTIONAL = DOTS | {"fp16", "mfma", "mfma_deep", "wmma"}  # what a kernel can do without
+OPTIONAL = DOTS | set(STATEMENTS) | {"fp16", "mfma", "mfma_deep", "wmma"}  # what a kernel can do without
 ALIGNMENT = 512  # bytes that NVIDIA and llvmpipe want parts of buffers aligned to; no device is known to want more
 OLDEST = (1, 2)  # of OpenCL
 TOGETHER = 32  # kernels of a program: more gain little, and between programs a compilation can be stopped
@@ -88,7 +88,8 @@ FLAGS = ("-cl-std=CL1.2",)
 # of text that calls what earlier OpenCL C does not declare, whatever extensions are listed: by version of OpenCL C
 NEWER = {3: "-cl-std=CL3.0", 2: "-cl-std=CL2.0"}
 OF_NEWER = re.compile("dot_4x8packed|atomic_work_item_fence")
-CODES = "rint("  # in text that rounds to codes: of a quotient that is off by a bit the code may be another
+# in text that makes whole numbers, as codes are: of a quotient that is off by a bit they may be others
+WHOLE_NUMBERS = re.compile(r"\b(?:rint|floor|ceil|f\d+_to_[iu]\d+)\(")
 REQUIRED = re.compile(r"__attribute__\(\(reqd_work_group_size\([^)]*\)\)\) ")
 
 
@@ -584,11 +585,11 @@ def _compiles(device: Any) -> int:
 
 def build_flags(device: Any, source: KernelSource, *, exact: bool = True) -> list[str]:
     """What the device's compiler is told. Quotients and roots are rounded right, at the price of about ten instructions
-    each, where the model is ``exact``, or the kernel rounds to codes."""
+    each, where the model is ``exact``, or the kernel makes whole numbers."""
     newer = NEWER.get(_compiles(device)) if OF_NEWER.search(source.text) else None
     flags = [*([newer] if newer else FLAGS), *_cautious(device, source)]
     rounds_right = device.single_fp_config & pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-    if rounds_right and (exact or CODES in source.text):
+    if rounds_right and (exact or WHOLE_NUMBERS.search(source.text)):
         flags.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return flags
 
@@ -634,6 +635,8 @@ def load_all(
         try:
             return dict.fromkeys(map(id, batch), made(batch))
         except KernelBuildError:
+            if len(batch) == 1:
+                raise
             return {id(source): made([source]) for source in batch}  # the one that is refused tells so itself
 
     with ThreadPoolExecutor(max_workers=processors()) as pool:
@@ -653,6 +656,7 @@ def lesser(target: Target) -> Iterator[Target]:
                 shared_bytes=max(LEAST.shared_bytes, limits.shared_bytes // share),
                 registers=max(LEAST.registers, limits.registers // share),
                 dots=bool(DOTS & features),
+                device_fence=bool(features & set(STATEMENTS)),
             )
             yield replace(target, limits=less, features=features)
 

@@ -235,6 +235,47 @@ def test_a_probe_that_fails_names_what_is_to_be_repaired(monkeypatch):
     assert any(each.repair in sentence and "gfx942" in sentence for sentence in amd_emulator.known(wrong))
 
 
+@needs_a_linker
+def test_16_bits_in_high_registers_are_told_from_others():
+    each = next(p for p in amd_emulator.PROBES if p.name == "16 bits in registers from v128 on")
+    source = each.source()
+
+    def needs(old, new):
+        text = source.text.replace(old, new)
+        cell = SimpleNamespace(target="gfx942")
+        return each.needs(SimpleNamespace(source=replace(source, text=text), case=SimpleNamespace(cell=cell)))
+
+    assert CodeObject.read(linked(source, "gfx942"), "probe").size
+    assert each.right(64)[:3].tolist() == [0, 0x101, 0x202]
+    assert needs("", "")
+    assert not needs("v13", "v9")
+    # the long encoding, and instructions of 32 bits, name registers alone
+    assert not needs("_e32", "_e64")
+    kept = source.text[source.text.index("v_lshlrev_b16") : source.text.index("v_cndmask")]
+    assert "v_mov_b32_e32 v130" in source.text.replace(kept, "")
+    assert not needs(kept, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("v_lshlrev_b16_e32 v153, 8, v153", True),
+        ("v_lshlrev_b16_e32 v5, 8, v163", True),
+        ("v_cvt_f16_f32_e32 v128, v3", True),
+        ("v_cvt_f32_f16_e32 v3, v255", True),
+        ("v_add_f16_dpp v1, v200, v1 row_shr:1", True),
+        ("v_cmp_gt_i16_e32 vcc, v2, v199", True),
+        ("v_lshlrev_b16_e32 v127, 8, v12", False),
+        ("v_or_b32_e32 v153, v16, v154", False),
+        ("v_max_i16_sdwa v140, sext(v140), v5 dst_sel:DWORD", False),
+        ("v_mad_u16 v140, v141, v3, v4", False),
+        ("v_add_u16_e32 v1, v2, v3\n\tv_mov_b32_e32 v128, v1", False),
+    ],
+)
+def test_what_a_listing_does_with_registers_from_v128_on(line, found):
+    assert bool(amd_emulator.HALF_FROM_128.search(f"\t{line}\n")) is found
+
+
 def test_a_folder_that_is_no_checkout_is_told(tmp_path, capsys):
     with pytest.raises(SystemExit):
         amd_emulator.main([str(tmp_path)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import re
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -102,6 +103,29 @@ def test_host_operators_keep_a_plan_from_being_captured():
 
     assert driver.done("launch", "capture", "replay") == ["launch", "launch"] * 3
     np.testing.assert_array_equal(found["y"], answer(X, host=True)["y"])
+
+
+def test_what_is_uploaded_from_pageable_memory_is_kept_until_the_device_has_it(monkeypatch):
+    """The driver may read it when the stream comes to it, as where a GPU reads a processor's pages itself."""
+    results, alive = [], []
+
+    def computed(*arguments):
+        arrays = run_host(*arguments)
+        results.extend(weakref.ref(array if array.base is None else array.base) for array in arrays)
+        return arrays
+
+    def kernel(*arrays):
+        alive.append([reference() is not None for reference in results])
+        add_relu(*arrays)
+
+    run_host = runtime.run_host
+    monkeypatch.setattr(runtime, "run_host", computed)
+    program, _ = opened(host=True, kernel=kernel)
+
+    program.run({"x": X})
+
+    assert alive == [[], [True]]
+    assert results[0]() is None  # nor for longer
 
 
 def test_outputs_are_fresh_arrays():

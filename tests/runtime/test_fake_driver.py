@@ -144,6 +144,27 @@ def test_a_thread_without_a_context_may_do_nothing(session):
     driver("cuCtxPushCurrent", driver("cuDevicePrimaryCtxRetain", 0))
 
 
+def test_memory_that_is_freed_in_a_kernel_makes_nothing_happen_before_the_kernel_s_end():
+    order = []
+
+    def first(memory):
+        order.append("begins")
+        driver("cuMemFree", driver("cuMemAlloc", 16))
+        order.append("ends")
+
+    cupy = FakeCupy({"k": first, "l": lambda memory: order.append("next")})
+    driver, stream, memory = Driver(cupy.bindings), cupy.cuda.Stream(non_blocking=True), cupy.alloc(16)
+    with driver.current(cupy.contexts[0]):
+        for name in ("k", "l"):
+            function = function_of(driver, loaded(driver, cubin(name, [8])), name, 0)
+            argument = [np.array([memory.ptr], np.uint64)]
+            KernelLaunch(driver, function, (1, 1, 1), (1, 1, 1), 0, stream.ptr, argument, programmatic=False)()
+        driver("cuStreamSynchronize", stream.ptr)
+
+    assert cupy.driver.error is None
+    assert order == ["begins", "ends", "next"]
+
+
 def test_nothing_happens_before_somebody_waits(session):
     driver, stream, address = session
     pinned = int(driver("cuMemHostAlloc", 16, 0))

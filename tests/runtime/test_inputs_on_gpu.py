@@ -81,6 +81,19 @@ def test_what_another_stream_still_writes_is_waited_for(program, kind, non_block
     np.testing.assert_array_equal(program.run(inputs)["y"], answer(X)["y"])
 
 
+@pytest.mark.parametrize("kind", [Interface, Dlpack])
+def test_a_tensor_that_is_not_in_the_order_of_c_is_copied_before_it_is_read(program, kind):
+    cupy = program._cupy
+    given = kind(cupy.array(np.asfortranarray(X)))
+    given.array.device.synchronize()
+    other = cupy.cuda.Stream(non_blocking=True)
+
+    with other:  # copies are its work then, and the program's stream waits for no other
+        inputs = checked_inputs({"x": given}, SPECS, on_gpu=True)
+
+    np.testing.assert_array_equal(program.run(inputs)["y"], answer(X)["y"])
+
+
 def test_by_dlpack_no_other_work_is_waited_for(program):
     cupy = program._cupy
     other = cupy.array(X, cupy.cuda.Stream(non_blocking=True))

@@ -353,6 +353,24 @@ def test_every_error_of_running_has_a_code(monkeypatch, kind, where, how):
     assert found.value.code == ("GPC5004" if kind == "MemoryError" else "GPC5006")
 
 
+@pytest.mark.parametrize("how", ["profile", "timeline", "time_launches"])
+def test_a_driver_that_does_not_tell_its_times_has_a_code(monkeypatch, how):
+    program = opened()
+    enqueue = program._cl.enqueue_nd_range_kernel
+
+    class Event:
+        @property
+        def profile(self):
+            raise program._cl.RuntimeError("PROFILING_INFO_NOT_AVAILABLE")
+
+    monkeypatch.setattr(program._cl, "enqueue_nd_range_kernel", lambda *args: enqueue(*args) and Event())
+
+    with pytest.raises(DeviceError, match="the run failed: PROFILING_INFO_NOT_AVAILABLE") as found:
+        getattr(program, how)({"x": X}, *([2] if how == "time_launches" else []))
+
+    assert found.value.code == "GPC5006"
+
+
 @pytest.mark.parametrize("asked", ["WORK_GROUP_SIZE", "LOCAL_MEM_SIZE"])
 def test_a_kernel_that_cannot_be_launched_is_told_when_it_is_opened(monkeypatch, asked):
     cl = opencl.pyopencl()

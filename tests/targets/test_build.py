@@ -283,7 +283,15 @@ def test_an_adreno_is_not_told_the_sizes_of_work_groups(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "exact", "flagged"), [("a / b", True, True), ("a / b", False, False), ("rint(a / b)", False, True)]
+    ("text", "exact", "flagged"),
+    [
+        ("a / b", True, True),
+        ("a / b", False, False),
+        ("round_to_half(a / b)", False, False),
+        ("rint(a / b)", False, True),
+        ("floor(a / b)", False, True),
+        ("f32_to_i32(a / b)", False, True),
+    ],
 )
 def test_quotients_are_rounded_right_where_the_model_is_exact(text, exact, flagged):
     device = opencl.devices()[0]

@@ -84,6 +84,20 @@ def test_a_kernel_whose_build_is_never_done_is_refused_by_name(hanging):
         opencl.load_all(context, device, [(KernelSource("k0", "opencl", TEXT, Geometry((1, 1, 1))), b"")], None)
 
 
+def test_a_kernel_that_is_alone_is_built_once(monkeypatch):
+    """Its compiler would be waited for twice, and left behind in two threads."""
+    device = opencl.device_of(opencl.manifest("pocl"))
+    cl, builds = opencl.pyopencl(), []
+    build = cl.Program.build
+    monkeypatch.setattr(cl.Program, "build", lambda program, *a, **o: builds.append(1) or build(program, *a, **o))
+    source = KernelSource("k0", "opencl", TEXT.replace("x[0]", "nonsense"), Geometry((1, 1, 1)))
+
+    with pytest.raises(KernelBuildError, match="nonsense"):
+        opencl.load_all(cl.Context([device]), device, [(source, b"")], None)
+
+    assert len(builds) == 1
+
+
 def test_a_model_is_compiled_by_a_smaller_schedule_where_a_build_is_never_done(hanging):
     made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", (1, 256))], [value("y", None)],
                  {"w": np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)})  # fmt: skip
