@@ -264,14 +264,17 @@ def performed(stage: Stage, context: Any, device: Any, job: Job, given: dict[str
     try:
         device = device if device is not None else context.open_device()
         result = stage.perform(context, device, job, given)
-        device.free()
-        return device, result
     except DeviceLostError as error:
         return device, {"ok": False, "error": _said(error), "fresh": True}
     except GpucompError as error:
         return device, {"ok": False, "error": _said(error)}
     except ERRORS as error:
         return device, {"ok": False, "error": _said(error), "fresh": True}
+    try:
+        device.free()
+    except (GpucompError, *ERRORS):  # what was measured before it stands
+        result = result | {"fresh": True}
+    return device, result
 
 
 def _said(error: BaseException) -> str:

@@ -348,10 +348,20 @@ def test_memory_is_given_back_after_each_piece_of_work(monkeypatch):
     assert [pool.freed for pool in pools] == [2, 2]
 
 
+def test_what_was_measured_stands_where_memory_cannot_be_given_back():
+    gpu = devices.Gpu.__new__(devices.Gpu)
+    gpu.cupy = SimpleNamespace()  # has no pools to ask
+
+    _, result = work.performed(Stage(), SimpleNamespace(), gpu, work.Job("stage", "job", "ok"), {"pid": 0})
+
+    assert result["ok"]
+    assert result["fresh"]
+
+
 # ---- results ----
 
 
-def test_results_of_other_sources_other_kindsand_cut_lines_do_not_count(tmp_path):
+def test_results_of_other_sources_other_kinds_and_cut_lines_do_not_count(tmp_path):
     mine = results.Results(tmp_path, "a GPU")
     mine.start("correct", "x")
     mine.end("correct", "x", {"ok": True})
