@@ -67,6 +67,22 @@ def test_what_is_never_done_is_left_behind_and_keeps_nobody_waiting(impatient):
     left.join()
 
 
+def test_a_driver_that_never_ends_is_given_no_more(impatient, monkeypatch):
+    """Where it compiles one at a time, each would be waited for in vain; what ends after all makes room again."""
+    monkeypatch.setattr(patience, "_left", [])
+    over = threading.Event()
+    for _ in range(patience.MOST_LEFT):
+        with pytest.raises(TimeoutError, match="left behind"):
+            patiently(over.wait, 1)
+
+    with pytest.raises(TimeoutError, match="has not ended 3 compilations, and is given no more"):
+        patiently(lambda: 7, 1)
+    over.set()
+    for left in patience._left:
+        left.result()
+    assert patiently(lambda: 7, 1) == 7
+
+
 def test_a_compiler_has_more_time_for_more_kernels(impatient, monkeypatch):
     monkeypatch.setattr(patience, "KERNEL_S", 60.0)
     over = threading.Event()
