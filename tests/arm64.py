@@ -36,6 +36,7 @@ class Processor:
         self._uc.mem_map(STACK, STACK_BYTES + PAGE)
         self._uc.hook_add(UC_HOOK_MEM_UNMAPPED, self._map)
         self._strays: list[int] = []
+        self._mapped: set[int] = set()
 
     def call(self, function: int, *arguments: int) -> None:
         """``function(*arguments)``, all integers or pointers. Raises ``AssertionError`` where it leaves this process's memory."""
@@ -52,11 +53,13 @@ class Processor:
             raise AssertionError(f"{error}; outside memory: {[hex(a) for a in self._strays]}") from error
 
     def _map(self, uc: Uc, _access: int, address: int, size: int, _value: int, _data: object) -> bool:
-        for page in {address // PAGE * PAGE, (address + size - 1) // PAGE * PAGE}:
+        # of an access that lies in two pages one may be mapped: to map it again is an error
+        for page in {address // PAGE * PAGE, (address + size - 1) // PAGE * PAGE} - self._mapped:
             if not _readable(page):
                 self._strays.append(address)
                 return False
             uc.mem_map_ptr(page, PAGE, UC_PROT_ALL, page)
+            self._mapped.add(page)
         return True
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import platform
 import re
 
 import numpy as np
 import pytest
-from arm64 import Processor
+from arm64 import PAGE, Processor
 from kernel_oracle import expected
 from kernels import add_relu, matmul
 from native import Library, default_schedule
@@ -155,6 +156,29 @@ def test_the_emulator_sees_what_leaves_memory():
 
     with pytest.raises(AssertionError, match=r"outside memory: \['0x8'\]"):
         Processor().call(image.address("pick"), 8, 1)
+
+
+ACROSS = """
+define void @copy(ptr %first, ptr %from, ptr %to) {
+  %touched = load volatile i64, ptr %first
+  %read = load <4 x float>, ptr %from, align 4
+  store <4 x float> %read, ptr %to, align 4
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("first", [0, PAGE])
+def test_the_emulator_reads_across_two_pages_of_which_it_knows_one(first):
+    image = Image(cpu._pack([cpu.compile_text(ACROSS, ARM)]))
+    memory = mmap.mmap(-1, 2 * PAGE)
+    room = np.frombuffer(memory, np.float32)
+    room[PAGE // 4 - 1 : PAGE // 4 + 3] = 3, 1, 4, 1
+    start, out = room.ctypes.data, np.zeros(4, np.float32)
+
+    Processor().call(image.address("copy"), start + first, start + PAGE - 4, out.ctypes.data)
+
+    assert out.tolist() == [3, 1, 4, 1]
 
 
 def test_objects_for_two_machines_do_not_mix():
