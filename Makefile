@@ -29,6 +29,8 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.digits.demo
 
+# the tests start hundreds of processes: what these import is compiled once, whatever the environment says of bytecode
+test quick: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS)
 
