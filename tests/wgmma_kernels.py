@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 from kernels import conv
+from onnx import TensorProto, helper, numpy_helper
 
 from gpucomp.codegen.families import FAMILIES
 from gpucomp.targets import cuda
@@ -40,3 +42,19 @@ TMA_STORE = TILE | {"tma_store": 1}
 
 def problem_of(kernel):
     return SimpleNamespace(**FAMILY.problem(kernel))
+
+
+def f16_model():
+    """relu(x w + b) u of f16, and its weights."""
+    rng = np.random.default_rng(8)
+    w, b, u = (rng.standard_normal(shape).astype(np.float16) for shape in ((72, 40), (40,), (40, 24)))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "b"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r"]),
+        helper.make_node("MatMul", ["r", "u"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, s) for n, s in (("x", (37, 72)), ("y", (37, 24)))]
+    weights = [numpy_helper.from_array(a, n) for a, n in ((w, "w"), (b, "b"), (u, "u"))]
+    graph = helper.make_graph(nodes, "f16", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), w, b, u

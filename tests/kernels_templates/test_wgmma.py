@@ -12,9 +12,20 @@ from cuda_on_cpu.kernel_files import broken
 from cuda_on_cpu.whole_models import ModelOnCpu
 from kernel_oracle import UNWRITTEN, expected
 from kernels import into_part, matmul, random_inputs
-from onnx import TensorProto, helper, numpy_helper
 from tolerance import assert_matches
-from wgmma_kernels import FAMILY, TARGET, TILE, TMA_STORE, TWO, constant_b, image, one_result, problem_of, with_math
+from wgmma_kernels import (
+    FAMILY,
+    TARGET,
+    TILE,
+    TMA_STORE,
+    TWO,
+    constant_b,
+    f16_model,
+    image,
+    one_result,
+    problem_of,
+    with_math,
+)
 
 import gpucomp
 from gpucomp import compiler
@@ -262,22 +273,6 @@ def test_a_map_with_another_swizzle_gives_another_answer(compiled):
 
 
 # ---- a whole model ----
-
-
-def f16_model():
-    """relu(x w + b) u of f16, and its weights."""
-    rng = np.random.default_rng(8)
-    w, b, u = (rng.standard_normal(shape).astype(np.float16) for shape in ((72, 40), (40,), (40, 24)))
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("Add", ["h", "b"], ["s"]),
-        helper.make_node("Relu", ["s"], ["r"]),
-        helper.make_node("MatMul", ["r", "u"], ["y"]),
-    ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, s) for n, s in (("x", (37, 72)), ("y", (37, 24)))]
-    weights = [numpy_helper.from_array(a, n) for a, n in ((w, "w"), (b, "b"), (u, "u"))]
-    graph = helper.make_graph(nodes, "f16", ends[:1], ends[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), w, b, u
 
 
 def test_a_model_of_f16_is_compiled_to_the_engine_saved_and_gives_the_answer(tmp_path, monkeypatch):

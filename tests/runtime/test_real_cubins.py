@@ -12,6 +12,7 @@ from fake_driver.driver import FakeDriver
 from kernels import matmul
 from onnx import TensorProto, helper, numpy_helper
 from tolerance import assert_matches
+from wgmma_kernels import f16_model
 
 import gpucomp
 from gpucomp import compiler
@@ -121,19 +122,7 @@ def test_a_compiled_model_is_loaded_launched_and_replayed(arch, engine, monkeypa
 
 def products_of_f16():
     """Two products with an epilogue, as small as a processor plays them quickly."""
-    rng = np.random.default_rng(8)
-    w, b, u = (rng.standard_normal(shape).astype(np.float16) for shape in ((72, 40), (40,), (40, 24)))
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("Add", ["h", "b"], ["s"]),
-        helper.make_node("Relu", ["s"], ["r"]),
-        helper.make_node("MatMul", ["r", "u"], ["y"]),
-    ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, s) for n, s in (("x", (37, 72)), ("y", (37, 24)))]
-    graph = helper.make_graph(
-        nodes, "f16", ends[:1], ends[1:], [numpy_helper.from_array(a, n) for a, n in ((w, "w"), (b, "b"), (u, "u"))]
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model, w, b, u = f16_model()
 
     def answer(x):
         hidden = np.maximum((x.astype(np.float64) @ w).astype(np.float16) + b, 0)
