@@ -83,7 +83,7 @@ def attempt(
     binaries: dict[str, bytes] = {}
     refused: dict[str, KernelBuildError] = {}
     number = 0
-    with ThreadPoolExecutor(max_workers=max(1, min(len(batches), len(os.sched_getaffinity(0)), 16))) as pool:
+    with ThreadPoolExecutor(max_workers=processors()) as pool:
 
         def start(batch: list[KernelSource]) -> tuple[list[KernelSource], Future[dict[str, bytes]]]:
             return batch, pool.submit(made, {members[s.name]: s for s in batch}, target, cache)
@@ -104,6 +104,11 @@ def attempt(
             for _, future in waiting:
                 future.cancel()
     return binaries, refused
+
+
+def processors() -> int:
+    """How many compilations run at once at most."""
+    return min(len(os.sched_getaffinity(0)), 16)
 
 
 def lesser(target: Target) -> Iterator[Target]:

@@ -19,6 +19,7 @@ from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.runtime import processor
 from gpucomp.runtime.elf import undefined_symbols
 from gpucomp.schedule.space import Geometry
+from gpucomp.targets import processors
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.isa import ISAS, KNOWN, LLVM_NAMES, isa_of
 from gpucomp.targets.target import Target
@@ -186,7 +187,7 @@ def _compile(unique: Sequence[KernelSource], target: Target) -> bytes:
     """In parallel where that pays: LLVM keeps one processor busy, so the others get processes of their own."""
     if not unique:
         return _pack([_runner(target)])
-    workers = min(len(os.sched_getaffinity(0)), len(unique), 16)
+    workers = min(processors(), len(unique))
     if sum(len(s.text) for s in unique) < PARALLEL_BYTES or workers < 2:
         return _pack([_runner(target), compile_text(module_text(unique, target, runner=False), target)])
     groups: list[list[KernelSource]] = [[] for _ in range(workers)]

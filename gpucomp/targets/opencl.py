@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 import threading
 import uuid
@@ -23,6 +22,7 @@ from gpucomp.schedule.device import AMD as AMD_DEVICES
 from gpucomp.schedule.device import OPENCL as DEVICES
 from gpucomp.schedule.device import without_dots
 from gpucomp.schedule.space import Limits
+from gpucomp.targets import processors
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 from gpucomp.targets.isa import X86_64
@@ -438,11 +438,6 @@ def _batches(sources: Sequence[KernelSource], device: Any, exact: bool) -> list[
     parts = 1 if flavour_of(device) == "pocl" else processors()
     size = {flags: min(TOGETHER, -(-len(group) // parts)) for flags, group in groups.items()}
     return [group[at : at + size[flags]] for flags, group in groups.items() for at in range(0, len(group), size[flags])]
-
-
-def processors() -> int:
-    """Threads that compile at once."""
-    return min(len(os.sched_getaffinity(0)), 16)
 
 
 def _with_kernels(context: Any, device: Any, sources: Sequence[KernelSource], flags: Sequence[str]) -> Any:
