@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Progress = Callable[[str, int, int], None]
-MOST_LISTED = 50_000  # points of an engine's space that are looked through for a small one: a second's work
+MOST_TRIED = 20_000  # schedules that are looked through for one of fewer work-items: a second's work
 Made = tuple[Rendered, Packed | None]  # a kernel's source, and its operand that is packed for it
 
 
@@ -320,23 +320,25 @@ def _with_less(step: Step, lesser: Sequence[Target]) -> Iterator[Made]:
 
 
 def _in_smaller_groups(step: Step, target: Target, refused: KernelSource) -> Iterator[Made]:
-    """By halves; of the schedules that have so many work-items in a group at most, one that has the most."""
+    """By halves, of the last engine: each the nearest to the one before, at first to the default."""
     assert step.kernel is not None
     engines_of, _ = back_end(target.language)
     family = engines_of(step.kernel, target.features)[-1]
-    if math.prod(len(parameter.choices) for parameter in family.params) > MOST_LISTED:
-        return
     problem = family.problem(step.kernel)
-    by_items: dict[int, Schedule] = {}
-    for schedule in family.legal(problem, target.limits):
-        geometry = family.geometry(SimpleNamespace(**schedule), SimpleNamespace(**problem))
-        by_items.setdefault(math.prod(geometry.items), schedule)
-    most = math.prod(refused.geometry.items) // 2
-    while fitting := [items for items in by_items if items <= most]:
-        chosen = by_items[max(fitting)]
-        choice = _choice(step, target, (("smaller", lambda *_, chosen=chosen: chosen),), slice(-1, None))
+    sizes = SimpleNamespace(**problem)
+
+    def items(schedule: Schedule) -> int:
+        return math.prod(family.geometry(SimpleNamespace(**schedule), sizes).items)
+
+    last, most = family.default(sizes, target.limits), math.prod(refused.geometry.items) // 2
+    while most:
+        near = islice(family.near(last, problem, target.limits), MOST_TRIED)
+        found = next((s for s in near if items(s) <= most), None)
+        if found is None:
+            return
+        choice = _choice(step, target, (("smaller", lambda *_, chosen=found: chosen),), slice(-1, None))
         yield _rendered(step, target, choice)
-        most = max(fitting) // 2
+        last, most = found, items(found) // 2
 
 
 def _is_stale(found: Rendered, step: Step) -> bool:

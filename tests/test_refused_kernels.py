@@ -89,6 +89,16 @@ def test_kernels_whose_work_groups_are_too_large_get_smaller_ones(monkeypatch):
     np.testing.assert_allclose(found.run({"x": X})["y"], answer(), rtol=1e-4, atol=1e-6)
 
 
+def test_a_device_of_very_small_work_groups_gets_the_smallest_of_each_engine(monkeypatch):
+    """Of a product, too, whose space is far too large to be looked through."""
+    takes(monkeypatch, 8)
+
+    found, _ = compiled()
+
+    assert max(k.items[0] for k in found.plan.kernels) <= 8
+    np.testing.assert_allclose(found.run({"x": X})["y"], answer(), rtol=1e-4, atol=1e-6)
+
+
 def test_a_kernel_that_does_not_build_gets_a_smaller_schedule(monkeypatch):
     plain = gpucomp.compile(model(), target="opencl:generic")
     product = plain.sources[plain.plan.kernels[0].source]

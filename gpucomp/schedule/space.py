@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -272,6 +273,21 @@ class Family:
             schedule = dict(zip(names, values, strict=True))
             if not self.reasons(schedule, problem, limits):
                 yield schedule
+
+    def near(self, schedule: Schedule, problem: Problem, limits: Limits) -> Iterator[dict[str, int]]:
+        """Schedules that can run and to which single steps of one parameter lead from ``schedule``: the nearest first."""
+        seen, waiting = {tuple(schedule.values())}, deque([dict(schedule)])
+        while waiting:
+            here = waiting.popleft()
+            for param in self.params:
+                at = param.choices.index(here[param.name])
+                for value in (*param.choices[max(at - 1, 0) : at], *param.choices[at + 1 : at + 2]):
+                    there = here | {param.name: value}
+                    key = tuple(there.values())
+                    if key not in seen and not self.reasons(there, problem, limits):
+                        waiting.append(there)
+                        yield there
+                    seen.add(key)
 
 
 LARGE_TILE = 128 * 128  # elements of the result

@@ -30,6 +30,24 @@ def test_defaults_are_legal_at_every_size(device):
         assert reasons == [], kernel.text
 
 
+def test_near_a_schedule_are_the_legal_ones_by_their_steps():
+    kernel = CASES["pool-3x3"]
+    family = family_of(kernel)
+    problem, start = family.problem(kernel), default(kernel, SMALLEST)
+
+    def steps(schedule):
+        places = [(p.choices.index(schedule[p.name]), p.choices.index(start[p.name])) for p in family.params]
+        return sum(abs(here - there) for here, there in places)
+
+    near = list(family.near(start, problem, SMALLEST))
+
+    assert [start, *near] == sorted([start, *near], key=steps)
+    legal = list(family.legal(problem, SMALLEST))
+    assert {tuple(s.values()) for s in near} | {tuple(start.values())} <= {tuple(s.values()) for s in legal}
+    assert len(near) == len({tuple(s.values()) for s in near}) > 4
+    assert {tuple(s.values()) for s in legal if steps(s) == 1} == {tuple(s.values()) for s in near if steps(s) == 1}
+
+
 def test_defaults_are_legal_at_sizes_no_machine_has():
     p = SimpleNamespace(batch=1, m=1 << 20, n=1 << 16, k=1 << 20, a_by_depth=1, a_wide=4, b_by_depth=0, b_wide=4,
                         out_wide=4, acc_bytes=4, a_copied=1, b_copied=1)  # fmt: skip
