@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -11,12 +12,20 @@ import pytest
 import wanting
 
 from gpucomp import config
+from gpucomp.targets import cpu
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+    parser.addoption("--processor", metavar="NAME", help="cpu is cpu:NAME in all tests: x86-64-v2, ...")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if name := config.getoption("--processor"):
+        host = dataclasses.replace(cpu.named(f"cpu:{name}"), identity=cpu.host().identity)
+        cpu._host = functools.cache(lambda: host)  # type: ignore[assignment]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,6 +39,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
             return path if _has_module_fixtures(path) else nodeid
+
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            """Forgets what is done, which xdist counts again after every test: a square of tens of thousands."""
+            for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+                del workload[scope]
+            return super()._pending_of(workload)
 
     return ByFixtures(config, log)
 

@@ -462,7 +462,7 @@ def wide_pick(*, few, name=None, **changes):
     target = cpu.host()
     (task,) = tasks_of(compiler.lower(specs.model(WIDE), target), target)
     family, default, problem = task.default.family, dict(task.default.schedule), dict(task.problem(task.default.family))
-    schedule = default | {"tile_m": 512, "panels": 32}
+    schedule = default | {"tile_m": 512, "panels": 32, "nv": 3, "mr": 2}  # whatever the width of vectors
     if not few:
         schedule = next(
             s

@@ -76,17 +76,15 @@ class Way:
 
 DOTTED = ("rows of an odd length", "columns turned", "3x3 padded", "3x3 strided", "i8 by i8", "u8 by i8", "i8 by u8")
 OF_BYTES = ("i8 by i8", "u8 by i8", "i8 by u8")
-EVERYWHERE = [
-    Way("tiles", "software", TILES, HOST),
-    Way("dots", "software", DOTS, HOST, DOTTED),
-    Way("narrow dots", "software", DOTS, ALDER_LAKE, OF_BYTES),
-]
-HERE = [
+FEATURES = [
+    (("avx2", "fma"), Way("tiles", "software", TILES, HOST)),
+    (("avx2", "fma"), Way("dots", "software", DOTS, HOST, DOTTED)),
+    (("avx2", "fma"), Way("narrow dots", "software", DOTS, ALDER_LAKE, OF_BYTES)),
     (("amx-tile", "amx-bf16", "amx-int8"), Way("tiles", "processor", TILES, HOST, more=1)),
     (("avx512bf16", "avx512vnni"), Way("dots", "processor", DOTS, HOST, DOTTED, more=1)),
     (("avxvnni",), Way("narrow dots", "processor", DOTS, ALDER_LAKE, OF_BYTES, more=1)),
 ]
-WAYS = [*EVERYWHERE, *(way for needed, way in HERE if HOST.features.issuperset(needed))]
+WAYS = [way for needed, way in FEATURES if HOST.features.issuperset(needed)]
 
 
 def constant_weights(kernel: Kernel) -> Kernel:
