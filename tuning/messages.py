@@ -96,7 +96,7 @@ def source_message(source: KernelSource) -> Message:
         "text": source.text,
         "geometry": asdict(source.geometry),
         "schedule": dict(source.schedule),
-        "template": source.template,
+        "engine": source.engine,
         "programmatic": source.programmatic,
     }
 
@@ -105,7 +105,7 @@ def source_of(message: Message) -> KernelSource:
     g = message["geometry"]
     geometry = Geometry(**{**g, "groups": tuple(g["groups"]), "items": tuple(g["items"])})
     return KernelSource(message["name"], message["language"], message["text"], geometry, message["schedule"],
-                        message["template"], (), message["programmatic"])  # fmt: skip
+                        message["engine"], (), message["programmatic"])  # fmt: skip
 
 
 def subject_message(subject: Subject) -> tuple[Message, dict[str, np.ndarray]]:

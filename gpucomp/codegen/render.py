@@ -85,7 +85,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
         header + tidy(text),
         geometry,
         dict(schedule),
-        family.template,
+        family.title,
         tensor_maps=hooks.get("tensor_maps", ()),
         programmatic=programmatic,
     )
@@ -114,4 +114,4 @@ def _header(kernel: Kernel, family: Family, problem: Mapping[str, int], schedule
     """What this is, for a reader. A label is cut down to letters that cannot end the comment."""
     label = re.sub(r"[^A-Za-z0-9 .,:+<>=_x\[\]()-]", "?", kernel.label) or kernel.family
     numbers = [" ".join(f"{k}={v}" for k, v in group.items()) for group in (problem, schedule)]
-    return f"// {label}\n// problem   {numbers[0]}\n// schedule  {numbers[1]}\n// template  {family.template}\n\n"
+    return f"// {label}\n// problem   {numbers[0]}\n// schedule  {numbers[1]}\n// engine    {family.title}\n\n"

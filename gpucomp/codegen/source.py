@@ -27,7 +27,7 @@ class KernelSource:
     text: str
     geometry: Geometry
     schedule: Mapping[str, int] = field(default_factory=dict)
-    template: str = ""
+    engine: str = ""
     tensor_maps: tuple[TensorMap, ...] = ()
     programmatic: bool = False
 
