@@ -25,14 +25,14 @@ def attention_hooks(
     """See ``kernels_templates/attention/simt.j2`` for what each hook is."""
     batch = var("batch", max(1, p.batch))
     return {
-        **_common(kernel, printer, batch, s, p, derived),
+        **shared_hooks(kernel, printer, batch, s, p, derived),
         "q": _loader(kernel, printer, "q", batch, s, p, derived),
         "k": _loader(kernel, printer, "k", batch, s, p, derived),
         "v": _loader(kernel, printer, "v", batch, s, p, derived),
     }
 
 
-def _common(
+def shared_hooks(
     kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> dict[str, Any]:
     """What the engines share: the score, the stores, scratch of the splits, types and numbers."""
@@ -132,7 +132,7 @@ def mma_attention_hooks(
     batch = var("batch", max(1, p.batch))
     dtype = stored(body.q).dtype
     return {
-        **_common(kernel, printer, batch, s, p, derived),
+        **shared_hooks(kernel, printer, batch, s, p, derived),
         "exp2": "gc_exp2",
         "q": _copier(kernel, printer, "q", batch, s, p, derived),
         "k": _copier(kernel, printer, "k", batch, s, p, derived),

@@ -21,7 +21,7 @@ def loops_hooks(
     """``body``: the statements for one ``point``; ``index``: the type of its number."""
     body = kernel.body
     assert isinstance(body, (Loops, Window))
-    return _pointwise(kernel, printer, s, p, body.domain, kernel.stores)
+    return pointwise_hooks(kernel, printer, s, p, body.domain, kernel.stores)
 
 
 def pool_hooks(
@@ -38,10 +38,10 @@ def pool_hooks(
         for value in at[1:]:
             acc = call(REDUCTIONS[body.op], acc, value)
     stores = [Store(t.target, t.index, substitute(t.value, {body.acc: acc})) for t in kernel.stores]
-    return _pointwise(kernel, printer, s, p, body.domain, stores)
+    return pointwise_hooks(kernel, printer, s, p, body.domain, stores)
 
 
-def _pointwise(
+def pointwise_hooks(
     kernel: Kernel,
     printer: CPrinter,
     s: SimpleNamespace,

@@ -59,7 +59,7 @@ def separable_of(kernel: Kernel) -> tuple[Kernel, Sliding] | str:
     return part, found
 
 
-def _window(
+def window_hooks(
     kernel: Kernel, printer: CPrinter, value: Expr, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> dict[str, Any]:
     """The window of one work-item: ``w``, and ``keep``, which leaves an output's channels in the array ``kept``."""
@@ -76,7 +76,7 @@ def _window(
     }
 
 
-def _filters(kernel: Kernel, printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
+def filters_of(kernel: Kernel, printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
     return printer.params[packed_filters(kernel, shape, engine)]
 
 
@@ -87,11 +87,11 @@ def separable_simt_hooks(
     body, dialect, width = kernel.body, printer.dialect, derived.out_vector
     assert isinstance(body, Separable)
     ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")
-    filters, dtype = _filters(kernel, printer, (derived.padded_k, derived.padded_n), "contraction/separable_simt")
+    filters, dtype = filters_of(kernel, printer, (derived.padded_k, derived.padded_n), "contraction/separable_simt")
     assert dtype is F32
     acc_type = dialect.value_type(F32)
     return {
-        **_window(kernel, printer, cast(body.a, F32), s, p, derived),
+        **window_hooks(kernel, printer, cast(body.a, F32), s, p, derived),
         "scratch": split_scratch(printer, acc_type, s.splits),
         **left_sums(printer, F32, s.splits, s.reg_n),
         "filters": filters,
@@ -116,10 +116,10 @@ def separable_mma_hooks(
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
     ends = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)
     shape = (derived.padded_k // derived.chunk_elements, derived.padded_n, derived.chunk_elements)
-    filters, _ = _filters(kernel, printer, shape, "contraction/separable_mma")
+    filters, _ = filters_of(kernel, printer, shape, "contraction/separable_mma")
     kind = dialect.storage_type(value.dtype)
     return {
-        **_window(kernel, printer, value, s, p, derived),
+        **window_hooks(kernel, printer, value, s, p, derived),
         "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
         "filters": filters,
         "pixel_type": kind,
