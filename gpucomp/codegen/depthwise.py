@@ -205,7 +205,7 @@ def access_width(kernel: Kernel, found: Sliding) -> int:
             continue
         quotient, lane = var("quotient", channels // width), var(LANE, width)
         rewriter = Rewriter(kernel.params, lanes_of(found.channel, quotient, lane, width))
-        stores = _stores(kernel, found)
+        stores = stores_of(kernel, found)
         values = [simplify(rewriter(e)) for e in (*_factors(found), *(s.value for s in stores))]
         moving = {n for e in values for n in walk(e) if isinstance(n, Load) and lane in n.free}
         wide = {f.load for f in vector_loads(values, lane, width)}
@@ -219,7 +219,7 @@ def _factors(found: Sliding) -> list[Expr]:
     return [found.image] if found.weight is None else [found.image, found.weight]
 
 
-def _stores(kernel: Kernel, found: Sliding) -> list[Store]:
+def stores_of(kernel: Kernel, found: Sliding) -> list[Store]:
     acc = hole("acc", found.total.dtype)
     return [Store(s.target, s.index, substitute(s.value, {found.total: acc})) for s in kernel.stores]
 
@@ -360,7 +360,7 @@ def _epilogue(
         if slide.out is not None:
             bound[slide.out] = name
     rewriter = Rewriter(kernel.params, at)
-    stores = flat_stores(_stores(kernel, found), rewriter)
+    stores = flat_stores(stores_of(kernel, found), rewriter)
     bound[hole("acc", found.total.dtype)] = f"{acc}[{LANE}]" if s.vector > 1 else acc
     groups = (frozenset({lead, channel}), frozenset(v for v in (found.y.out, found.x.out) if v))
     stores = [FlatStore(t.target, split(t.offset, groups), regroup(t.value, groups)) for t in stores]

@@ -74,13 +74,13 @@ def access_width(kernel: Kernel, side_by_side: bool) -> int:
 def parts_kept(kernel: Kernel) -> int:
     """How many values of each element more than one stage needs."""
     stages, cols = _stages(kernel)
-    return len(_common(stages, cols))
+    return len(common_parts(stages, cols))
 
 
 def parts_early(kernel: Kernel) -> int:
     """How many values of each element, read from memory, only the results need."""
     stages, cols = _stages(kernel)
-    return len(_early(stages, cols))
+    return len(early_parts(stages, cols))
 
 
 def _stages(kernel: Kernel) -> tuple[list[list[Expr]], frozenset[Var]]:
@@ -138,9 +138,9 @@ def rowwise_hooks(
     )
     walk_.known |= named
     stages = [*([v] for v in values), each_parts]
-    kept = _common(stages, frozenset({col})) if s.keep else []
+    kept = common_parts(stages, frozenset({col})) if s.keep else []
     names = {part: f"kept{i}" for i, part in enumerate(kept)}
-    ahead = _early(stages, frozenset({col})) if s.keep == 2 else []
+    ahead = early_parts(stages, frozenset({col})) if s.keep == 2 else []
     early = {part: f"early{i}" for i, part in enumerate(ahead)}
     early_body = _fetched_early(printer, walk_, early)
     constants = {ld.source for part in ahead for ld in loads(part)} <= kernel.constants
@@ -286,7 +286,7 @@ def _row_parts(stores: Sequence[FlatStore], row_vars: frozenset[Var], holes: set
     return list(found)
 
 
-def _common(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
+def common_parts(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
     """The largest values of an element that more than one stage needs: read from memory, of no statistic, unguarded.
 
     ``stages`` are the values of each statistic, then those of the stores.
@@ -311,9 +311,9 @@ def _common(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr
     return list(found)
 
 
-def _early(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
+def early_parts(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
     """The largest values of an element that the last stage alone needs: read from memory, of no statistic, unguarded."""
-    kept, found = set(_common(stages, cols)), dict[Expr, None]()
+    kept, found = set(common_parts(stages, cols)), dict[Expr, None]()
     stack = list(reversed(stages[-1]))
     while stack:
         node = stack.pop()

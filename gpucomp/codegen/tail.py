@@ -47,10 +47,10 @@ def tail_reads(kernel: Kernel) -> list[Load]:
     assert isinstance(body, Contraction)
     if tail is None:
         return []
-    return _reads([s.value for s in tail.statistics], frozenset(body.n))
+    return reads_of([s.value for s in tail.statistics], frozenset(body.n))
 
 
-def _reads(values: Sequence[Expr], columns: frozenset[Var]) -> list[Load]:
+def reads_of(values: Sequence[Expr], columns: frozenset[Var]) -> list[Load]:
     guarded = {ld for e in values for n in walk(e) if isinstance(n, Select) for ld in loads(n)}
     found = dict.fromkeys(ld for e in values for ld in loads(e) if ld.free & columns)
     return [ld for ld in found if ld not in guarded]
@@ -65,7 +65,7 @@ def tail_width(kernel: Kernel) -> int:
         if columns % width or not reads:
             continue
         lane = var(LANE, width)
-        _, at = _columns(body, width, lane)
+        _, at = columns_of(body, width, lane)
         flat = [Rewriter(kernel.params, at)(ld) for ld in reads]
         wide = {f.load for f in vector_loads(flat, lane, width)}
         if all(ld in wide and width * ld.dtype.nbytes <= ACCESS_BYTES for ld in flat):
@@ -73,7 +73,7 @@ def tail_width(kernel: Kernel) -> int:
     return 1
 
 
-def _columns(body: Contraction, width: int, lane: Var) -> tuple[Var, dict[Expr, Expr]]:
+def columns_of(body: Contraction, width: int, lane: Var) -> tuple[Var, dict[Expr, Expr]]:
     """The number of an access of ``width`` columns, and the contraction's columns by it and by the lane."""
     columns = count(body.n)
     col, flat = var("col", max(1, columns // width)), var("flat_column", max(1, columns))
@@ -146,7 +146,7 @@ def tail_hooks(
     z = tail_sizes(threads, rows, p, 0 if printer.dialect.name == "cuda" else 1)
     width, batch = z.wide, var("batch", p.batch) if p.batch > 1 else index(0)
     row, lane = var("row", max(1, count(body.m))), var(LANE, width)
-    col, columns = _columns(body, width, lane)
+    col, columns = columns_of(body, width, lane)
     rewriter = Rewriter(kernel.params, places(body.m, row) | columns | places(body.batch, batch))
     values = [rewriter(s.value) for s in tail.statistics]
     known: dict[Expr, str] = {row: "row", **dict.fromkeys(batch.free, "batch")}
@@ -154,7 +154,7 @@ def tail_hooks(
     if width > 1:
         in_column[lane] = LANE
 
-    reads = _reads(values, frozenset({col, lane}))
+    reads = reads_of(values, frozenset({col, lane}))
     step = f"step * {width} + {LANE}" if width > 1 else "step"
     kept = [f"kept{i}[r][{step if z.keep else LANE if width > 1 else 0}]" for i in range(len(reads))]
     read = _read(kernel, printer, reads, kept, in_column, lane, width)

@@ -105,7 +105,7 @@ def loadable_pixels(kernel: Kernel) -> Pixels | str:
         return f"steps of {found.steps} pixels, one load walks by 1 to {MAX_STEP}"
     if any((t - 1) * d not in OFFSETS for t, d in zip(found.window, found.dilations, strict=True)):
         return f"a window of {found.window} taps, {found.dilations} pixels apart, is too large for one load"
-    if any(corner not in CORNERS for corner in (*found.first, *_last(found))):
+    if any(corner not in CORNERS for corner in (*found.first, *last_pixel(found))):
         return f"the image's edges are moved by more than {CORNERS[-1]} pixels"
     return found
 
@@ -132,7 +132,7 @@ def map_of_a(form: Form, dtype: str, rows: int, depth: int) -> TensorMap:
     return TensorMap(
         form.source, dtype, (c, w, h, n), (c * size, w * c * size, h * w * c * size),
         element_strides=(1, form.steps[1], form.steps[0], 1), swizzle=128, channels=depth, pixels=rows,
-        lower=form.first[::-1], upper=_last(form)[::-1],
+        lower=form.first[::-1], upper=last_pixel(form)[::-1],
     )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def _map_of_matrix(form: Matrix, dtype: str, rows: int, depth: int, swizzle: int
 # ---- reading expressions ----
 
 
-def _last(form: Pixels) -> tuple[int, int]:
+def last_pixel(form: Pixels) -> tuple[int, int]:
     """The last pixel that the first tap reads, as an offset from the image's last."""
     height, width = (
         first + (out - 1) * step - (extent - 1)
