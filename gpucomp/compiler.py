@@ -11,24 +11,32 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import attention_steps, groups, integers, lookup, row_statistics, separable, targets, winograd_steps
-from gpucomp import precision as narrow
+from gpucomp import targets
 from gpucomp.codegen import back_end, chained
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
-from gpucomp.kernel import Kernel, Step
-from gpucomp.packing import Packed, pack, packed_step
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import Pass, PassRecord, run_pipeline
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes import fuse_row_statistics as row_statistics
+from gpucomp.kernel.passes import fuse_separable as separable
+from gpucomp.kernel.passes import lookup_tables as lookup
+from gpucomp.kernel.passes import merge_groups as groups
+from gpucomp.kernel.passes import narrow_integers as integers
+from gpucomp.kernel.passes import precision as narrow
+from gpucomp.kernel.passes import split_attention as attention_steps
+from gpucomp.kernel.passes import split_winograd as winograd_steps
+from gpucomp.kernel.passes.pack_weights import Packed, pack, packed_step
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.step import Step
 from gpucomp.planning import Rendered, make_plan, report
+from gpucomp.rewrite.pipeline import Pass, PassRecord, run_pipeline
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, expected_us, one_is_faster, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.schedule.space import Schedule
-from gpucomp.targets.target import Target
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -56,7 +64,7 @@ def compile(
     shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``; of a sequence a list
               of its tensors' shapes, of an optional ``None`` where it holds nothing
     constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
-    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.precision``
+    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.kernel.passes.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
     records   a file or folder of what tuning found out, besides what GPUCOMP_RECORDS says and what is shipped
     progress  called with (stage, done, total) as the work goes on

@@ -12,11 +12,11 @@ from kernels import attention, random_inputs
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.attention_steps import apart, in_three, one_us, pieces, three_us
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F32
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.partition import partition
+from gpucomp.kernel.partition import partition
+from gpucomp.kernel.passes.split_attention import apart, in_three, one_us, pieces, three_us
 from gpucomp.targets import cpu
 
 AMX, AVX512, AVX2 = (cpu.named(f"cpu:{arch}") for arch in ("sapphirerapids", "icelake-server", "haswell"))

@@ -7,8 +7,8 @@ from gpucomp import config, ops
 from gpucomp.errors import VerifyError
 from gpucomp.ir import Graph, Node, TensorType, Value
 from gpucomp.ir.types import F32
-from gpucomp.passes import PIPELINE, Pass, rules_pass, run_pipeline
 from gpucomp.rewrite import canonicalize
+from gpucomp.rewrite.pipeline import PIPELINE, Pass, rules_pass, run_pipeline
 
 X = tensor("x", 2, 3)
 

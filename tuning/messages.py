@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import CompiledKernel
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.errors import ArtifactError
 from gpucomp.ir.types import DTYPES, TensorType, dtype_of
-from gpucomp.runtime.plan import CompiledKernel
-from gpucomp.runtime.tensor_map import TensorMap
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.tuning.setups import Subject
 
 HEAD = struct.Struct("<QQ")

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpucomp import compiler, targets
-from gpucomp import precision as narrow
 from gpucomp.cli import compare
 from gpucomp.cli.cut import Case
 from gpucomp.compiler import Lowered
+from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
-from gpucomp.interpreter import evaluate, interpret
 from gpucomp.ir.graph import Constant, Graph, Value, input_value
-from gpucomp.kernel import Step
-from gpucomp.passes import wanted_passes
+from gpucomp.kernel.passes import precision as narrow
+from gpucomp.kernel.step import Step
+from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan
+from gpucomp.rewrite.pipeline import wanted_passes
 from gpucomp.rewrite.rule import counting
 from gpucomp.runtime.executable import Executable
-from gpucomp.targets.target import Target
 
 IMPORT, PASS, KERNEL, PLAN, FAILURE = "import", "pass", "kernel", "plan", "failure"
 Arrays = Mapping[str, np.ndarray]

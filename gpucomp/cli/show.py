@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpucomp.artifact.plan import WEIGHT
 from gpucomp.errors import quote
 from gpucomp.ir.types import type_of
 from gpucomp.runtime.executable import Executable, KernelInfo
-from gpucomp.runtime.plan import WEIGHT
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gpucomp.passes import PassRecord
-    from gpucomp.rest import Rest
+    from gpucomp.dynamic.program import Rest
+    from gpucomp.rewrite.pipeline import PassRecord
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

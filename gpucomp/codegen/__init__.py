@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.target import Target
 from gpucomp.ir.graph import Graph
-from gpucomp.kernel import Kernel, Step
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.step import Step
 from gpucomp.schedule.space import Family, Schedule
-from gpucomp.targets.target import Target
 
 EnginesOf = Callable[[Kernel, frozenset[str]], tuple[Family, ...]]
 Render = Callable[[Kernel, Schedule, Target, str, Family | None], KernelSource]
@@ -18,17 +19,17 @@ def back_end(language: str) -> tuple[EnginesOf, Render]:
     """The engines of a language and the function that renders them. Imported when first asked for."""
     if language == "llvm":
         from gpucomp.codegen.llvm import emit
-        from gpucomp.codegen.llvm.space import engines_of as cpu_engines_of
+        from gpucomp.codegen.llvm.engines import engines_of as cpu_engines_of
 
         return cpu_engines_of, emit
-    from gpucomp.codegen.families import engines_of
-    from gpucomp.codegen.render import render
+    from gpucomp.codegen.c.render import render
+    from gpucomp.kernels_templates.engines import engines_of
 
     return engines_of, render
 
 
 def chained(steps: Sequence[Step], graph: Graph, target: Target) -> list[Step]:
     """``steps`` of a CPU with those as one kernel that it computes some rows at a time, one behind the other."""
-    from gpucomp.codegen.llvm.chains import chained as chained_on_cpu
+    from gpucomp.codegen.llvm.chain.fuse import chained as chained_on_cpu
 
     return chained_on_cpu(steps, graph.outputs, target)

@@ -26,15 +26,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from gpucomp.device.device import Device, typical
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError, quote
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.packing import Packing
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
-from gpucomp.schedule.device import Device, typical
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, distance
-from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
-from gpucomp.targets.target import Target
+from gpucomp.schedule.space import Family, Problem, Schedule
 
 Problems = Mapping[Family, Problem]  # of one kernel, by each engine that can run it
 Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | None]

@@ -21,10 +21,11 @@ from gpucomp.schedule.space import Family
 
 PACKAGE = "gpucomp"
 TEMPLATES = "kernels_templates"
-HOOKS, RENDERER = "gpucomp.codegen.hooks", "gpucomp.codegen.render"
-TABLES = frozenset({HOOKS, "gpucomp.codegen.families", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.space"})
+HOOKS, RENDERER = "gpucomp.kernels_templates.hooks", "gpucomp.codegen.c.render"
+TABLES = frozenset({HOOKS, "gpucomp.kernels_templates.engines", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.engines"})
 # definitions for all engines alike: where one changes a text, the text's own hash shows it
-SHARED = ("config", "errors", "ir", "kernel", "runtime", "schedule", "targets")
+SHARED = frozenset({"artifact", "config", "device", "errors", "ir", "kernel", "runtime", "schedule", "targets"})
+OF_ENGINES = ("gpucomp.kernel.forms", "gpucomp.kernel.passes", "gpucomp.kernel.winograd_matrices")  # though a kernel's
 
 TEMPLATE_IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")
 # what ``ast`` finds, in a hundredth of its time: a test compares them
@@ -93,11 +94,16 @@ def _reached(roots: Iterable[str]) -> set[str]:
     found, waiting = set[str](), list(roots)
     while waiting:
         module = waiting.pop()
-        parts = module.split(".")
-        if parts[0] == PACKAGE and module not in found | TABLES and parts[1:2] != [] and parts[1] not in SHARED:
+        if module not in found | TABLES and (_room(module) not in {"", *SHARED} or module.startswith(OF_ENGINES)):
             found.add(module)
             waiting += _modules_of(module)
     return found
+
+
+def _room(module: str) -> str:
+    """The part of the package that a module is in; empty for the package itself and for modules of others."""
+    package, _, inner = module.partition(".")
+    return inner.split(".")[0] if package == PACKAGE else ""
 
 
 @cache

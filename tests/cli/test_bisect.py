@@ -12,12 +12,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gpucomp import cli, compiler, ops, passes, targets
+from gpucomp import cli, compiler, ops, targets
 from gpucomp.cli import compare, cut, reproduce
 from gpucomp.cli.blame import IMPORT, Blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.errors import VerifyError
 from gpucomp.ir.graph import Node
+from gpucomp.rewrite import pipeline as passes
 from gpucomp.rewrite.rule import apply_rules, rule
 
 RNG = np.random.default_rng(11)

@@ -1,4 +1,4 @@
-"""Winograd's convolutions in three launches: the blocks family, and the steps that `gpucomp.winograd_steps` makes."""
+"""Winograd's convolutions in three launches: the blocks family, and the steps that `gpucomp.kernel.passes.split_winograd` makes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from onnx.reference import ReferenceEvaluator
 from onnx_builders import model, node, value
 from tolerance import assert_matches, winograd_bound
 
-from gpucomp import compiler, winograd_steps
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
-from gpucomp.codegen.vectors import HEX
+from gpucomp import compiler
+from gpucomp.codegen.c.render import render
+from gpucomp.codegen.c.vectors import HEX
 from gpucomp.ir.graph import constant, input_value
 from gpucomp.ir.types import F16
-from gpucomp.kernel import Kernel, Step
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.passes import split_winograd as winograd_steps
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.step import Step
 from gpucomp.kernels_templates.blocks.space import registers
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl
 

@@ -12,7 +12,7 @@ from gpucomp.compiler import kernels_of, render
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
 from gpucomp.ir.types import F32, I64, U8, TensorType
-from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
+from gpucomp.kernel.partition import MAX_PARAMS, MAX_STORES, Policy, partition
 from gpucomp.targets import resolve
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}

@@ -15,13 +15,14 @@ from tolerance import assert_matches
 import gpucomp
 from gpucomp import compiler
 from gpucomp.cli.compare import onnxruntime_session
+from gpucomp.device.limits import Limits
 from gpucomp.frontend import onnx as frontend
-from gpucomp.interpreter import interpret
-from gpucomp.kernel import Contraction, Rowwise, Step
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
-from gpucomp.row_statistics import followed, join
-from gpucomp.schedule.space import Limits
+from gpucomp.kernel import Contraction, Rowwise
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes.fuse_row_statistics import followed, join
+from gpucomp.kernel.step import Step
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import cpu, cuda, opencl, resolve
 
 ROWS, DEPTH, COLUMNS = 19, 48, 72

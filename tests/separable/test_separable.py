@@ -11,14 +11,15 @@ from onnx_builders import model, node, value
 from tolerance import assert_matches
 
 from bench.models import build
-from gpucomp import compiler, separable, targets
+from gpucomp import compiler, targets
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Contraction, Kernel, Separable
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes import fuse_separable as separable
+from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.choose import one_is_faster
-from gpucomp.separable import fused_kernel, pairs
 from gpucomp.targets import cuda, opencl
 
 TARGET = cuda.manifest("sm_90a")

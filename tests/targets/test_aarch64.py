@@ -19,7 +19,7 @@ import gpucomp
 from bench import models
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime import cpu as runtime
 from gpucomp.runtime import processor
