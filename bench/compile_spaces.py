@@ -24,7 +24,6 @@ from types import SimpleNamespace
 from bench.kernel_sweep.cases import TAILS, matmul, scan, scatter, stores_rows
 from bench.models import build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
-from gpucomp.codegen.c.render import render
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
@@ -39,6 +38,7 @@ from gpucomp.kernel.passes import precision
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.space import Family
 from gpucomp.targets import cuda

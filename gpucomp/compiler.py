@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpucomp import targets
-from gpucomp.codegen import back_end, chained
+from gpucomp.codegen import chained
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
@@ -37,6 +37,7 @@ from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, 
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.schedule.space import Schedule
+from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
     from onnx import ModelProto

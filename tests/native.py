@@ -13,12 +13,12 @@ import numpy as np
 from arm64 import Processor
 from kernel_oracle import UNWRITTEN
 
+from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.engines import family_of
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
-from gpucomp.runtime.elf import Image
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
 

@@ -139,7 +139,7 @@ RULES = {
     broad_handlers: ("gpucomp.cli", "try:\n    f()\nexcept (ValueError, Exception):\n    pass"),
     unsafe_code: ("gpucomp.cli", "import pickle"),
     relative_or_star_imports: ("gpucomp.cli", "from .show import table"),
-    template_strings: ("gpucomp.codegen.c.render", "environment.from_string(name)"),
+    template_strings: ("gpucomp.kernels_templates.render", "environment.from_string(name)"),
     searches_outside_the_tuner: ("gpucomp.schedule.choose", "import optuna"),
     missing_docstring: ("gpucomp.cli", "x = 1"),
 }
@@ -155,7 +155,7 @@ MORE_FAULTS = [
     (unsafe_code, "gpucomp.cli", "np.load(name, allow_pickle=asked)"),
     (unsafe_code, "gpucomp.cli", "os.system(name)"),
     (relative_or_star_imports, "gpucomp.cli", "from gpucomp.ops import *"),
-    (template_strings, "gpucomp.codegen.c.render", "Template(name)"),
+    (template_strings, "gpucomp.kernels_templates.render", "Template(name)"),
     (template_strings, "gpucomp.cli.show", "from jinja2 import Environment"),
 ]
 FINE = [
@@ -165,7 +165,7 @@ FINE = [
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
     (broad_handlers, "gpucomp.cli", "try:\n    f()\nexcept (OSError, ValueError):\n    pass"),
     (unsafe_code, "gpucomp.cli", "np.load(name, allow_pickle=False)\nsubprocess.run([name], shell=False)"),
-    (template_strings, "gpucomp.codegen.c.render", "import jinja2\nenvironment.get_template(family.template)"),
+    (template_strings, "gpucomp.kernels_templates.render", "import jinja2\nenvironment.get_template(family.template)"),
     (searches_outside_the_tuner, "gpucomp.tuning.search", "import optuna"),
     (missing_docstring, "gpucomp.runtime", ""),
 ]

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gpucomp.codegen import back_end
 from gpucomp.compiler import Lowered
 from gpucomp.device.target import Target
 from gpucomp.ir.graph import constant_value
@@ -23,6 +22,7 @@ from gpucomp.kernel.step import Step
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose
 from gpucomp.schedule.space import Family, Problem, Schedule
+from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import reference
 from gpucomp.tuning.setups import poisoned
 

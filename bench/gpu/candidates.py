@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from gpucomp.codegen.c.render import render
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import Packed, pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import terms

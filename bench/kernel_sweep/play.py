@@ -21,7 +21,6 @@ from tolerance import assert_matches, assert_rounded_once, winograd_bound
 from bench.gpu.checks import relative_error, terms_of
 from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, problem_of, target_of, work
 from bench.kernel_sweep.points import Points, sampled
-from gpucomp.codegen.c.render import render
 from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.expr.core import walk
@@ -30,6 +29,7 @@ from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatte
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import is_copied
+from gpucomp.kernels_templates.render import render
 from gpucomp.tuning.checks import error_of
 
 FEW = 16  # elements of a result among which none may be as large as its sum's terms

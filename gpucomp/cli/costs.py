@@ -202,7 +202,7 @@ def _terms(t: Terms) -> str:
 
 def spaces(lowered: Lowered, target: Target) -> list[str]:
     """How many schedules each distinct problem of a model has, engine by engine."""
-    from gpucomp.codegen import back_end
+    from gpucomp.targets.back_end import back_end
 
     engines_of, _ = back_end(target.language)
     rows: dict[tuple[object, ...], tuple[object, ...]] = {}

@@ -21,7 +21,7 @@ from gpucomp.schedule.space import Family
 
 PACKAGE = "gpucomp"
 TEMPLATES = "kernels_templates"
-HOOKS, RENDERER = "gpucomp.kernels_templates.hooks", "gpucomp.codegen.c.render"
+HOOKS, RENDERER = "gpucomp.kernels_templates.hooks", "gpucomp.kernels_templates.render"
 TABLES = frozenset({HOOKS, "gpucomp.kernels_templates.engines", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.engines"})
 # definitions for all engines alike: where one changes a text, the text's own hash shows it
 SHARED = frozenset({"artifact", "config", "device", "errors", "ir", "kernel", "runtime", "schedule", "targets"})

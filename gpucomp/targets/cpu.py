@@ -13,13 +13,13 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from gpucomp import config
+from gpucomp.artifact.elf import undefined_symbols
 from gpucomp.codegen.llvm.ir.runner import RUNNER, probes
+from gpucomp.device import processor
 from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
-from gpucomp.runtime import processor
-from gpucomp.runtime.elf import undefined_symbols
 from gpucomp.targets import processors
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.isa import ISAS, KNOWN, LLVM_NAMES, isa_of

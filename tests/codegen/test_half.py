@@ -14,9 +14,9 @@ from template_cases import default
 from tolerance import assert_matches
 
 from gpucomp.codegen.c.helpers import FP16
-from gpucomp.codegen.c.render import render
 from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import family_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 
 KERNELS = {

@@ -25,7 +25,6 @@ from kernels import (
 )
 
 from gpucomp.codegen.c.dialect import DIALECTS
-from gpucomp.codegen.c.render import environment, render
 from gpucomp.device.limits import Limits
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError, UnsupportedError, UsageError
@@ -34,6 +33,7 @@ from gpucomp.ir.types import F32, F64, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
+from gpucomp.kernels_templates.render import environment, render
 from gpucomp.targets import cuda, opencl
 
 TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"))

@@ -26,11 +26,11 @@ from kernels import matmul
 from wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 
 from gpucomp.artifact.tensor_map import TensorMap
-from gpucomp.codegen.c.render import render
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.render import render
 
 if not (INCLUDE := include_folders()):
     pytest.skip(ABSENT, allow_module_level=True)

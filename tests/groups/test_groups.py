@@ -15,12 +15,12 @@ from onnx_builders import model, node, value
 from tolerance import assert_matches
 
 from gpucomp import compiler
-from gpucomp.codegen.c.render import render
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import format_kernel
 from gpucomp.kernel.passes import merge_groups as groups
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 
 MMA, TARGET = FAMILIES["contraction/mma"], cuda.manifest("sm_80")

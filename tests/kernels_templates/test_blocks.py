@@ -19,7 +19,6 @@ from onnx_builders import model, node, value
 from tolerance import assert_matches, winograd_bound
 
 from gpucomp import compiler
-from gpucomp.codegen.c.render import render
 from gpucomp.codegen.c.vectors import HEX
 from gpucomp.ir.graph import constant, input_value
 from gpucomp.ir.types import F16
@@ -29,6 +28,7 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.step import Step
 from gpucomp.kernels_templates.blocks.space import registers
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl
 

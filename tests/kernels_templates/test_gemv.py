@@ -17,13 +17,13 @@ from template_cases import default, spread
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.codegen.c.render import render
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F64, I8, I32
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.partition import partition
 from gpucomp.kernels_templates.contraction.gemv.space import registers_ahead
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl, sass
 

@@ -14,7 +14,6 @@ from launches import in_any_order, launched
 from template_cases import default
 from tolerance import assert_matches
 
-from gpucomp.codegen.c.render import render
 from gpucomp.ir.types import F16, F64, I32
 from gpucomp.kernels_templates.contraction.simt.space import (
     PLAIN,
@@ -24,6 +23,7 @@ from gpucomp.kernels_templates.contraction.simt.space import (
     shared_bytes,
 )
 from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 
 SIMT = FAMILIES["contraction/simt"]

@@ -10,7 +10,6 @@ import pytest
 from kernels import conv, grouped_conv, into_part, matmul
 from wgmma_kernels import FAMILY, TARGET, TILE, TMA_STORE, TWO, constant_b, image, one_result, problem_of, with_math
 
-from gpucomp.codegen.c.render import render
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, TensorType
@@ -20,6 +19,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernels_templates.contraction.wgmma import space as wgmma
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, sass

@@ -15,7 +15,6 @@ from kernel_oracle import UNWRITTEN, expected
 from kernels import conv, into_part, matmul, random_inputs
 from tolerance import winograd_bound
 
-from gpucomp.codegen.c.render import render
 from gpucomp.device.device import typical
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
@@ -29,6 +28,7 @@ from gpucomp.kernels_templates.contraction.winograd.space import (
     shared_bytes,
 )
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose

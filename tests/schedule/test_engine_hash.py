@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from jinja2 import meta, nodes
 
-from gpucomp.codegen.c.render import environment
 from gpucomp.codegen.llvm.engines import ENGINES
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.hooks import HOOKS
+from gpucomp.kernels_templates.render import environment
 from gpucomp.schedule import engine_hash as module
 from gpucomp.schedule.engine_hash import engine_hash, files_of, imported, imports_of
 
@@ -98,7 +98,7 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
         ("kernels_templates/dialect/prelude_cuda.h", GPU),
         ("kernels_templates/shared/signature.j2", GPU),
         ("codegen/c/printer.py", GPU),
-        ("codegen/c/render.py", GPU),
+        ("kernels_templates/render.py", GPU),
         ("kernels_templates/hooks.py", set()),  # a table
         ("kernels_templates/engines.py", set()),
         ("codegen/llvm/amx/emit.py", set()),

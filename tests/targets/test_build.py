@@ -16,10 +16,10 @@ from template_cases import default
 
 from gpucomp import config, targets
 from gpucomp.artifact.plan import CompiledKernel, Plan
-from gpucomp.codegen.c.render import render
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.cache import KernelCache
 

@@ -12,6 +12,7 @@ import pytest
 from native import default_schedule
 
 from gpucomp import config
+from gpucomp.artifact.elf import Image, split
 from gpucomp.codegen.llvm import emit
 from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError
@@ -20,7 +21,6 @@ from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Store
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
-from gpucomp.runtime.elf import Image, split
 from gpucomp.targets import cpu
 from gpucomp.targets.cache import KernelCache
 

@@ -9,11 +9,11 @@ from kernels import matmul
 
 from gpucomp import config, targets
 from gpucomp.codegen.c import dots, fences
-from gpucomp.codegen.c.render import render
 from gpucomp.errors import DeviceError, UsageError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import amdgcn, cuda, opencl
 
 

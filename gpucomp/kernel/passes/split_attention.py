@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
-from gpucomp.codegen import back_end
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, substitute, var
 from gpucomp.ir.graph import Op, Value
@@ -23,6 +22,7 @@ from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.rename import moved
 from gpucomp.kernel.step import Step
 from gpucomp.schedule.choose import choose
+from gpucomp.targets.back_end import back_end
 
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
 

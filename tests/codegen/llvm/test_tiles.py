@@ -25,6 +25,7 @@ from tolerance import assert_identical, assert_rounded_once
 
 import gpucomp
 from gpucomp import config
+from gpucomp.artifact.elf import Image
 from gpucomp.cli.compare import relative_error
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.amx.emit import AHEAD_BYTES, LIGHT_EPILOGUE, Tiles
@@ -39,7 +40,6 @@ from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
-from gpucomp.runtime.elf import Image
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu

@@ -12,6 +12,7 @@ import pytest
 from kernel_oracle import UNWRITTEN
 from kernels import conv, grouped_conv, into_part, matmul
 
+from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.engines import ENGINES, engines_of
 from gpucomp.codegen.llvm.winograd.space import FAMILY, SCRATCH_BYTES, THREADS, cycles, derive, scratch_bytes
@@ -21,7 +22,6 @@ from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import BF16, F16, F32, I32
 from gpucomp.kernel import Contraction, Store
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
-from gpucomp.runtime.elf import Image
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cpu
 

@@ -13,8 +13,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpucomp.artifact.relocations import GOT, MACHINES, SIZES, apply
 from gpucomp.errors import ArtifactError, DeviceError
-from gpucomp.runtime.relocations import GOT, MACHINES, SIZES, apply
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
