@@ -24,7 +24,6 @@ from types import SimpleNamespace
 
 from bench.models import MODELS, build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
-from gpucomp.compiler import kernels_of
 from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
@@ -34,6 +33,7 @@ from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
+from gpucomp.lowering import kernels_of
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose

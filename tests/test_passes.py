@@ -26,7 +26,7 @@ def test_the_observer_gets_a_record_of_every_pass():
 
     run_pipeline(twice_transposed(), [NOTHING, CLEAN, NOTHING], observer=records.append)
 
-    assert [(r.name, r.changed, r.nodes_before, r.nodes_after) for r in records] == [
+    assert [(r.name, r.changed, r.before, r.after) for r in records] == [
         ("nothing", False, 4, 4),
         ("clean", True, 4, 2),
         ("nothing", False, 2, 2),

@@ -429,9 +429,11 @@ def inspect(
 def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
     from gpucomp import targets
     from gpucomp.frontend import onnx as frontend
+    from gpucomp.ir.passes import PassRecord
     from gpucomp.ir.printer import format_graph
     from gpucomp.kernel.passes.precision import rounding
-    from gpucomp.rewrite.pipeline import PassRecord, run_pipeline
+    from gpucomp.lowering import kernels_of
+    from gpucomp.rewrite.pipeline import run_pipeline
 
     records: list[PassRecord] = []
     with progress(f"rewriting {how.model.name}"):
@@ -441,6 +443,8 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
             target = targets.resolve(how.target_name)
             allowed = rounding(how.precision, target, how.keep_fp32)
             after = run_pipeline(before, target=target, rounding=allowed, observer=records.append)
+            if passes:
+                kernels_of(after, target, how.precision, how.keep_fp32, None, observer=records.append)
     if graph:
         click.echo(format_graph(before if graph == "before" else after), nl=False)
     if passes:

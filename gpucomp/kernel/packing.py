@@ -22,7 +22,7 @@ class Packing:
     """A contraction's constant operand, rearranged when the model is compiled: one axis a digit, outermost first.
 
     ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` are columns by fours. Digits that reach past
-    an axis pad it with zeros. ``transform`` names one of ``gpucomp.kernel.passes.pack_weights.TRANSFORMS``, which the depth goes through
+    an axis pad it with zeros. ``transform`` names one of ``passes.pack_weights.TRANSFORMS``, which the depth goes through
     first: the digits of ``k`` are then those of the transformed depth. ``filled`` pads within the depth instead: it is
     parts of so many, outermost first, each filled up with zeros to the second number; the digits of ``k`` are then
     those of the filled depth.

@@ -1,19 +1,14 @@
-"""``PIPELINE`` and the loop that runs it: timing, verifying, diffs and dumps live here, and no rewrite does."""
+"""``PIPELINE``: every rewrite of a graph, in order."""
 
 from __future__ import annotations
 
-import difflib
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from gpucomp import config
 from gpucomp.device.target import Target
-from gpucomp.errors import VerifyError
 from gpucomp.ir.graph import Graph
-from gpucomp.ir.printer import Namer, format_graph
+from gpucomp.ir.passes import Form, PassRecord, run_passes
+from gpucomp.ir.printer import format_graph
 from gpucomp.ir.verify import verify
 from gpucomp.rewrite import (
     attention,
@@ -51,18 +46,6 @@ class Pass:
     def at(self, rounding: Rounding) -> Pass:
         rounds = self.rounds
         return self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding), rounds=None)
-
-
-@dataclass(frozen=True, slots=True)
-class PassRecord:
-    """What one pass did: milliseconds, whether it changed the graph, the node counts and the rules that fired."""
-
-    name: str
-    ms: float
-    changed: bool
-    nodes_before: int
-    nodes_after: int
-    fired: Mapping[str, int] = field(default_factory=dict)
 
 
 def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
@@ -113,6 +96,7 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
+GRAPHS = Form("nodes", format_graph, verify, lambda graph: len(graph.nodes()), "model", rules=counting)
 STRICT = Rounding()
 
 
@@ -139,70 +123,5 @@ def run_pipeline(
 
     Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
     """
-    settings = config.current()
-    nodes = len(graph.nodes())
-    dump = _Dump(settings.dump)
-    dump.start(graph)
-    done: list[str] = []
-    for step, one in enumerate(wanted_passes(target, pipeline, rounding), start=1):
-        before, start = graph, time.perf_counter()
-        with counting() as fired:
-            graph = one.run(before)
-        ms = 1e3 * (time.perf_counter() - start)
-        if settings.verify:
-            _verify(graph, one.name, done)
-        done.append(one.name)
-        changed = graph is not before
-        nodes_before, nodes = nodes, len(graph.nodes()) if changed else nodes
-        record = PassRecord(one.name, ms, changed, nodes_before, nodes, dict(fired))
-        dump.after(step, one.name, before, graph)
-        if settings.debug:
-            print(format_record(step, record, rules=settings.debug >= 2), file=sys.stderr)
-        if settings.debug >= 3 and changed:
-            print(graph_diff(before, graph, one.name), end="", file=sys.stderr)
-        if observer is not None:
-            observer(record)
-    return graph
-
-
-def format_record(step: int, record: PassRecord, *, rules: bool = False) -> str:
-    """``01 canonicalize             0.16 ms     7 ->    4 nodes``, with a line a fired rule if asked."""
-    mark = f"{record.nodes_before:6} -> {record.nodes_after:5} nodes" if record.changed else ""
-    lines = [f"{step:02} {record.name:20} {record.ms:8.2f} ms {mark}".rstrip()]
-    if rules:
-        lines += [f"   {count:6} {name}" for name, count in sorted(record.fired.items())]
-    return "\n".join(lines)
-
-
-def graph_diff(before: Graph, after: Graph, name: str) -> str:
-    """A unified diff of two graphs printed with shared names."""
-    namer = Namer()
-    old, new = (format_graph(g, namer).splitlines(keepends=True) for g in (before, after))
-    return "".join(difflib.unified_diff(old, new, f"before {name}", f"after {name}"))
-
-
-def _verify(graph: Graph, name: str, done: Sequence[str]) -> None:
-    try:
-        verify(graph)
-    except VerifyError as error:
-        path = f" (which ran after {', '.join(done)})" if done else ""
-        raise VerifyError(f"after pass {name!r}{path}: {error.message}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Dump:
-    """Writes graphs to the folder that ``GPUCOMP_DUMP`` names; does nothing when it names none."""
-
-    folder: Path | None
-
-    def start(self, graph: Graph) -> None:
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "00-model.txt").write_text(format_graph(graph), encoding="utf-8")
-
-    def after(self, step: int, name: str, before: Graph, graph: Graph) -> None:
-        if self.folder is not None:
-            base = f"{step:02}-{name}"
-            (self.folder / f"{base}.txt").write_text(format_graph(graph), encoding="utf-8")
-            if graph is not before:
-                (self.folder / f"{base}.diff").write_text(graph_diff(before, graph, name), encoding="utf-8")
+    wanted = wanted_passes(target, pipeline, rounding)
+    return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer)

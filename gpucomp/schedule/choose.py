@@ -220,13 +220,6 @@ def expected_us(kernel: Kernel, families: Sequence[Family], limits: Limits, devi
     return rank.predicted(found.family, problem, found.schedule, like, demand(kernel, like)).us
 
 
-def one_is_faster(together: float | None, apart: Sequence[float | None]) -> bool:
-    """Whether the model expects clearly less of one kernel than of several, their launches included."""
-    if together is None or None in apart:
-        return False
-    return sum(us for us in apart if us is not None) >= CLEAR_GAIN * together
-
-
 def _choice(
     kernel: Kernel, tier: str, family: Family, problem: Problem, schedule: Schedule, pick: Pick | None = None
 ) -> Choice:

@@ -129,7 +129,8 @@ def test_a_file_that_is_moved_is_the_file_it_was(package):
     """With the imports that follow it; a name that is another one in the code is another text."""
     families = [cpu("contraction"), FAMILIES["contraction/mma"], FAMILIES["loops"]]
     before = [engine_hash(family) for family in families]
-    for old, new in (("kernel/forms/access.py", "codegen/forms/access.py"), ("codegen/llvm/contraction/panels.py", "codegen/llvm/sides.py")):
+    moved = {"kernel/forms/access.py": "codegen/forms/access.py", "codegen/llvm/contraction/panels.py": "codegen/llvm/sides.py"}
+    for old, new in moved.items():
         (package / new).parent.mkdir(exist_ok=True)
         (package / old).rename(package / new)
     (package / "codegen/forms/__init__.py").touch()

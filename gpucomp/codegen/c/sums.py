@@ -1,4 +1,4 @@
-"""Products of a constant matrix and a vector as C statements: what ``gpucomp.kernel.winograd_matrices.linear`` shares has a name."""
+"""Products of a constant matrix and a vector as C statements: what ``winograd_matrices.linear`` shares has a name."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from gpucomp.kernel.step import Step
 
 MAX_STATISTICS = 4  # of a row in one kernel
 
-Pays = Callable[[Kernel, Sequence[Kernel]], bool]  # whether one kernel is faster than several
+Pays = Callable[[Sequence[Kernel], Sequence[Kernel]], bool]  # whether the first are faster than the others
 
 
 def join(steps: Sequence[Step], outputs: Sequence[Value], pays: Pays, *, tails: bool = True) -> list[Step]:
@@ -44,14 +44,14 @@ def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays
     for step in steps[steps.index(first) + 1 :]:
         if _is_statistics(step) and not _waits(step, rows, steps) and isinstance(one := merged(rows, step), Step):
             rows, parts = one, [*parts, step]
-    if len(parts) > 1 and not pays(_kernel(rows), [_kernel(part) for part in parts]):
+    if len(parts) > 1 and not pays([_kernel(rows)], [_kernel(part) for part in parts]):
         rows, parts = first, [first]
     for step in steps[: steps.index(first)] if tails else []:
         if set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
             continue
         kept = {v for other in steps if other not in parts for v in other.inputs}.union(outputs)
         both = followed(step, rows, kept) if _writes_alone(step, steps) else ""
-        if isinstance(both, Step) and pays(_kernel(both), [_kernel(step), _kernel(rows)]):
+        if isinstance(both, Step) and pays([_kernel(both)], [_kernel(step), _kernel(rows)]):
             return [both if s is step else s for s in steps if s not in parts]
     return [rows if s is first else s for s in steps if s is first or s not in parts]
 

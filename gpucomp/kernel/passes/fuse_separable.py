@@ -8,7 +8,7 @@ expression, so the kernel says what it computes as any other does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, load, loads, reduces, substitute, transform
@@ -16,6 +16,7 @@ from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Separable, Store
+from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.rename import canonical_names, rename
 from gpucomp.kernel.step import Step
 
@@ -44,9 +45,10 @@ class Pair:
         return self.both.kernel
 
 
-def fuse(steps: Sequence[Step], outputs: Sequence[Value], pays: Callable[[Pair], bool]) -> list[Step]:
-    """``steps`` with every pair as one step that ``pays`` approves of. ``outputs`` are the graph's."""
-    found = {pair.second: pair for pair in pairs(steps, outputs) if pays(pair)}
+def fuse(steps: Sequence[Step], outputs: Sequence[Value], expected: Expected) -> list[Step]:
+    """``steps`` with every pair as one step that is faster so. ``outputs`` are the graph's."""
+    faster = (pair for pair in pairs(steps, outputs) if expected.faster([pair.fused], [pair.depthwise, pair.pointwise]))
+    found = {pair.second: pair for pair in faster}
     gone = {pair.first for pair in found.values()}
     return [found[step].both if step in found else step for step in steps if step not in gone]
 

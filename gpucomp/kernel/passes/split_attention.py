@@ -11,18 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, substitute, var
 from gpucomp.ir.graph import Op, Value
 from gpucomp.ir.types import BF16, F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Store
+from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.kernel.rename import moved
 from gpucomp.kernel.step import Step
-from gpucomp.schedule.choose import choose
-from gpucomp.targets.back_end import back_end
 
 BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
 
@@ -48,7 +46,7 @@ class Piece:
     params: tuple[int, ...]
 
 
-def apart(steps: Sequence[Step], target: Target) -> list[Step]:
+def split(steps: Sequence[Step], target: Target, expected: Expected) -> list[Step]:
     """``steps`` with each attention in three where that is expected to be faster."""
     found: list[Step] = []
     chosen: dict[str, bool] = {}
@@ -58,17 +56,17 @@ def apart(steps: Sequence[Step], target: Target) -> list[Step]:
             found.append(step)
             continue
         if kernel.digest not in chosen:
-            chosen[kernel.digest] = three_us(kernel, target) < one_us(kernel, target)
+            chosen[kernel.digest] = three_us(kernel, target, expected) < one_us(kernel, target, expected)
         found += in_three(step) if chosen[kernel.digest] else [step]
     return found
 
 
-def one_us(kernel: Kernel, target: Target) -> float:
+def one_us(kernel: Kernel, target: Target, expected: Expected) -> float:
     """Microseconds of an attention in one step, about, on two threads."""
-    return _us(kernel, target)
+    return _us(kernel, target, expected)
 
 
-def three_us(kernel: Kernel, target: Target) -> float:
+def three_us(kernel: Kernel, target: Target, expected: Expected) -> float:
     """Microseconds of an attention in three steps, about, on two threads."""
     first, _, last = pieces(kernel)
     lanes, cache = target.limits.vector_bytes / 4, target.limits.cache_bytes
@@ -79,22 +77,21 @@ def three_us(kernel: Kernel, target: Target) -> float:
     cycles = scores.size / cols * (math.ceil(cols / lanes) * WEIGHT + ROW)
     cycles += PASSES * scores.nbytes * (BYTE if scores.nbytes <= cache else FAR_BYTE)
     cycles += sum(size / lanes * COPY + (4 * size * FAR_BYTE if 4 * size > cache else 0.0) for size in read)
-    return _us(first.kernel, target) + _us(last.kernel, target) + cycles / THREADS / GHZ / 1e3 + LAUNCHES_US
+    products = _us(first.kernel, target, expected) + _us(last.kernel, target, expected)
+    return products + cycles / THREADS / GHZ / 1e3 + LAUNCHES_US
 
 
 def _count(axes: Sequence[Var]) -> int:
     return math.prod(v.extent for v in axes)
 
 
-def _us(kernel: Kernel, target: Target) -> float:
+def _us(kernel: Kernel, target: Target, expected: Expected) -> float:
     """What the engine that computes ``kernel`` estimates of its schedule; of a few rows, what reading the others takes."""
-    engines_of, _ = back_end(target.language)
-    choice = choose(kernel, engines_of(kernel, target.features), target.limits, target.device)
-    if choice.family.estimate is None or _is_thin(kernel):
-        largest = max(t.size for t in kernel.params)
-        return largest / (target.limits.vector_bytes / 4) * PRODUCT / THREADS / GHZ / 1e3
-    problem = SimpleNamespace(**choice.family.problem(kernel))
-    return choice.family.estimate(SimpleNamespace(**choice.schedule), problem, target.limits)
+    estimated = None if _is_thin(kernel) else expected.estimated_us(kernel)
+    if estimated is not None:
+        return estimated
+    largest = max(t.size for t in kernel.params)
+    return largest / (target.limits.vector_bytes / 4) * PRODUCT / THREADS / GHZ / 1e3
 
 
 def _is_thin(kernel: Kernel) -> bool:

@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpucomp.device.target import Target
 from gpucomp.expr.core import (
     Expr,
     Var,
@@ -39,11 +38,10 @@ from gpucomp.kernel import Blocks, Contraction, Kernel, Store
 from gpucomp.kernel.forms.convolution import Pixels, long_axes, winograd_pixels
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.rename import renumbered
 from gpucomp.kernel.step import Step
 from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
-from gpucomp.kernels_templates.engines import engines_of
-from gpucomp.schedule.choose import CLEAR_GAIN, expected_us
 
 OUTPUTS = (2, 4)  # along a side of a block
 # of pixels and filters; what is between is f32 for both: rounded to f16, it has ten times the error of a direct sum, and
@@ -54,10 +52,8 @@ BETWEEN = Op("Between", lambda *, type: type)  # what one step of a convolution 
 MOST_BYTES = 256 << 20  # of pixels and products between the three launches: boards have little memory
 
 
-def apart(steps: Sequence[Step], target: Target) -> list[Step]:
+def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
     """``steps`` with each convolution in three where the model of the device finds that clearly faster."""
-    if "mali" not in target.features or target.device is None:
-        return list(steps)
     chosen: dict[str, int] = {}
     found: list[Step] = []
     for step in steps:
@@ -66,7 +62,7 @@ def apart(steps: Sequence[Step], target: Target) -> list[Step]:
             found.append(step)
             continue
         if kernel.digest not in chosen:
-            chosen[kernel.digest] = _outputs(kernel, target)
+            chosen[kernel.digest] = _outputs(kernel, expected)
         found += in_three(step, chosen[kernel.digest]) if chosen[kernel.digest] else [step]
     return found
 
@@ -76,19 +72,12 @@ def possible(kernel: Kernel) -> tuple[int, ...]:
     return () if isinstance(winograd_pixels(kernel, STORED), str) else OUTPUTS
 
 
-def _outputs(kernel: Kernel, target: Target) -> int:
+def _outputs(kernel: Kernel, expected: Expected) -> int:
     """Outputs along a side of the blocks that the model finds fastest; 0 for the convolution in one step."""
-    direct = _us([kernel], target)
     parts = {n: kernels(kernel, n) for n in possible(kernel)}
-    found = {n: _us(p, target) for n, p in parts.items() if sum(k.params[-1].nbytes for k in p[:2]) <= MOST_BYTES}
-    best = min(found, key=lambda n: found[n], default=0)
-    return best if best and found[best] * CLEAR_GAIN < direct < math.inf else 0
-
-
-def _us(of: Sequence[Kernel], target: Target) -> float:
-    """Microseconds that the model expects of ``of``; infinite where it knows none of the engines that can run one."""
-    found = [expected_us(k, engines_of(k, target.features), target.limits, target.device) for k in of]
-    return sum(math.inf if us is None else us for us in found)
+    fitting = {n: p for n, p in parts.items() if sum(k.params[-1].nbytes for k in p[:2]) <= MOST_BYTES}
+    best = min(fitting, key=lambda n: expected.total_us(fitting[n]), default=0)
+    return best if best and expected.faster(fitting[best], [kernel]) else 0
 
 
 def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
