@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -37,7 +38,7 @@ TIERS: Mapping[str, str] = {
     "nearest": "it was measured for the most similar problem on such a device",
     "portfolio": "most records of such devices agree on it",
     "analytic": "the analytic model expects it to be clearly faster than what would be tried first",
-    "default": "no record answers, and the model expects nothing clearly faster: the engine's rule of thumb",
+    "default": "no record answers, and no model knows of anything clearly faster: the engine's rule of thumb",
 }
 
 
@@ -90,7 +91,7 @@ def of_node(
     start = journey.nodes_of(journey.start, [name])
     if not start:
         return [*lines, *_not_read(name, mine, journey, namer, waiting)]
-    lines += ["", "As it was read", *_listed(start, journey, namer, "  ")]
+    lines += ["", "As it was read", *(f"  {text}" for text, _ in _listed(start, journey, namer))]
     found_changes = changes(journey, name)
     texts = [_change(change, journey, namer) for change in found_changes]
     lines += ["", f"Graph passes: {len(texts)} of {len(journey.graphs)} changed it"]
@@ -117,20 +118,16 @@ def _not_read(name: str, mine: Sequence[Named], journey: Journey, namer: Namer, 
 
 
 def _listed(
-    nodes: Sequence[Node], journey: Journey, namer: Namer, mark: str, beside: frozenset[Node] = frozenset()
-) -> list[str]:
-    """A line for each node, and one more for what it is made of where that is not its name."""
-    lines = []
+    nodes: Sequence[Node], journey: Journey, namer: Namer, beside: frozenset[Node] = frozenset()
+) -> list[tuple[str, list[str]]]:
+    """Each node's line, and what it is made of, on lines of its own, where that is not the node of its name."""
+    found = []
     for node in nodes[:MOST_NODES]:
         names = sorted(journey.made_of(node))
-        lines.append(f"{mark}{format_node(node, namer)}")
-        if node in beside:
-            lines.append(f"{mark}    made by the pass")
-        elif names != [node.name]:
-            lines.append(f"{mark}    made of {_names(names)}")
-    if len(nodes) > MOST_NODES:
-        lines.append(f"{mark}... and {len(nodes) - MOST_NODES} more nodes")
-    return lines
+        note = [f"made of {_names(names)}"] if names != [node.name] else []
+        found.append((format_node(node, namer), ["made by the pass"] if node in beside else note))
+    more = len(nodes) - MOST_NODES
+    return [*found, (f"... and {more} more nodes", [])] if more > 0 else found
 
 
 def _names(names: Sequence[str]) -> str:
@@ -139,12 +136,14 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _change(change: Change, journey: Journey, namer: Namer) -> list[str]:
+    """What it did as a diff of the nodes. What a node is made of is said of it as it is after the pass."""
     by = counted(name for name, count in sorted(change.rules.items()) for _ in range(count))
-    old = _listed(change.before, journey, namer, "  - ")
-    new = _listed(change.after, journey, namer, "  + ", change.beside)
-    same = {line[4:] for line in old} & {line[4:] for line in new}
-    shown = [line if line[4:] not in same else f"    {line[4:]}" for line in old]
-    shown += [line for line in new if line[4:] not in same]
+    old = dict(_listed(change.before, journey, namer))
+    new = dict(_listed(change.after, journey, namer, change.beside))
+    shown = []
+    for text in (*old, *(text for text in new if text not in old)):
+        mark = "    " if text in old and text in new else "  - " if text in old else "  + "
+        shown += [f"{mark}{text}", *(f"        {note}" for note in new.get(text, ()))]
     head = f"{change.name}{f': {by}' if by else ''}{': equal nodes are one' if change.shared else ''}"
     return [head, *shown, *([f"  = {namer(change.instead)} is read instead"] if change.instead is not None else [])]
 
@@ -176,8 +175,8 @@ def _kernels(
         members = {n for step in after for n in (*step.nodes, *step.prologue)}
         before = steps_of(stage.before, members.union(nodes))
         if len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True)):
-            texts = [[line for step in steps for line in _step(step, namer, "")] for steps in (before, after)]
-            if diff := list(difflib.unified_diff(*texts, n=0, lineterm=""))[2:]:
+            old, new = ([line for step in steps for line in _step(step, namer, "")] for steps in (before, after))
+            if diff := list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]:
                 changed.append([stage.name, *(f"  {d[0]} {d[1:]}" for d in diff if not d.startswith("@@"))])
     lines += ["", f"Kernel passes: {len(changed)} of {len(journey.kernels)} changed it"]
     for text in changed:
@@ -193,12 +192,12 @@ def _step(step: Step, namer: Namer, indent: str) -> list[str]:
 
 
 def _made_of(step: Step, journey: Journey) -> str:
-    names = dict.fromkeys(
-        name
-        for node in (*step.prologue, *step.nodes)
-        for name in sorted(journey.made_of(node)) or [f"a {node.op} of a rule's"]
-    )
-    return _names(list(names)) or "a part of the kernel that reads it"
+    nodes = (*step.prologue, *step.nodes)
+    names = list(dict.fromkeys(name for node in nodes for name in sorted(journey.made_of(node))))
+    others = counted(node.op.name for node in nodes if not journey.made_of(node))
+    if not nodes:
+        return "a part of the kernel that reads it"
+    return "; besides, by passes: ".join(text for text in (_names(names), others) if text)
 
 
 def _final(number: int, journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool) -> list[str]:
@@ -265,7 +264,8 @@ def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[st
     if target.limits.warp > 1:
         like = target.device or typical(target.limits.units, dots=target.limits.dots)
         for one in rank.defaults(kernel, problems, target.limits, like):
-            found[one.family.title] = f"about {one.us:.1f} us by its default"
+            if math.isfinite(one.us):
+                found[one.family.title] = f"about {one.us:.1f} us by its default"
     return found
 
 

@@ -160,7 +160,7 @@ def _together(
         made = _made(other.node, known)
         mine = [g for g in groups if made & g[2] or any(v.node is one.node for v in g[0])]
         groups = [g for g in groups if g not in mine]
-        olds, news = ([v for g in mine for v in g[k]] for k in (0, 1))
+        olds, news = [v for g in mine for v in g[0]], [v for g in mine for v in g[1]]
         groups.append(([*olds, one], [*news, other], made.union(*(g[2] for g in mine))))
     return [(tuple(olds), tuple(news), frozenset(made)) for olds, news, made in groups]
 
