@@ -154,7 +154,7 @@ def test_a_pair_of_convolutions_in_one_kernel(inspected, monkeypatch):
             "loops",
             "contraction",
         ]
-        (kernel,) = (line for line in lines if line.startswith("Kernel "))
+        (kernel,) = (line for line in lines if line.startswith("Kernel 2 of 2"))
         assert "_separable, " in kernel
         assert section(lines, kernel)[1].startswith("  made of   depth, clip, point")
 
@@ -197,6 +197,22 @@ def test_a_name_that_no_node_has_lists_those_near_it(inspected):
 def test_a_compiled_model_holds_no_nodes(inspected, capfd):
     assert cli.main(["inspect", "model.gpuc", "--node", "conv"]) == 2
     assert "error GPC2007: a compiled model holds no nodes: give the .onnx model" in capfd.readouterr().err
+
+
+def test_convolutions_that_are_merged_are_made_of_both():
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="one"),
+        node("Conv", ["x", "v"], ["b"], name="two"),
+        node("Relu", ["a"], ["r"], name="three"),
+        node("Relu", ["b"], ["s"], name="four"),
+    ]
+    proto = model(nodes, {"x": (1, 8, 6, 7)}, ["r", "s"], w=weights(5, 8, 1, 1), v=weights(4, 8, 1, 1))
+    journey = Journey()
+    with followed(journey.replaced):
+        graph = run_pipeline(frontend.load(proto), watch=journey.watch)
+    assert [journey.made_of(n) for n in graph.nodes() if str(n.op) == "Conv"] == [{"one", "two"}]
+    assert [journey.made_of(n) for n in graph.nodes() if str(n.op) == "Relu"] == [{"three", "four"}]
+    assert "siblings" in [change.name for change in changes(journey, "two")]
 
 
 def test_a_pass_that_only_moves_others_does_not_make_a_node_of_them():
