@@ -205,8 +205,10 @@ def test_convolutions_that_are_merged_are_made_of_both():
         node("Conv", ["x", "v"], ["b"], name="two"),
         node("Relu", ["a"], ["r"], name="three"),
         node("Relu", ["b"], ["s"], name="four"),
+        node("MaxPool", ["r"], ["y"], name="five", kernel_shape=[2, 2]),
+        node("MaxPool", ["s"], ["z"], name="six", kernel_shape=[3, 3]),
     ]
-    proto = model(nodes, {"x": (1, 8, 6, 7)}, ["r", "s"], w=weights(5, 8, 1, 1), v=weights(4, 8, 1, 1))
+    proto = model(nodes, {"x": (1, 8, 6, 7)}, ["y", "z"], w=weights(5, 8, 1, 1), v=weights(4, 8, 1, 1))
     journey = Journey()
     with followed(journey.replaced):
         graph = run_pipeline(frontend.load(proto), watch=journey.watch)
