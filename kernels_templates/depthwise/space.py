@@ -12,6 +12,7 @@ from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
 
 PARAMS = (
@@ -256,6 +257,7 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 FAMILY = Family(
-    "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
-    registers=registers_ahead, work=work, focus=focus
+    "depthwise", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
+    registers=registers_ahead, work=work, focus=focus,
+    emit=depthwise_hooks, template="depthwise/kernel.j2",
 )  # fmt: skip

@@ -17,6 +17,7 @@ from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernels_templates.contraction.mma.emit import mma_hooks
 from gpucomp.kernels_templates.contraction.tail import tail_counter_bytes, tail_cycles, tail_registers, tail_work
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, remembered, worthwhile_splits
 
@@ -393,7 +394,6 @@ def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
 
 FAMILY = Family(
     "contraction",
-    "contraction/mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -407,4 +407,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     settle=settle,
+    emit=mma_hooks, template="contraction/mma/kernel.j2",
 )

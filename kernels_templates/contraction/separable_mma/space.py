@@ -13,6 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction import separable
 from gpucomp.kernels_templates.contraction.mma import space as mma
+from gpucomp.kernels_templates.contraction.separable_mma.emit import separable_mma_hooks
 from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, too_large
 
 PARAMS = (
@@ -210,7 +211,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/separable_mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -224,4 +224,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    emit=separable_mma_hooks, template="contraction/separable_mma/kernel.j2",
 )

@@ -15,6 +15,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction.mma import space as mma
+from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
@@ -219,7 +220,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/stem_mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -231,4 +231,5 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
+    emit=stem_mma_hooks, template="contraction/stem_mma/kernel.j2",
 )

@@ -15,6 +15,7 @@ from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
@@ -182,7 +183,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/stem_simt/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -194,4 +194,5 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
+    emit=stem_simt_hooks, template="contraction/stem_simt/kernel.j2",
 )

@@ -28,6 +28,7 @@ from gpucomp.kernels_templates.contraction.tail import (
     tail_registers,
     tail_work,
 )
+from gpucomp.kernels_templates.contraction.wgmma.emit import wgmma_hooks
 from gpucomp.kernels_templates.contraction.wgmma.types import kind_of, operand_dtypes
 from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, worthwhile_splits
 
@@ -366,7 +367,6 @@ def _staged(schedule: dict[str, int], p: SimpleNamespace, limits: Limits) -> dic
 
 FAMILY = Family(
     "contraction",
-    "contraction/wgmma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -379,4 +379,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    emit=wgmma_hooks, template="contraction/wgmma/kernel.j2",
 )

@@ -33,7 +33,12 @@ from gpucomp.kernels_templates.contraction.simt.space import (
     TRIP_INSTRUCTIONS,
     passes,
 )
-from gpucomp.kernels_templates.contraction.winograd.emit import CHANNEL_ACCESS, COLUMN_ACCESS, transform_of
+from gpucomp.kernels_templates.contraction.winograd.emit import (
+    CHANNEL_ACCESS,
+    COLUMN_ACCESS,
+    transform_of,
+    winograd_hooks,
+)
 from gpucomp.schedule.space import (
     Family,
     Param,
@@ -358,7 +363,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/winograd/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -372,4 +376,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    emit=winograd_hooks, template="contraction/winograd/kernel.j2",
 )

@@ -11,6 +11,7 @@ from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.transpose import Transposed, transposed_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
 from gpucomp.schedule.space import WARP, Family, Param, Schedule, Work
 
 PARAMS = (
@@ -110,5 +111,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return {"tile": tile, "threads": threads}
 
 
-FAMILY = Family("loops", "loops/transpose/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "transpose",
-                accepts, registers=registers, work=work)  # fmt: skip
+FAMILY = Family("loops", PARAMS, problem, objections, derive, geometry, default, "transpose",
+                accepts, registers=registers, work=work,
+    emit=transpose_hooks, template="loops/transpose/kernel.j2",
+)  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, pooling_of
+from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.kernels_templates.depthwise.space import (
     PARAMS,
     default,
@@ -32,6 +33,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 FAMILY = Family(
-    "pool", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
-    registers=registers_ahead, work=work, focus=focus
+    "pool", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
+    registers=registers_ahead, work=work, focus=focus,
+    emit=depthwise_hooks, template="depthwise/kernel.j2",
 )  # fmt: skip

@@ -180,6 +180,6 @@ def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> Step:
     kernel = link.step.kernel
     if kernel is None or not isinstance(kernel.body, Contraction):
         return link.step
-    family = contraction_space.FAMILY
+    family = space.REGISTER_BLOCKS
     packing = family.packing(kernel, SimpleNamespace(**link.schedule), SimpleNamespace(**family.problem(kernel)))
     return link.step if packing is None else packed_step(link.step, pack(kernel, packing), made)
