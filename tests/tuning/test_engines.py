@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 
-from gpucomp.tuning.engines import Engines, sampler, sources
+from gpucomp.tuning.engines import Engines, sources
+from gpucomp.tuning.samplers import named
+from gpucomp.tuning.samplers.ask_tell import AskTell
 from tests.tuning.test_study import task
 
 
@@ -43,9 +45,14 @@ def test_rows_and_candidates_go_both_ways(table):
     assert table.row(("nobody", ())) is None
 
 
-@pytest.mark.parametrize("name", ["random", "genetic", "grid"])
+def made(table, name, seed=0):
+    points = named.points_of(table, name)
+    return AskTell(points, lambda: named.sampler(name, points, seed))
+
+
+@pytest.mark.parametrize("name", ["random", "genetic", "grid", "tpe"])
 def test_every_row_is_asked_for_once_and_legal(table, name):
-    search, subject = sampler(table, name, 3, {}), two_engines()
+    search, subject = made(table, name, 3), two_engines()
     seen = []
     while rows := search.ask(17):
         seen += rows
@@ -59,14 +66,14 @@ def test_every_row_is_asked_for_once_and_legal(table, name):
 
 
 def test_defaults_come_first(table):
-    rows = sampler(table, "random", 0, {}).ask(2)
+    rows = made(table, "random").ask(2)
 
     assert [table.place(row)[0] for row in rows] == [0, 1]
     assert all(table.spaces[n][1].default == point for n, point in map(table.place, rows))
 
 
 def test_what_was_told_is_not_asked_for(table):
-    search = sampler(table, "random", 0, {})
+    search = made(table, "random")
     for row in range(0, len(table), 2):
         search.tell(row, 1e-3)
     seen = []
@@ -77,7 +84,7 @@ def test_what_was_told_is_not_asked_for(table):
 
 
 def test_the_slower_engine_is_asked_less_often(table):
-    search = sampler(table, "random", 0, {})
+    search = made(table, "random")
     counts = Counter()
     for _ in range(12):
         for row in search.ask(5):

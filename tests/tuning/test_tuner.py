@@ -82,13 +82,14 @@ def test_a_search_starts_from_the_trials_of_the_files_beside_its_own(tmp_path, m
     with records.Store(tmp_path / "theirs.jsonl") as store:
         store.append("trial", theirs | {"invalidity": "correct", "samples": [1.0], "ratio": 0.5, "rendered": "r"})
     seen = []
-    sampler = tuner.engines.sampler
-    monkeypatch.setattr(tuner.engines, "sampler", lambda *a: seen.append(a[-1]) or sampler(*a))
+    prior = tuner.engines.Engines.prior
+    monkeypatch.setattr(tuner.engines.Engines, "prior", lambda *a: seen.append(a[-1]) or prior(*a))
     monkeypatch.setattr(schedule_records, "shipped", lambda: tmp_path / "nothing")
 
-    tuner._studies([made.task], made.tools, Options(sampler="random"))
+    (search,) = tuner._studies([made.task], made.tools, Options(sampler="random"), None)
+    assert search.search.ask(1)
 
-    (past,) = seen
+    past = seen[0]
     assert past[made.task.default.family.title] == [[(dict(made.table.candidate(2).schedule), 0.5)]]
 
 
@@ -283,7 +284,7 @@ def test_what_cannot_be_tuned_is_said_in_one_line(command, arguments, match):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [(("--json", "nowhere/t.json"), "GPC2005"), (("--json", "."), "GPC2005"), (("--lock", "nowhere/lock"), "GPC2005"),
-     (("--sampler", "lucky"), "one of model, tpe")],
+     (("--sampler", "lucky"), "one of model, genetic")],
 )  # fmt: skip
 def test_what_would_fail_in_the_end_is_refused_before_anything_is_measured(command, monkeypatch, arguments, match):
     monkeypatch.setattr(tuner, "tasks_in", lambda *a, **k: pytest.fail("it went on"))
