@@ -43,7 +43,7 @@ class PointSampler(BaseSampler, ABC):
         self.ledger = Ledger(len(points), self.rng)
         self._others = Independent(seed)
         self._lock = threading.RLock()
-        self._study: int | None = None
+        self._study: str | None = None
         self._sign = 1.0
         self._read = 0  # trials that were read
         self._open: list[int] = []  # of them those that were not finished then
@@ -101,13 +101,14 @@ class PointSampler(BaseSampler, ABC):
 
     def _catch_up(self, study: Study, asking: int | None = None) -> None:
         """Read the trials that are new, and those that were not finished yet; not the one that is ``asking``."""
+        # the storage, because what a sampler is handed may be a part of the study, as of Hyperband: numbers are no indices there
+        name = study._storage.get_study_name_from_id(study._study_id)
         if self._study is None:
             self._raise_error_if_multi_objective(study)
-            self._study = study._study_id
+            self._study = name
             self._sign = -1.0 if study.direction is StudyDirection.MAXIMIZE else 1.0
-        elif self._study != study._study_id:
+        elif self._study != name:
             raise UsageError("a sampler of points serves one study: make another one for this study")
-        # not get_trials: what a sampler is handed may be a part of the study, as of Hyperband, in which numbers are no indices
         trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
         before, self._open = self._open, []
         for trial in [*(trials[number] for number in before), *trials[self._read :]]:

@@ -34,7 +34,7 @@ class LegalSampler(PointSampler):
                 return point
         if len(self.ledger.values) + len(self.ledger.failed) < STARTUP:
             return self.ledger.draw()
-        return self.points.nearest(self._proposal(study, trial), ~self.ledger.taken)
+        return self.points.nearest(self._proposal(study, trial), ~self.ledger.taken, self.rng)
 
     def _proposal(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
         found = self.sampler.sample_relative(study, trial, self.sampler.infer_relative_search_space(study, trial))
