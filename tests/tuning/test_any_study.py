@@ -137,6 +137,26 @@ def test_two_samplers_of_one_study_propose_nothing_that_the_other_has(name):
     assert sorted(rows) == list(range(len(points)))
 
 
+def test_brackets_of_hyperband_are_one_study():
+    """What a sampler is handed there is the part of the study that is in the trial's bracket."""
+    points = planks()
+    pruner = optuna.pruners.HyperbandPruner(max_resource=9)
+    study = optuna.create_study(sampler=sampler_of("random", points), pruner=pruner, study_name="s")
+
+    def reporting(trial):
+        value = strength(trial)
+        for step in range(9):
+            trial.report(value, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return value
+
+    study.optimize(reporting, n_trials=1000)
+
+    rows = [points.row(trial.params) for trial in study.get_trials(deepcopy=False)]
+    assert sorted(rows) == list(range(len(points)))
+
+
 def test_threads_of_one_study_propose_every_point_once():
     points = planks()
     study = optuna.create_study(sampler=sampler_of("model", points))

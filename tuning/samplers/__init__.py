@@ -8,8 +8,10 @@ from __future__ import annotations
 from gpucomp.errors import UsageError
 
 try:
-    import optuna as _needed  # noqa: F401
+    import optuna
 except ImportError as error:
-    raise UsageError(f"searching needs optuna: pip install 'gpucomp[tune]' ({error})", code="GPC2603") from None
+    raise UsageError(f"this needs optuna: pip install 'gpucomp[tune]' ({error})", code="GPC2603") from None
+
+__all__ = ["DEFAULT", "optuna"]
 
 DEFAULT = "model"
