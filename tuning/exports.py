@@ -146,7 +146,9 @@ def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:
             study = optuna.create_study(storage=storage, study_name=" ".join(key), direction="minimize")
             study.set_user_attr("device", trials[0]["device"])
             study.set_user_attr("label", trials[0].get("label", ""))
-            space: dict[str, Any] = {k: optuna.distributions.CategoricalDistribution(v) for k, v in parameters(trials).items()}
+            space: dict[str, Any] = {
+                k: optuna.distributions.CategoricalDistribution(v) for k, v in parameters(trials).items()
+            }
             for trial in trials:
                 value = milliseconds(trial)
                 state = optuna.trial.TrialState.PRUNED if value is None else optuna.trial.TrialState.COMPLETE

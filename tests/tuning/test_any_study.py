@@ -63,6 +63,7 @@ def test_points_of_a_box_are_those_that_are_legal():
     assert [points.row(plank) for plank in found] == list(range(len(points)))
     assert points.row({**found[0], "width": 8}) is None
     assert points.row({**found[0], "kind": "elm"}) is None
+    assert points.row({**found[0], "width": 2.5}) is None
     assert points.row({}) is None
     assert points.candidates.categories == {"kind"}
 

@@ -121,9 +121,9 @@ class Points:
             if name not in params and len(levels) != 1:
                 return None
             value = self._number(name, params[name]) if name in params else int(levels[0])
-            if value is None:
+            if value is None or value != int(value):
                 return None
-            found[name] = value
+            found[name] = int(value)
         return self.candidates.find(found)
 
     def lacking(self, params: Params) -> dict[str, BaseDistribution]:
@@ -136,16 +136,15 @@ class Points:
         for j, (name, levels) in enumerate(zip(self.candidates.names, self.candidates.levels, strict=True)):
             value = self._number(name, params[name]) if name in params else None
             if value is not None:
-                log = levels[0] > 0 and value > 0
-                scale = np.log if log else np.asarray
+                scale = np.log if levels[0] > 0 and value > 0 else np.asarray
                 places[j] = np.interp(scale(value), scale(levels), np.arange(len(levels)))
         return int(rng.choice(self.candidates.nearest(places, np.flatnonzero(free))))
 
-    def _number(self, name: str, value: Any) -> int | None:
-        """What stands for a value in the table's column."""
-        if name not in self._choices:
-            return int(value)
-        return self._choices[name].index(value) if value in self._choices[name] else None
+    def _number(self, name: str, value: Any) -> float | None:
+        """What stands for a value in the table's column, None for what no column has."""
+        if name in self._choices:
+            return self._choices[name].index(value) if value in self._choices[name] else None
+        return value if isinstance(value, int | float) else None
 
 
 class EnginePoints:
@@ -167,8 +166,9 @@ class EnginePoints:
         for _, found in self.table.spaces:
             for name, own in zip(found.names, found.levels, strict=True):
                 levels[name] = np.union1d(levels.get(name, own), own)
-        engines = CategoricalDistribution([family.title for family, _ in self.table.spaces])
-        return {ENGINE: engines} | {name: distribution(values, self._numbers) for name, values in levels.items()}
+        return {ENGINE: CategoricalDistribution(self._titles)} | {
+            name: distribution(values, self._numbers) for name, values in levels.items()
+        }
 
     def __len__(self) -> int:
         return len(self.table)
@@ -198,8 +198,11 @@ class EnginePoints:
 
     def _number(self, params: Params) -> int | None:
         """Of the engine of a trial."""
-        titles = [family.title for family, _ in self.table.spaces]
-        return titles.index(params[ENGINE]) if params.get(ENGINE) in titles else None
+        return self._titles.index(params[ENGINE]) if params.get(ENGINE) in self._titles else None
+
+    @cached_property
+    def _titles(self) -> list[str]:
+        return [family.title for family, _ in self.table.spaces]
 
 
 def distribution(levels: np.ndarray, number: bool) -> BaseDistribution:
