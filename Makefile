@@ -8,6 +8,8 @@ TARGETS ?= cpu
 MINUTES ?= 10
 FIRST ?= 0
 FUZZED ?= .fuzz
+# tested as on smaller processors too, as far as this one runs their code
+OF_THE_PROCESSOR := tests/codegen/llvm tests/ops/test_on_cpu.py
 EXTRAS := $(if $(shell command -v nvidia-smi 2>/dev/null),[cuda13])
 
 # headers alone: what these packages depend on is for running them on a GPU
@@ -33,6 +35,8 @@ demo: $(VENV)/.demo
 test quick: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS)
+	for level in x86-64-v2 x86-64-v3; do \
+		$(BIN)/python -m pytest -n $(WORKERS) --processor $$level $(OF_THE_PROCESSOR) || exit 1; done
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"

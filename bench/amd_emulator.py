@@ -37,10 +37,10 @@ import numpy as np
 from bench.kernel_sweep.cases import Cell, features_of
 from bench.kernel_sweep.play import Ready
 from bench.simulated import SimulatorError, arguments_of, commit_of, parser_of, run
-from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import F16
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import amdgcn
 
 EMULATOR = Path("test/mockgpu/amd/emu.py")

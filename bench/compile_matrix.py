@@ -24,21 +24,21 @@ from types import SimpleNamespace
 
 from bench.models import MODELS, build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
-from gpucomp import precision as narrow
-from gpucomp.codegen.families import engines_of
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
-from gpucomp.compiler import kernels_of
+from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph
 from gpucomp.kernel import Contraction
-from gpucomp.packing import pack
-from gpucomp.passes import run_pipeline
+from gpucomp.kernel.passes import precision as narrow
+from gpucomp.kernel.passes.pack_weights import pack
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.kernels_templates.render import render
+from gpucomp.lowering import kernels_of
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.analytic import math_of
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda
 from gpucomp.targets.sass import disassembler
-from gpucomp.targets.target import Target
 
 WIDE = 0.9  # of the global loads of contractions, that move 16 bytes
 

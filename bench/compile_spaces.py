@@ -24,21 +24,24 @@ from types import SimpleNamespace
 from bench.kernel_sweep.cases import TAILS, matmul, scan, scatter, stores_rows
 from bench.models import build
 from bench.nvrtc import ENTRY, Journal, Measured, collect, key, measure, open_journal, write_report
-from gpucomp import integers, precision, separable
-from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
-from gpucomp.codegen.tail import tail_of
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.packing import pack
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
-from gpucomp.schedule.space import Family, Limits
+from gpucomp.kernel.forms.tail import tail_of
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes import fuse_separable as separable
+from gpucomp.kernel.passes import narrow_integers as integers
+from gpucomp.kernel.passes import precision
+from gpucomp.kernel.passes.pack_weights import pack
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
+from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.schedule.space import Family
 from gpucomp.targets import cuda
-from gpucomp.targets.target import Target
 
 MODELS = ("resnet18", "mobilenet_v2", "inception_v3", "unet_small", "bert_base", "vit_tiny")
 PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16")

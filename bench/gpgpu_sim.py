@@ -27,7 +27,7 @@ import numpy as np
 from bench.kernel_sweep.cases import Cell
 from bench.kernel_sweep.play import Ready
 from bench.simulated import SimulatorError, arguments_of, commit_of, parser_of, run
-from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cuda
 
 ARCH = "sm_75"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gpucomp import config
-from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import KernelBuildError
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cuda, sass
 
 MATRIX, LOADS, LOCAL = ("HMMA", "HGMMA", "IMMA", "IGMMA"), ("LDG", "LDGSTS"), ("LDL", "STL")

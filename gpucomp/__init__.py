@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpucomp.compiler import compile
+    from gpucomp.device.target import Target
     from gpucomp.errors import (
         AccuracyError,
         ArtifactError,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from gpucomp.runtime.executable import Executable, load
-    from gpucomp.targets.target import Target
     from gpucomp.tuning.tuner import tune
 
 __version__ = "0.1.0"
@@ -47,7 +47,7 @@ __all__ = [
 
 _HOMES = {
     "Executable": "gpucomp.runtime.executable",
-    "Target": "gpucomp.targets.target",
+    "Target": "gpucomp.device.target",
     "compile": "gpucomp.compiler",
     "load": "gpucomp.runtime.executable",
     "tune": "gpucomp.tuning.tuner",

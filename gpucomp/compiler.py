@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from gpucomp import attention_steps, groups, integers, lookup, row_statistics, separable, targets, winograd_steps
-from gpucomp import precision as narrow
-from gpucomp.codegen import back_end, chained
-from gpucomp.codegen.source import KernelSource
+from gpucomp import targets
+from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, ScheduleError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, Value
-from gpucomp.kernel import Kernel, Step
-from gpucomp.packing import Packed, pack, packed_step
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import Pass, PassRecord, run_pipeline
+from gpucomp.kernel.passes import precision as narrow
+from gpucomp.kernel.passes.pack_weights import Packed, pack, packed_step
+from gpucomp.kernel.pipeline import KernelPass
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.step import Step
+from gpucomp.lowering import kernels_of
 from gpucomp.planning import Rendered, make_plan, report
+from gpucomp.rewrite.pipeline import Pass, PassRecord, run_pipeline
 from gpucomp.runtime.executable import Executable
-from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, expected_us, one_is_faster, recorded
+from gpucomp.schedule.choose import ENOUGH_PARTS, TIERS, Choice, Tiers, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Picks, picks_of, source_hash
 from gpucomp.schedule.space import Schedule
-from gpucomp.targets.target import Target
+from gpucomp.targets.back_end import back_end
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -56,11 +57,11 @@ def compile(
     shapes    extents of inputs whose dimensions the model leaves open: ``{"x": (1, 3, 224, 224)}``; of a sequence a list
               of its tensors' shapes, of an optional ``None`` where it holds nothing
     constants inputs fixed to a value, so that they are inputs no more: needed where a value decides a shape
-    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.precision``
+    precision ``fp32`` (strict), ``tf32``, ``3xtf32``, ``fp16``, ``bf16`` or ``mixed``: see ``gpucomp.kernel.passes.precision``
     keep_fp32 patterns (``*`` and ``?``) of node names or operators that stay f32 at any precision
     records   a file or folder of what tuning found out, besides what GPUCOMP_RECORDS says and what is shipped
     progress  called with (stage, done, total) as the work goes on
-    observer  called with the record of each rewrite pass
+    observer  called with the record of each pass, of graphs and of kernels
 
     Where values decide shapes, as behind a NonMaxSuppression, the nodes from there on run on the host
     (``Executable.waiting``).
@@ -143,10 +144,12 @@ def lower(
     observer: Callable[[PassRecord], None] | None = None,
     picks: Picks | None = None,
     pipeline: Sequence[Pass] | None = None,
+    kernel_passes: Sequence[KernelPass] | None = None,
 ) -> Lowered:
     """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors.
 
-    ``pipeline`` stands in for ``passes.PIPELINE``, for who looks for a pass that is wrong.
+    ``pipeline`` stands in for ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` for ``lowering.KERNEL_PASSES``, for who
+    looks for a pass that is wrong.
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
@@ -156,44 +159,8 @@ def lower(
     graph = run_pipeline(graph, pipeline, target=device, rounding=rounding, observer=observer)
     tell("partition", 0, 1)
     elsewhere = frontend.names_in(rest) if rest and keep_fp32 else ()
-    steps = kernels_of(graph, device, precision, keep_fp32, elsewhere)
+    steps = kernels_of(graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer)
     return Lowered(graph, *render(steps, device, tell, picks), steps, rest, keep_fp32)
-
-
-def kernels_of(
-    graph: Graph,
-    device: Target,
-    precision: str = "fp32",
-    keep_fp32: Sequence[str] = (),
-    elsewhere: Collection[str] | None = (),
-) -> list[Step]:
-    """A rewritten graph as kernels: partitioned, at a precision, and what two of them do as one where that is faster.
-
-    ``elsewhere``: see ``precision.apply``.
-    """
-    steps = partition(graph, Policy(prologues=device.prologues))
-    steps = integers.narrow(narrow.apply(steps, graph, precision, keep_fp32, elsewhere), graph, device.features)
-    if precision in narrow.NARROW:  # a merged group may spoil its neighbours, which fp32 promises not to
-        steps = groups.merge(steps, device.features)
-    if device.language == "llvm":
-        return chained(attention_steps.apart(lookup.look_up(steps), device), graph, device)
-    engines_of, _ = back_end(device.language)
-    known: dict[str, float | None] = {}
-
-    def us(kernel: Kernel) -> float | None:
-        if kernel.digest not in known:
-            engines = engines_of(kernel, device.features)
-            known[kernel.digest] = expected_us(kernel, engines, device.limits, device.device) if engines else None
-        return known[kernel.digest]
-
-    def pays(pair: separable.Pair) -> bool:
-        return one_is_faster(us(pair.fused), [us(pair.depthwise), us(pair.pointwise)])
-
-    def one_pays(together: Kernel, apart: Sequence[Kernel]) -> bool:
-        return one_is_faster(us(together), list(map(us, apart)))
-
-    steps = winograd_steps.apart(separable.fuse(steps, graph.outputs, pays), device)
-    return row_statistics.join(steps, graph.outputs, one_pays, tails=device.row_tails)
 
 
 def again(lowered: Lowered, target: Target, picks: Picks | None) -> Lowered:

@@ -14,18 +14,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpucomp import config
-from gpucomp.codegen.scatter import copied_in_place
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, loads
 from gpucomp.expr.simplify import flatten
 from gpucomp.ir.graph import Constant, Graph, Value
 from gpucomp.ir.types import I8, TensorType
-from gpucomp.kernel import Contraction, Kernel, Loops, Scatter, Step
+from gpucomp.kernel import Contraction, Kernel, Loops, Scatter
+from gpucomp.kernel.forms.scatter import copied_in_place
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.step import Step
 from gpucomp.runtime.arena import Lifetime, plan_arena
-from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.analytic import arithmetic, operations, traffic
 from gpucomp.schedule.choose import Choice
-from gpucomp.targets.target import Target
 
 SOURCE_SUFFIX = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
 BINARY_SUFFIX = {"cuda": ".cubin", "opencl": ".clbin"}

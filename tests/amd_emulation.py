@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel.source import KernelSource
 
 # builtin: (lanes of a wave, size, depth, elements of an operand and of the result in a lane)
 MATRICES = {

@@ -24,8 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if name := config.getoption("--processor"):
-        host = dataclasses.replace(cpu.named(f"cpu:{name}"), identity=cpu.host().identity)
-        cpu._host = functools.cache(lambda: host)  # type: ignore[assignment]
+        host = cpu.host()
+        there = dataclasses.replace(cpu.named(f"cpu:{name}"), identity=host.identity)
+        if not there.features < host.features:
+            pytest.exit(f"this processor is {name}, or does not run its code", returncode=0)
+        cpu._host = functools.cache(lambda: there)  # type: ignore[assignment]
 
 
 @pytest.hookimpl(optionalhook=True)

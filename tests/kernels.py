@@ -44,8 +44,8 @@ from gpucomp.kernel import (
     Tail,
     Window,
 )
+from gpucomp.kernel.recognise import Composed, recognise
 from gpucomp.ops.registry import accumulator
-from gpucomp.recognise import Composed, recognise
 
 
 def elementwise(values: Sequence[Expr], params: Sequence[TensorType], shape: tuple[int, ...], axes: tuple) -> Kernel:

@@ -9,8 +9,8 @@ from cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, Order
 from kernel_oracle import UNWRITTEN
 from kernels import random_inputs
 
-from gpucomp.codegen.source import KernelSource
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.source import KernelSource
 
 TIMEOUT_S = 900.0  # whole layers are played, on machines that have other work
 

@@ -12,7 +12,7 @@ from onnx_builders import model, node, value
 import gpucomp
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 
 MICROSOFT = "com.microsoft"
 Array = np.ndarray | np.generic

@@ -13,14 +13,14 @@ import numpy as np
 from arm64 import Processor
 from kernel_oracle import UNWRITTEN
 
+from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.space import family_of
-from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.llvm.engines import family_of
+from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
-from gpucomp.runtime.elf import Image
+from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from gpucomp.targets.target import Target
 
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:

@@ -9,8 +9,8 @@ import json
 
 from bench.gpu.candidates import default, rendered
 from bench.gpu.cases import cases, engines_on
-from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import GpucompError
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
 
 

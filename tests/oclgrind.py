@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.source import KernelSource
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 240

@@ -20,13 +20,13 @@ from kernels import attention, conv, depthwise, matmul, random_inputs, stem, tra
 from template_cases import CASES
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
 from gpucomp.ir.types import BF16, F16, F64, I32
 from gpucomp.kernel import Kernel
-from gpucomp.packing import pack, packed_constant
-from gpucomp.schedule.space import Digit, Packing
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 
 TINY = {

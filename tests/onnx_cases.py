@@ -6,8 +6,8 @@ from bench.conformance import cases as suite
 from bench.conformance.cases import as_array, cases, listed, mismatch, passing
 from gpucomp.backend import Backend
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
 from gpucomp.ir import verify
+from gpucomp.ops.interpreter import interpret
 from gpucomp.runtime.inputs import flattened, gathered
 
 __all__ = ["InterpreterBackend", "as_array", "cases", "interpreted", "listed", "mismatch", "passing", "verdict"]

@@ -12,10 +12,10 @@ import opencl_drivers
 import pyopencl as cl
 from kernel_oracle import UNWRITTEN
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import opencl
-from gpucomp.targets.target import Target
 
 GUARD_BYTES = 4096  # before and after a buffer; a multiple of what any device aligns parts of buffers to
 

@@ -6,10 +6,10 @@ import numpy as np
 from kernels import add_relu, matmul
 from template_cases import default
 
-from gpucomp.codegen.render import render
-from gpucomp.kernels_templates.contraction.simt import PLAIN
-from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
-from gpucomp.targets.target import Target
+from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.device.target import Target
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.render import render
 
 ROWS, COLUMNS = 5, 7
 BIAS = np.linspace(-1, 1, COLUMNS).astype(np.float32)

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gpucomp.device.lockstep import lockstep
+from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.schedule import points
-from gpucomp.schedule.lockstep import lockstep
 from gpucomp.schedule.rank import can_rank, facts_of
 from gpucomp.schedule.space import Family
-from gpucomp.targets.target import Target
 
 DRAWN = 60  # schedules of an engine
 

@@ -21,10 +21,11 @@ from kernels import (
     transposed,
 )
 
-from gpucomp.codegen.families import family_of
+from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Limits
+from gpucomp.kernels_templates.engines import family_of
+from gpucomp.schedule.space import Family
 
 LOOPS = {
     "add_relu": add_relu(3, 5, 8),

@@ -12,11 +12,13 @@ from kernels import attention, random_inputs
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.attention_steps import apart, in_three, one_us, pieces, three_us
+from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F32
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.partition import partition
+from gpucomp.kernel.partition import partition
+from gpucomp.kernel.passes.split_attention import in_three, one_us, pieces, split, three_us
+from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cpu
 
 AMX, AVX512, AVX2 = (cpu.named(f"cpu:{arch}") for arch in ("sapphirerapids", "icelake-server", "haswell"))
@@ -110,9 +112,10 @@ def test_what_is_expected_to_be_faster_is_taken(kernel: Kernel, target: cpu.Targ
     outputs = (tensor("y", *kernel.params[-1].shape, dtype=kernel.params[-1].dtype),)
     step = dataclasses.replace(step, kernel=kernel, inputs=inputs, outputs=outputs)
 
-    found = apart([step], target)
+    times = Expected(target, engines_of)
+    found = split([step], target, times)
 
-    assert (one_us(kernel, target) <= three_us(kernel, target)) == whole
+    assert (one_us(kernel, target, times) <= three_us(kernel, target, times)) == whole
     assert len(found) == (1 if whole else 3)
     assert [isinstance(s.kernel.body, Attention) for s in found if s.kernel] == ([True] if whole else [False] * 3)
 
@@ -121,4 +124,4 @@ def test_other_steps_are_left_alone() -> None:
     x, w = tensor("x", 5, 7), tensor("w", 7, 3)
     steps = partition(Graph((x, w), (ops.MatMul(x, w),)))
 
-    assert apart(steps, AVX512) == steps
+    assert split(steps, AVX512, Expected(AVX512, engines_of)) == steps

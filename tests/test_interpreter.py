@@ -5,8 +5,8 @@ import pytest
 
 from gpucomp import ops
 from gpucomp.errors import InputError, VerifyError
-from gpucomp.interpreter import evaluate, interpret
 from gpucomp.ir import F32, Graph, Op, TensorType, constant, input_value
+from gpucomp.ops.interpreter import evaluate, interpret
 
 X = input_value("x", TensorType(F32, (2, 3)))
 DATA = np.array([[1, -2, 3], [4, 5, -6]], np.float32)

@@ -7,8 +7,8 @@ from gpucomp import config, ops
 from gpucomp.errors import VerifyError
 from gpucomp.ir import Graph, Node, TensorType, Value
 from gpucomp.ir.types import F32
-from gpucomp.passes import PIPELINE, Pass, rules_pass, run_pipeline
 from gpucomp.rewrite import canonicalize
+from gpucomp.rewrite.pipeline import PIPELINE, Pass, rules_pass, run_pipeline
 
 X = tensor("x", 2, 3)
 
@@ -26,7 +26,7 @@ def test_the_observer_gets_a_record_of_every_pass():
 
     run_pipeline(twice_transposed(), [NOTHING, CLEAN, NOTHING], observer=records.append)
 
-    assert [(r.name, r.changed, r.nodes_before, r.nodes_after) for r in records] == [
+    assert [(r.name, r.changed, r.before, r.after) for r in records] == [
         ("nothing", False, 4, 4),
         ("clean", True, 4, 2),
         ("nothing", False, 2, 2),

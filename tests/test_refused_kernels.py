@@ -15,8 +15,8 @@ from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import config, targets
-from gpucomp.codegen.families import family_of
 from gpucomp.errors import KernelBuildError
+from gpucomp.kernels_templates.engines import family_of
 from gpucomp.targets import cuda, opencl
 
 X = np.random.default_rng(3).standard_normal((300, 60)).astype(np.float32)

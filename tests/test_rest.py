@@ -13,10 +13,12 @@ from onnx import TensorProto, helper
 from onnx_builders import model, node, value
 
 import gpucomp
-from gpucomp import heavy, ops, rest
+from gpucomp import ops
+from gpucomp.dynamic import outline as heavy
+from gpucomp.dynamic import program as rest
+from gpucomp.dynamic.program import Rest
 from gpucomp.errors import ArtifactError, DeviceError, ShapeError, UnsupportedError
 from gpucomp.frontend import onnx as frontend
-from gpucomp.rest import Rest
 from gpucomp.runtime import artifact
 from tests.tolerance import assert_matches
 

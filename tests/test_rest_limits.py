@@ -9,7 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_builders import model, node, value
 
 import gpucomp
-from gpucomp import heavy, ops, rest
+from gpucomp import ops
+from gpucomp.dynamic import outline as heavy
+from gpucomp.dynamic import program as rest
 from gpucomp.errors import ArtifactError, DeviceError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import folding
 from gpucomp.ir import Graph, Input, TensorType, constant, input_value

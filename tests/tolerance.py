@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpucomp.winograd import ALGORITHMS, floats
+from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 

@@ -9,7 +9,7 @@ import numpy as np
 from kernels import conv
 from onnx import TensorProto, helper, numpy_helper
 
-from gpucomp.codegen.families import FAMILIES
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
 
 FAMILY = FAMILIES["contraction/wgmma"]

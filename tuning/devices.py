@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpucomp.runtime.plan import Plan
-from gpucomp.targets.target import Target
+from gpucomp.artifact.plan import Plan
+from gpucomp.device.target import Target
 
 Arrays = Mapping[str, np.ndarray]
 REASONS = {  # nvmlClocksEventReasons that make a sample worthless

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gpucomp.codegen import families
-from gpucomp.codegen.llvm import space
+from gpucomp.codegen.llvm import engines as space
+from gpucomp.kernels_templates import engines as families
 from gpucomp.schedule import rank
 from gpucomp.schedule.records import Record, distance
 from gpucomp.schedule.space import Family

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import CompiledKernel
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.errors import ArtifactError
 from gpucomp.ir.types import DTYPES, TensorType, dtype_of
-from gpucomp.runtime.plan import CompiledKernel
-from gpucomp.runtime.tensor_map import TensorMap
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.tuning.setups import Subject
 
 HEAD = struct.Struct("<QQ")
@@ -96,7 +96,7 @@ def source_message(source: KernelSource) -> Message:
         "text": source.text,
         "geometry": asdict(source.geometry),
         "schedule": dict(source.schedule),
-        "template": source.template,
+        "engine": source.engine,
         "programmatic": source.programmatic,
     }
 
@@ -105,7 +105,7 @@ def source_of(message: Message) -> KernelSource:
     g = message["geometry"]
     geometry = Geometry(**{**g, "groups": tuple(g["groups"]), "items": tuple(g["items"])})
     return KernelSource(message["name"], message["language"], message["text"], geometry, message["schedule"],
-                        message["template"], (), message["programmatic"])  # fmt: skip
+                        message["engine"], (), message["programmatic"])  # fmt: skip
 
 
 def subject_message(subject: Subject) -> tuple[Message, dict[str, np.ndarray]]:

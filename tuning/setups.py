@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.device.target import Target
 from gpucomp.ir.types import U8, TensorType
 from gpucomp.kernel import Kernel
-from gpucomp.packing import Packed, packed_constant
+from gpucomp.kernel.passes.pack_weights import Packed, packed_constant
+from gpucomp.kernel.source import KernelSource
 from gpucomp.planning import Rendered, compiled_kernel
-from gpucomp.runtime.plan import TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.schedule.choose import Choice
 from gpucomp.schedule.space import Family
-from gpucomp.targets.target import Target
 
 ALIGNMENT = 512  # of buffers: OpenCL devices ask for up to 4096 bits
 BAND = 1024  # bytes before and behind each buffer

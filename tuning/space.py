@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError, UsageError
 from gpucomp.schedule import points
-from gpucomp.schedule.space import Family, Limits, Problem, Schedule
+from gpucomp.schedule.space import Family, Problem, Schedule
 from gpucomp.tuning.encoding import Encoding, encode
 
 ENUMERATED = 300_000  # combinations that are all tried for legality; a larger space is sampled

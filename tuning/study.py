@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, GpucompError, RecordError
-from gpucomp.packing import Packed, packed_constant
+from gpucomp.kernel.passes.pack_weights import Packed, packed_constant
+from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Record, source_hash
 from gpucomp.tuning import messages

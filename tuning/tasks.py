@@ -11,17 +11,18 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gpucomp.codegen import back_end
-from gpucomp.codegen.source import KernelSource
 from gpucomp.compiler import Lowered
+from gpucomp.device.target import Target
 from gpucomp.ir.graph import constant_value
 from gpucomp.ir.types import BOOL, I8, U8
-from gpucomp.kernel import Contraction, Kernel, Step
-from gpucomp.packing import Packed, pack
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.passes.pack_weights import Packed, pack
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernel.step import Step
 from gpucomp.schedule.analytic import operations
 from gpucomp.schedule.choose import Choice, choose
 from gpucomp.schedule.space import Family, Problem, Schedule
-from gpucomp.targets.target import Target
+from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import reference
 from gpucomp.tuning.setups import poisoned
 

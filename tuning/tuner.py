@@ -18,11 +18,11 @@ import numpy as np
 
 from gpucomp import compiler, targets
 from gpucomp.compiler import Lowered
+from gpucomp.device.target import Target
 from gpucomp.errors import RecordError, UsageError, quote
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
-from gpucomp.targets.target import Target
 from gpucomp.tuning import choice, engines, fleet, records
 from gpucomp.tuning.choice import Comparison, Verdict
 from gpucomp.tuning.crew import Builders, Runner, required

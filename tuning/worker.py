@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpucomp import targets
+from gpucomp.device.target import Target
 from gpucomp.errors import DeviceLostError, GpucompError
-from gpucomp.targets.target import Target
 from gpucomp.tuning import devices, measure, messages
 from gpucomp.tuning.checks import RUNS, VERSION, error_of, run_checked
 from gpucomp.tuning.messages import Arrays, Message

@@ -9,16 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from gpucomp.codegen.families import engines_of
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
-from gpucomp.packing import Packed, pack
+from gpucomp.kernel.passes.pack_weights import Packed, pack
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.model import terms
-from gpucomp.schedule.space import Family, Limits, Problem
-from gpucomp.targets.target import Target
+from gpucomp.schedule.space import Family, Problem
 
 WHOLE_SPACE = 4096  # points of a space that is gone through rather than drawn from
 DRAWS = 3000

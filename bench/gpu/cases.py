@@ -20,12 +20,12 @@ from unittest import mock
 
 from bench.gpu import checks, devices
 from bench.gpu.work import ERRORS
-from gpucomp.codegen.families import engines_of
+from gpucomp.device.target import Target
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Blocks, Contraction, Kernel
+from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule.space import Family
 from gpucomp.targets import opencl
-from gpucomp.targets.target import Target
 
 LARGEST = 1 << 22  # elements that numpy multiplies for one kernel
 TABLES = "kernels_templates/test_*.py"

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.device.target import Target
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.targets import opencl
-from gpucomp.targets.target import Target
 
 WARMUPS = 2
 

@@ -16,8 +16,8 @@ import numpy as np
 from bench.gpu import devices, loops
 from bench.gpu.loops import Loop
 from bench.gpu.work import Job
-from gpucomp.runtime.plan import TEMP, Buffer, Launch, Plan
-from gpucomp.runtime.tensor_map import TensorMap
+from gpucomp.artifact.plan import TEMP, Buffer, Launch, Plan
+from gpucomp.artifact.tensor_map import TensorMap
 
 NAME = "contact"
 SHARED_BYTES = 48 << 10  # what a function may have without asking, less what is static

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.devices import Described
-from gpucomp.targets.target import Target
+from gpucomp.device.target import Target
 
 
 @dataclass

@@ -23,9 +23,9 @@ from bench.gpu import checks, devices
 from bench.gpu.candidates import Candidate, rendered, spread
 from bench.gpu.cases import cases, engines_on
 from bench.gpu.work import Job
-from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import UnsupportedError
 from gpucomp.kernel import Kernel
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.space import Family
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import poisoned, setup

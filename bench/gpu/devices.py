@@ -17,15 +17,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Plan
+from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
+from gpucomp.device.limits import Core, Limits
+from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError
 from gpucomp.ir.types import DTYPES
-from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Plan
-from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
-from gpucomp.schedule.space import Core, Limits
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cuda, opencl
 from gpucomp.targets.cache import open_cache
-from gpucomp.targets.target import Target
 from gpucomp.tuning.devices import import_nvml, nvml_clocks
 
 TESTS = Path(__file__).parents[2] / "tests"

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, Buffer, Launch, Plan
+from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel, Loops
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.loops.space import FAMILY
 from gpucomp.planning import Rendered, compiled_kernel
-from gpucomp.runtime.plan import INPUT, OUTPUT, TEMP, Buffer, Launch, Plan
 from gpucomp.schedule.choose import Choice
-from gpucomp.schedule.space import Geometry
-from gpucomp.targets.target import Target
 
 THREADS = 256
 SUMS = 8  # independent chains of arithmetic of a thread or a warp

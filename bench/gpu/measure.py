@@ -18,12 +18,12 @@ from bench.gpu.candidates import Candidate, rendered, shortlist
 from bench.gpu.problems import Problem
 from bench.gpu.results import append
 from bench.gpu.translated import Translated, UntranslatedError
-from gpucomp.codegen.families import FAMILIES
+from gpucomp.device.target import Target
 from gpucomp.errors import DeviceLostError, GpucompError
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.model import terms
 from gpucomp.targets import cuda, opencl
-from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import Setup, setup
 

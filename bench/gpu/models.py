@@ -18,7 +18,7 @@ import numpy as np
 from bench.gpu import checks, measure
 from bench.gpu.problems import MODELS, supported
 from bench.gpu.work import Job
-from gpucomp.runtime.plan import Plan
+from gpucomp.artifact.plan import Plan
 
 NAME = "models"
 DRY_MODELS = ("mobilenet_v2",)

@@ -17,12 +17,12 @@ from bench.gpu import checks, devices, loops, measure
 from bench.gpu.candidates import Candidate, default, rendered
 from bench.gpu.loops import Loop
 from bench.gpu.work import Job
-from gpucomp.codegen.families import engines_of
+from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.ir.types import F16, F32
 from gpucomp.kernel import Kernel
+from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.targets import cuda
-from gpucomp.targets.target import Target
 from gpucomp.tuning.checks import run_checked
 from gpucomp.tuning.setups import setup
 
@@ -203,7 +203,7 @@ def split_times(context: Any, device: Any, split: Split, found: Sequence[Mapping
 
 
 def figures(entries: Sequence[Mapping[str, Any]], arch: str) -> dict[str, Any]:
-    """What was measured of the fields of ``gpucomp.schedule.device.Device``.
+    """What was measured of the fields of ``gpucomp.device.device.Device``.
 
     ``matrix`` is what torch's library reaches of them, or ``mma.sync`` where that is more; ``by_warp_share`` what
     ``mma.sync`` has of it.
@@ -245,7 +245,7 @@ def _median(found: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
 
 
 def constants(entries: Sequence[Mapping[str, Any]], arch: str) -> str:
-    """The measured figures as the device's line in ``gpucomp/schedule/device.py`` would have them."""
+    """The measured figures as the device's line in ``gpucomp/device/device.py`` would have them."""
     found, listed, lines = _ended(entries), cuda.DEVICES.get(arch), []
     for name, value in figures(entries, arch).items():
         before = getattr(listed, name, None) if listed else None

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp import precision as narrow
+from gpucomp.device.target import Target
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.graph import Graph, constant_value
 from gpucomp.ir.types import BOOL
-from gpucomp.kernel import Kernel, Step
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes import precision as narrow
+from gpucomp.kernel.step import Step
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule.analytic import floor_us, operations, traffic
-from gpucomp.targets.target import Target
 
 MODELS = ("resnet50", "mobilenet_v2", "vgg16", "bert_base", "vit_b16")
 PRECISIONS = ("fp32", "fp16", "tf32", "3xtf32")

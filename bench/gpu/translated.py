@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.ir.graph import Node, Value, constant_value
-from gpucomp.kernel import Step
+from gpucomp.kernel.step import Step
 
 
 class UntranslatedError(ValueError):

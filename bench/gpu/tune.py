@@ -13,7 +13,7 @@ from bench.gpu import kernels, measure
 from bench.gpu.candidates import Candidate, estimate_us, neighbours
 from bench.gpu.results import lines
 from bench.gpu.work import Job
-from gpucomp.codegen.families import FAMILIES
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule.engine_hash import engine_hash
 
 NAME = "tune"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from bench.compile_spaces import kernels
 from bench.kernel_sweep.cases import CELLS, Case, Cell, features_of, problem_of, target_of, work
 from bench.models import MODELS
-from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.kernel import Attention, Contraction, Kernel
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 
 MOST_WORK = 1 << 29  # multiply-adds of a kernel that is played at its exact shape: minutes on matrix units
 

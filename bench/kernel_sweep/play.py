@@ -21,15 +21,15 @@ from tolerance import assert_matches, assert_rounded_once, winograd_bound
 from bench.gpu.checks import relative_error, terms_of
 from bench.kernel_sweep.cases import LARGEST, LONGEST, Case, problem_of, target_of, work
 from bench.kernel_sweep.points import Points, sampled
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.expr.core import walk
 from gpucomp.ir.types import F16, F32, TensorType
 from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Separable
-from gpucomp.kernels_templates.contraction.simt import is_copied
-from gpucomp.packing import pack, packed_constant
-from gpucomp.targets.target import Target
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.contraction.simt.space import is_copied
+from gpucomp.kernels_templates.render import render
 from gpucomp.tuning.checks import error_of
 
 FEW = 16  # elements of a result among which none may be as large as its sum's terms

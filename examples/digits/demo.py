@@ -17,7 +17,7 @@ from examples.digits import data
 from gpucomp.cli import measure, show
 from gpucomp.cli.doctor import targets_found
 from gpucomp.cli.progress import progress
-from gpucomp.runtime import processor
+from gpucomp.device import processor
 
 MODEL = Path(__file__).with_name("digits.onnx")
 SHADES = " .:-=+*#%@"

@@ -15,11 +15,11 @@ from gpucomp.cli import compare, cut, reproduce, show
 from gpucomp.cli.blame import FAILURE, Blame, blame
 from gpucomp.cli.cut import Case, Traced
 from gpucomp.cli.progress import progress
+from gpucomp.device.target import Target
 from gpucomp.errors import AccuracyError, GpucompError, UnsupportedError, UsageError, quote
 from gpucomp.frontend import onnx as frontend
 from gpucomp.frontend.onnx.loader import read_whole
 from gpucomp.runtime.inputs import TensorSpec
-from gpucomp.targets.target import Target
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from gpucomp import compiler, targets
-from gpucomp import precision as narrow
 from gpucomp.cli import compare
 from gpucomp.cli.cut import Case
 from gpucomp.compiler import Lowered
+from gpucomp.device.target import Target
 from gpucomp.errors import GpucompError
 from gpucomp.frontend import onnx as frontend
-from gpucomp.interpreter import evaluate, interpret
 from gpucomp.ir.graph import Constant, Graph, Value, input_value
-from gpucomp.kernel import Step
-from gpucomp.passes import wanted_passes
+from gpucomp.kernel.passes import precision as narrow
+from gpucomp.kernel.step import Step
+from gpucomp.lowering import wanted_passes as wanted_kernel_passes
+from gpucomp.ops.interpreter import evaluate, interpret
 from gpucomp.planning import make_plan
+from gpucomp.rewrite.pipeline import wanted_passes
 from gpucomp.rewrite.rule import counting
 from gpucomp.runtime.executable import Executable
-from gpucomp.targets.target import Target
 
 IMPORT, PASS, KERNEL, PLAN, FAILURE = "import", "pass", "kernel", "plan", "failure"
 Arrays = Mapping[str, np.ndarray]
@@ -59,12 +61,18 @@ def blame(case: Case, target: Target, precision: str, tolerance: float) -> Blame
     if not _keeps(graph, case, tolerance):
         return Blame(IMPORT)
     passes = wanted_passes(target, rounding=narrow.rounding(precision, target))
-    without = {p.name: _without(p.name, case, target, precision, tolerance) for p in passes}
+    without = {p.name: _verdict(case, target, precision, tolerance, pipeline=_but(passes, p)) for p in passes}
     for one in passes:
         with counting() as fired:
             graph = one.run(graph)
         if not _keeps(graph, case, tolerance):
             return Blame(PASS, one.name, dict(fired), without)
+    of_kernels = wanted_kernel_passes(target, precision)
+    if _verdict(case, target, precision, tolerance, kernel_passes=()) == "right":
+        for count, step in enumerate(of_kernels, start=1):
+            without[step.name] = _verdict(case, target, precision, tolerance, kernel_passes=_but(of_kernels, step))
+            if _verdict(case, target, precision, tolerance, kernel_passes=of_kernels[:count]) == "wrong":
+                return Blame(PASS, step.name, without=without)
     lowered = compiler.lower(case.model, target, precision=precision)
     for name, alone in _groups(lowered, target, precision, case.inputs):
         found = alone.executable.run(alone.inputs)
@@ -78,11 +86,14 @@ def _keeps(graph: Graph, case: Case, tolerance: float) -> bool:
     return not compare.wrong(compare.compare(found, case.expected), tolerance)
 
 
-def _without(name: str, case: Case, target: Target, precision: str, tolerance: float) -> str:
-    """``right``, ``wrong``, or why the model cannot be compiled with pass ``name`` switched off."""
-    pipeline = [p for p in wanted_passes(target, rounding=narrow.rounding(precision, target)) if p.name != name]
+def _but(passes: Sequence[Any], one: Any) -> list[Any]:
+    return [p for p in passes if p is not one]
+
+
+def _verdict(case: Case, target: Target, precision: str, tolerance: float, **passes: Any) -> str:
+    """``right``, ``wrong``, or why the model cannot be compiled with these ``passes`` alone."""
     try:
-        lowered = compiler.lower(case.model, target, precision=precision, pipeline=pipeline)
+        lowered = compiler.lower(case.model, target, precision=precision, **passes)
         found = compiler.finish(lowered, target, precision, lambda stage, done, total: None).run(case.inputs)
     except (GpucompError, AssertionError) as error:  # a pass that the rest of the compiler relies on
         return f"cannot be compiled: {error}"

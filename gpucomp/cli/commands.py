@@ -25,9 +25,9 @@ from gpucomp.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
-    from gpucomp.cost import Cost
+    from gpucomp.device.target import Target
+    from gpucomp.report.cost import Cost
     from gpucomp.runtime.executable import Executable
-    from gpucomp.targets.target import Target
 
 
 class _Stdout:
@@ -333,7 +333,8 @@ def _lowered(
 
 
 def _costs(model: Path, lowered: Lowered, device: Target, *, compare: bool = False) -> list[Cost]:
-    from gpucomp import static, static_opencl
+    from gpucomp.report import static_cuda as static
+    from gpucomp.report import static_opencl
 
     with progress(f"building {model.name}") as report:
         if static_opencl.is_for(device):
@@ -356,8 +357,8 @@ def _percentiles(text: str) -> tuple[float, ...]:
 def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
     """Name everything in MODEL (.onnx) that cannot be compiled, and what runs on the host; exit 4 if there is the former."""
     from gpucomp import targets
+    from gpucomp.dynamic.program import Rest
     from gpucomp.frontend import onnx as frontend
-    from gpucomp.rest import Rest
 
     if model.suffix == ".gpuc":
         raise UsageError(f"{quote(model)} is compiled already", code="GPC2007")
@@ -428,9 +429,11 @@ def inspect(
 def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
     from gpucomp import targets
     from gpucomp.frontend import onnx as frontend
+    from gpucomp.ir.passes import PassRecord
     from gpucomp.ir.printer import format_graph
-    from gpucomp.passes import PassRecord, run_pipeline
-    from gpucomp.precision import rounding
+    from gpucomp.kernel.passes.precision import rounding
+    from gpucomp.lowering import kernels_of
+    from gpucomp.rewrite.pipeline import run_pipeline
 
     records: list[PassRecord] = []
     with progress(f"rewriting {how.model.name}"):
@@ -440,6 +443,8 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
             target = targets.resolve(how.target_name)
             allowed = rounding(how.precision, target, how.keep_fp32)
             after = run_pipeline(before, target=target, rounding=allowed, observer=records.append)
+            if passes:
+                kernels_of(after, target, how.precision, how.keep_fp32, None, observer=records.append)
     if graph:
         click.echo(format_graph(before if graph == "before" else after), nl=False)
     if passes:

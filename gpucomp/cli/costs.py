@@ -14,11 +14,12 @@ from gpucomp.targets import sass
 
 if TYPE_CHECKING:
     from gpucomp.compiler import Lowered
-    from gpucomp.cost import Cost, Spent
-    from gpucomp.schedule.device import Device
+    from gpucomp.device.device import Device
+    from gpucomp.device.limits import Limits
+    from gpucomp.device.target import Target
+    from gpucomp.report.cost import Cost, Spent
     from gpucomp.schedule.model import Terms
-    from gpucomp.schedule.space import Family, Limits, Problem
-    from gpucomp.targets.target import Target
+    from gpucomp.schedule.space import Family, Problem
 
 EXACT = 20_000  # schedules of a space that are all looked at; of a larger one, a sample
 SAMPLE = 4_000
@@ -52,7 +53,7 @@ def static(found: Sequence[Cost], target: Target) -> list[str]:
 
 def _static_opencl(found: Sequence[Cost], target: Target) -> list[str]:
     """The same for AMD, by clang's listing, and for Mali, by formulas and the OpenCL text."""
-    from gpucomp import static_opencl
+    from gpucomp.report import static_opencl
     from gpucomp.targets import amdgcn
 
     amd, listed = "amd" in target.features, any(c.spent.instructions is not None for c in found)
@@ -118,7 +119,7 @@ def _mix(cost: Cost) -> tuple[str, str, str]:
 
 def as_json(found: Sequence[Cost], target: Target) -> dict[str, Any]:
     """The same as data, every instruction included. ``null`` stands for what nobody at hand knows."""
-    from gpucomp import static_opencl
+    from gpucomp.report import static_opencl
 
     device = target.device or static_opencl.device_of(target)
     return {
@@ -201,7 +202,7 @@ def _terms(t: Terms) -> str:
 
 def spaces(lowered: Lowered, target: Target) -> list[str]:
     """How many schedules each distinct problem of a model has, engine by engine."""
-    from gpucomp.codegen import back_end
+    from gpucomp.targets.back_end import back_end
 
     engines_of, _ = back_end(target.language)
     rows: dict[tuple[object, ...], tuple[object, ...]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import gpucomp
 from gpucomp import config
-from gpucomp.runtime.processor import model_name, tiles_refused
+from gpucomp.device.processor import model_name, tiles_refused
 from gpucomp.targets.opencl import too_old
 
 PACKAGES = (

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpucomp.runtime.processor import model_name
+from gpucomp.device.processor import model_name
 
 UNSTABLE = 0.025
 PERCENTILES = (50, 90, 95, 99)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gpucomp import config
-from gpucomp.precision import PRECISIONS
+from gpucomp.kernel.passes.precision import PRECISIONS
 
 TARGET_HELP = "cpu, opencl[:NAME] or cuda[:ARCH]; GPUCOMP_TARGET, or cpu, where not given."
 

@@ -12,7 +12,7 @@ import click
 from gpucomp import config
 from gpucomp.cli import show, tensors
 from gpucomp.errors import UsageError, quote
-from gpucomp.precision import PRECISIONS
+from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from gpucomp.tuning.records import Record

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from gpucomp.artifact.plan import INPUT, OUTPUT, WEIGHT, CompiledKernel
 from gpucomp.cli.blame import FAILURE, IMPORT, KERNEL, PASS, Alone, Blame
 from gpucomp.cli.cut import Case
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.target import Target
 from gpucomp.errors import UsageError, quote
 from gpucomp.ir.types import DTYPES
-from gpucomp.runtime.plan import INPUT, OUTPUT, WEIGHT, CompiledKernel
-from gpucomp.schedule.space import Geometry
-from gpucomp.targets.target import Target
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 
 SCRIPTS = Path(__file__).with_name("standalone")
 

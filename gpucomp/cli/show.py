@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpucomp.artifact.plan import WEIGHT
 from gpucomp.errors import quote
 from gpucomp.ir.types import type_of
 from gpucomp.runtime.executable import Executable, KernelInfo
-from gpucomp.runtime.plan import WEIGHT
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gpucomp.passes import PassRecord
-    from gpucomp.rest import Rest
+    from gpucomp.dynamic.program import Rest
+    from gpucomp.ir.passes import PassRecord
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -82,19 +82,24 @@ def kernels(infos: Sequence[KernelInfo]) -> list[str]:
 
 
 def passes(records: Sequence[PassRecord]) -> list[str]:
-    """One row a pass: its time, what it left of the graph, the rules that fired."""
+    """A table of each pipeline. One row a pass: its time, what it left of the graph or the kernels, the rules that fired."""
+    units = dict.fromkeys(record.unit for record in records)
+    return [line for unit in units for line in _passes([r for r in records if r.unit == unit], unit)]
+
+
+def _passes(records: Sequence[PassRecord], unit: str) -> list[str]:
     rows = [
         (
             number,
             record.name,
             f"{record.ms:.2f}",
-            record.nodes_before,
-            record.nodes_after,
+            record.before,
+            record.after,
             " ".join(f"{name}*{count}" for name, count in sorted(record.fired.items())) or "-",
         )
         for number, record in enumerate(records, start=1)
     ]
-    return table(("#", "pass", "ms", "nodes", "after", "rules that fired"), rows)
+    return table(("#", "pass", "ms", unit, "after", "rules that fired"), rows)
 
 
 def memory(exe: Executable) -> list[str]:

@@ -19,7 +19,7 @@ from gpucomp import config
 from gpucomp.cli import show, tensors
 from gpucomp.cli.progress import progress
 from gpucomp.errors import UsageError, quote
-from gpucomp.precision import PRECISIONS
+from gpucomp.kernel.passes.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from gpucomp.tuning.choice import Verdict

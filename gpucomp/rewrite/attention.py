@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from gpucomp import ops
+from gpucomp.device.limits import HEAD_LIMIT
 from gpucomp.ir.graph import Node, Value, constant, constant_value
 from gpucomp.ir.types import BOOL, F64
-from gpucomp.kernel import HEAD_LIMIT
 from gpucomp.ops.registry import broadcast
 from gpucomp.rewrite.match import either_way, is_constant, like, splat
 from gpucomp.rewrite.rule import Uses, rule

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpucomp import config, ops
-from gpucomp.interpreter import work
 from gpucomp.ir.graph import Node, Value, constant
+from gpucomp.ops.interpreter import work
 from gpucomp.rewrite.match import row_major
 from gpucomp.rewrite.rule import Uses, rule
 

@@ -3,7 +3,7 @@
     sum (x - zx) sx (w - zw) sw  =  sx sw sum (x - zx) (w - zw)
 
 The sum on the right is of integers and exact; the left one rounds every product and every sum in f32. Constant zero
-points stay where they are: ``gpucomp.integers`` takes them out of the sums. For processors that multiply bytes. Constants
+points stay where they are: the pass ``narrow_integers`` takes them out of the sums. For processors that multiply bytes. Constants
 are not folded yet when this runs: a folded weight has lost its scale.
 
 A zero point that is known only when the model runs, as dynamic quantization computes it, is taken out here:

@@ -1,4 +1,4 @@
-"""What rewrites may know of how far numbers will be rounded: ``gpucomp.precision`` makes it, and rounds what kernels store."""
+"""What rewrites may know of how far numbers will be rounded: ``kernel.passes.precision`` makes it, and rounds what is stored."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
+from gpucomp.artifact import container, manifest, weights
+from gpucomp.artifact.container import Bytes
+from gpucomp.artifact.plan import WEIGHT, Plan
 from gpucomp.errors import ArtifactError, quote
 from gpucomp.ir.types import DTYPES, STRING, TensorType
-from gpucomp.runtime import container, manifest, weights
-from gpucomp.runtime.container import Bytes
-from gpucomp.runtime.plan import WEIGHT, Plan
 
 FORMAT = "gpucomp"
 SCHEMA = 4

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gpucomp.runtime.elf import Image
+from gpucomp.artifact.elf import Image
 from gpucomp.runtime.native import Table, aligned
 
 COPIES = tuple(1 << k for k in (16, 18, 20, 22, 24, 26))  # bytes read and written by all threads together

@@ -21,14 +21,15 @@ from queue import SimpleQueue
 import numpy as np
 
 from gpucomp import config
+from gpucomp.artifact.elf import Image
+from gpucomp.artifact.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.ir.types import NAMED, STRING
-from gpucomp.runtime import ceilings, large_pages, processor
+from gpucomp.runtime import ceilings, large_pages
 from gpucomp.runtime.ceilings import Ceilings, Span
-from gpucomp.runtime.elf import Image
 from gpucomp.runtime.host import check_host, run_host
 from gpucomp.runtime.native import ALIGNMENT, Table, address_of, aligned
-from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, Launch, Plan
 
 SPINS = 1_000  # of a pause instruction each: some tens of microseconds
 SPINS_TO_SLEEP = SPINS + 20  # of which each beyond SPINS gave way to another thread

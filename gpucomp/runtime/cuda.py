@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.errors import DeviceError, DeviceLostError
 from gpucomp.ir.types import NAMED
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.cuda_driver import (
     Driver,
@@ -30,8 +32,6 @@ from gpucomp.runtime.cuda_driver import (
     loaded,
 )
 from gpucomp.runtime.host import Strings, check_host, run_host
-from gpucomp.runtime.plan import COUNTER, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
-from gpucomp.schedule.space import Geometry
 from gpucomp.targets.cuda import architecture_for, compiles_ptx, ptx_name, ptx_version, runs_on
 
 FIRST_CAPTURED_RUN = 2  # the first run loads code lazily, which a capture may not see

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.errors import DeviceError
-from gpucomp.runtime.tensor_map import TensorMap
 
 ELEMENTS = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32", "tf32": "TFLOAT32", "i8": "UINT8"}
 SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}

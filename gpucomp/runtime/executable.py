@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gpucomp.artifact.plan import TEMP, Plan
 from gpucomp.errors import DeviceError
 from gpucomp.runtime import artifact
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs, flattened, gathered
-from gpucomp.runtime.plan import TEMP, Plan
 
 PROGRAMS = {
     "cpu": ("gpucomp.runtime.cpu", "CpuProgram"),
@@ -152,7 +152,7 @@ class Executable:
             made: Executable = compiler.compile_graph(graph, self.plan.target, self.plan.precision, self.plan.keep_fp32)
             return made
 
-        return importlib.import_module("gpucomp.rest").Rest(self.rest, compiled)
+        return importlib.import_module("gpucomp.dynamic.program").Rest(self.rest, compiled)
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:

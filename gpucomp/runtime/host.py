@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpucomp.artifact.plan import WEIGHT, Buffer, Launch, Plan
 from gpucomp.errors import DeviceError, ShapeError, quote
 from gpucomp.ir.types import NAMED, STRING, TensorType
-from gpucomp.runtime.plan import WEIGHT, Buffer, Launch, Plan
 
 if TYPE_CHECKING:
     from gpucomp.ir.graph import Op

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
+from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import NAMED
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.ceilings import Span
 from gpucomp.runtime.host import Strings, check_host, run_host
-from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, Launch, Plan
 from gpucomp.runtime.shared_buffers import share
-from gpucomp.schedule.space import Geometry
 from gpucomp.targets import opencl
 from gpucomp.targets.cache import open_cache
-from gpucomp.targets.target import Target
 
 FLUSHED = 16  # launches after which the driver is told to start on them: Mali's and Adreno's else wait for the last one
 

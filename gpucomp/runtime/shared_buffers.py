@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpucomp.artifact.plan import TEMP, Plan
 from gpucomp.errors import ArtifactError
-from gpucomp.runtime.plan import TEMP, Plan
 
 
 @dataclass(frozen=True)

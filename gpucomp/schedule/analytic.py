@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpucomp.device.device import Device
 from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
-from gpucomp.integers import as_byte
 from gpucomp.kernel import (
     Attention,
     Blocks,
@@ -26,7 +26,7 @@ from gpucomp.kernel import (
     Separable,
     Window,
 )
-from gpucomp.schedule.device import Device
+from gpucomp.kernel.passes.narrow_integers import as_byte
 
 
 def operations(kernel: Kernel) -> float:

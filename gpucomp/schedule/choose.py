@@ -26,15 +26,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from gpucomp.device.device import Device, typical
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError, quote
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.packing import Packing
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
-from gpucomp.schedule.device import Device, typical
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Pick, Picks, distance
-from gpucomp.schedule.space import Family, Limits, Packing, Problem, Schedule
-from gpucomp.targets.target import Target
+from gpucomp.schedule.space import Family, Problem, Schedule
 
 Problems = Mapping[Family, Problem]  # of one kernel, by each engine that can run it
 Tier = Callable[[Kernel, Family, Problems, Limits], Schedule | Pick | None]
@@ -216,13 +218,6 @@ def expected_us(kernel: Kernel, families: Sequence[Family], limits: Limits, devi
         return None
     problem = found.family.problem(kernel)
     return rank.predicted(found.family, problem, found.schedule, like, demand(kernel, like)).us
-
-
-def one_is_faster(together: float | None, apart: Sequence[float | None]) -> bool:
-    """Whether the model expects clearly less of one kernel than of several, their launches included."""
-    if together is None or None in apart:
-        return False
-    return sum(us for us in apart if us is not None) >= CLEAR_GAIN * together
 
 
 def _choice(

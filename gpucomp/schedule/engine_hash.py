@@ -3,6 +3,8 @@
 An engine consists of the module that writes its text, of those its space is made of, of all that these import, and on a
 GPU of its template, what that imports, and the dialects. Of modules that all engines share nothing counts where they say
 what a kernel, a type or a device is; nor do the tables of engines, which lead from each engine to all others.
+
+Contents count and names do not: a file that is moved or renamed, with the imports that follow it, is the file it was.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from gpucomp.schedule.space import Family
 
 PACKAGE = "gpucomp"
 TEMPLATES = "kernels_templates"
-HOOKS, RENDERER = "gpucomp.codegen.hooks", "gpucomp.codegen.render"
-TABLES = frozenset({HOOKS, "gpucomp.codegen.families", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.space"})
+HOOKS, RENDERER = "gpucomp.kernels_templates.hooks", "gpucomp.kernels_templates.render"
+TABLES = frozenset({HOOKS, "gpucomp.kernels_templates.engines", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.engines"})
 # definitions for all engines alike: where one changes a text, the text's own hash shows it
-SHARED = ("config", "errors", "ir", "kernel", "runtime", "schedule", "targets")
+SHARED = frozenset({"artifact", "config", "device", "errors", "ir", "kernel", "runtime", "schedule", "targets"})
+OF_ENGINES = ("gpucomp.kernel.forms", "gpucomp.kernel.passes", "gpucomp.kernel.winograd_matrices")  # though a kernel's
 
 TEMPLATE_IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")
 # what ``ast`` finds, in a hundredth of its time: a test compares them
@@ -34,10 +37,10 @@ HOOK = re.compile(r'^ +"([^"]+)": (\w+),', re.MULTILINE)  # an entry of the tabl
 
 @cache
 def engine_hash(family: Family) -> str:
-    """Of the files that an engine consists of."""
+    """Of the contents of the files that an engine consists of, in whatever order."""
     digest = hashlib.sha256()
-    for name in files_of(family):
-        digest.update(f"{name}\n".encode() + _bytes(name))
+    for content in sorted(map(_content, files_of(family))):
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 
@@ -91,11 +94,16 @@ def _reached(roots: Iterable[str]) -> set[str]:
     found, waiting = set[str](), list(roots)
     while waiting:
         module = waiting.pop()
-        parts = module.split(".")
-        if parts[0] == PACKAGE and module not in found | TABLES and parts[1:2] != [] and parts[1] not in SHARED:
+        if module not in found | TABLES and (_room(module) not in {"", *SHARED} or module.startswith(OF_ENGINES)):
             found.add(module)
             waiting += _modules_of(module)
     return found
+
+
+def _room(module: str) -> str:
+    """The part of the package that a module is in; empty for the package itself and for modules of others."""
+    package, _, inner = module.partition(".")
+    return inner.split(".")[0] if package == PACKAGE else ""
 
 
 @cache
@@ -123,6 +131,15 @@ def _path(module: str) -> str | None:
     return next((path for path in (f"{name}.py", f"{name}/__init__.py") if _root().joinpath(path).is_file()), None)
 
 
+@cache
+def _content(path: str) -> bytes:
+    """A hash of a file's lines, without those that are empty and without what names the package's other files."""
+    text = _bytes(path).decode()
+    for naming in (FROM, IMPORT, TEMPLATE_IMPORT):
+        text = naming.sub("", text)
+    return hashlib.sha256("\n".join(line for line in text.splitlines() if line.strip()).encode()).digest()
+
+
 def _is_package(module: str) -> bool:
     path = _path(module)
     return path is not None and path.endswith("__init__.py")
@@ -136,5 +153,5 @@ def _bytes(path: str) -> bytes:
 
 def forget() -> None:
     """Read everything again: for tests that change a file."""
-    for known in (engine_hash, _modules_of, _hooks, _dialects, _path, _bytes):
+    for known in (engine_hash, _modules_of, _hooks, _dialects, _path, _bytes, _content):
         known.cache_clear()

@@ -4,7 +4,7 @@
 
 (kernels.md 4.2; DeepGEMM ranks its kernels by a closed form like it.) A wave is as many work-groups as the units hold
 at once; the last one may hold fewer, and its work-groups then share their units with fewer. Constants of a device are in
-``gpucomp.schedule.device``, those of the model here: all of them guesses until ``bench/gpu probe`` has measured a device.
+``gpucomp.device.device``, those of the model here: all of them guesses until ``bench/gpu probe`` has measured a device.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.device.device import Device
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import Demand, demand
-from gpucomp.schedule.device import Device
-from gpucomp.schedule.space import Geometry, Work
+from gpucomp.schedule.space import Work
 
 Number = Any  # a float, or an array with a place for each schedule
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gpucomp.schedule.lockstep import lockstep
-from gpucomp.schedule.space import Family, Limits, Problem
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import lockstep
+from gpucomp.schedule.space import Family, Problem
 
 Choices = Mapping[str, Sequence[int]]
 

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from gpucomp.device.device import Device
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import array, lockstep
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
 from gpucomp.schedule import points
 from gpucomp.schedule.analytic import Demand, demand
-from gpucomp.schedule.device import Device
-from gpucomp.schedule.lockstep import array, lockstep
 from gpucomp.schedule.model import Launch, Terms, predict
-from gpucomp.schedule.space import MOST_REGISTERS, Family, Limits, Problem, Schedule, Work
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Problem, Schedule, Work
 
 PRESSURE = 240  # registers, by a family's formula, from which on ptxas may spill
 KINDS = ("math", "by_warp", "in_cluster", "least_share")  # of work: the same for all of an engine's schedules

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from gpucomp import config
+from gpucomp.device.target import Target
 from gpucomp.errors import RecordError, UsageError, quote
-from gpucomp.targets.target import Target
 
 SCHEMA = 1
 SEAL = ',"crc32":"'

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TypeVar
 
+from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.lockstep import least, most
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Packing
 
 T = TypeVar("T")
 Schedule = Mapping[str, int]
@@ -28,58 +30,10 @@ class Param:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """A processor's core: mostly cycles of an instruction on a whole vector, when many of them wait for nothing.
-
-    multiply  a multiply-add of f32
-    pairs     a dot product of pairs of bf16, for each 64 bytes
-    quads     a dot product of four bytes each, for each 64 bytes
-    load      a load, also of one number into all lanes
-    ways      lines of the first cache whose addresses are the same modulo 4 KiB
-    fetched   bytes a cycle from memory or the last cache
-    """
-
-    multiply: float = 0.5
-    pairs: float = 2.0
-    quads: float = 1.0
-    load: float = 0.5
-    ways: int = 12
-    fetched: float = 3.2
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a device allows one work-group; ``units`` is its number of SMs, compute units or cores."""
-
-    threads: int = 256
-    shared_bytes: int = 32768
-    warp: int = 32
-    registers: int = 255
-    units: int = 8
-    vector_bytes: int = 16
-    subgroups: bool = True  # whether templates exchange values between lanes by shuffles there: in CUDA
-    dots: bool = True  # whether there is an instruction for dot products of four bytes: templates write them out else
-    async_copy: bool = False
-    device_fence: bool = True  # whether work-groups of a launch can read what others of it have left
-    cache_bytes: int = 1 << 20  # of the second cache of a processor's core
-    core: Core = Core()  # of a processor
-    image_width: int = 0  # pixels, and rows, of the largest image that shows a buffer; 0 where there are none
-
-    def registers_for(self, threads: int) -> int:
-        """What a work-item of so many in a work-group may have: all of them share one register file, by eights."""
-        return least(self.registers, REGISTER_FILE // most(1, threads) // 8 * 8)
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Work-groups and work-items of a launch, x first. On the CPU ``groups[0]`` is the number of parallel tasks."""
-
-    groups: tuple[int, int, int]
-    items: tuple[int, int, int] = (1, 1, 1)
-    dynamic_shared_bytes: int = 0
-    workspace_bytes: int = 0  # scratch that lives during the launch
-    counter_bytes: int = 0  # zeroed once; the kernel leaves it zeroed
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +85,6 @@ class Work:
     tail_sharers: int = 1
 
 
-REGISTER_FILE = 65536  # registers of a CUDA multiprocessor, on every architecture
 PARTS = 4  # of a multiprocessor, each with its own schedule of warps and its own part of the registers
 WARP = 32
 MOST_REGISTERS = 255  # that a work-item may have
@@ -158,33 +111,8 @@ def groups_for_less_than_a_warp(threads: int) -> int:
     return int(threads < WARP)
 
 
-@dataclass(frozen=True, slots=True)
-class Digit:
-    """One axis of a packed operand: ``(flat index along axis // step) % extent``.
-
-    axis     ``batch``, ``k`` or ``span``: the operand's rows (``a``) or columns (``b``), each as one flat index
-    """
-
-    axis: str
-    step: int
-    extent: int
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """A contraction's constant operand, rearranged when the model is compiled: one axis a digit, outermost first.
-
-    ``(Digit("span", 4, n // 4), Digit("k", 1, k), Digit("span", 1, 4))`` are columns by fours. Digits that reach past
-    an axis pad it with zeros. ``transform`` names one of ``gpucomp.packing.TRANSFORMS``, which the depth goes through
-    first: the digits of ``k`` are then those of the transformed depth. ``filled`` pads within the depth instead: it is
-    parts of so many, outermost first, each filled up with zeros to the second number; the digits of ``k`` are then
-    those of the filled depth.
-    """
-
-    operand: str  # "a" or "b"
-    digits: tuple[Digit, ...]
-    transform: str = ""
-    filled: tuple[tuple[int, int], ...] = ()
 
 
 def _anything(kernel: Kernel, features: frozenset[str]) -> str:

@@ -10,11 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from gpucomp import config
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import Plan
+from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError, quote
-from gpucomp.runtime.plan import Plan
-from gpucomp.schedule.space import Geometry
-from gpucomp.targets.target import Target
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 
 MODULES = {
     "cpu": "gpucomp.targets.cpu",

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, KernelBuildError
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets.failure import build_failed
 
 SCALARS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float", "double")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpucomp import config
-from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel.source import KernelSource
 
 FORMAT = 1
 MAX_HEADER = 4096  # bytes

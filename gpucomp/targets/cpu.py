@@ -13,16 +13,16 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from gpucomp import config
-from gpucomp.codegen.llvm.runner import RUNNER, probes
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.elf import undefined_symbols
+from gpucomp.codegen.llvm.ir.runner import RUNNER, probes
+from gpucomp.device import processor
+from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
-from gpucomp.runtime import processor
-from gpucomp.runtime.elf import undefined_symbols
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import processors
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.isa import ISAS, KNOWN, LLVM_NAMES, isa_of
-from gpucomp.targets.target import Target
 
 OPTIMIZATION = 2
 PARALLEL_BYTES = 300_000  # sources shorter than this are compiled in this process

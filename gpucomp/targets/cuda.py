@@ -16,14 +16,14 @@ from importlib import resources as files
 from pathlib import Path
 
 from gpucomp import config
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.device import CUDA as DEVICES
+from gpucomp.device.device import Device, measured
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError, quote
-from gpucomp.schedule.device import CUDA as DEVICES
-from gpucomp.schedule.device import Device, measured
-from gpucomp.schedule.space import Limits
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
-from gpucomp.targets.target import Target
 
 # shared memory a work-group may ask for; SMs of a common device of the architecture
 ARCHITECTURES = {

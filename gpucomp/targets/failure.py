@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from gpucomp import config
-from gpucomp.codegen.source import KernelSource
+from gpucomp.kernel.source import KernelSource
 
 SUFFIXES = {"cuda": ".cu", "opencl": ".cl", "llvm": ".ll"}
 

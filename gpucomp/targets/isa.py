@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from gpucomp.schedule.space import Core, Limits
+from gpucomp.device.limits import Core, Limits
 
 X86_64_V2 = frozenset({"sse4.1"})
 X86_64_V3 = X86_64_V2 | {"avx", "avx2", "f16c", "fma"}

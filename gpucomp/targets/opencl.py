@@ -15,19 +15,19 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gpucomp.codegen.fences import STATEMENTS
-from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.c.fences import STATEMENTS
+from gpucomp.device.device import AMD as AMD_DEVICES
+from gpucomp.device.device import OPENCL as DEVICES
+from gpucomp.device.device import without_dots
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.errors import DeviceError, KernelBuildError, UsageError
-from gpucomp.schedule.device import AMD as AMD_DEVICES
-from gpucomp.schedule.device import OPENCL as DEVICES
-from gpucomp.schedule.device import without_dots
-from gpucomp.schedule.space import Limits
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import processors
 from gpucomp.targets.cache import KernelCache
 from gpucomp.targets.failure import build_failed
 from gpucomp.targets.isa import X86_64
 from gpucomp.targets.patience import patiently
-from gpucomp.targets.target import Target
 
 FLAVOURS = {
     "generic": Limits(
@@ -250,7 +250,7 @@ def has_sub_buffers(device: Any) -> bool:
 
 
 def fence_of(device: Any) -> frozenset[str]:
-    """How work-groups of a launch see what others have left (``gpucomp.codegen.fences``); empty where nothing says they do.
+    """How work-groups of a launch see what others have left (``gpucomp.codegen.c.fences``); empty where nothing says they do.
 
     The builtin is of AMD's own compiler, the PTX of NVIDIA's, whose OpenCL lists no scope of the device: for GPUs that have
     PTX's memory model, sm_70 and later; the first caches of those before may hold what a fence is to end.

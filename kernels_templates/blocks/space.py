@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import most
 from gpucomp.kernel import Blocks, Kernel
-from gpucomp.schedule.lockstep import most
-from gpucomp.schedule.space import MAX_GROUPS, Family, Geometry, Limits, Param, Schedule, Work
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule, Work
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256), "work-items per work-group"),

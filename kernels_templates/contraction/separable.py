@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.epilogue import store_width
-from gpucomp.codegen.separable import separable_of
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least, most
 from gpucomp.kernel import Kernel, Separable
+from gpucomp.kernel.forms.separable import separable_of
+from gpucomp.kernel.forms.stores import store_width
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.depthwise import space as depthwise
-from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import MOST_REGISTERS, Geometry, Limits, Param
+from gpucomp.schedule.space import MOST_REGISTERS, Param
 
 TILE_Y = Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group")
 TILE_X = Param("tile_x", (4, 8, 16, 32), "outputs of a row per work-group")

@@ -1,11 +1,11 @@
-"""What the row statistics behind a contraction's stores (``tail.j2``) take and cost. How rows are dealt: codegen/tail.py."""
+"""What the row statistics behind a contraction's stores (``tail.j2``) take and cost. How rows are dealt: codegen/c/tail.py."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.tail import LANES, OTHER_REGISTERS, has_tail, tail_sizes
+from gpucomp.kernel.forms.tail import LANES, OTHER_REGISTERS, has_tail, tail_sizes
 
 FLAG_BYTES = 16  # of shared memory: whether this work-group is the last to have stored
 

@@ -7,20 +7,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
-from gpucomp.codegen.depthwise import Sliding, access_width, depthwise_of
+from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.lockstep import least
-from gpucomp.schedule.space import (
-    MOST_REGISTERS,
-    REGISTER_FILE,
-    Family,
-    Geometry,
-    Limits,
-    Param,
-    Schedule,
-    Work,
-    groups_for_registers,
-)
+from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256), "work-items per work-group"),

@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
-from gpucomp.codegen.access import Rewriter
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least, most
 from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, loads, walk
 from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.access import Rewriter
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import load_times, operations
-from gpucomp.schedule.lockstep import least, most
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),

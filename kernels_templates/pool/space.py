@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import most
 from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.space import focus
-from gpucomp.schedule.lockstep import most
-from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Geometry, Limits, Param, Schedule, Work, too_wide
+from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
 
 PARAMS = (
     Param("threads", (32, 64, 128, 256, 512, 1024), "work-items per work-group"),

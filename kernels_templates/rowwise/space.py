@@ -8,16 +8,16 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.rowwise import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least, most
 from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Rowwise
-from gpucomp.schedule.lockstep import least, most
+from gpucomp.kernel.forms.rows import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     WRITTEN_OUT,
     Family,
-    Geometry,
-    Limits,
     Param,
     Schedule,
     Work,

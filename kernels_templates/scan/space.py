@@ -16,22 +16,14 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from gpucomp.codegen.rowwise import SHUFFLED, access_width, rows_side_by_side
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least
 from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Scan
+from gpucomp.kernel.forms.rows import SHUFFLED, access_width, rows_side_by_side
+from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.rowwise.space import LANES, halvings_of
-from gpucomp.schedule.lockstep import least
-from gpucomp.schedule.space import (
-    MOST_REGISTERS,
-    Family,
-    Geometry,
-    Limits,
-    Param,
-    Schedule,
-    Work,
-    cannot_meet,
-    groups_for_registers,
-)
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, cannot_meet, groups_for_registers
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCESSES = (1, 2, 4, 8)

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
-from gpucomp.codegen.scatter import lines_side_by_side, slice_width
+from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel, Scatter
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Schedule
+from gpucomp.kernel.forms.scatter import lines_side_by_side, slice_width
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.schedule.space import Family, Param, Schedule
 
 PARAMS = (
     Param("line_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "lines, or vectors of lines, of a work-group"),

@@ -10,9 +10,9 @@ from bench import compile_matrix
 from bench.compile_matrix import Case, cases, row_of
 from bench.models import build
 from bench.nvrtc import Journal, Measured, collect, key, measure, write_report
-from gpucomp.codegen.source import KernelSource
 from gpucomp.frontend import onnx as frontend
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cuda
 from gpucomp.targets.sass import disassembler
 

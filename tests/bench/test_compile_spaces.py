@@ -10,8 +10,8 @@ from kernels import conv, grouped_conv, into_part, matmul, separable, with_inver
 from bench import compile_spaces
 from bench.compile_spaces import NAMES, Candidate, candidates, followed, row_of, sweep
 from bench.nvrtc import Journal, Measured
-from gpucomp.codegen.families import FAMILIES
 from gpucomp.ir.types import BF16, F16, I8, I32
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
 
 SM_80 = cuda.manifest("sm_80")

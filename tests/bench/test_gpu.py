@@ -23,9 +23,9 @@ from template_cases import CASES
 from bench.gpu import __main__ as kit
 from bench.gpu import call, candidates, cases, checks, contact, correct, devices, first, loops, results, work
 from bench.gpu.context import Context, Options
-from gpucomp.codegen.families import FAMILIES, engines_of, family_of
 from gpucomp.errors import DeviceLostError
 from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
 from gpucomp.targets import cuda, opencl
 from gpucomp.tuning import setups
 

@@ -24,7 +24,7 @@ from bench.gpu.problems import MODELS, problems, supported
 from bench.models import build, inputs
 from gpucomp import config
 from gpucomp.cli.compare import onnxruntime_session
-from gpucomp.codegen.families import family_of
+from gpucomp.kernels_templates.engines import family_of
 from gpucomp.targets import cuda, opencl
 
 ROOT = Path(__file__).parents[2]

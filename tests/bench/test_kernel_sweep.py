@@ -33,9 +33,9 @@ from bench.kernel_sweep.__main__ import Journal, main
 from bench.kernel_sweep.cases import CELLS, LARGEST, Case, Cell, cells, draw, features_of, target_of, work
 from bench.kernel_sweep.play import built_by_pocl, by_harness, by_opencl, compiled, prepared
 from bench.kernel_sweep.points import sampled
-from gpucomp.codegen.families import FAMILIES
 from gpucomp.ir.types import F16, I32
-from gpucomp.kernels_templates.contraction.simt import row_chunk
+from gpucomp.kernels_templates.contraction.simt.space import row_chunk
+from gpucomp.kernels_templates.engines import FAMILIES
 
 SIMT = Cell("sm_80", "contraction/simt", "f32")
 

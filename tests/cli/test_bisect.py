@@ -12,12 +12,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gpucomp import cli, compiler, ops, passes, targets
+from gpucomp import cli, compiler, lowering, ops, targets
 from gpucomp.cli import compare, cut, reproduce
 from gpucomp.cli.blame import IMPORT, Blame
 from gpucomp.cli.compare import Distance, distance
 from gpucomp.errors import VerifyError
+from gpucomp.expr.core import Call, call, transform
 from gpucomp.ir.graph import Node
+from gpucomp.kernel.pipeline import KernelPass
+from gpucomp.rewrite import pipeline as passes
 from gpucomp.rewrite.rule import apply_rules, rule
 
 RNG = np.random.default_rng(11)
@@ -157,6 +160,30 @@ def test_a_wrong_pass_is_named_and_its_node_cut_out(command, wrong_pass, tmp_pat
     assert [n.op_type for n in small.graph.node] == ["Tanh"]
     inputs, expected = (np.load(tmp_path / "found" / f"{name}.npz") for name in ("inputs", "expected"))
     np.testing.assert_allclose(np.tanh(inputs["p"]), expected["t"], rtol=1e-5)
+
+
+def test_a_wrong_pass_over_kernels_is_named(command, monkeypatch):
+    """It turns the sign of every tanh."""
+
+    def turned(expr):
+        return transform(expr, lambda node: call("neg", node) if isinstance(node, Call) and node.fn == "tanh" else None)
+
+    def seeded(steps, setting):
+        return [step if step.kernel is None else replace_kernel(step, turned) for step in steps]
+
+    def replace_kernel(step, change):
+        stores = tuple(dataclasses.replace(s, value=change(s.value)) for s in step.kernel.stores)
+        return dataclasses.replace(step, kernel=dataclasses.replace(step.kernel, stores=stores))
+
+    wrong = KernelPass("seeded", seeded)
+    monkeypatch.setattr(lowering, "KERNEL_PASSES", (*lowering.KERNEL_PASSES, wrong))
+
+    code, out, _ = command("--target", "cpu", "--bisect", "-o", "found")
+
+    assert code == 6
+    assert "Wrong after pass `seeded`." in out
+    assert "- seeded: right" in out
+    assert "- narrow-integers: wrong" in out
 
 
 WRONG = {"cpu": ("fadd contract", "fsub contract"), "opencl": ("+ ev0[", "- ev0[")}  # the addend of a product

@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 import gpucomp
-from gpucomp import cli, config, static, static_opencl
+from gpucomp import cli, config
 from gpucomp.cli import costs
-from gpucomp.codegen.families import FAMILIES
 from gpucomp.compiler import lower
 from gpucomp.errors import DeviceError, UsageError
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.report import static_cuda as static
+from gpucomp.report import static_opencl
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.targets import amdgcn, cuda, resolve, sass
 from gpucomp.tuning.records import Store

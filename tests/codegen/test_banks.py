@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gpucomp.codegen.banks import accesses, best_exchange, exchanged, half_offset
+from gpucomp.codegen.c.banks import accesses, best_exchange, exchanged, half_offset
 
 PAD = 8
 

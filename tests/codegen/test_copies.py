@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from kernels import conv, grouped_conv, matmul, random_inputs
 
-from gpucomp.codegen.c_printer import CPrinter
-from gpucomp.codegen.copies import Walk, copy_loader, copyable, place, stored
-from gpucomp.codegen.dialect import CUDA
-from gpucomp.codegen.operand import count
+from gpucomp.codegen.c.copies import Walk, copy_loader, place
+from gpucomp.codegen.c.dialect import CUDA
+from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.expr.core import Load, Select, call, cast, index, literal, load, loads, select, substitute, var
 from gpucomp.expr.evaluate import evaluate, grid_of
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, U8
+from gpucomp.kernel.forms.copyable import copyable, stored
+from gpucomp.kernel.forms.operand import count
 
 WIDTHS = {  # operand a: (by depth, chunk), operand b
     "aligned f32": (matmul(8, 16, 12), (1, 4), (0, 4)),

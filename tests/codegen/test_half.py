@@ -13,10 +13,10 @@ from kernels import add_relu, joined, matmul, padded, softmax
 from template_cases import default
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import family_of
-from gpucomp.codegen.helpers import FP16
-from gpucomp.codegen.render import render
+from gpucomp.codegen.c.helpers import FP16
 from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.engines import family_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 
 KERNELS = {

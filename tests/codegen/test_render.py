@@ -24,17 +24,17 @@ from kernels import (
     transposed,
 )
 
-from gpucomp.codegen.dialect import DIALECTS
-from gpucomp.codegen.families import family_of
-from gpucomp.codegen.render import environment, render
+from gpucomp.codegen.c.dialect import DIALECTS
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError, UnsupportedError, UsageError
 from gpucomp.expr.core import call, hole, load, select, var
 from gpucomp.ir.types import F32, F64, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
-from gpucomp.kernels_templates.contraction.simt import PLAIN
-from gpucomp.schedule.space import Limits
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.engines import family_of
+from gpucomp.kernels_templates.render import environment, render
 from gpucomp.targets import cuda, opencl
-from gpucomp.targets.target import Target
 
 TARGETS = (cuda.manifest("sm_80"), opencl.manifest("generic"), opencl.manifest("pocl"))
 KERNELS = {

@@ -8,9 +8,9 @@ import pytest
 from kernels import add_relu, conv, grouped_conv, matmul, max_pool, softmax
 from template_cases import CASES, default, spread
 
-from gpucomp.codegen.render import render
-from gpucomp.codegen.text import modulo, over, plus, tidy, times
+from gpucomp.codegen.c.text import modulo, over, plus, tidy, times
 from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 
 IDLE = {

@@ -24,7 +24,7 @@ from cuda_on_cpu.errors import CudaOnCpuError, RaceError
 from cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
 from cuda_on_cpu.translation_unit import cluster_of, registers_of, translation_unit
 
-from gpucomp.runtime.tensor_map import ELEMENT_BYTES, TensorMap
+from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
 
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"

@@ -25,12 +25,12 @@ from kernel_oracle import expected
 from kernels import matmul
 from wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernel import Kernel
-from gpucomp.packing import pack
-from gpucomp.runtime.tensor_map import TensorMap
+from gpucomp.kernel.passes.pack_weights import pack
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.render import render
 
 if not (INCLUDE := include_folders()):
     pytest.skip(ABSENT, allow_module_level=True)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
 
+from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
-from gpucomp.runtime.plan import COUNTER, INPUT, TEMP, WEIGHT
 from gpucomp.targets import cuda
 
 POISON = 0x7FFD  # as the harness fills what nobody wrote: NaN in every float type

@@ -10,7 +10,7 @@ from onnx_builders import model, node, value
 
 from gpucomp.errors import GpucompError, ModelError, ShapeError, UnsupportedError, UsageError
 from gpucomp.frontend.onnx import check, load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 
 X = value("x")
 RELU = node("Relu", ["x"], ["y"], name="act")

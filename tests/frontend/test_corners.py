@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gpucomp import compile
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 
 
 def model_of(op, operands, *, opset=23, domain="", constants=(), outputs=1, **attributes):

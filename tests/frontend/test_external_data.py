@@ -12,8 +12,8 @@ from onnx_builders import model, node, value
 
 from gpucomp.errors import ModelError
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
 from gpucomp.ir import constant_value
+from gpucomp.ops.interpreter import interpret
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -9,7 +9,7 @@ from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 from tests.tolerance import assert_matches
 
 NUMBERS = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE}

@@ -17,8 +17,8 @@ from gpucomp.frontend.onnx import load
 from gpucomp.frontend.onnx.functions import ADDED
 from gpucomp.frontend.onnx.tensors import as_array
 from gpucomp.frontend.onnx.translate import _TRANSLATORS, find_translator, signature_of, translates
-from gpucomp.interpreter import interpret
 from gpucomp.ir import Constant, constant_value, verify
+from gpucomp.ops.interpreter import interpret
 
 X = value("x")
 DATA = np.array([[1, -2, 3], [4, 5, -6]], np.float32)

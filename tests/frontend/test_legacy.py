@@ -9,8 +9,8 @@ from onnx_builders import model, node, value
 
 from gpucomp.errors import GpucompError
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
 from gpucomp.ir import verify
+from gpucomp.ops.interpreter import interpret
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((2, 3, 5, 4)).astype(np.float32)

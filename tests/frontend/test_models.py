@@ -9,8 +9,8 @@ from onnx import numpy_helper
 
 from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
 from gpucomp.ir import verify
+from gpucomp.ops.interpreter import interpret
 
 MODELS = Path(__file__).resolve().parents[3] / "shared" / "data" / "models"
 FLOAT = sorted(p.relative_to(MODELS).as_posix() for p in MODELS.glob("**/*.onnx") if "int8" not in p.name)

@@ -8,7 +8,7 @@ from onnx_builders import model, node, value
 from gpucomp import compile
 from gpucomp.errors import ShapeError
 from gpucomp.frontend.onnx import load
-from gpucomp.passes import run_pipeline
+from gpucomp.rewrite.pipeline import run_pipeline
 
 SHAPE = [37, 53]
 

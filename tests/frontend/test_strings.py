@@ -7,10 +7,10 @@ from onnx_builders import model, node, value
 from onnx_cases import InterpreterBackend
 
 from gpucomp import compile
+from gpucomp.artifact import container
 from gpucomp.errors import ArtifactError, DeviceError, InputError, ModelError, ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
-from gpucomp.passes import run_pipeline
-from gpucomp.runtime import container
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.runtime.executable import load as load_artefact
 
 TEXT = TensorProto.STRING

@@ -10,7 +10,8 @@ from onnx_cases import InterpreterBackend
 from gpucomp import ops
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import ShapeError, UnsupportedError
-from gpucomp.frontend.onnx import load, svm
+from gpucomp.frontend.onnx import load
+from gpucomp.frontend.onnx.ai_onnx_ml import svm
 
 ML = "ai.onnx.ml"
 RNG = np.random.default_rng(5)

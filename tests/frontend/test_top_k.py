@@ -7,7 +7,7 @@ from onnx import helper
 
 from gpucomp import ops
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 
 
 def model(rows, n, k):

@@ -9,7 +9,7 @@ from onnx_cases import InterpreterBackend
 from gpucomp import compile
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
-from gpucomp.frontend.onnx.trees import Trees, _levels
+from gpucomp.frontend.onnx.ai_onnx_ml.trees import Trees, _levels
 
 ML = "ai.onnx.ml"
 COMPARE = [

@@ -14,7 +14,7 @@ import gpucomp
 from gpucomp import config
 from gpucomp.errors import GpucompError, UnsupportedError
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 from tests.fuzz.draft import Drawn, Value
 
 CUDA_ON_CPU = "cuda:sm_80"  # compiled for it, and played on the CPU

@@ -19,7 +19,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as states
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.errors import GpucompError
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 
 # how far the two may be apart, of the largest element: each sums in its own order, the evaluator in the type itself
 AGREEMENT = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}

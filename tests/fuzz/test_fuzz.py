@@ -13,8 +13,8 @@ import pytest
 from kernel_oracle import run_steps
 
 from gpucomp.frontend.onnx import load, translate
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.rewrite.pipeline import run_pipeline
 from tests.fuzz import control, fleet, learned, lists, microsoft, rare
 from tests.fuzz.__main__ import journalled, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome

@@ -1,7 +1,7 @@
 // conv of bytes
 // problem   batch=1 m=20 n=12 k=36 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 a_copied=0 b_copied=0 out_wide=4 acc_bytes=4 exact_f32=0 inputs=2 dot=4
 // schedule  stages=2 asynchronous=0 fragments=1 slices=1 splits=1 lanes=1 tile_m=16 tile_n=8 tile_k=8 reg_m=2 reg_n=2
-// template  contraction/simt.j2
+// engine    contraction/simt
 
 int dot4(int a, int b, int c) {
   return c + (a << 24 >> 24) * (b << 24 >> 24) + (a << 16 >> 24) * (b << 16 >> 24) + (a << 8 >> 24) * (b << 8 >> 24) + (a >> 24) * (b >> 24);

@@ -1,7 +1,7 @@
 // conv 3x3 16->32
 // problem   batch=1 m=81 n=32 k=144 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 a_copied=1 b_copied=1 out_wide=4 acc_bytes=4 exact_f32=1 inputs=4 dot=1
 // schedule  stages=1 asynchronous=0 fragments=1 slices=1 splits=1 lanes=1 tile_m=32 tile_n=32 tile_k=16 reg_m=4 reg_n=4
-// template  contraction/simt.j2
+// engine    contraction/simt
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,

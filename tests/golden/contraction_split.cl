@@ -1,7 +1,7 @@
 // matmul 20x36x100
 // problem   batch=1 m=20 n=36 k=100 a_by_depth=1 a_wide=4 b_by_depth=0 b_wide=4 a_copied=1 b_copied=1 out_wide=4 acc_bytes=4 exact_f32=1 inputs=3 dot=1
 // schedule  stages=2 asynchronous=0 fragments=1 slices=1 splits=4 lanes=1 tile_m=16 tile_n=32 tile_k=8 reg_m=2 reg_n=4
-// template  contraction/simt.j2
+// engine    contraction/simt
 
 void release_to_device() {
   atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);

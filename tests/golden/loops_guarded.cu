@@ -1,7 +1,7 @@
 // elementwise
 // problem   size=15 inner=15 width=4 operations=0 read_bytes=4 moved_bytes=8 written_bytes=4 trips=1
 // schedule  threads=64 vector=1 items=2
-// template  loops/kernel.j2
+// engine    loops
 
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,

@@ -1,7 +1,7 @@
 // elementwise
 // problem   size=35 inner=5 width=4 operations=0 read_bytes=4 moved_bytes=32 written_bytes=4 trips=1
 // schedule  threads=64 vector=1 items=1
-// template  loops/kernel.j2
+// engine    loops
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,

@@ -1,7 +1,7 @@
 // elementwise
 // problem   size=48 inner=8 width=4 operations=2 read_bytes=8 moved_bytes=16 written_bytes=8 trips=1
 // schedule  threads=128 vector=4 items=1
-// template  loops/kernel.j2
+// engine    loops
 
 __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void kernel0(
     __global const float* restrict x0,

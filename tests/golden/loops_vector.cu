@@ -1,7 +1,7 @@
 // elementwise
 // problem   size=48 inner=8 width=4 operations=2 read_bytes=8 moved_bytes=16 written_bytes=8 trips=1
 // schedule  threads=128 vector=4 items=1
-// template  loops/kernel.j2
+// engine    loops
 
 extern "C" __global__ void __launch_bounds__(128) kernel0(
     const float* __restrict__ x0,

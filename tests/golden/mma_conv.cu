@@ -1,7 +1,7 @@
 // conv 3x3 16->24
 // problem   batch=1 m=126 n=24 k=144 element_bytes=2 products=1 a_by_depth=1 a_wide=8 a_copied=1 b_by_depth=0 b_wide=8 b_copied=1 out_wide=8 inputs=4
 // schedule  warp_m=16 warp_n=16 warps_m=2 warps_n=2 warps_k=1 k_steps=2 stages=3 splits=1 raster=1
-// template  contraction/mma.j2
+// engine    contraction/mma
 
 extern "C" __global__ void __launch_bounds__(128, 1) k0(
     const gc_half* __restrict__ x0,

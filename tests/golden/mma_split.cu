@@ -1,7 +1,7 @@
 // matmul 33x40x72
 // problem   batch=1 m=33 n=40 k=72 element_bytes=4 products=3 a_by_depth=1 a_wide=4 a_copied=1 b_by_depth=1 b_wide=4 b_copied=1 out_wide=4 inputs=3
 // schedule  warp_m=16 warp_n=16 warps_m=1 warps_n=1 warps_k=4 k_steps=8 stages=3 splits=2 raster=1
-// template  contraction/mma.j2
+// engine    contraction/mma
 
 extern "C" __global__ void __launch_bounds__(128, 1) k0(
     const float* __restrict__ x0,

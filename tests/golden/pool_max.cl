@@ -1,7 +1,7 @@
 // max pool
 // problem   size=64 inner=4 taps=4 width=4 image=4 guarded=1
 // schedule  threads=64 vector=4 items=1 unroll=1
-// template  pool/kernel.j2
+// engine    pool
 
 float max_f32(float a, float b) {
   return a > b || a != a ? a : b;

@@ -1,7 +1,7 @@
 // max pool
 // problem   size=64 inner=4 taps=4 width=4 image=4 guarded=1
 // schedule  threads=64 vector=4 items=1 unroll=1
-// template  pool/kernel.j2
+// engine    pool
 
 extern "C" __global__ void __launch_bounds__(64) kernel0(
     const float* __restrict__ x0,

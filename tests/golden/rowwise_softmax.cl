@@ -1,7 +1,7 @@
 // softmax
 // problem   rows=6 cols=100 rows_side_by_side=0 widest=4 kept=1 early=0 statistics=2 shared_per_item=8 element_bytes=4 element_stores=1 shuffles=1 splittable=0
 // schedule  lanes=32 rows_per_group=4 vector=4 keep=1 splits=1
-// template  rowwise/kernel.j2
+// engine    rowwise
 
 float max_f32(float a, float b) {
   return a > b || a != a ? a : b;

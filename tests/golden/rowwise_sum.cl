@@ -1,7 +1,7 @@
 // sum over 13
 // problem   rows=40 cols=13 rows_side_by_side=1 widest=4 kept=0 early=0 statistics=1 shared_per_item=4 element_bytes=4 element_stores=0 shuffles=1 splittable=1
 // schedule  lanes=4 rows_per_group=16 vector=1 keep=0 splits=1
-// template  rowwise/kernel.j2
+// engine    rowwise
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,

@@ -1,7 +1,7 @@
 // running sum
 // problem   rows=2 cols=331 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 shuffles=1 exclusive=0 reverse=0
 // schedule  look_back=1 lanes=64 rows_per_group=1 vector=1 accesses=2
-// template  scan/kernel.j2
+// engine    scan
 
 void release_to_device() {
   atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_release, memory_scope_device);

@@ -1,7 +1,7 @@
 // running sum
 // problem   rows=5 cols=37 rows_side_by_side=0 widest=1 value_bytes=4 element_bytes=4 shuffles=1 exclusive=0 reverse=0
 // schedule  look_back=0 lanes=64 rows_per_group=1 vector=1 accesses=2
-// template  scan/kernel.j2
+// engine    scan
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void kernel0(
     __global const float* restrict x0,

@@ -1,7 +1,7 @@
 // scatter add
 // problem   lines=24 places=13 updates=31 side_by_side=1 widest=4
 // schedule  line_items=8 part_items=4 parts=1 vector=4
-// template  scatter/kernel.j2
+// engine    scatter
 
 extern "C" __global__ void __launch_bounds__(32) kernel0(
     const float* __restrict__ x0,

@@ -1,7 +1,7 @@
 // conv 7x7 3->70
 // problem   images=1 height=17 width=32 channels=3 planar=1 out_y=9 out_x=16 taps_y=7 taps_x=7 step_y=2 step_x=2 first_y=-3 first_x=-3 n=70 group=4 image_bytes=4 element_bytes=2 products=1 out_wide=2
 // schedule  tile_y=8 tile_x=16 warp_n=64 warps_m=2 warps_n=1
-// template  contraction/stem_mma.j2
+// engine    contraction/stem_mma
 
 extern "C" __global__ void __launch_bounds__(64, 1) k0(
     const float* __restrict__ x0,

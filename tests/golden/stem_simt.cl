@@ -1,7 +1,7 @@
 // conv 7x7 3->20
 // problem   images=1 height=19 width=20 channels=3 planar=1 out_y=10 out_x=10 taps_y=7 taps_x=7 step_y=2 step_x=2 first_y=-3 first_x=-3 n=20 group=4 image_bytes=4 out_wide=4
 // schedule  tile_y=2 tile_x=8 tile_n=32 reg_m=2 reg_n=8
-// template  contraction/stem_simt.j2
+// engine    contraction/stem_simt
 
 __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void k0(
     __global const float* restrict x0,

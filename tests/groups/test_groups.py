@@ -14,12 +14,13 @@ from kernels import conv, grouped_conv, matmul, random_inputs
 from onnx_builders import model, node, value
 from tolerance import assert_matches
 
-from gpucomp import compiler, groups
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
+from gpucomp import compiler
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import format_kernel
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes import merge_groups as groups
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 
 MMA, TARGET = FAMILIES["contraction/mma"], cuda.manifest("sm_80")

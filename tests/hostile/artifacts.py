@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gpucomp.runtime import artifact, container
+from gpucomp.artifact import container
+from gpucomp.runtime import artifact
 from tests.hostile.corpus import OK, Act, add
 from tests.runtime.samples import contents
 
@@ -315,7 +316,7 @@ def outputs(path: Path) -> None:
 
 def rest_alone(path: Path) -> None:
     """The rest is run on what a sound file would give it."""
-    from gpucomp.rest import Rest
+    from gpucomp.dynamic.program import Rest
 
     Rest(artifact.load(path).rest).run({"x": np.zeros((2, 3), np.float32)})
 

@@ -105,7 +105,7 @@ def artifacts() -> list[bytes]:
 
 
 def manifests() -> list[bytes]:
-    from gpucomp.runtime import manifest
+    from gpucomp.artifact import manifest
     from tests.runtime.samples import PLAN
 
     launch = replace(
@@ -147,7 +147,7 @@ def try_artifact(folder: Folder, data: bytes) -> None:
 
 def try_manifest(folder: Folder, data: bytes) -> None:
     """What a file says once its digests are right: they are no obstacle to whoever makes it."""
-    from gpucomp.runtime import manifest
+    from gpucomp.artifact import manifest
 
     del folder
     manifest.plan_of(manifest.loads(data))

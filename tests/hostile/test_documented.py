@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from gpucomp import errors
+from gpucomp.artifact import manifest
 from gpucomp.cli import tensors as files
-from gpucomp.frontend.onnx import control, external, folding, functions, importer, recurrent, tensors, wire
+from gpucomp.frontend.onnx import external, folding, functions, importer, tensors, wire
+from gpucomp.frontend.onnx.ai_onnx import control, recurrent
 from gpucomp.ir import graph
-from gpucomp.runtime import manifest
 from gpucomp.schedule import records
 from tests.hostile import corpus
 from tests.hostile.worker import CONSTANT, SECONDS

@@ -11,7 +11,7 @@ import gpucomp
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.compiler import lower
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
+from gpucomp.ops.interpreter import interpret
 from gpucomp.targets import resolve
 
 MICROSOFT = "com.microsoft"

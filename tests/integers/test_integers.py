@@ -12,12 +12,13 @@ from kernels import random_inputs
 from onnx_builders import model, node, value
 
 import gpucomp
-from gpucomp import compiler, integers
+from gpucomp import compiler
 from gpucomp.compiler import lower
 from gpucomp.expr.core import call, cast, hole, literal, load, select, var
-from gpucomp.integers import Narrow, fitting, split_offset
 from gpucomp.ir.types import F32, I8, I16, I32, U8, U16, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel.passes import narrow_integers as integers
+from gpucomp.kernel.passes.narrow_integers import Narrow, fitting, split_offset
 from gpucomp.targets import resolve
 
 IMAGE = (1, 5, 9, 7)
@@ -209,7 +210,7 @@ def test_the_correction_is_the_offset_times_the_sum_of_the_constant():
     kernel = Kernel("contraction", params, 1, body, (Store(2, (m, n), acc * 3),), constants=frozenset({1}))
     x, w = random_inputs(kernel)
     from gpucomp.ir import constant, input_value
-    from gpucomp.kernel import Step
+    from gpucomp.kernel.step import Step
 
     step = Step("k", kernel, (input_value("x", params[0]), constant(w)), (), ())
 

@@ -14,8 +14,9 @@ from gpucomp.compiler import lower
 from gpucomp.expr.core import Expr, axes_of, call, cast, literal, load
 from gpucomp.ir import constant, input_value
 from gpucomp.ir.types import F32, I8, I32, U8, DType, TensorType
-from gpucomp.kernel import Kernel, Loops, Step, Store
-from gpucomp.lookup import look_up, table_of
+from gpucomp.kernel import Kernel, Loops, Store
+from gpucomp.kernel.passes.lookup_tables import look_up, table_of
+from gpucomp.kernel.step import Step
 from gpucomp.targets import resolve
 
 SHAPE = (3, 7)

@@ -18,13 +18,13 @@ from kernel_oracle import expected
 from kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, TensorType
 from gpucomp.kernel import Kernel
-from gpucomp.kernels_templates.contraction.amd import registers, shared_bytes
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.amd.space import registers, shared_bytes
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
 

@@ -15,12 +15,12 @@ from launches import in_any_order, launched
 from template_cases import SMALLEST, default, spread
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.expr.core import select, substitute
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.kernels_templates.attention.simt import registers_taken, shared_bytes
-from gpucomp.precision import retyped
+from gpucomp.kernel.passes.precision import retyped
+from gpucomp.kernels_templates.attention.simt.space import registers_taken, shared_bytes
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 
 SIMT = FAMILIES["attention/simt"]

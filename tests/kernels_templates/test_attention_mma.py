@@ -15,11 +15,11 @@ from launches import in_any_order, launched
 from template_cases import default
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.kernels_templates.attention.mma import registers_taken, shared_bytes
-from gpucomp.precision import retyped
+from gpucomp.kernel.passes.precision import retyped
+from gpucomp.kernels_templates.attention.mma.space import registers_taken, shared_bytes
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
 

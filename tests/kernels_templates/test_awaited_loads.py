@@ -15,10 +15,10 @@ from kernels import add_relu, attention, conv, matmul
 from sass_paths import before, kernels
 from template_cases import default
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import F16
-from gpucomp.packing import pack
+from gpucomp.kernel.passes.pack_weights import pack
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, sass
 
 TARGET = cuda.manifest("sm_90a")

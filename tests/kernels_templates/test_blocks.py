@@ -1,4 +1,4 @@
-"""Winograd's convolutions in three launches: the blocks family, and the steps that `gpucomp.winograd_steps` makes."""
+"""Winograd's convolutions in three launches: the blocks family, and the steps that the pass ``split_winograd`` makes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from onnx.reference import ReferenceEvaluator
 from onnx_builders import model, node, value
 from tolerance import assert_matches, winograd_bound
 
-from gpucomp import compiler, winograd_steps
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
-from gpucomp.codegen.vectors import HEX
+from gpucomp import compiler, lowering
+from gpucomp.codegen.c.vectors import HEX
 from gpucomp.ir.graph import constant, input_value
 from gpucomp.ir.types import F16
-from gpucomp.kernel import Kernel, Step
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.passes import split_winograd as winograd_steps
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.step import Step
 from gpucomp.kernels_templates.blocks.space import registers
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
+from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
 
 FAMILY = FAMILIES["blocks"]
@@ -280,7 +283,7 @@ def test_defaults_are_legal(channels, limits):
 
 def parts(kernel: Kernel, target=MALI) -> list[str]:
     step, _ = step_of(kernel)
-    return [s.kernel.label for s in winograd_steps.apart([step], target)]
+    return [s.kernel.label for s in winograd_steps.split([step], Expected(target, engines_of))]
 
 
 @pytest.mark.parametrize(
@@ -309,10 +312,10 @@ def test_a_convolution_is_taken_apart_where_that_is_faster(kernel, found):
 
 @pytest.mark.parametrize("target", ["pocl", "amd", "generic"])
 def test_other_devices_have_local_memory(target):
-    step, _ = step_of(fixed(conv((1, 28, 28, 128), 128, (3, 3), pad=1)))
-    steps = [step]
+    (split,) = (one for one in lowering.KERNEL_PASSES if one.name == "split-winograd")
 
-    assert winograd_steps.apart(steps, opencl.manifest(target)) == steps
+    assert split.wanted(MALI, "fp32")
+    assert not split.wanted(opencl.manifest(target), "fp32")
 
 
 def test_a_model_runs_with_its_convolution_in_three():
@@ -335,7 +338,7 @@ def test_a_model_runs_with_its_convolution_in_three():
 
 def test_a_convolution_whose_blocks_take_too_much_memory_stays_in_one_step(monkeypatch):
     kernel = fixed(conv((1, 56, 56, 64), 64, (3, 3), pad=1))
-    assert winograd_steps._outputs(kernel, MALI)
+    assert winograd_steps._outputs(kernel, Expected(MALI, engines_of))
     monkeypatch.setattr(winograd_steps, "MOST_BYTES", 1 << 20)
 
-    assert winograd_steps._outputs(kernel, MALI) == 0
+    assert winograd_steps._outputs(kernel, Expected(MALI, engines_of)) == 0

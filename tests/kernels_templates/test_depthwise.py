@@ -15,12 +15,12 @@ from kernels import add_relu, depthwise, elementwise, into_part, random_inputs
 from launches import in_any_order, launched
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.expr.core import axes_of, load, reduce, var
 from gpucomp.ir.types import BF16, F16, F32, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernels_templates.depthwise.space import derive, registers, registers_taken
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
 

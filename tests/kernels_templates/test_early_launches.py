@@ -34,11 +34,11 @@ from launches import in_any_order, launched
 from template_cases import default
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan, Separable
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 
 TARGET = cuda.manifest("sm_90a")

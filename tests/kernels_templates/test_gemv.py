@@ -17,14 +17,14 @@ from template_cases import default, spread
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.codegen.families import FAMILIES, engines_of, family_of
-from gpucomp.codegen.render import render
+from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, F16, F64, I8, I32
 from gpucomp.kernel import Kernel
-from gpucomp.kernels_templates.contraction.gemv import registers_ahead
-from gpucomp.partition import partition
+from gpucomp.kernel.partition import partition
+from gpucomp.kernels_templates.contraction.gemv.space import registers_ahead
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
-from gpucomp.schedule.space import Limits
 from gpucomp.targets import cuda, opencl, sass
 
 GEMV = FAMILIES["contraction/gemv"]

@@ -15,12 +15,12 @@ from launches import in_any_order, launched
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.expr.core import axes_of, call, load, select
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I64, U8, TensorType
 from gpucomp.kernel import Store
-from gpucomp.recognise import Composed, recognise
+from gpucomp.kernel.recognise import Composed, recognise
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl, sass
 

@@ -19,14 +19,14 @@ from kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random
 from template_cases import SMALLEST
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import cast
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.kernels_templates.contraction.mali import registers
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.mali.space import registers
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl
 

@@ -16,13 +16,13 @@ from kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
 from launches import in_any_order, launched
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.expr.core import call, cast, load
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, U8, TensorType
 from gpucomp.kernel import Contraction
-from gpucomp.kernels_templates.contraction.mma import dynamic_shared_bytes, registers, shared_bytes
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.mma.space import dynamic_shared_bytes, registers, shared_bytes
+from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
 
 MMA = FAMILIES["contraction/mma"]

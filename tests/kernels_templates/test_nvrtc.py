@@ -8,10 +8,10 @@ import pytest
 from kernels import conv, matmul, max_pool, reduction, softmax
 from template_cases import CASES, default, spread
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import F16
-from gpucomp.kernels_templates.contraction.simt import PLAIN, registers_taken, shared_bytes
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN, registers_taken, shared_bytes
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 
 REAL = {

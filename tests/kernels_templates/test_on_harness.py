@@ -26,11 +26,11 @@ from launches import in_any_order, launched
 from template_cases import CASES, default, is_empty, spread
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import family_of
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, I8, I16, I32, U8
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
-from gpucomp.kernels_templates.contraction.simt import PLAIN
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.engines import family_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 
 TARGET = cuda.manifest("sm_80")

@@ -18,11 +18,11 @@ from kernels import average_pool, conv, random_inputs
 from oclgrind_jobs import KERNELS, TARGET, TINY, source_of
 from template_cases import CASES, default, is_empty, spread
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.kernel import Contraction
-from gpucomp.kernels_templates.contraction.simt import PLAIN
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 
 ROOT = Path(__file__).parents[2]

@@ -22,11 +22,11 @@ from tolerance import assert_matches
 
 from bench.kernel_sweep.cases import CELLS, Cell, draw
 from bench.kernel_sweep.play import by_opencl, prepared
-from gpucomp.codegen.render import render
 from gpucomp.errors import ScheduleError, UnsupportedError
 from gpucomp.ir.types import F64
 from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
-from gpucomp.kernels_templates.contraction.simt import PLAIN
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
 
 WHOLE = [case for case in CASES if not is_empty(CASES[case])]

@@ -13,12 +13,12 @@ from kernels import average_pool, into_part, max_pool, random_inputs
 from launches import in_any_order, launched
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.expr.core import axes_of, hole, load, var
 from gpucomp.ir.types import F16, F32, I32, U8, TensorType
 from gpucomp.kernel import Kernel, Store, Window
 from gpucomp.kernels_templates.depthwise.space import registers_taken
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
 

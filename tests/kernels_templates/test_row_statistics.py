@@ -24,14 +24,14 @@ from tolerance import assert_matches
 from wgmma_kernels import TILE as WGMMA_TILE
 from wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_math
 
-from gpucomp.codegen.families import ENGINES, FAMILIES, engines_of
-from gpucomp.codegen.render import render
-from gpucomp.codegen.tail import tail_sizes
 from gpucomp.expr.core import call, cast, load
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, TensorType
 from gpucomp.kernel import Contraction, Store, Tail
-from gpucomp.kernels_templates.contraction.simt import PLAIN
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.forms.tail import tail_sizes
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
 

@@ -17,10 +17,10 @@ from launches import in_any_order, launched
 from sass_paths import loads_together
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, U64
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
 from gpucomp.targets import cuda, opencl, sass
 

@@ -17,9 +17,9 @@ from launches import in_any_order, launched
 from native import Library
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F64, I8, I32, I64, U8, U64
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scan.space import depth, derive, taking_down
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 

@@ -19,10 +19,10 @@ from launches import in_any_order, launched
 from native import Library
 from tolerance import assert_identical
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
-from gpucomp.codegen.scatter import copied_in_place
 from gpucomp.ir.types import BF16, BOOL, F16, F64, I8, I32, U8, U32
+from gpucomp.kernel.forms.scatter import copied_in_place
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, most_parts
 from gpucomp.targets import cuda, sass
 

@@ -17,10 +17,10 @@ from kernel_oracle import UNWRITTEN, expected
 from kernels import random_inputs, separable
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
 

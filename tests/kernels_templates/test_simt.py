@@ -14,10 +14,16 @@ from launches import in_any_order, launched
 from template_cases import default
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import F16, F64, I32
-from gpucomp.kernels_templates.contraction.simt import PLAIN, STATIC_SHARED, registers, registers_taken, shared_bytes
+from gpucomp.kernels_templates.contraction.simt.space import (
+    PLAIN,
+    STATIC_SHARED,
+    registers,
+    registers_taken,
+    shared_bytes,
+)
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
 
 SIMT = FAMILIES["contraction/simt"]

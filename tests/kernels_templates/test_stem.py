@@ -19,11 +19,12 @@ from kernels import into_part, matmul, random_inputs, stem
 from launches import in_any_order, launched
 from tolerance import assert_matches
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, F32, U8
-from gpucomp.kernels_templates.contraction import stem_mma, stem_simt
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.stem_mma import space as stem_mma
+from gpucomp.kernels_templates.contraction.stem_simt import space as stem_simt
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
 

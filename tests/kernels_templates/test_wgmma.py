@@ -29,9 +29,9 @@ from wgmma_kernels import (
 
 import gpucomp
 from gpucomp import compiler
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import BF16, F16, I8, I32
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.render import render
 
 # kernel, schedule, and what the schedule is there for
 CASES = {

@@ -10,17 +10,18 @@ import pytest
 from kernels import conv, grouped_conv, into_part, matmul
 from wgmma_kernels import FAMILY, TARGET, TILE, TMA_STORE, TWO, constant_b, image, one_result, problem_of, with_math
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
-from gpucomp.codegen.tma import Matrix, Pixels, form_of_a, matrix_of, result_matrix
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, TensorType
-from gpucomp.kernels_templates.contraction import wgmma
-from gpucomp.packing import pack
+from gpucomp.kernel.forms.convolution import Pixels
+from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.pack_weights import pack
+from gpucomp.kernels_templates.contraction.wgmma import space as wgmma
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
-from gpucomp.schedule.space import Digit, Packing
 from gpucomp.targets import cuda, sass
 
 

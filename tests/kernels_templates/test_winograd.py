@@ -15,11 +15,11 @@ from kernel_oracle import UNWRITTEN, expected
 from kernels import conv, into_part, matmul, random_inputs
 from tolerance import winograd_bound
 
-from gpucomp.codegen.families import FAMILIES, engines_of
-from gpucomp.codegen.render import render
+from gpucomp.device.device import typical
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
-from gpucomp.kernels_templates.contraction.winograd import (
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.winograd.space import (
     NAMES,
     PLENTY,
     TILES,
@@ -27,11 +27,11 @@ from gpucomp.kernels_templates.contraction.winograd import (
     registers_taken,
     shared_bytes,
 )
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose
-from gpucomp.schedule.device import typical
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 
 FAMILY = FAMILIES["contraction/winograd"]

@@ -17,18 +17,18 @@ from launches import in_any_order
 from schedules_together import assert_agrees
 from template_cases import default
 
-from gpucomp.codegen.dots import DOTS
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
-from gpucomp.codegen.words import Words, in_words, is_whole, packed_in_words, word_packing
+from gpucomp.codegen.c.dots import DOTS
+from gpucomp.device.device import CUDA, PLAIN_DOT, typical, without_dots
 from gpucomp.expr.core import axes_of, both, cast, hole, literal, load, select, var
 from gpucomp.ir.types import F32, I8, I16, I32, U8, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
-from gpucomp.kernels_templates.contraction.simt import PLAIN
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.forms.words import Words, in_words, is_whole, packed_in_words, word_packing
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernels_templates.contraction.simt.space import PLAIN
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.analytic import demand, floor_us, math_of
 from gpucomp.schedule.choose import choose
-from gpucomp.schedule.device import CUDA, PLAIN_DOT, typical, without_dots
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, opencl, sass
 

@@ -11,8 +11,8 @@ from bench.models import MODELS, build, inputs
 from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.rewrite.pipeline import run_pipeline
 
 MOST_KERNELS = {
     "resnet18": 23,

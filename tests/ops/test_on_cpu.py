@@ -8,8 +8,8 @@ from tolerance import assert_matches
 
 from gpucomp.ir.graph import Graph, input_value
 from gpucomp.ir.types import type_of
+from gpucomp.kernel.partition import partition
 from gpucomp.ops.registry import OPS
-from gpucomp.partition import partition
 
 
 def variant(name, case):

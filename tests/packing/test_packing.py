@@ -13,14 +13,14 @@ from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp import compiler, ops
-from gpucomp.codegen import back_end
+from gpucomp.artifact.plan import WEIGHT
 from gpucomp.expr.core import load
 from gpucomp.ir import Graph
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.packing import TRANSFORMS, pack, packable, packed_constant
-from gpucomp.partition import partition
-from gpucomp.runtime.plan import WEIGHT
-from gpucomp.schedule.space import Digit, Packing
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.partition import partition
+from gpucomp.kernel.passes.pack_weights import TRANSFORMS, pack, packable, packed_constant
+from gpucomp.targets.back_end import back_end
 
 
 def with_constants(kernel, *numbers):

@@ -12,9 +12,9 @@ from gpucomp import ops
 from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
 from gpucomp.kernel import Attention
-from gpucomp.kernels_templates.attention.simt import problem
-from gpucomp.partition import partition
-from gpucomp.passes import run_pipeline
+from gpucomp.kernel.partition import partition
+from gpucomp.kernels_templates.attention.simt.space import problem
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import resolve
 
 LAYERS = 2  # of the reduced models

@@ -8,11 +8,12 @@ from graphs import interpret, random_graph, tensor, weight
 from kernel_oracle import run_steps
 
 from gpucomp import ops
-from gpucomp.compiler import kernels_of, render
+from gpucomp.compiler import render
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.graph import input_value
 from gpucomp.ir.types import F32, I64, U8, TensorType
-from gpucomp.partition import MAX_PARAMS, MAX_STORES, Policy, partition
+from gpucomp.kernel.partition import MAX_PARAMS, MAX_STORES, Policy, partition
+from gpucomp.lowering import kernels_of
 from gpucomp.targets import resolve
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}

@@ -8,16 +8,17 @@ from graphs import interpret, random_graph, tensor, weight
 from kernel_oracle import update
 
 from gpucomp import ops
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import COUNTER, OUTPUT, TEMP, WEIGHT
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.types import DTYPES
-from gpucomp.partition import partition
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.partition import partition
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.planning import Rendered, make_plan
-from gpucomp.runtime.plan import COUNTER, OUTPUT, TEMP, WEIGHT
 from gpucomp.schedule.choose import Choice
-from gpucomp.schedule.space import Geometry, Limits
-from gpucomp.targets.target import Target
 
 
 def plan_of(graph, geometry=None, alignment=64):

@@ -10,12 +10,13 @@ from kernels import conv, matmul, random_inputs, softmax
 
 import gpucomp
 from bench.models import build, inputs
-from gpucomp import ops, precision
+from gpucomp import ops
 from gpucomp.cli.compare import relative_error
 from gpucomp.errors import UsageError
 from gpucomp.ir import Graph, constant, input_value
 from gpucomp.ir.types import BF16, F16, F64, I64, TensorType
-from gpucomp.partition import partition
+from gpucomp.kernel.partition import partition
+from gpucomp.kernel.passes import precision
 
 RNG = np.random.default_rng(0)
 HALF_ULP = {"fp16": 2.0**-11, "mixed": 2.0**-11, "bf16": 2.0**-8}

@@ -12,7 +12,7 @@ from gpucomp.expr.evaluate import evaluate_algorithm
 from gpucomp.ir import F32, TensorType
 from gpucomp.ir.types import F16, I32, I64
 from gpucomp.kernel import Attention, Contraction, Loops, Rowwise, Store, Window
-from gpucomp.recognise import Composed, recognise
+from gpucomp.kernel.recognise import Composed, recognise
 
 
 def f32(*shape):

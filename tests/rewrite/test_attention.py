@@ -10,10 +10,10 @@ from bench import models
 from gpucomp import ops
 from gpucomp.errors import ShapeError
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
 from gpucomp.ir import BOOL, F64, Graph, constant, format_graph
-from gpucomp.passes import BASICS, PIPELINE, run_pipeline
+from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite import attention
+from gpucomp.rewrite.pipeline import BASICS, PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
 from gpucomp.targets import resolve
 

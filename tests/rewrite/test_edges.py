@@ -8,12 +8,12 @@ from builders import graph_of, ops_of, scalar, tensor
 from tolerance import assert_identical
 
 from gpucomp import config, ops
-from gpucomp.interpreter import interpret
 from gpucomp.ir import BOOL, F32, F64, constant
 from gpucomp.ir.types import BF16, DTYPES, F16, I8, I32, I64, U8
-from gpucomp.passes import run_pipeline
+from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite import canonicalize, fold, simplify
 from gpucomp.rewrite.canonicalize import holds
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.rewrite.rule import apply_rules
 
 EDGES = np.array(

@@ -5,9 +5,9 @@ from rewrite.examples import EXAMPLES, RULES, UNKNOWN, draw
 from rewrite.refusals import REFUSALS
 from tolerance import assert_matches
 
-from gpucomp.interpreter import interpret
 from gpucomp.ir import Namer, format_graph, verify
-from gpucomp.passes import PIPELINE, run_pipeline
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.pipeline import PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
 
 

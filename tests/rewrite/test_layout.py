@@ -7,8 +7,8 @@ from rewrite.examples import SQUARE, draw
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.interpreter import interpret
-from gpucomp.passes import run_pipeline
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.pipeline import run_pipeline
 
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 

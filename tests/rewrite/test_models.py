@@ -10,9 +10,9 @@ from bench import models
 from gpucomp import config
 from gpucomp.cli.compare import relative_error
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
 from gpucomp.ir import Graph
-from gpucomp.passes import run_pipeline
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.pipeline import run_pipeline
 
 
 @cache

@@ -11,17 +11,18 @@ from onnx_builders import model, node, value
 from tolerance import assert_matches
 
 from bench import models
-from gpucomp import compiler, ops, precision, targets
+from gpucomp import compiler, ops, targets
 from gpucomp.cli.compare import onnxruntime_session, relative_error
 from gpucomp.errors import UsageError
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
 from gpucomp.ir import F32, F64, Graph, constant, constant_value, verify
 from gpucomp.ir.types import F16
-from gpucomp.partition import partition
-from gpucomp.passes import run_pipeline
-from gpucomp.precision import rounding
+from gpucomp.kernel.partition import partition
+from gpucomp.kernel.passes import precision
+from gpucomp.kernel.passes.precision import rounding
+from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.norm_products import fold_norms
+from gpucomp.rewrite.pipeline import run_pipeline
 
 ROWS, DEEP, WIDE = 3, 5, 7  # of what is normalised, what makes it and what it makes
 RNG = np.random.default_rng(11)

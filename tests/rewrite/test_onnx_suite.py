@@ -7,8 +7,8 @@ from onnx_cases import as_array, cases, passing, verdict
 from gpucomp import config
 from gpucomp.backend import Backend
 from gpucomp.frontend.onnx import load
-from gpucomp.interpreter import interpret
-from gpucomp.passes import run_pipeline
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.runtime.inputs import flattened, gathered
 
 

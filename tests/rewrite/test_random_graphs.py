@@ -7,9 +7,9 @@ from rewrite.examples import draw
 from tolerance import assert_matches
 
 from gpucomp import config, ops
-from gpucomp.interpreter import interpret
 from gpucomp.ir import Graph, Value, constant
-from gpucomp.passes import run_pipeline
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.pipeline import run_pipeline
 
 STEPS = 14
 LARGEST = 4000  # elements

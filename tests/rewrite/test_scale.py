@@ -9,9 +9,9 @@ from rewrite.examples import SQUARE, draw
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.interpreter import interpret
 from gpucomp.ir import constant
 from gpucomp.ir.types import BF16, F16
+from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite import scale
 from gpucomp.rewrite.rule import apply_rules
 

@@ -4,8 +4,8 @@ from rewrite.examples import SQUARE, draw
 from tolerance import assert_matches
 
 from gpucomp import ops
-from gpucomp.interpreter import interpret
 from gpucomp.ir import format_graph, verify
+from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.siblings import merge_siblings
 
 X = tensor("x", 2, 3, 5)

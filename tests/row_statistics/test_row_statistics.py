@@ -13,15 +13,16 @@ from onnx_builders import model, node, value
 from tolerance import assert_matches
 
 import gpucomp
-from gpucomp import compiler
+from gpucomp import compiler, lowering
 from gpucomp.cli.compare import onnxruntime_session
+from gpucomp.device.limits import Limits
 from gpucomp.frontend import onnx as frontend
-from gpucomp.interpreter import interpret
-from gpucomp.kernel import Contraction, Rowwise, Step
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
-from gpucomp.row_statistics import followed, join
-from gpucomp.schedule.space import Limits
+from gpucomp.kernel import Contraction, Rowwise
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes.fuse_row_statistics import followed, join
+from gpucomp.kernel.step import Step
+from gpucomp.ops.interpreter import interpret
+from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import cpu, cuda, opencl, resolve
 
 ROWS, DEPTH, COLUMNS = 19, 48, 72
@@ -77,7 +78,7 @@ def graph_of(onnx):
     return run_pipeline(frontend.load(onnx), target=cuda.manifest("sm_80"))
 
 
-def joined(onnx, pays=lambda one, several: True):
+def joined(onnx, pays=lambda these, those: True):
     """The steps before and after, with numpy's word that they compute the same."""
     graph = graph_of(onnx)
     steps = partition(graph, Policy())
@@ -198,13 +199,13 @@ def test_a_part_of_a_concat_has_no_rows_of_its_own():
 
 
 def test_nothing_is_joined_that_does_not_pay():
-    steps, found = joined(network(), pays=lambda one, several: False)
+    steps, found = joined(network(), pays=lambda these, those: False)
 
     assert found == steps
 
 
 def test_reductions_are_one_kernel_where_that_pays_and_no_more():
-    steps, found = joined(network(), pays=lambda one, several: isinstance(one.body, Rowwise))
+    steps, found = joined(network(), pays=lambda these, those: isinstance(these[0].body, Rowwise))
 
     assert (len(steps), len(found)) == (3, 2)
     assert [len(s.outputs) for s in found] == [1, 2]
@@ -217,7 +218,7 @@ def test_reductions_of_other_rows_are_apart():
         head=[node("MatMul", ["x", "w"], ["y"])],
     )  # fmt: skip
 
-    steps, found = joined(onnx, pays=lambda one, several: isinstance(one.body, Rowwise))
+    steps, found = joined(onnx, pays=lambda these, those: isinstance(these[0].body, Rowwise))
 
     assert len(found) == len(steps) == 3
 
@@ -237,14 +238,14 @@ def test_the_reduction_of_what_two_products_make_follows_the_second():
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
 def test_a_small_product_takes_its_statistics_in_on_a_gpu(arch):
-    steps = compiler.kernels_of(graph_of(network(dtype=F16)), cuda.manifest(arch))
+    steps = lowering.kernels_of(graph_of(network(dtype=F16)), cuda.manifest(arch))
 
     assert [s.kernel.body.tail is not None for s in steps] == [True]
 
 
 def test_rows_of_many_thousand_columns_are_reduced_apart():
     """One work-group would read them all: longer than a launch takes."""
-    steps = compiler.kernels_of(graph_of(network(rows=512, columns=16384, depth=64)), cuda.manifest("sm_80"))
+    steps = lowering.kernels_of(graph_of(network(rows=512, columns=16384, depth=64)), cuda.manifest("sm_80"))
 
     assert tails(steps) == [None]
 
@@ -254,7 +255,7 @@ OTHERS = [cpu.host(), *map(opencl.manifest, ("mali", "pocl", "gfx90a", "generic"
 
 @pytest.mark.parametrize("device", OTHERS, ids=lambda d: d.name)
 def test_devices_that_gain_or_promise_nothing_keep_kernels_of_their_own(device):
-    assert tails(compiler.kernels_of(graph_of(network()), device)) == [None]
+    assert tails(lowering.kernels_of(graph_of(network()), device)) == [None]
 
 
 def feeds(dtype=np.float32, rows=ROWS):

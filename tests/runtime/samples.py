@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from gpucomp.artifact.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.runtime.artifact import Contents
 from gpucomp.runtime.ceilings import Ceilings, Span
 from gpucomp.runtime.executable import PROGRAMS, Executable
-from gpucomp.runtime.plan import INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 
 CEILINGS = Ceilings(2, 1e12, ((1 << 10, 64e9), (1 << 20, 16e9)), 1e-6)
 

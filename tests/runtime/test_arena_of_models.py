@@ -6,12 +6,12 @@ import pytest
 
 from bench.models import MODELS, build
 from gpucomp import targets
+from gpucomp.artifact.plan import TEMP, Plan
 from gpucomp.compiler import render
 from gpucomp.frontend import onnx as frontend
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
+from gpucomp.kernel.partition import Policy, partition
 from gpucomp.planning import make_plan
-from gpucomp.runtime.plan import TEMP, Plan
+from gpucomp.rewrite.pipeline import run_pipeline
 
 # Sizes of weights alone, of 123 and 23 million: what a fully connected layer and a table hold is not in the arena
 SMALLER = {"vgg16": {"hidden": 256}, "bert_base": {"vocabulary": 997}}

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from gpucomp.artifact import container, manifest
+from gpucomp.artifact.plan import Launch
 from gpucomp.errors import ArtifactError, GpucompError, UnsupportedError
 from gpucomp.ir.types import F32
-from gpucomp.runtime import artifact, container, manifest
-from gpucomp.runtime.plan import Launch
+from gpucomp.runtime import artifact
 from tests.runtime.samples import PLAN, contents
 
 

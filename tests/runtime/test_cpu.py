@@ -17,8 +17,9 @@ import pytest
 from native import default_schedule
 
 from gpucomp import config
+from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.runner import CHAINS, STEPS
+from gpucomp.codegen.llvm.ir.runner import CHAINS, STEPS
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.expr.core import axes_of, call, hole, load
 from gpucomp.ir.types import F32, TensorType
@@ -26,7 +27,6 @@ from gpucomp.kernel import Kernel, Loops, Rowwise, Statistic, Store
 from gpucomp.runtime import cpu as runtime
 from gpucomp.runtime.cpu import Call, CpuProgram
 from gpucomp.runtime.native import CLAIMED, Table, address_of, aligned
-from gpucomp.runtime.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
 from gpucomp.targets import cpu
 
 ROWS, COLS = 211, 513

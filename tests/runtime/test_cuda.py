@@ -19,11 +19,11 @@ from onnx_builders import model, node, value
 from plans import BIAS, COLUMNS, ROWS, answer, two_layers
 
 from gpucomp import compile
-from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import DeviceError, DeviceLostError
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime import cuda as runtime
 from gpucomp.runtime.cuda import CudaProgram
-from gpucomp.schedule.space import Geometry
 from gpucomp.targets import cuda
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)

@@ -11,11 +11,11 @@ from fake_cupy import FakeCupy
 from fake_driver.cubins import cubin
 from plans import COLUMNS, ROWS, answer, two_layers
 
+from gpucomp.artifact.manifest import data_of, dumps, loads, plan_of
+from gpucomp.artifact.tensor_map import TensorMap
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.runtime.cuda_driver import Driver, encoded
-from gpucomp.runtime.manifest import data_of, dumps, loads, plan_of
-from gpucomp.runtime.tensor_map import TensorMap
 from gpucomp.targets import cuda
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)

@@ -9,8 +9,8 @@ from functools import cache
 
 import pytest
 
+from gpucomp.artifact.elf import HEADER, RELA, SECTION, Image, split, undefined_symbols
 from gpucomp.errors import ArtifactError
-from gpucomp.runtime.elf import HEADER, RELA, SECTION, Image, split, undefined_symbols
 from gpucomp.targets import cpu
 
 TEXT = """

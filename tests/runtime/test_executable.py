@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gpucomp.artifact.plan import Launch
 from gpucomp.errors import InputError
 from gpucomp.runtime.executable import load
 from gpucomp.runtime.inputs import TensorSpec, checked_inputs
-from gpucomp.runtime.plan import Launch
 from tests.runtime.samples import PLAN, NumpyProgram, executable, use_numpy
 
 ROOT = Path(__file__).parent.parent.parent

@@ -16,10 +16,10 @@ import gpucomp
 from bench.models import build, inputs
 from gpucomp.backend import Backend
 from gpucomp.cli.compare import onnxruntime_session, relative_error
-from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import KernelBuildError, ScheduleError
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.opencl import OpenCLProgram
-from gpucomp.schedule.space import Geometry
 from gpucomp.targets import opencl
 from gpucomp.targets.cache import KernelCache
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpucomp.device import processor
 from gpucomp.errors import DeviceError
-from gpucomp.runtime import processor
 from gpucomp.targets import cpu
 
 

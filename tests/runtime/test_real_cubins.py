@@ -16,9 +16,9 @@ from wgmma_kernels import f16_model
 
 import gpucomp
 from gpucomp import compiler
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import DTYPES, F16
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpucomp.runtime.relocations import ARM, X86, apply
+from gpucomp.artifact.relocations import ARM, X86, apply
 
 PLACE = 0x7F0000001F00
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from kernels import matmul
 
-from gpucomp.codegen.families import FAMILIES, engines_of
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule import choose as choosing
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from jinja2 import meta, nodes
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.hooks import HOOKS
-from gpucomp.codegen.llvm.space import ENGINES
-from gpucomp.codegen.render import environment
+from gpucomp.codegen.llvm.engines import ENGINES
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.hooks import HOOKS
+from gpucomp.kernels_templates.render import environment
 from gpucomp.schedule import engine_hash as module
 from gpucomp.schedule.engine_hash import engine_hash, files_of, imported, imports_of
 
@@ -40,7 +40,7 @@ def stale(package, families, changed):
     """Which of ``families`` have another hash once a file of the copy is longer by a line."""
     before = [engine_hash(family) for family in families]
     with (package / changed).open("a", encoding="utf-8") as file:
-        file.write("\n")
+        file.write("# longer\n")
     module.forget()
     return [engine_hash(family) != hash for family, hash in zip(families, before, strict=True)]
 
@@ -48,22 +48,22 @@ def stale(package, families, changed):
 @pytest.mark.parametrize(
     ("changed", "of"),
     [
-        ("codegen/llvm/tiles.py", {"contraction/tiles", "contraction/dots"}),  # the nest of dots is that of tiles
-        ("codegen/llvm/dots.py", {"contraction/dots"}),
-        ("codegen/llvm/dots_space.py", {"contraction/dots"}),
-        ("codegen/llvm/winograd.py", {"contraction/winograd"}),
-        ("codegen/llvm/register_block.py", {"contraction", "attention", "attention/few", "chain"}),
-        ("codegen/llvm/rowwise.py", {"rowwise", "attention/few", "contraction"}),  # a product of few is rows of sums
-        ("codegen/llvm/byte_windows.py", {"loops/bytes"}),
-        ("codegen/llvm/windows.py", {"loops/windows", "pool/windows", "loops/bytes", "chain"}),
-        ("codegen/llvm/plain_space.py", {"loops", "pool", "rowwise", "scan", "scatter"}),
-        ("codegen/llvm/arithmetic.py", {family.title for family in CPU.values()}),
+        ("codegen/llvm/amx/emit.py", {"contraction/tiles", "contraction/dots"}),  # the nest of dots is that of tiles
+        ("codegen/llvm/vnni/emit.py", {"contraction/dots"}),
+        ("codegen/llvm/vnni/space.py", {"contraction/dots"}),
+        ("codegen/llvm/winograd/emit.py", {"contraction/winograd"}),
+        ("codegen/llvm/contraction/register_block.py", {"contraction", "attention", "attention/few", "chain"}),
+        ("codegen/llvm/loops/rowwise.py", {"rowwise", "attention/few", "contraction"}),  # a product of few is rows of sums
+        ("codegen/llvm/windows/bytes_emit.py", {"loops/bytes"}),
+        ("codegen/llvm/windows/emit.py", {"loops/windows", "pool/windows", "loops/bytes", "chain"}),
+        ("codegen/llvm/loops/space.py", {"loops", "pool", "rowwise", "scan", "scatter"}),
+        ("codegen/llvm/ir/arithmetic.py", {family.title for family in CPU.values()}),
         ("codegen/llvm/core_space.py", {family.title for family in CPU.values()} - {"contraction/winograd"}),
         ("expr/lower.py", {family.title for family in CPU.values()}),
-        ("codegen/llvm/space.py", set()),  # a table
-        ("codegen/llvm/runner.py", set()),  # of all kernels of a model, whatever they are
-        ("codegen/mma.py", set()),
-        ("kernels_templates/contraction/mma.j2", set()),
+        ("codegen/llvm/engines.py", set()),  # a table
+        ("codegen/llvm/ir/runner.py", set()),  # of all kernels of a model, whatever they are
+        ("kernels_templates/contraction/mma/emit.py", set()),
+        ("kernels_templates/contraction/mma/kernel.j2", set()),
         ("partition.py", set()),
     ],
 )
@@ -82,26 +82,26 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
 @pytest.mark.parametrize(
     ("changed", "of"),
     [
-        ("kernels_templates/contraction/simt.j2", {"contraction/simt"}),
-        ("kernels_templates/contraction/wgmma.py", {"contraction/wgmma"}),
-        ("kernels_templates/contraction/mma.py", {"contraction/mma", "contraction/separable_mma", "contraction/stem_mma"}),
+        ("kernels_templates/contraction/simt/kernel.j2", {"contraction/simt"}),
+        ("kernels_templates/contraction/wgmma/space.py", {"contraction/wgmma"}),
+        ("kernels_templates/contraction/mma/space.py", {"contraction/mma", "contraction/separable_mma", "contraction/stem_mma"}),
         ("kernels_templates/depthwise/window.j2", {"depthwise", "pool/window", "contraction/separable_simt",
                                                    "contraction/separable_mma"}),
         ("kernels_templates/depthwise/space.py", {"depthwise", "pool/window", "contraction/separable_simt",
                                                   "contraction/separable_mma"}),
-        ("kernels_templates/pool/window.py", {"pool/window"}),
-        ("kernels_templates/loops/transpose.py", {"loops/transpose"}),
-        ("codegen/mali.py", {"contraction/mali", "contraction/amd", "blocks"}),
-        ("codegen/gemv.py", {"contraction/gemv"}),
-        ("codegen/pointwise.py", {"loops", "pool"}),
+        ("kernels_templates/pool/window/space.py", {"pool/window"}),
+        ("kernels_templates/loops/transpose/space.py", {"loops/transpose"}),
+        ("kernels_templates/contraction/mali/emit.py", {"contraction/mali"}),
+        ("kernels_templates/contraction/gemv/emit.py", {"contraction/gemv"}),
+        ("kernels_templates/loops/emit.py", {"loops", "pool"}),
         ("kernels_templates/dialect/cuda.j2", GPU),
         ("kernels_templates/dialect/prelude_cuda.h", GPU),
         ("kernels_templates/shared/signature.j2", GPU),
-        ("codegen/c_printer.py", GPU),
-        ("codegen/render.py", GPU),
-        ("codegen/hooks.py", set()),  # a table
-        ("codegen/families.py", set()),
-        ("codegen/llvm/tiles.py", set()),
+        ("codegen/c/printer.py", GPU),
+        ("kernels_templates/render.py", GPU),
+        ("kernels_templates/hooks.py", set()),  # a table
+        ("kernels_templates/engines.py", set()),
+        ("codegen/llvm/amx/emit.py", set()),
     ],
 )  # fmt: skip
 def test_an_engine_of_a_gpu_is_its_template_its_space_its_hooks_and_what_those_import(package, changed, of):
@@ -113,7 +113,7 @@ def test_an_engine_of_a_gpu_is_its_template_its_space_its_hooks_and_what_those_i
 def test_a_hash_follows_what_is_imported_by_what_is_imported(package):
     """Two steps away, in a module that is new, imported within a function and over several lines."""
     (package / "codegen/llvm/far.py").write_text("FAR = 1\n", encoding="utf-8")
-    near = package / "codegen/llvm/tables.py"
+    near = package / "codegen/llvm/ir/tables.py"
     near.write_text(
         near.read_text(encoding="utf-8")
         + "def far():\n    from gpucomp.codegen.llvm import (\n        far as distant,  # a, b\n    )\n    return distant\n",
@@ -125,11 +125,31 @@ def test_a_hash_follows_what_is_imported_by_what_is_imported(package):
     assert stale(package, [cpu("loops"), FAMILIES["loops"]], "codegen/llvm/far.py") == [True, False]
 
 
+def test_a_file_that_is_moved_is_the_file_it_was(package):
+    """With the imports that follow it; a name that is another one in the code is another text."""
+    families = [cpu("contraction"), FAMILIES["contraction/mma"], FAMILIES["loops"]]
+    before = [engine_hash(family) for family in families]
+    moved = {"kernel/forms/access.py": "codegen/forms/access.py", "codegen/llvm/contraction/panels.py": "codegen/llvm/sides.py"}
+    for old, new in moved.items():
+        (package / new).parent.mkdir(exist_ok=True)
+        (package / old).rename(package / new)
+    (package / "codegen/forms/__init__.py").touch()
+    for path in (*package.rglob("*.py"), *(package / "kernels_templates").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        moved = text.replace("gpucomp.kernel.forms.access", "gpucomp.codegen.forms.access")
+        path.write_text(moved.replace("gpucomp.codegen.llvm.contraction.panels", "gpucomp.codegen.llvm.sides"), encoding="utf-8")
+    module.forget()
+
+    assert "codegen/forms/access.py" in files_of(families[1])
+    assert "codegen/llvm/sides.py" in files_of(families[0])
+    assert [engine_hash(family) for family in families] == before
+
+
 def test_modules_that_say_what_a_kernel_or_a_device_is_are_no_engine_s():
     for family in (*CPU.values(), *FAMILIES.values()):
         parts = {path.split("/")[0].removesuffix(".py") for path in files_of(family)}
 
-        assert parts <= {"codegen", "expr", "integers", "kernels_templates", "packing", "winograd"}
+        assert parts <= {"codegen", "expr", "kernel", "kernels_templates"}
         assert len(files_of(family)) == len(set(files_of(family))) > 10
 
 

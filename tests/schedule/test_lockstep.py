@@ -12,13 +12,13 @@ from kernels import attention, conv, depthwise, matmul
 from schedules_together import assert_agrees
 from template_cases import CASES
 
-from gpucomp.codegen import back_end
-from gpucomp.codegen.families import engines_of
-from gpucomp.codegen.llvm import space
+from gpucomp.codegen.llvm import engines as space
+from gpucomp.device.lockstep import array, gcd, least, lockstep, most
 from gpucomp.ir.types import BF16, F16
+from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import points
-from gpucomp.schedule.lockstep import array, gcd, least, lockstep, most
 from gpucomp.targets import cpu, cuda, opencl
+from gpucomp.targets.back_end import back_end
 
 TARGETS = (cuda.manifest("sm_75"), cuda.manifest("sm_90a"), opencl.manifest("mali"), cpu.named("cpu:sapphirerapids"))
 KERNELS = {

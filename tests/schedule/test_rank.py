@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from kernels import add_relu, conv, joined, layer_norm, matmul, max_pool, padded, reduction, scan, softmax, transposed
 
-from gpucomp.codegen.families import FAMILIES, engines_of
+from gpucomp.device.device import typical
 from gpucomp.ir.types import F16, U64
+from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule import points, rank
 from gpucomp.schedule.analytic import demand
-from gpucomp.schedule.device import typical
 from gpucomp.targets import cuda, opencl
 
 SIMT, MMA, WGMMA, GEMV = (FAMILIES[f"contraction/{e}"] for e in ("simt", "mma", "wgmma", "gemv"))

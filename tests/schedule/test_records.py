@@ -12,9 +12,9 @@ from kernels import conv, matmul
 
 import gpucomp
 from gpucomp import compiler, config
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import RecordError, quote
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.schedule import records
 from gpucomp.schedule.choose import TIERS, choose, recorded
 from gpucomp.schedule.engine_hash import engine_hash

@@ -7,18 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernel_oracle import run_steps
+from kernels import matmul
 from onnx_builders import model, node, value
 from tolerance import assert_matches
 
 from bench.models import build
-from gpucomp import compiler, separable, targets
+from gpucomp import lowering, targets
 from gpucomp.frontend import onnx as frontend
 from gpucomp.ir.types import F16
 from gpucomp.kernel import Contraction, Kernel, Separable
-from gpucomp.partition import Policy, partition
-from gpucomp.passes import run_pipeline
-from gpucomp.schedule.choose import one_is_faster
-from gpucomp.separable import fused_kernel, pairs
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes import fuse_separable as separable
+from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
+from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.rewrite.pipeline import run_pipeline
+from gpucomp.schedule import expected
+from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cuda, opencl
 
 TARGET = cuda.manifest("sm_90a")
@@ -71,7 +75,7 @@ def test_the_one_kernel_computes_what_the_two_did(name):
     steps = steps_of(graph)
     x = np.random.default_rng(3).standard_normal(graph.inputs[0].shape).astype(np.float32)
 
-    together = separable.fuse(steps, graph.outputs, lambda pair: True)
+    together = separable.fuse(steps, graph.outputs, Always())
 
     assert len(together) == len(steps) - 1
     (fused,) = [s for s in together if isinstance(s.kernel.body, Separable)]
@@ -95,7 +99,7 @@ def test_others_stay_apart(name):
     steps = steps_of(graph)
 
     assert list(pairs(steps, graph.outputs)) == []
-    assert separable.fuse(steps, graph.outputs, lambda pair: True) == steps
+    assert separable.fuse(steps, graph.outputs, Always()) == steps
 
 
 def a_pair():
@@ -141,13 +145,27 @@ def test_a_kernel_says_what_it_computes_and_keeps_its_constants():
     ("together", "apart", "faster"),
     [(5.0, [3.0, 2.6], True), (5.0, [3.0, 2.4], False), (None, [3.0, 9.0], False), (5.0, [3.0, None], False)],
 )
-def test_one_kernel_is_taken_where_the_model_expects_clearly_less_of_it(together, apart, faster):
-    assert one_is_faster(together, apart) is faster
+def test_one_kernel_is_taken_where_the_model_expects_clearly_less_of_it(monkeypatch, together, apart, faster):
+    one, *others = (matmul(n, n, n) for n in (3, 5, 7))
+    known = dict(zip((k.digest for k in (one, *others)), (together, *apart), strict=True))
+    monkeypatch.setattr(expected, "expected_us", lambda kernel, *of: known[kernel.digest])
+
+    assert Expected(TARGET, engines_of).faster([one], others) is faster
+
+
+class Always(Expected):
+    """Fewer launches are faster."""
+
+    def __init__(self):
+        super().__init__(TARGET, engines_of)
+
+    def faster(self, these, those):
+        return len(these) < len(those)
 
 
 def families(target, precision="fp32", **changes):
     graph = graph_of(network(**({"channels": 32, "columns": 48, "image": (28, 28)} | changes)))
-    return [step.kernel.family for step in compiler.kernels_of(graph, target, precision)]
+    return [step.kernel.family for step in lowering.kernels_of(graph, target, precision)]
 
 
 TAKEN = [(cuda.manifest(arch), precision) for arch in ("sm_75", "sm_80", "sm_90a") for precision in ("fp32", "fp16")]
@@ -184,7 +202,7 @@ def test_every_pair_of_a_mobile_model_is_one_kernel(name, count):
     graph = graph_of(build(name, reduced=True))
 
     assert len(list(pairs(steps_of(graph), graph.outputs))) == count
-    steps = compiler.kernels_of(graph, cuda.manifest("sm_80"))
+    steps = lowering.kernels_of(graph, cuda.manifest("sm_80"))
     assert sum(isinstance(s.kernel.body, Separable) for s in steps) == count
 
 
@@ -192,6 +210,6 @@ def test_two_kernels_stay_where_the_model_expects_less_of_them(monkeypatch):
     def slow(kernel: Kernel, *others):
         return 9.0 if isinstance(kernel.body, Separable) else 4.0
 
-    monkeypatch.setattr(compiler, "expected_us", slow)
+    monkeypatch.setattr(expected, "expected_us", slow)
 
     assert families(TARGET) == ["contraction", "loops", "contraction"]

@@ -17,13 +17,13 @@ from tolerance import assert_matches
 
 import gpucomp
 from bench import models
+from gpucomp.artifact.elf import Image
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm.engines import engines_of
+from gpucomp.device import processor
 from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime import cpu as runtime
-from gpucomp.runtime import processor
-from gpucomp.runtime.elf import Image
 from gpucomp.targets import cpu
 from gpucomp.targets.isa import AARCH64
 from tests.codegen.llvm.test_families import random_inputs

@@ -8,13 +8,13 @@ import pytest
 from kernels import add_relu, axes_of, conv, elementwise, matmul, max_pool, softmax
 from template_cases import CASES
 
-from gpucomp.codegen.c_printer import LIBRARY
-from gpucomp.codegen.families import engines_of
-from gpucomp.codegen.render import render
+from gpucomp.codegen.c.printer import LIBRARY
 from gpucomp.errors import DeviceError, KernelBuildError
 from gpucomp.expr.core import call, load
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.types import BF16, F16, F32, F64, TensorType
+from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
 

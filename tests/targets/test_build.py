@@ -15,11 +15,11 @@ from kernels import add_relu
 from template_cases import default
 
 from gpucomp import config, targets
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
+from gpucomp.artifact.plan import CompiledKernel, Plan
 from gpucomp.errors import DeviceError, KernelBuildError
-from gpucomp.runtime.plan import CompiledKernel, Plan
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.cache import KernelCache
 

@@ -10,8 +10,8 @@ import os
 import pytest
 
 from gpucomp import config
-from gpucomp.codegen.source import KernelSource
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets.cache import KernelCache, open_cache
 
 SOURCE = KernelSource("k0", "cuda", "void k0() {}", Geometry((1, 1, 1)))

@@ -12,17 +12,17 @@ import pytest
 from native import default_schedule
 
 from gpucomp import config
+from gpucomp.artifact.elf import Image, split
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.source import KernelSource
+from gpucomp.device.target import Target
 from gpucomp.errors import KernelBuildError, UsageError
 from gpucomp.expr.core import axes_of, call, hole, load, var
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Store
-from gpucomp.runtime.elf import Image, split
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import cpu
 from gpucomp.targets.cache import KernelCache
-from gpucomp.targets.target import Target
 
 
 def product(size: int = 97) -> Kernel:

@@ -12,8 +12,8 @@ from pathlib import Path
 import nvrtc_spread
 import pytest
 
-from gpucomp.codegen.families import FAMILIES
 from gpucomp.errors import DeviceError
+from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
 
 ROOT = Path(__file__).parents[2]

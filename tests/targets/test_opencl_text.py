@@ -6,9 +6,9 @@ from collections import Counter
 
 from kernels import add_relu, joined, matmul, scatter, transposed
 
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
 from gpucomp.ir.types import F16
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl, opencl_text
 
 TARGET = opencl.manifest("mali")

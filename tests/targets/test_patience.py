@@ -11,9 +11,9 @@ from onnx_builders import model, node, value
 from tolerance import assert_matches
 
 import gpucomp
-from gpucomp.codegen.source import KernelSource
 from gpucomp.errors import KernelBuildError
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import opencl, patience
 from gpucomp.targets.patience import patiently
 

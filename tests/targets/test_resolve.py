@@ -8,12 +8,12 @@ import pytest
 from kernels import matmul
 
 from gpucomp import config, targets
-from gpucomp.codegen import dots, fences
-from gpucomp.codegen.families import FAMILIES
-from gpucomp.codegen.render import render
-from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.c import dots, fences
 from gpucomp.errors import DeviceError, UsageError
-from gpucomp.schedule.space import Geometry
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
+from gpucomp.kernels_templates.engines import FAMILIES
+from gpucomp.kernels_templates.render import render
 from gpucomp.targets import amdgcn, cuda, opencl
 
 

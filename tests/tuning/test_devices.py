@@ -13,8 +13,8 @@ from kernel_oracle import expected
 from kernels import add_relu, matmul, random_inputs
 
 from gpucomp import targets
-from gpucomp.codegen import back_end
 from gpucomp.targets import cpu, cuda, opencl
+from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import devices, worker
 from gpucomp.tuning.checks import error_of, run_checked
 from gpucomp.tuning.setups import setup

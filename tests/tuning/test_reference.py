@@ -10,8 +10,8 @@ import pytest
 from kernel_oracle import expected
 from tolerance import assert_matches
 
-from gpucomp import winograd_steps
 from gpucomp.ir.types import F16, F32, I8, I32
+from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.tuning import reference
 from gpucomp.tuning.checks import error_of, limit
 from gpucomp.tuning.setups import poisoned

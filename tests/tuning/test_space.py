@@ -6,8 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
+from gpucomp.device.limits import Limits
 from gpucomp.errors import UsageError
-from gpucomp.schedule.space import Family, Geometry, Limits, Param, Work
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.schedule.space import Family, Param, Work
 from gpucomp.tuning import space
 from gpucomp.tuning.encoding import encode
 from gpucomp.tuning.space import Candidates

@@ -12,9 +12,9 @@ import pytest
 from kernel_oracle import expected
 from kernels import add_relu, matmul
 
-from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.errors import RecordError, ScheduleError
-from gpucomp.kernel import Step
+from gpucomp.kernel.step import Step
 from gpucomp.schedule.choose import choose
 from gpucomp.tuning import checks, choice, records, worker
 from gpucomp.tuning.engines import Engines

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gpucomp.winograd import ALGORITHMS, ALL, floats, linear, toom_cook
+from gpucomp.kernel.winograd_matrices import ALGORITHMS, ALL, floats, linear, toom_cook
 
 EXPECTED = {"winograd23": (2, 4, 4, 1), "winograd43": (4, 6, 6, 1), "winograd63": (6, 8, 8, 1), "winograd23by2": (2, 5, 4, 2)}
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from gpucomp.codegen.llvm.attention import emit_attention
-from gpucomp.codegen.llvm.attention_few import emit_few
-from gpucomp.codegen.llvm.byte_windows import emit_byte_windows
-from gpucomp.codegen.llvm.chain import emit_chain
-from gpucomp.codegen.llvm.contraction_forms import emit_in_form
-from gpucomp.codegen.llvm.dots import emit_dots
-from gpucomp.codegen.llvm.loops import emit_loops, emit_pool
-from gpucomp.codegen.llvm.rowwise import emit_rowwise
-from gpucomp.codegen.llvm.scan import emit_scan
-from gpucomp.codegen.llvm.scatter import emit_scatter
-from gpucomp.codegen.llvm.space import family_of
-from gpucomp.codegen.llvm.tiles import emit_tiles
-from gpucomp.codegen.llvm.windows import emit_windows
-from gpucomp.codegen.llvm.winograd import emit_winograd
-from gpucomp.codegen.source import KernelSource
-from gpucomp.codegen.tail import no_tail
+from gpucomp.codegen.llvm.amx.emit import emit_tiles
+from gpucomp.codegen.llvm.attention.decode_emit import emit_few
+from gpucomp.codegen.llvm.attention.emit import emit_attention
+from gpucomp.codegen.llvm.chain.emit import emit_chain
+from gpucomp.codegen.llvm.contraction.forms import emit_in_form
+from gpucomp.codegen.llvm.engines import family_of
+from gpucomp.codegen.llvm.loops.loops import emit_loops, emit_pool
+from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
+from gpucomp.codegen.llvm.loops.scan import emit_scan
+from gpucomp.codegen.llvm.loops.scatter import emit_scatter
+from gpucomp.codegen.llvm.vnni.emit import emit_dots
+from gpucomp.codegen.llvm.windows.bytes_emit import emit_byte_windows
+from gpucomp.codegen.llvm.windows.emit import emit_windows
+from gpucomp.codegen.llvm.winograd.emit import emit_winograd
+from gpucomp.device.target import Target
 from gpucomp.errors import UnsupportedError
 from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
-from gpucomp.schedule.space import Family, Geometry, Schedule
-from gpucomp.targets.target import Target
+from gpucomp.kernel.forms.tail import no_tail
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
+from gpucomp.schedule.space import Family, Schedule
 
 EMITTERS = {"winograd": emit_winograd, "tiles": emit_tiles, "dots": emit_dots}  # of contractions, by engine
 WINDOWS = {"windows": emit_windows, "bytes": emit_byte_windows}

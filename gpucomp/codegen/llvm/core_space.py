@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from types import SimpleNamespace
 
-from gpucomp.schedule.space import Geometry, Limits, Param
+from gpucomp.device.limits import Limits
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.schedule.space import Param
 
 STACK_BYTES = 1 << 20  # scratch that one call may take
 LANES = Param("lanes", (0, 4, 8, 16), "elements of a vector; 0 is scalar code")

@@ -1,22 +1,13 @@
 """The ONNX frontend: ``load`` and its kin. One file an area of operators."""
 
-from gpucomp.frontend.onnx import (  # each registers its translators
+from gpucomp.frontend.onnx import generate
+from gpucomp.frontend.onnx.ai_onnx import (
     control,
     determinant,
     elementwise,
     experimental,
-    forests,
-    generate,
     images,
     legacy,
-    microsoft_attention,
-    microsoft_blocks,
-    microsoft_decoders,
-    microsoft_fused,
-    microsoft_norms,
-    microsoft_quantized,
-    microsoft_recurrent,
-    ml,
     movement,
     nn,
     pooling,
@@ -31,11 +22,18 @@ from gpucomp.frontend.onnx import (  # each registers its translators
     sequences,
     signal,
     strings,
-    svm,
     training,
-    trees,
 )
+from gpucomp.frontend.onnx.ai_onnx_ml import forests, svm, trees
+from gpucomp.frontend.onnx.ai_onnx_ml import operators as ml
 from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_apart, names_in
+from gpucomp.frontend.onnx.microsoft import attention as microsoft_attention
+from gpucomp.frontend.onnx.microsoft import blocks as microsoft_blocks
+from gpucomp.frontend.onnx.microsoft import decoders as microsoft_decoders
+from gpucomp.frontend.onnx.microsoft import fused as microsoft_fused
+from gpucomp.frontend.onnx.microsoft import norms as microsoft_norms
+from gpucomp.frontend.onnx.microsoft import quantized as microsoft_quantized
+from gpucomp.frontend.onnx.microsoft import recurrent as microsoft_recurrent
 
 __all__ = [
     "check",

@@ -14,9 +14,9 @@ import numpy as np
 from gpucomp import config, ops
 from gpucomp.errors import UnsupportedError
 from gpucomp.frontend.onnx.external import ExternalFiles
-from gpucomp.interpreter import evaluate, work
 from gpucomp.ir import Constant, Input, Node, Value, constant, topological
 from gpucomp.ir.types import I8, STRING, U8
+from gpucomp.ops.interpreter import evaluate, work
 from gpucomp.ops.random import RANDOM
 
 ONE = 32 << 20  # bytes of one value, besides twice what the model has

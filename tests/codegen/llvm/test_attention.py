@@ -16,22 +16,23 @@ from tolerance import assert_identical, assert_matches
 
 import gpucomp
 from gpucomp.cli.compare import onnxruntime_session
-from gpucomp.codegen.causal import NOT_CAUSAL
-from gpucomp.codegen.llvm import attention_few_space, emit
-from gpucomp.codegen.llvm.attention_few import sums_of
-from gpucomp.codegen.llvm.attention_parts import parts_of
-from gpucomp.codegen.llvm.attention_space import FAMILY, PARAMS, derive, scratch_bytes
-from gpucomp.codegen.llvm.builder import Code, Type
-from gpucomp.codegen.llvm.contraction_space import STACK_BYTES
-from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.attention import decode_space as attention_few_space
+from gpucomp.codegen.llvm.attention.decode_emit import sums_of
+from gpucomp.codegen.llvm.attention.parts import parts_of
+from gpucomp.codegen.llvm.attention.space import FAMILY, PARAMS, derive, scratch_bytes
+from gpucomp.codegen.llvm.contraction.space import STACK_BYTES
+from gpucomp.codegen.llvm.engines import engines_of
+from gpucomp.codegen.llvm.ir.builder import Code, Type
+from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
 from gpucomp.ir.types import BF16, F16
 from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.causal import NOT_CAUSAL
 from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from gpucomp.targets.target import Target
 
 CASES = {
     "awkward heads": attention(37, 53, 23, 19),

@@ -19,15 +19,16 @@ from matrix_emulation import emulated
 from native import image_of, run_source
 from schedules_together import assert_agrees
 
-from gpucomp.codegen.llvm import byte_windows, emit
-from gpucomp.codegen.llvm.space import BYTE_WINDOWS, engines_of
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.engines import BYTE_WINDOWS, engines_of
+from gpucomp.codegen.llvm.windows import bytes_emit as byte_windows
+from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var, both, call, cast, index, literal, load, reduce, select, var
 from gpucomp.expr.simplify import simplify
 from gpucomp.ir.types import BOOL, F32, I8, I16, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from gpucomp.targets.target import Target
 
 HOST = cpu.host()
 

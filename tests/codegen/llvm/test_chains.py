@@ -15,16 +15,19 @@ from schedules_together import assert_agrees
 from tolerance import assert_matches
 
 import gpucomp.compiler
-from gpucomp import ops, precision
-from gpucomp.codegen.llvm import chain_space, chains
-from gpucomp.codegen.llvm.links import Slides, linked
+from gpucomp import ops
+from gpucomp.codegen.llvm.chain import fuse as chains
+from gpucomp.codegen.llvm.chain import space as chain_space
+from gpucomp.codegen.llvm.chain.links import Slides, linked
+from gpucomp.device.target import Target
 from gpucomp.ir import Graph, Value, constant
-from gpucomp.kernel import HANDED, Chain, Step
-from gpucomp.partition import partition
+from gpucomp.kernel import HANDED, Chain
+from gpucomp.kernel.partition import partition
+from gpucomp.kernel.passes import precision
+from gpucomp.kernel.step import Step
 from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.analytic import operations, traffic
 from gpucomp.targets import cpu
-from gpucomp.targets.target import Target
 from gpucomp.tuning import reference
 
 HOST = cpu.host()

@@ -8,7 +8,8 @@ from kernel_oracle import expected
 from kernels import elementwise
 from native import WIDEST, image_of, run_source
 
-from gpucomp.codegen.llvm import codes, emit
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.ir import codes
 from gpucomp.expr.core import Expr, axes_of, call, cast, load
 from gpucomp.ir.types import F32, F64, I8, I16, I32, U8, U16, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store

@@ -17,7 +17,9 @@ from tolerance import assert_matches
 
 import gpucomp
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.contraction_space import (
+from gpucomp.codegen.llvm.contraction.image_lines import windows_of
+from gpucomp.codegen.llvm.contraction.operands import block_k, columns_in_place, operands_of, rows_in_place
+from gpucomp.codegen.llvm.contraction.space import (
     COPIED,
     FAMILY,
     PARAMS,
@@ -27,18 +29,16 @@ from gpucomp.codegen.llvm.contraction_space import (
     crowding,
     scratch_bytes,
 )
-from gpucomp.codegen.llvm.image_lines import windows_of
-from gpucomp.codegen.llvm.operands import block_k, columns_in_place, operands_of, rows_in_place
-from gpucomp.codegen.llvm.space import engines_of
+from gpucomp.codegen.llvm.engines import engines_of
+from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import hole, load, select, substitute, var
 from gpucomp.ir.types import BF16, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Store
-from gpucomp.packing import pack, packed_constant
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from gpucomp.targets.target import Target
 
 V3 = cpu.named("cpu:x86-64-v3")
 

@@ -11,14 +11,15 @@ from builders import tensor
 from kernels import conv, into_part, matmul
 
 from gpucomp import ops
-from gpucomp.codegen.llvm import builder, emit
-from gpucomp.codegen.llvm.builder import Code
-from gpucomp.codegen.llvm.contraction_space import FAMILY
-from gpucomp.codegen.llvm.epilogue_lines import Requests, Touched, touched_by
-from gpucomp.codegen.llvm.operands import operands_of
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, Touched, touched_by
+from gpucomp.codegen.llvm.contraction.operands import operands_of
+from gpucomp.codegen.llvm.contraction.space import FAMILY
+from gpucomp.codegen.llvm.ir import builder
+from gpucomp.codegen.llvm.ir.builder import Code
 from gpucomp.ir import Graph, constant
 from gpucomp.ir.types import I64
-from gpucomp.partition import partition
+from gpucomp.kernel.partition import partition
 from gpucomp.targets import cpu
 
 V4 = cpu.named("cpu:x86-64-v4")

@@ -13,13 +13,14 @@ from native import Library, default_schedule
 from tolerance import assert_matches
 
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.contraction_space import STACK_BYTES, contraction_form
-from gpucomp.codegen.llvm.space import family_of
+from gpucomp.codegen.llvm.contraction.space import STACK_BYTES, contraction_form
+from gpucomp.codegen.llvm.engines import family_of
+from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import Expr, axes_of, both, call, cast, hole, load, reduce, select, var
 from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
-from gpucomp.schedule.space import Limits, Schedule
+from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
 
 SPREAD = 5  # schedules beside the default

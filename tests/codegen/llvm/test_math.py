@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from native import Library
 
-from gpucomp.codegen.llvm import math as vector_math
-from gpucomp.codegen.llvm import tables
+from gpucomp.codegen.llvm.ir import math as vector_math
+from gpucomp.codegen.llvm.ir import tables
 from gpucomp.expr.core import axes_of, call, load
 from gpucomp.ir.types import F32, F64, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store

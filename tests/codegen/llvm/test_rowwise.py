@@ -11,9 +11,10 @@ from kernels import layer_norm, softmax
 from native import WIDEST, default_schedule, run_kernel
 from tolerance import assert_matches
 
-from gpucomp.codegen.llvm import emit, tables
-from gpucomp.codegen.llvm.builder import spell
-from gpucomp.codegen.llvm.rowwise import KEPT_ELEMENTS
+from gpucomp.codegen.llvm import emit
+from gpucomp.codegen.llvm.ir import tables
+from gpucomp.codegen.llvm.ir.builder import spell
+from gpucomp.codegen.llvm.loops.rowwise import KEPT_ELEMENTS
 from gpucomp.expr.core import axes_of, call, cast, hole, load
 from gpucomp.ir.types import F32, I32, U8, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store

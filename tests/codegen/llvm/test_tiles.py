@@ -25,33 +25,24 @@ from tolerance import assert_identical, assert_rounded_once
 
 import gpucomp
 from gpucomp import config
+from gpucomp.artifact.elf import Image
 from gpucomp.cli.compare import relative_error
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.dots_space import FAMILY as DOTS
-from gpucomp.codegen.llvm.narrow import element_of, image_of, narrow_of, straight_rows
-from gpucomp.codegen.llvm.space import engines_of
-from gpucomp.codegen.llvm.tiles import AHEAD_BYTES, LIGHT_EPILOGUE, Tiles
-from gpucomp.codegen.llvm.tiles_space import (
-    COPIED,
-    IN_PLACE,
-    LINE,
-    LINES,
-    copied_bytes,
-    derive,
-    line_counts,
-    registers,
-)
-from gpucomp.codegen.llvm.tiles_space import FAMILY as TILES
-from gpucomp.codegen.source import KernelSource
+from gpucomp.codegen.llvm.amx.emit import AHEAD_BYTES, LIGHT_EPILOGUE, Tiles
+from gpucomp.codegen.llvm.amx.operands import element_of, image_of, narrow_of, straight_rows
+from gpucomp.codegen.llvm.amx.space import COPIED, IN_PLACE, LINE, LINES, copied_bytes, derive, line_counts, registers
+from gpucomp.codegen.llvm.amx.space import FAMILY as TILES
+from gpucomp.codegen.llvm.engines import engines_of
+from gpucomp.codegen.llvm.vnni.space import FAMILY as DOTS
+from gpucomp.device.target import Target
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType
 from gpucomp.kernel import Contraction, Kernel
-from gpucomp.packing import pack, packed_constant
-from gpucomp.runtime.elf import Image
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from gpucomp.targets.target import Target
 
 HOST = cpu.host()
 SAPPHIRE_RAPIDS = cpu.named("cpu:sapphirerapids")

@@ -13,8 +13,8 @@ from kernels import average_pool, conv, depthwise, into_part, max_pool, random_i
 from native import WIDEST, Library
 from tolerance import assert_matches
 
-from gpucomp.codegen.llvm import windows
-from gpucomp.codegen.llvm.space import WINDOWS_OF_LOOPS, WINDOWS_OF_POOL, engines_of
+from gpucomp.codegen.llvm.engines import WINDOWS_OF_LOOPS, WINDOWS_OF_POOL, engines_of
+from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.expr.core import axes_of, call, hole, index, load, select, var
 from gpucomp.ir.types import BF16, F32, F64, TensorType
 from gpucomp.kernel import Kernel, Store, Window

@@ -12,24 +12,17 @@ import pytest
 from kernel_oracle import UNWRITTEN
 from kernels import conv, grouped_conv, into_part, matmul
 
+from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
-from gpucomp.codegen.llvm.space import ENGINES, engines_of
-from gpucomp.codegen.llvm.winograd_space import (
-    FAMILY,
-    SCRATCH_BYTES,
-    THREADS,
-    cycles,
-    derive,
-    scratch_bytes,
-)
+from gpucomp.codegen.llvm.engines import ENGINES, engines_of
+from gpucomp.codegen.llvm.winograd.space import FAMILY, SCRATCH_BYTES, THREADS, cycles, derive, scratch_bytes
+from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, load, select
 from gpucomp.ir.types import BF16, F16, F32, I32
 from gpucomp.kernel import Contraction, Store
-from gpucomp.packing import pack, packed_constant
-from gpucomp.runtime.elf import Image
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
-from gpucomp.schedule.space import Limits
 from gpucomp.targets import cpu
 
 AVX512 = Limits(threads=1, shared_bytes=0, warp=1, registers=32, vector_bytes=64, cache_bytes=2 << 20)

@@ -1,0 +1,378 @@
+"""A plan as JSON and back. What comes back is checked field by field: a file may say anything.
+
+No field names a Python object, and no value reaches the runtime that a plan made by the compiler could not hold.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, CompiledKernel, Launch, Plan
+from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
+from gpucomp.errors import ArtifactError, UnsupportedError, quote
+from gpucomp.ir.types import DTYPES, NAMED, STRING, DType, dtype_of
+
+MAX_BYTES = 64 << 20  # of the manifest
+MAX_VALUES = 3_000_000  # in it, about: each takes some tens of bytes when it is parsed
+MAX_DEPTH = 16  # of an attribute's lists
+MAX_SIZE = 1 << 48  # of a buffer, in bytes
+MAX_RANK = 32
+MAX_STRINGS = 1 << 24
+KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+KINDS = ("cpu", "opencl", "cuda")
+LANGUAGES = ("llvm", "opencl", "cuda")
+
+Check = Callable[[Any, str], Any]
+
+
+def _refuse(where: str, what: str) -> NoReturn:
+    raise ArtifactError(f"manifest.json: {where}: {what}", code="GPC7004")
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        _refuse(where, f"a text expected, found {quote(value)}")
+    return value
+
+
+def _key(value: Any, where: str) -> str:
+    if not KEY.fullmatch(_text(value, where)):
+        _refuse(where, f"{quote(value)} is no name that gpucomp generates")
+    return str(value)
+
+
+def _one_of(*allowed: str) -> Check:
+    def check(value: Any, where: str) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            _refuse(where, f"one of {', '.join(allowed)} expected, found {quote(value)}")
+        return value
+
+    return check
+
+
+def _integer(low: int, high: int) -> Check:
+    def check(value: Any, where: str) -> int:
+        if type(value) is not int or not low <= value <= high:
+            _refuse(where, f"a whole number from {low} to {high} expected, found {quote(value)}")
+        return value
+
+    return check
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        _refuse(where, f"true or false expected, found {quote(value)}")
+    return value
+
+
+def _list(element: Check, *, length: int | None = None, most: int = 10_000_000) -> Check:
+    def check(value: Any, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) > most or (length is not None and len(value) != length):
+            count = f"{length} values" if length is not None else f"at most {most} values"
+            _refuse(where, f"a list of {count} expected, found {quote(value)}")
+        return tuple(element(item, f"{where}[{k}]") for k, item in enumerate(value))
+
+    return check
+
+
+def _table(key: Check, element: Check) -> Check:
+    def check(value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            _refuse(where, f"a table expected, found {quote(value)}")
+        return {key(name, where): element(item, f"{where}.{name[:40]}") for name, item in value.items()}
+
+    return check
+
+
+def _record(fields: Mapping[str, Check], make: Callable[..., Any]) -> Check:
+    def check(value: Any, where: str) -> Any:
+        if not isinstance(value, dict):
+            _refuse(where, f"a table expected, found {quote(value)}")
+        if missing := sorted(fields.keys() - value.keys()):
+            _refuse(where, f"field {missing[0]!r} is missing")
+        if unknown := sorted(value.keys() - fields.keys()):
+            _refuse(where, f"field {quote(unknown[0])} is unknown")
+        return make(**{name: check(value[name], f"{where}.{name}") for name, check in fields.items()})
+
+    return check
+
+
+def _attribute(value: Any, where: str, depth: int = 0) -> Any:
+    if depth > MAX_DEPTH:
+        _refuse(where, "lists nested too deep")
+    match value:
+        case None | bool() | str() | float():
+            return value
+        case int() if abs(value) < 1 << 64:
+            return value
+        case list():
+            return tuple(_attribute(item, where, depth + 1) for item in value)
+        case {"float": ("inf" | "-inf" | "nan") as name, **rest} if not rest:
+            return float(name)
+        case {"dtype": str(name), **rest} if not rest and name in NAMED:
+            return NAMED[name]
+        case {"bytes": str(text), **rest} if not rest:
+            return _base64(text, where)
+        case {"array": list([str(name), list(shape), str(text)]), **rest} if not rest and name in DTYPES:
+            sizes = _SHAPE(shape, where)
+            data = _base64(text, where)
+            if len(data) != math.prod(sizes) * DTYPES[name].nbytes:
+                _refuse(where, f"{len(data)} bytes do not fill {name}{list(sizes)}")
+            return np.frombuffer(data, np.uint8).view(DTYPES[name].numpy).reshape(sizes)
+    return _refuse(where, f"{quote(value)} is no attribute")
+
+
+def _base64(text: str, where: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        _refuse(where, "bytes in base64 expected")
+
+
+_SIZE = _integer(0, MAX_SIZE)
+_SHAPE = _list(_SIZE, most=MAX_RANK)
+_TEXTS = _list(_text)
+_BUFFER = _record(
+    {
+        "kind": _one_of(INPUT, OUTPUT, WEIGHT, TEMP, COUNTER),
+        "name": _text,
+        "dtype": _one_of(*NAMED),
+        "shape": _SHAPE,
+        "nbytes": _SIZE,
+        "offset": _integer(-1, MAX_SIZE),
+    },
+    Buffer,
+)
+
+
+def _names(value: Any, where: str) -> tuple[str, ...] | None:
+    return None if value is None else _TEXTS(value, where)
+
+
+_EXTENTS = _list(_integer(0, 1 << 40), most=5)
+_OFFSETS = _list(_integer(-(1 << 16), 1 << 16), most=5)
+_TENSOR_MAP = _record(
+    {
+        "parameter": _integer(0, 10_000),
+        "dtype": _one_of(*ELEMENT_BYTES),
+        "extents": _EXTENTS,
+        "strides": _EXTENTS,
+        "box": _EXTENTS,
+        "element_strides": _EXTENTS,
+        "swizzle": _integer(0, 128),
+        "channels": _integer(0, 1 << 16),
+        "pixels": _integer(0, 1 << 16),
+        "lower": _OFFSETS,
+        "upper": _OFFSETS,
+        "offset": _SIZE,
+    },
+    TensorMap,
+)
+_GRID = _list(_integer(0, (1 << 31) - 1), length=3)
+_KERNEL = _record(
+    {
+        "name": _key,
+        "language": _one_of(*LANGUAGES),
+        "source": _key,
+        "binary": _key,
+        "groups": _GRID,
+        "items": _list(_integer(1, 1 << 16), length=3),
+        "shared": _integer(0, 1 << 24),
+        "family": _text,
+        "label": _text,
+        "tier": _text,
+        "schedule": _table(_key, _integer(-(1 << 62), 1 << 62)),
+        "tensor_maps": _list(_TENSOR_MAP, most=16),
+        "programmatic": _flag,
+        "operations": _SIZE,
+        "traffic": _SIZE,
+        "arithmetic": _one_of("", *DTYPES),
+    },
+    CompiledKernel,
+)
+_POSITIONS = _list(_integer(0, 10_000_000))
+_LAUNCH = _record(
+    {
+        "kernel": _integer(-1, 10_000_000),
+        "args": _POSITIONS,
+        "name": _text,
+        "ops": _TEXTS,
+        "nodes": _TEXTS,
+        "why": _text,
+        "inputs": _integer(0, 10_000_000),
+        "host": _text,
+        "attributes": _table(_text, _attribute),
+    },
+    Launch,
+)
+_PLAN = _record(
+    {
+        "target": _text,
+        "kind": _one_of(*KINDS),
+        "arch": _text,
+        "buffers": _list(_BUFFER),
+        "kernels": _list(_KERNEL),
+        "launches": _list(_LAUNCH),
+        "inputs": _POSITIONS,
+        "outputs": _POSITIONS,
+        "output_names": _TEXTS,
+        "arena_bytes": _SIZE,
+        "live_bytes": _SIZE,
+        "model": _text,
+        "features": _TEXTS,
+        "precision": _text,
+        "keep_fp32": _TEXTS,
+        "input_containers": _table(_text, _names),
+        "output_containers": _table(_text, _names),
+    },
+    Plan,
+)
+
+
+def plan_of(data: object) -> Plan:
+    """The plan that parsed JSON describes. Raises ``ArtifactError`` naming the first field that is wrong."""
+    plan: Plan = _PLAN(data, "plan")
+    check_plan(plan)
+    return plan
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise ``ArtifactError`` unless positions, sizes and kinds of the plan fit together."""
+    for k, buffer in enumerate(plan.buffers):
+        where = f"plan.buffers[{k}]"
+        needed = math.prod(buffer.shape) * NAMED[buffer.dtype].nbytes
+        if needed > buffer.nbytes or (buffer.kind != TEMP and needed != buffer.nbytes):
+            _refuse(where, f"{buffer.dtype}{list(buffer.shape)} takes {needed} bytes, not {buffer.nbytes}")
+        if buffer.kind == TEMP and not 0 <= buffer.offset <= plan.arena_bytes - buffer.nbytes:
+            _refuse(where, f"{buffer.nbytes} bytes at {buffer.offset} lie outside the arena of {plan.arena_bytes}")
+    for k, launch in enumerate(plan.launches):
+        where = f"plan.launches[{k}]"
+        if any(a >= len(plan.buffers) for a in launch.args) or launch.inputs > len(launch.args):
+            _refuse(where, f"its buffers {list(launch.args)} are not all there")
+        if (launch.kernel < 0) != bool(launch.host) or launch.kernel >= len(plan.kernels):
+            _refuse(where, f"kernel {launch.kernel}, host operator {quote(launch.host)}: exactly one expected")
+        if launch.kernel >= 0:
+            _check_tensor_maps(plan, launch, where)
+        elif any(plan.buffers[a].kind not in (TEMP, OUTPUT) for a in launch.args[launch.inputs :]):
+            _refuse(where, f"host operator {quote(launch.host)} has a result that is no result of the plan")
+    for what, positions in (("inputs", plan.inputs), ("outputs", plan.outputs)):
+        if any(p >= len(plan.buffers) for p in positions):
+            _refuse(f"plan.{what}", f"buffers {list(positions)} are not all there")
+    if any(plan.buffers[p].kind != INPUT for p in plan.inputs):
+        _refuse("plan.inputs", f"buffers of kind {INPUT} expected")
+    if len(plan.output_names) != len(plan.outputs):
+        _refuse("plan.output_names", f"{len(plan.outputs)} names expected, found {len(plan.output_names)}")
+    there = {plan.buffers[p].name for p in plan.inputs}
+    for what, known, made_up in (
+        ("input_containers", there, plan.input_containers),
+        ("output_containers", set(plan.output_names), plan.output_containers),
+    ):
+        if any(name not in known for names in made_up.values() for name in names or ()):
+            _refuse(f"plan.{what}", "a name is not there")
+    for buffer in plan.buffers:
+        if buffer.dtype == STRING.name and math.prod(buffer.shape) > MAX_STRINGS:
+            _refuse("plan.buffers", f"{math.prod(buffer.shape)} strings, at most {MAX_STRINGS} are possible")
+    for what, names in (
+        ("inputs", [plan.buffers[p].name for p in plan.inputs]),
+        ("output_names", list(plan.output_names)),
+        ("buffers", [b.name for b in plan.buffers if b.kind == WEIGHT]),
+    ):
+        if len(set(names)) != len(names):
+            _refuse(f"plan.{what}", "a name is there twice")
+
+
+def _check_tensor_maps(plan: Plan, launch: Launch, where: str) -> None:
+    """Raise ``ArtifactError`` unless every map of the launch can be encoded, and ends within its buffer."""
+    for m in plan.kernels[launch.kernel].tensor_maps:
+        if reasons := m.objections():
+            _refuse(where, f"no tensor map: {reasons[0]}")
+        if m.parameter >= len(launch.args):
+            _refuse(where, f"a tensor map of parameter {m.parameter}, there are {len(launch.args)}")
+        last = sum((e - 1) * s for e, s in zip(m.extents, (ELEMENT_BYTES[m.dtype], *m.strides), strict=True))
+        end, nbytes = m.offset + last + ELEMENT_BYTES[m.dtype], plan.buffers[launch.args[m.parameter]].nbytes
+        if end > nbytes:
+            _refuse(where, f"a tensor map ends at byte {end} of a buffer of {nbytes}")
+
+
+def data_of(plan: Plan) -> dict[str, object]:
+    """The plan as what JSON can hold; ``plan_of`` gives it back. Raises ``UnsupportedError`` for what it cannot."""
+    launches = [_fields(launch) for launch in plan.launches]
+    for fields, launch in zip(launches, plan.launches, strict=True):
+        fields["attributes"] = {n: _plain(v, f"{launch.host}.{n}") for n, v in launch.attributes.items()}
+    return _fields(plan) | {
+        "buffers": [_fields(b) for b in plan.buffers],
+        "kernels": [
+            _fields(k)
+            | {"schedule": {n: int(v) for n, v in k.schedule.items()}}
+            | {"tensor_maps": [_fields(m) for m in k.tensor_maps]}
+            for k in plan.kernels
+        ],
+        "launches": launches,
+        "input_containers": dict(plan.input_containers),
+        "output_containers": dict(plan.output_containers),
+    }
+
+
+def _fields(value: Any) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _plain(value: object, where: str) -> object:
+    match value:
+        case None | bool() | str():
+            return value
+        case int() | np.integer():
+            return int(value)
+        case float() | np.floating():
+            number = float(value)
+            return number if math.isfinite(number) else {"float": str(number)}
+        case tuple() | list():
+            return [_plain(item, where) for item in value]
+        case bytes():
+            return {"bytes": base64.b64encode(value).decode("ascii")}
+        case DType():
+            return {"dtype": value.name}
+        case np.ndarray() if value.dtype != object and value.dtype.kind not in "SU":
+            data = np.ascontiguousarray(value).tobytes()
+            name = dtype_of(value.dtype).name
+            return {"array": [name, list(value.shape), base64.b64encode(data).decode("ascii")]}
+    raise UnsupportedError(f"{where}: an attribute of type {type(value).__name__} cannot be saved", code="GPC4101")
+
+
+def dumps(data: Mapping[str, object]) -> bytes:
+    """JSON with sorted keys: equal manifests give equal bytes."""
+    return json.dumps(data, sort_keys=True, indent=1, allow_nan=False).encode("ascii") + b"\n"
+
+
+def loads(data: bytes | memoryview) -> Any:
+    """Strict JSON: bounded, no NaN, no key twice. Raises ``ArtifactError``."""
+    if len(data) > MAX_BYTES:
+        raise ArtifactError(f"manifest.json has {len(data)} bytes, at most {MAX_BYTES} are allowed", code="GPC7006")
+    text = bytes(data)
+    if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
+        raise ArtifactError(f"manifest.json has more than {MAX_VALUES} values", code="GPC7006")
+    try:
+        return json.loads(text.decode("ascii"), parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+    except RecursionError:
+        raise ArtifactError("manifest.json is nested too deep", code="GPC7006") from None
+    except ValueError as error:
+        raise ArtifactError(f"manifest.json is not JSON: {quote(error)}", code="GPC7004") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key is there twice")
+    return table

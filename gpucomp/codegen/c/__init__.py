@@ -1,0 +1,1 @@
+"""CUDA C++ and OpenCL C: printing of expressions and statements, and what the templates are given."""

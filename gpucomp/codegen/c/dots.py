@@ -1,0 +1,105 @@
+"""Dot products of four bytes added to an i32 sum: what each kind of device calls them, and what they are without.
+
+All give the same number to the bit: sums wrap, none saturates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.kernel.forms.words import WORD, Words
+
+Product = Callable[[str, str, str], str]  # of the texts of a sum and two factors: the statement that adds to the sum
+TOP_BITS = "(int)0x80808080"  # of four bytes: as an exclusive or, u8 less 128 each; as a factor, four times -128
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A device's dot product of bytes.
+
+    texts      of the sum ``{c}`` with four products added, by whether the bytes of ``{a}`` and of ``{b}`` are signed
+    extension  of OpenCL that has it
+    vectors    whether its operands are ``char4`` and ``uchar4``, not words
+    """
+
+    texts: dict[tuple[bool, bool], str]
+    extension: str = ""
+    vectors: bool = False
+
+    def text(self, a: str, b: str, c: str, signed: tuple[bool, bool]) -> str:
+        """C text of the sum, of operands as this dot product takes them: both signed alike, or one that it has."""
+        return self.texts[signed].format(a=a, b=b, c=c)
+
+
+BOTH, NONE, FIRST, SECOND = (True, True), (False, False), (True, False), (False, True)
+DOTS = {  # by the feature that a device has, the best first
+    "dp4a": Dot({s: f"gc_dot4<{str(s[0]).lower()}, {str(s[1]).lower()}>({{a}}, {{b}}, {{c}})"
+                 for s in (BOTH, NONE, FIRST, SECOND)}),
+    # v_dot4_i32_iu8 (RDNA3), v_dot4_i32_i8 and v_dot4_u32_u8
+    "sudot4": Dot({s: f"__builtin_amdgcn_sudot4({str(s[0]).lower()}, {{a}}, {str(s[1]).lower()}, {{b}}, {{c}}, false)"
+                   for s in (BOTH, NONE, FIRST, SECOND)}),
+    "sdot4": Dot({BOTH: "__builtin_amdgcn_sdot4({a}, {b}, {c}, false)",
+                  NONE: "(int)__builtin_amdgcn_udot4((uint){a}, (uint){b}, (uint){c}, false)"}),
+    "arm_dot_acc": Dot(dict.fromkeys((BOTH, NONE), "arm_dot_acc({a}, {b}, {c})"),
+                       "cl_arm_integer_dot_product_accumulate_int8", vectors=True),
+    "arm_dot": Dot(dict.fromkeys((BOTH, NONE), "{c} + arm_dot({a}, {b})"), "cl_arm_integer_dot_product_int8", vectors=True),
+    "khr_dot": Dot({BOTH: "{c} + dot_4x8packed_ss_int(as_uint({a}), as_uint({b}))",
+                    NONE: "{c} + (int)dot_4x8packed_uu_uint(as_uint({a}), as_uint({b}))",
+                    FIRST: "{c} + dot_4x8packed_su_int(as_uint({a}), as_uint({b}))",
+                    SECOND: "{c} + dot_4x8packed_us_int(as_uint({a}), as_uint({b}))"}, "cl_khr_integer_dot_product"),
+}  # fmt: skip
+
+
+def enabled(dot: Dot) -> str:
+    """The line in front of an OpenCL kernel that calls ``dot``."""
+    return f"#pragma OPENCL EXTENSION {dot.extension} : enable\n" if dot.extension else ""
+
+
+def dot_of(features: Collection[str]) -> Dot | None:
+    """The dot product of a device with ``features``."""
+    return next((dot for feature, dot in DOTS.items() if feature in features), None)
+
+
+def product(printer: CPrinter, body: object, lanes: int = 1) -> Product:
+    """How a template multiplies: a dot product of ``Words``, else as C does.
+
+    The factor ``b`` and the sum may be vectors of ``lanes``, of OpenCL. Writes the helper that the statements call.
+    """
+    if not isinstance(body, Words):
+        return lambda c, a, b: f"{c} += {a} * {b};"
+    dot = dot_of(printer.features) if lanes == 1 else None
+    if dot is DOTS["dp4a"]:
+        return lambda c, a, b: f"{c} = {dot.text(a, b, c, body.signed)};"
+    sums = "int" if lanes == 1 else f"int{lanes}"
+    text = _portable(body.signed, lanes) if dot is None else _native(dot, body.signed)
+    head = f"{printer.dialect.qualifier}{sums} dot4(int a, {sums} b, {sums} c) {{\n"
+    printer.helpers["dot4"] = f"{enabled(dot) if dot else ''}{head}{text}}}\n"
+    return lambda c, a, b: f"{c} = dot4({a}, {b}, {c});"
+
+
+def _native(dot: Dot, signed: tuple[bool, bool]) -> str:
+    """Where the device multiplies no signed bytes by unsigned ones, ``u = s + 128``: it takes two of its dot products."""
+
+    def call(a: str, b: str, c: str, signed: tuple[bool, bool]) -> str:
+        kind = "as_char4" if signed[0] else "as_uchar4"
+        return dot.text(f"{kind}({a})", f"{kind}({b})", c, signed) if dot.vectors else dot.text(a, b, c, signed)
+
+    if signed in dot.texts:
+        return f"  return {call('a', 'b', 'c', signed)};\n"
+    a, b = (name if is_signed else f"{name} ^ {TOP_BITS}" for name, is_signed in zip("ab", signed, strict=True))
+    less = call("a" if signed[0] else "b", TOP_BITS, "0", BOTH)
+    return f"  const int less = {less};  // what is missing, negative\n  return {call(a, b, 'c', BOTH)} - less;\n"
+
+
+def _portable(signed: tuple[bool, bool], lanes: int) -> str:
+    def byte(name: str, is_signed: bool, lane: int) -> str:
+        if is_signed:
+            left = 8 * (WORD - 1 - lane)
+            return f"({name} << {left} >> 24)" if left else f"({name} >> 24)"
+        shifted = f"{name} >> {8 * lane}" if lane else name
+        return f"({shifted} & 255)"
+
+    products = [f"{byte('a', signed[0], i)} * {byte('b', signed[1], i)}" for i in range(WORD)]
+    return f"  return c + {' + '.join(products)};\n"

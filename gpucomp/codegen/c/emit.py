@@ -1,0 +1,214 @@
+"""Statements for one work-item: values and stores of a kernel's expressions, a vector of lanes at a time.
+
+Templates decide where work-items stand; this module writes what each of them does, through ``c_printer``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpucomp.codegen.c.printer import OR, SUM, CPrinter
+from gpucomp.expr.core import (
+    Cast,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    both,
+    hole,
+    index,
+    substitute,
+    transform,
+    walk,
+)
+from gpucomp.expr.lower import Lowering, Operand, Ref
+from gpucomp.kernel import Store
+from gpucomp.kernel.forms.access import Rewriter, is_aligned, is_zero, parts_within, vector_loads
+from gpucomp.kernel.forms.lanes import LANE, pure_load
+
+
+@dataclass(frozen=True)
+class FlatStore:
+    """``params[target][offset] = value``."""
+
+    target: int
+    offset: Expr
+    value: Expr
+
+
+def flat_stores(stores: Iterable[Store], rewriter: Rewriter) -> list[FlatStore]:
+    return [FlatStore(s.target, rewriter.offset(s.target, s.index), rewriter(s.value)) for s in stores]
+
+
+@dataclass
+class Emitter:
+    """Writes statements into one scope. ``bindings``: what the surrounding text already computed, by name."""
+
+    printer: CPrinter
+    bindings: Mapping[Expr, str]
+    prefix: str = "e"
+    unroll_limit: int = 16
+    _lowering: Lowering = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lowering = self.printer.lowering(self.bindings, prefix=self.prefix, unroll_limit=self.unroll_limit)
+
+    def hoist(self, parts: Iterable[Expr]) -> list[str]:
+        """Statements that compute ``parts`` once; what is written later knows them."""
+        operands = [self._lowering.lower(part) for part in parts]
+        return self.printer.block(self._lowering.take(), later=operands)
+
+    def named(self, parts: Iterable[Expr]) -> tuple[list[str], dict[Expr, str]]:
+        """``hoist``, with the name of each part, for scopes further in."""
+        kept = list(parts)
+        lines = self.hoist(kept)
+        names = {part: self._lowering.lower(part) for part in kept}
+        return lines, {part: operand.name for part, operand in names.items() if isinstance(operand, Ref)}
+
+    def values(self, exprs: Sequence[Expr]) -> tuple[list[str], list[str]]:
+        """Statements, then the text of each expression, to be used once and at once."""
+        operands = [self._lowering.lower(e) for e in exprs]
+        lines = self.printer.block(self._lowering.take(), results=operands)
+        return lines, [self.printer.operand(o) for o in operands]
+
+    def lanes(self, exprs: Sequence[Expr], lane: Var, width: int) -> tuple[list[str], list[str], list[str]]:
+        """Statements in front of the loop over ``lane``, statements inside it, and each expression's text there.
+
+        Vector loads and all that does not depend on the lane stand in front.
+        """
+        printer = self.printer
+        varying = {e for e, text in self.bindings.items() if e is not lane and _names_lane(text)}
+
+        def varies(expr: Expr) -> bool:
+            return bool(varying) and any(n in varying for n in walk(expr))
+
+        head = self.hoist([part for part in _invariant(exprs, lane) if not varies(part)])
+        replaced: dict[Expr, Expr] = {}
+        obeyed: dict[Expr, tuple[Expr, ...]] = {}
+        for found in vector_loads(exprs, lane, width):
+            if any(map(varies, found.guards)):
+                continue  # one lane may read where its neighbour must not
+            name = f"{self.prefix}v{len(replaced)}"
+            _, dtype = printer.params[found.load.source]
+            lines, place, guard = self._source(found.load, found.guards, lane)
+            array = printer.dialect.aligned_array(printer.dialect.moved_type(dtype), name, width)
+            head += [*lines, array, *printer.dialect.fetch(name, place, dtype, width, guard)]
+            stand_in = hole(name, found.load.dtype)
+            self._lowering.bind(stand_in, printer.fetched(f"{name}[{LANE}]", dtype))
+            replaced[found.load] = stand_in
+            obeyed[stand_in] = found.guards
+        lines, texts = self.values([_without_guards(substitute(e, replaced), obeyed) for e in exprs])
+        return head, lines, texts
+
+    def moved(self, expr: Expr, to: str, lane: Var | None = None, width: int = 1, *, late: bool = False) -> list[str]:
+        """Statements that move ``width`` elements to the pointer ``to`` as they are; none when they cannot be.
+
+        That takes a load alone, its lanes side by side and its bits those of the value, which may be zero under
+        guards. ``late``: by an asynchronous copy, which the caller commits and awaits.
+        """
+        found = pure_load(expr, lane, width)
+        if found is None:
+            return []
+        load, guards = found
+        dialect, (_, dtype) = self.printer.dialect, self.printer.params[load.source]
+        if dialect.storage_type(dtype) != dialect.value_type(dtype):
+            return []
+        lines, place, guard = self._source(load, guards, lane)
+        if late:
+            return [*lines, f"gc_cp_async{width * dtype.nbytes}({to}, {place}, {guard or 'true'});"]
+        return [*lines, *dialect.copy(to, place, dtype, width, guard)]
+
+    def place(self, load: Load, lane: Var) -> tuple[list[str], str]:
+        """Statements, then where the first lane of ``load`` lies."""
+        lines, place, _ = self._source(load, (), lane)
+        return lines, place
+
+    def _source(self, load: Load, guards: Sequence[Expr], lane: Var | None) -> tuple[list[str], str, str]:
+        """Statements, then where the first lane of ``load`` lies, and the text of its guards if there are any."""
+        start = substitute(load.index[0], {lane: index(0)}) if lane is not None else load.index[0]
+        operands: list[Operand] = [self._lowering.lower(e) for e in (start, *([both(guards)] if guards else []))]
+        lines = self.printer.block(self._lowering.take(), results=operands)
+        source, _ = self.printer.params[load.source]
+        offset = self.printer.operand(operands[0], SUM)
+        place = source if offset == "0" else f"{source} + {offset}"
+        return lines, place, self.printer.operand(operands[1], OR) if guards else ""
+
+    def _placed(self, exprs: Sequence[Expr]) -> tuple[list[str], list[str]]:
+        operands: list[Operand] = [self._lowering.lower(e) for e in exprs]
+        lines = self.printer.block(self._lowering.take(), results=operands)
+        return lines, [self.printer.operand(o, SUM) for o in operands]
+
+    def store(self, stores: Sequence[FlatStore], lane: Var | None = None, width: int = 1) -> list[str]:
+        """Statements that compute and write ``stores``; every load comes before the first write."""
+        printer = self.printer
+        if lane is None or width == 1:
+            lines, texts = self.values([e for s in stores for e in (s.offset, printer.written(s.target, s.value))])
+            for number, s in enumerate(stores):
+                lines.append(printer.store(s.target, texts[2 * number], texts[2 * number + 1]))
+            return lines
+        vectors = [s for s in stores if is_aligned(s.offset, lane, width)]
+        others = [s for s in stores if s not in vectors]
+        starts, starting = self._placed([substitute(s.offset, {lane: index(0)}) for s in vectors])
+        values = [printer.written(s.target, s.value) for s in (*vectors, *others)]
+        exprs = [*values, *(s.offset for s in others)]
+        head, body, texts = self.lanes(exprs, lane, width)
+        arrays: list[str] = []
+        tail: list[str] = []
+        for number, (s, offset) in enumerate(zip(vectors, starting, strict=True)):
+            name, dtype = printer.params[s.target]
+            array = f"{self.prefix}w{number}"
+            arrays.append(printer.dialect.aligned_array(printer.dialect.moved_type(dtype), array, width))
+            body.append(f"{array}[{LANE}] = {printer.put(texts[number], dtype)};")
+            tail += printer.dialect.put(f"{name} + {offset}", array, dtype, width)
+        for value, offset, s in zip(texts[len(vectors) :], texts[len(stores) :], others, strict=False):
+            body.append(printer.store(s.target, offset, value))
+        return [*starts, *head, *arrays, *lane_loop(body, width), *tail]
+
+    def kept(self, target: int, value: Expr, array: str, lane: Var, width: int) -> list[str]:
+        """Statements that leave ``width`` lanes of ``value`` in ``array`` as elements of ``params[target]``."""
+        printer, dtype = self.printer, self.printer.params[target][1]
+        head, body, (text,) = self.lanes([printer.written(target, value)], lane, width)
+        return [*head, *lane_loop([*body, f"{array}[{LANE}] = {printer.put(text, dtype)};"], width)]
+
+
+
+
+def _without_guards(expr: Expr, obeyed: Mapping[Expr, tuple[Expr, ...]]) -> Expr:
+    """``expr`` without the conditions that each vector load obeyed already: its zeros are where they do not hold."""
+
+    def change(node: Expr) -> Expr | None:
+        if not isinstance(node, Select) or not is_zero(node.otherwise):
+            return None
+        array = node.then
+        while isinstance(array, Cast):
+            array = array.value
+        return node.then if node.condition in obeyed.get(array, ()) else None
+
+    return transform(expr, change) if any(obeyed.values()) else expr
+
+
+def lane_loop(body: Sequence[str], width: int, *, unrolled: bool = True) -> list[str]:
+    """``body`` for each lane."""
+    return [
+        *(["#pragma unroll"] if unrolled else []),
+        f"for (int {LANE} = 0; {LANE} < {width}; ++{LANE}) {{",
+        *(f"  {line}" for line in body),
+        "}",
+    ]
+
+
+def _names_lane(text: str) -> bool:
+    """Whether the text of something that is known is another one in every lane: an element of an array by lane."""
+    return re.search(rf"\b{LANE}\b", text) is not None
+
+
+def _invariant(exprs: Sequence[Expr], lane: Var) -> list[Expr]:
+    """The largest parts that no lane changes."""
+    everything = frozenset(v for e in exprs for v in e.free) - {lane}
+    bound = frozenset(a for e in exprs for n in walk(e) if isinstance(n, Reduce) for a in n.axes)
+    return parts_within(exprs, everything - bound)
+
+

@@ -1,0 +1,170 @@
+"""Statements of the row statistics behind a contraction's stores: ``kernels_templates/contraction/tail.j2`` has the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.emit import Emitter, flat_stores, lane_loop
+from gpucomp.codegen.c.fences import add_fences
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import Expr, Load, Var, hole, identity_of, index, substitute, var
+from gpucomp.ir.types import F16, U32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.access import Rewriter
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.operand import count, places
+from gpucomp.kernel.forms.tail import columns_of, reads_of, tail_of, tail_sizes
+
+SHUFFLED = 32  # threads of a CUDA warp
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+def tail_hooks(
+    kernel: Kernel, printer: CPrinter, p: SimpleNamespace, threads: int, rows: int, sharers: int
+) -> Mapping[str, Any]:
+    """``tail`` for the template, ``None`` where there is none: of work-groups of ``threads`` that store ``rows`` rows each.
+
+    sharers      work-groups that store parts of the same rows
+    read         statements of an access: they leave its elements in ``kept``, (name, type, count) each
+    statistics   name, type, identity, body: the statements of an access, combined: with what another lane has;
+                 reads_row: whether those statements do
+    stores       once a row
+    shuffles     lanes exchange values by shuffles
+    """
+    body, tail = kernel.body, tail_of(kernel)
+    assert isinstance(body, Contraction)
+    if tail is None:
+        return {"tail": None}
+    # OpenCL's vectors do not go through pointers to what other work-groups change
+    z = tail_sizes(threads, rows, p, 0 if printer.dialect.name == "cuda" else 1)
+    width, batch = z.wide, var("batch", p.batch) if p.batch > 1 else index(0)
+    row, lane = var("row", max(1, count(body.m))), var(LANE, width)
+    col, columns = columns_of(body, width, lane)
+    rewriter = Rewriter(kernel.params, places(body.m, row) | columns | places(body.batch, batch))
+    values = [rewriter(s.value) for s in tail.statistics]
+    known: dict[Expr, str] = {row: "row", **dict.fromkeys(batch.free, "batch")}
+    in_column: dict[Expr, str] = {**known, col: "col"}
+    if width > 1:
+        in_column[lane] = LANE
+
+    reads = reads_of(values, frozenset({col, lane}))
+    step = f"step * {width} + {LANE}" if width > 1 else "step"
+    kept = [f"kept{i}[r][{step if z.keep else LANE if width > 1 else 0}]" for i in range(len(reads))]
+    read = _read(kernel, printer, reads, kept, in_column, lane, width)
+    held: dict[Expr, Expr] = {ld: hole(f"kept{i}", ld.dtype) for i, ld in enumerate(reads)}
+    in_column |= {held[ld]: text for ld, text in zip(reads, kept, strict=True)}
+
+    statistics = []
+    for number, (statistic, value) in enumerate(zip(tail.statistics, values, strict=True)):
+        name, dtype = f"s{number}", statistic.hole.dtype
+        emitter = Emitter(printer, in_column, prefix="t")
+        value = substitute(value, held)
+        if width > 1:
+            head, lines, (text,) = emitter.lanes([value], lane, width)
+        else:
+            head, (lines, (text,)) = [], emitter.values([value])
+        ctype = printer.dialect.value_type(dtype)
+        op, at = statistic.op, f"{name}[r]"
+        inner = [*lines, f"const {ctype} term = {text};", f"{at} = {printer.combine(op, dtype, at, 'term')};"]
+        statistics.append({
+            "name": name,
+            "type": ctype,
+            "identity": printer.dialect.literal(identity_of(op, dtype), dtype),
+            "body": [*head, *(lane_loop(inner, width) if width > 1 else inner)],
+            "reads_row": bool(value.free & frozenset(known)),
+            "combined": printer.combine(op, dtype, at, "other"),
+        })  # fmt: skip
+        known[statistic.hole] = in_column[statistic.hole] = at
+    once = Emitter(printer, known, prefix="o").store(flat_stores(tail.stores, rewriter))
+    words = z.steps * width if z.keep else width
+    types = [printer.dialect.value_type(ld.dtype) for ld in reads]
+    return {
+        "tail": SimpleNamespace(
+            read=read,
+            kept=[(f"kept{i}", ctype, words) for i, ctype in enumerate(types)],
+            statistics=statistics,
+            stores=once,
+            shuffles=printer.dialect.name == "cuda" and threads % SHUFFLED == 0,
+            threads=threads,
+            rows=rows,
+            sharers=sharers,
+            accesses=count(body.n) // width,
+            **{k: v for k, v in vars(z).items() if k not in ("wide", "words")},
+        )
+    }
+
+
+def tail_scratch(printer: CPrinter, hooks: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The parameter by which work-groups count each other where only rows make them meet."""
+    tail = hooks["tail"]
+    if tail is None or tail.sharers == 1:
+        return []
+    add_fences(printer)
+    return [{"name": "counters", "type": printer.dialect.values[U32], "access": "written"}]
+
+
+def _read(
+    kernel: Kernel,
+    printer: CPrinter,
+    reads: Sequence[Load],
+    kept: Sequence[str],
+    known: Mapping[Expr, str],
+    lane: Var,
+    width: int,
+) -> list[str]:
+    """Statements that leave an access of each of ``reads`` in its place of ``kept``."""
+    if printer.dialect.name == "cuda":
+        emitter = Emitter(printer, known, prefix="y")
+        head: list[str] = []
+        if width > 1:
+            head, lines, texts = emitter.lanes(list(reads), lane, width)
+        else:
+            lines, texts = emitter.values(list(reads))
+        body = [*lines, *(f"{to} = {text};" for to, text in zip(kept, texts, strict=True))]
+        return [*head, *(lane_loop(body, width) if width > 1 else body)]
+    found: list[str] = []
+    for number, (ld, to) in enumerate(zip(reads, kept, strict=True)):
+        if ld.source < kernel.inputs:
+            lines, (text,) = Emitter(printer, known, prefix=f"y{number}_").values([ld])
+        else:
+            lines, (at,) = Emitter(printer, known, prefix=f"y{number}_").values([ld.index[0]])
+            text = _from_others(printer, ld, at)
+        found += [*lines, f"{to} = {text};"]
+    return found
+
+
+HALF_FROM_OTHERS = """float half_from_others(volatile __global const ushort* at) {
+  const ushort bits = *at;
+  return vload_half(0, (const half*)&bits);
+}
+"""
+
+
+def _from_others(printer: CPrinter, ld: Load, at: str) -> str:
+    """An element that another work-group of the launch may have written, as a value, in OpenCL."""
+    name, dtype = printer.params[ld.source]
+    if dtype is F16:
+        printer.helpers.setdefault("half_from_others", HALF_FROM_OTHERS)
+        return f"half_from_others((volatile __global const ushort*){name} + {at})"
+    return printer.widened(f"((volatile __global const {printer.dialect.storage_type(dtype)}*){name})[{at}]", dtype)

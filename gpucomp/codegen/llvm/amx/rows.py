@@ -1,0 +1,229 @@
+"""Where tiles of rows come from: memory as it is, rows that a task copies, or lines of an image that it copies.
+
+A tile of rows is a pointer and a constant distance between rows; the steps of k are constant distances from there. So a
+convolution needs no rows written out: a task copies the lines of the image that its part of the result covers, padding
+included, and a tap is a distance. With a stride, lines of equal remainder lie together, so that a row of the result is as
+far from the next one as ever; rows may then go on from line to line, over a few that are no rows and are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.amx.operands import Image, Narrow, Straight
+from gpucomp.codegen.llvm.amx.space import LINE, MOST_PLANES, line_counts
+from gpucomp.codegen.llvm.contraction.image_lines import interleaved
+from gpucomp.codegen.llvm.ir import storage
+from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
+from gpucomp.expr.core import Expr, Select, Var, substitute, var, walk
+from gpucomp.expr.simplify import Simplifier
+from gpucomp.ir.types import DType
+
+Bound = dict[Expr, LaneValue]
+PIXELS = 16  # of planes that are interleaved at a time
+
+
+class RowsInPlace:
+    """Rows where they lie."""
+
+    def __init__(self, entry: Entry, narrow: Narrow, rows: Straight, d: SimpleNamespace, bound: Bound) -> None:
+        self.code, self.entry, self.rows, self.bound, self.batch = entry.code, entry, rows, bound, narrow.ops.batch
+        nbytes = narrow.dtype.nbytes
+        self.row_bytes = rows.row * nbytes
+        self.steps = [(point + part * d.depth) * nbytes for point in rows.points for part in range(d.parts)]
+        self.scalar = storage.memory_scalar(narrow.dtype)
+        self.program = lower([rows.offset], [self.batch])
+
+    def begin(self, m: Value, rows: Value) -> None:
+        """A task of ``rows`` rows from row ``m`` on."""
+        printer = self.entry.printer(self.program, self.bound, 0, None)
+        start = self.code.gep(
+            self.entry.params[self.rows.source], printer.value(self.program.results[0]), self.scalar
+        )
+        self.start = self.code.gep(start, m * self.row_bytes, "i8")
+
+    def row(self, at: Value) -> Value:
+        """Where row ``at`` of the task is."""
+        return self.code.gep(self.start, at * self.row_bytes, "i8")
+
+
+class _Copy:
+    """Writes elements of ``a`` along ``axis``, in vectors of ``width``.
+
+    The axis is cut until no part of it chooses between sources: a Concat of channels is read part by part.
+    """
+
+    def __init__(self, entry: Entry, element: Expr, free: Sequence[Var], axis: Var, bound: Bound, width: int) -> None:
+        self.entry, self.code, self.dtype, self.bound, self.width = entry, entry.code, element.dtype, bound, width
+        self.extent = axis.extent
+        simplify = Simplifier()
+        self.parts: list[tuple[int, Var, Program]] = []
+
+        def cut(start: int, stop: int) -> None:
+            part = var(axis.name, stop - start)
+            found = simplify(substitute(element, {axis: part + start}))
+            vectors = -(-(stop - start) // width)
+            chooses = any(isinstance(node, Select) and part in node.condition.free for node in walk(found))
+            if vectors > 1 and chooses:
+                middle = start + vectors // 2 * width
+                cut(start, middle)
+                cut(middle, stop)
+                return
+            self.parts.append((start, part, lower([found], [*free, part])))
+
+        cut(0, axis.extent)
+
+    def value(self, part: int, at: Value, lanes: int) -> Value:
+        """The elements from ``at`` on of one part in the first ``lanes``, zero in the others."""
+        _, axis, program = self.parts[part]
+        self.bound[axis] = Affine(at, 1)
+        mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
+        printer = self.entry.printer(program, self.bound, self.width, mask)
+        value = storage.to_memory(printer.lanes(program.results[0]), self.dtype)
+        return value if mask is None else self.code.select(mask, value, 0)
+
+    def put(self, to: Value, room: int) -> None:
+        """All elements from ``to`` on, and zeros as far as ``room``. Writes whole vectors."""
+        code, nbytes = self.code, self.dtype.nbytes
+        for number, (start, axis, _) in enumerate(self.parts):
+
+            def one(at: Value, lanes: int, number: int = number, start: int = start) -> None:
+                value = self.value(number, at, lanes)
+                code.store(value, code.gep(to, (at + start) * nbytes, "i8"), nbytes)
+
+            whole = axis.extent - axis.extent % self.width
+            if whole > 4 * self.width:
+                with code.loop(0, whole, self.width) as at:
+                    one(at, self.width)
+            else:
+                for place in range(0, whole, self.width):
+                    one(code.integer(place), self.width)
+            if axis.extent % self.width:
+                one(code.integer(whole), axis.extent % self.width)
+        zeros = code.const(0, Type(storage.memory_scalar(self.dtype), self.width))
+        for place in range(-(-self.extent // self.width) * self.width, room, self.width):
+            code.store(zeros, code.gep(to, place * nbytes, "i8"), nbytes)
+
+
+def _vector(extent: int) -> int:
+    return 32 if extent >= 32 else 16
+
+
+class CopiedRows:
+    """Rows that the task writes out, whatever they are computed from."""
+
+    def __init__(self, entry: Entry, narrow: Narrow, d: SimpleNamespace, bound: Bound) -> None:
+        self.entry, self.code, self.ops, self.bound, self.d = entry, entry.code, narrow.ops, bound, d
+        self.nbytes = narrow.dtype.nbytes
+        self.row_bytes = d.row_bytes
+        self.steps = [step * d.depth * self.nbytes for step in range(d.steps)]
+        ops = self.ops
+        self.copy = _Copy(entry, ops.a, [ops.batch, *ops.ko, ops.m], ops.ki, bound, _vector(ops.ki.extent))
+        self.room = entry.code.stack(f"[{d.task_tiles * d.rows * d.row_bytes + 4 * LINE} x i8]", LINE)
+
+    def begin(self, m: Value, rows: Value) -> None:
+        code, ops = self.code, self.ops
+        filled = self.d.steps * self.d.depth
+        extents = [a.extent for a in ops.ko]
+        with code.loop(0, rows) as row:
+            self.bound[ops.m] = m + row
+            to = self.row(row)
+            if filled > ops.k:  # what is copied next writes over what this writes past the row
+                zeros = code.const(0, Type("i8", LINE))
+                code.store(zeros, code.gep(to, ops.k * self.nbytes, "i8"), 1)
+            with code.loop(0, ops.outer) as point:
+                if extents:
+                    self.bound.update(zip(ops.ko, self.entry.decompose(point, extents), strict=True))
+                run = code.gep(to, point * (ops.ki.extent * self.nbytes), "i8")
+                self.copy.put(run, ops.ki.extent)
+
+    def row(self, at: Value) -> Value:
+        return self.code.gep(self.room, at * self.row_bytes, "i8")
+
+
+class CopiedLines:
+    """Lines of an image; rows are counted along them, ``d.width`` from one line of the result to the next."""
+
+    def __init__(self, entry: Entry, image: Image, d: SimpleNamespace, p: SimpleNamespace, bound: Bound) -> None:
+        self.entry, self.code, self.image, self.bound, self.d = entry, entry.code, image, bound, d
+        dtype = image.element.dtype
+        self.pixel_bytes = d.pixel_bytes
+        self.row_bytes = image.stride_x * self.pixel_bytes
+        self.line_bytes = d.pitch * self.pixel_bytes
+        self.counts = line_counts(d, p)
+        firsts = [sum(self.counts[:phase]) for phase in range(len(self.counts))]
+        taps = [firsts[tap % image.stride_y] + tap // image.stride_y for tap in range(image.taps_y)]
+        part = d.depth * dtype.nbytes
+        if d.taps_inside:
+            points = [line * self.line_bytes + x * self.pixel_bytes for line in taps for x in range(image.taps_x)]
+            self.steps = [at + step * part for step in range(d.parts) for at in points]
+        else:
+            self.steps = [line * self.line_bytes + step * part for line in taps for step in range(d.parts)]
+        i = image
+        self.across = i.planes and i.channel.extent <= MOST_PLANES
+        axis, other = (i.pixel, i.channel) if self.across else (i.channel, i.pixel)
+        width = PIXELS if self.across else _vector(axis.extent)
+        self.copy = _Copy(entry, i.element, [i.batch, i.image, i.line, other], axis, bound, width)
+        self.room = entry.code.stack(f"[{sum(self.counts) * self.line_bytes + 8 * LINE} x i8]", LINE)
+
+    def begin(self, batch: LaneValue, image: Value, line: Value) -> None:
+        """A task of lines of the result from ``line`` on."""
+        code, i = self.code, self.image
+        self.bound[i.batch], self.bound[i.image] = batch, image
+        first = 0
+        for phase, count in enumerate(self.counts):
+            with code.loop(0, count) as at:
+                self.bound[i.line] = (line + at) * i.stride_y + phase
+                to = code.gep(self.room, (at + first) * self.line_bytes, "i8")
+                if self.across:
+                    self._interleave(to)
+                else:
+                    self._pixels(to)
+            first += count
+
+    def _pixels(self, to: Value) -> None:
+        code, i = self.code, self.image
+        with code.loop(0, i.pixel.extent) as pixel:
+            self.bound[i.pixel] = pixel
+            place = code.gep(to, pixel * self.pixel_bytes, "i8")
+            self.copy.put(place, self.d.channels)
+
+    def _interleave(self, to: Value) -> None:
+        """A vector of pixels of every channel, put together to words of a pixel."""
+        code, i = self.code, self.image
+
+        def put(number: int, start: int, at: Value, lanes: int) -> None:
+            planes = []
+            for channel in range(i.channel.extent):
+                self.bound[i.channel] = code.integer(channel)
+                planes.append(self.copy.value(number, at, lanes))
+            words = [
+                word_of(planes[first : first + self.d.group], i.element.dtype)
+                for first in range(0, i.channel.extent, self.d.group)
+            ]
+            words += [code.const(0, Type("i32", PIXELS))] * (self.d.channels // self.d.group - len(words))
+            for part in range(len(words)):
+                mixed = interleaved(words, range(part * PIXELS, (part + 1) * PIXELS))
+                code.store(mixed, code.gep(to, (at + start) * self.pixel_bytes + part * LINE, "i8"), 4)
+
+        for number, (start, axis, _) in enumerate(self.copy.parts):
+            rest = axis.extent % PIXELS
+            with code.loop(0, axis.extent - rest, PIXELS) as at:
+                put(number, start, at, PIXELS)
+            if rest:
+                put(number, start, code.integer(axis.extent - rest), rest)
+
+    def row(self, at: Value) -> Value:
+        return self.code.gep(self.room, at * self.row_bytes, "i8")
+
+
+def word_of(parts: Sequence[Value], dtype: DType) -> Value:
+    """Vectors of elements as memory has them, put together to 32-bit words, the first lowest."""
+    code = parts[0].code
+    word = code.convert("zext", parts[0], "i32")
+    for position, part in enumerate(parts[1:], start=1):
+        word = word.integer_op("or", code.convert("zext", part, "i32") << (position * dtype.bits))
+    return word

@@ -1,0 +1,345 @@
+"""The schedules of contractions on tile registers (AMX): parameters, what cannot run, and a default by a model of a core.
+
+A tile is 16 rows of 64 bytes. ``tdpbf16ps`` adds the product of a tile of rows (16 rows of 32 bf16) and a tile of columns
+(16 columns, k by pairs) to a tile of f32 sums; its kin for bytes take 64 of k, by quads, to i32. The emitter is ``tiles``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.amx.operands import WORD, image_of, narrow_of, straight_rows
+from gpucomp.codegen.llvm.contraction.operands import k_contiguous
+from gpucomp.codegen.llvm.core_space import geometry
+from gpucomp.device.limits import Limits
+from gpucomp.ir.types import BF16
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.schedule.space import Family, Param, Problem, Schedule, remembered
+
+ROWS, COLUMNS, LINE = 16, 16, 64  # of a tile; bytes of a row of it
+REGISTERS = 8
+IN_PLACE, COPIED, LINES = range(3)
+FEATURES = {BF16: ("amx-tile", "amx-bf16")}
+BYTE_FEATURES = ("amx-tile", "amx-int8")
+DEEP_PIXEL = 1024  # bytes
+STACK_BYTES = 3 << 19  # scratch that one call may take
+MOST_PLANES = 16  # channels that are interleaved by shuffles written out
+PARAMS = (
+    Param("tiles_m", (1, 2, 3, 4), "tiles of rows of the register block"),
+    Param("tiles_n", (1, 2, 3, 4, 6), "tiles of columns of the register block"),
+    Param("tile_m", (16, 32, 48, 64, 96, 128, 192, 224, 256, 384, 512, 1024), "rows of the result of a task, about"),
+    Param("panels", (1, 2, 3, 4, 6, 8, 12, 16, 32, 64), "panels of tiles_n tiles of columns of a task"),
+    Param("pack_a", (0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied lines of an image"),
+    Param("pack_b", (1, 2), "columns are 1: copied together, 2: together since the compilation"),
+    Param("across", (0, 1), "1: a tile of rows goes on in the next line of the image"),
+    Param("ahead", (0, 1), "1: a panel of columns is asked for while the one before it is multiplied"),
+)
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    """Why tile registers cannot compute ``kernel``; empty when they can."""
+    if not isinstance(kernel.body, Contraction):
+        return "no contraction"
+    narrow = narrow_of(kernel)
+    if narrow is None:
+        return "an operand is wider than bf16, or than a byte for sums in i32"
+    if missing := [f for f in FEATURES.get(narrow.dtype, BYTE_FEATURES) if f not in features]:
+        return f"the processor has no {' and no '.join(missing)}"
+    if not packable(kernel, "b") and narrow.ops.ko:
+        return "columns that are no constant have several axes of k"
+    return ""
+
+
+def problem(kernel: Kernel) -> Problem:
+    """Sizes, and how the operands may be read.
+
+    nbytes      of an element of a row or column
+    straight    rows can be read in place: ``outer`` runs of ``run`` points of k
+    window      ``a`` is a window that slides over ``images`` images of ``channels``; out_* and the rest describe it
+    b_constant  columns can be laid out when the model is compiled
+    """
+    c = kernel.body
+    assert isinstance(c, Contraction)
+    narrow, image = narrow_of(kernel), image_of(kernel)
+    assert narrow is not None
+    ops = narrow.ops
+    found = {
+        "batch": ops.batch.extent, "m": ops.m.extent, "n": ops.n.extent, "k": ops.k, "run": ops.ki.extent,
+        "outer": ops.outer, "nbytes": narrow.dtype.nbytes, "straight": int(straight_rows(narrow) is not None),
+        "b_constant": int(packable(kernel, "b")), "b_batched": int(any(v in c.b.free for v in c.batch)),
+        "b_along_k": int(k_contiguous(ops.b, ops, ops.n)), "window": 0, "images": 1, "out_y": 1, "out_x": 1,
+        "taps_y": 1, "taps_x": 1, "stride_y": 1, "stride_x": 1, "channels": 1, "planes": 0,
+    }  # fmt: skip
+    if image is not None and packable(kernel, "b"):
+        found |= {
+            "window": 1, "images": image.image.extent, "out_y": image.out_y, "out_x": image.out_x,
+            "taps_y": image.taps_y, "taps_x": image.taps_x, "stride_y": image.stride_y, "stride_x": image.stride_x,
+            "channels": image.channel.extent, "planes": int(image.planes),
+        }  # fmt: skip
+    return found
+
+
+def _parts(run: int, deepest: int, group: int) -> int:
+    """The fewest equal parts of ``run`` points of k that fit a tile, in whole words; 0 where there are none."""
+    for parts in range(-(-run // deepest), run + 1):
+        if run % parts == 0 and run // parts % group == 0:
+            return parts
+    return 0
+
+
+def _up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
+    """Sizes that follow from the schedule.
+
+    group     elements of a word; ``depth``: points of k of one tile, ``parts`` tiles of a run, ``runs`` runs
+    channels  of a pixel of a copied line, filled up
+    rows      of a tile, ``s.rows`` or 16 at most; ``tiles``: of them in all (in a task, where lines are copied),
+              ``along`` of them in a line
+    taps_inside  a tile's points of k are read at all taps before the next ones are: so much of a deep pixel's neighbours
+              as the first cache holds
+    lines     of the result of a task; ``pitch``: pixels of a copied line, ``width``: rows between lines of the result
+    """
+    group, deepest = WORD // p.nbytes, LINE // p.nbytes
+    most = getattr(s, "rows", ROWS)
+    d = SimpleNamespace(group=group, channels=0, pixel_bytes=0, taps_inside=False, lines=0, pitch=0, width=0)
+    if s.pack_a == LINES:
+        least = _up(p.channels, group)
+        d.taps_inside = p.taps_x * p.taps_y > 1 and least * p.nbytes >= DEEP_PIXEL
+        run = 1 if d.taps_inside else p.taps_x  # pixels
+        fits = [c for c in range(least, least + deepest, group) if _parts(run * c, deepest, group)]
+        d.channels = min(fits, key=lambda c: (_parts(run * c, deepest, group), c))
+        d.parts, d.runs = _parts(run * d.channels, deepest, group), p.taps_y * p.taps_x // run
+        d.depth = run * d.channels // d.parts
+        d.pixel_bytes = d.channels * p.nbytes
+        if d.taps_inside:
+            d.pixel_bytes = _up(d.pixel_bytes, 2 * LINE) + LINE
+        d.lines = min(max(1, round(s.tile_m / p.out_x)), p.out_y)
+        d.pitch = _up((p.out_x - 1) * p.stride_x + p.taps_x, p.stride_x)
+        d.width = d.pitch // p.stride_x
+        d.flat = (d.lines - 1) * d.width + p.out_x
+        if s.across:
+            d.tiles = -(-d.flat // most)
+            d.rows = -(-d.flat // d.tiles)
+        else:
+            d.along = -(-p.out_x // most)
+            d.rows, d.tiles = -(-p.out_x // d.along), d.along * d.lines
+        d.task_tiles = d.tiles
+        d.m_tasks = p.images * -(-p.out_y // d.lines)
+    else:
+        if s.pack_a == IN_PLACE:
+            d.runs, d.parts = p.outer, _parts(p.run, deepest, group) or 1
+            d.depth = p.run // d.parts
+        else:
+            d.runs, d.parts = 1, -(-p.k // deepest)
+            d.depth = _up(-(-p.k // d.parts), group)
+        d.tiles = -(-p.m // most)
+        d.rows = -(-p.m // d.tiles)
+        d.task_tiles = min(_up(max(1, s.tile_m // d.rows), s.tiles_m), d.tiles)
+        d.m_tasks = -(-d.tiles // d.task_tiles)
+    d.steps = d.runs * d.parts
+    d.n_tiles = -(-p.n // COLUMNS)
+    d.tiles_n = min(s.tiles_n, d.n_tiles)
+    d.panel_count = -(-d.n_tiles // d.tiles_n)
+    d.panels = min(s.panels, d.panel_count)
+    d.panel_bytes = d.steps * d.tiles_n * d.depth * COLUMNS * p.nbytes
+    d.row_bytes = _up(d.steps * d.depth * p.nbytes, LINE)
+    if d.row_bytes % 1024 == 0:
+        d.row_bytes += LINE  # rows a power of two apart fall into few sets of the first cache
+    return d
+
+
+def line_counts(d: SimpleNamespace, p: SimpleNamespace) -> list[int]:
+    """Copied lines of each remainder by the stride, for a task's lines of the result."""
+    span = (d.lines - 1) * p.stride_y + p.taps_y
+    return [-(-(span - phase) // p.stride_y) for phase in range(min(p.stride_y, p.taps_y))]
+
+
+def copied_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Of rows or lines that a task copies."""
+    d = derive(s, p)
+    if s.pack_a == LINES:
+        return sum(line_counts(d, p)) * d.pitch * d.pixel_bytes + 8 * LINE
+    return d.task_tiles * d.rows * d.row_bytes + 4 * LINE if s.pack_a == COPIED else 0
+
+
+def registers(s: SimpleNamespace) -> tuple[int, int]:
+    """Tile registers for rows and for columns beside the sums; too few of both where one is zero."""
+    left = REGISTERS - s.tiles_m * s.tiles_n
+    rows = max(min(s.tiles_m, left - 1), 0)
+    return rows, max(min(s.tiles_n, left - rows), 0)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    rows, columns = registers(s)
+    if not rows or not columns or (rows < s.tiles_m and columns < s.tiles_n):
+        yield f"{s.tiles_m} x {s.tiles_n} tiles of sums leave too few of {REGISTERS} registers"
+        return
+    yield from unreadable(s, p)
+
+
+def unreadable(s: SimpleNamespace, p: SimpleNamespace) -> Iterator[str]:
+    """Objections to how rows and columns would be read."""
+    if s.pack_a == IN_PLACE and not (p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes)):
+        yield "pack_a=0: rows do not lie in memory as tiles of them do"
+        return
+    if s.pack_a == LINES and not p.window:
+        yield "pack_a=2: no windows slide over an image"
+        return
+    if s.pack_a != LINES and s.across:
+        yield "across=1: there are no lines"
+    if s.pack_b == 2 and not p.b_constant:
+        yield "pack_b=2: the columns are no constant"
+    if s.pack_b == 1 and (s.pack_a == LINES or p.outer > 1):
+        yield "pack_b=1: columns of several axes of k are not copied"
+    d = derive(s, p)
+    scratch = copied_bytes(s, p) + (d.panel_bytes if s.pack_b == 1 else 0)
+    if scratch > STACK_BYTES:
+        yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Panels of tiles of columns: [panel, step of k, tile, word of k, column, element of the word]."""
+    if s.pack_b != 2:
+        return None
+    d = derive(s, p)
+    filled: tuple[tuple[int, int], ...] = ()
+    if d.channels > p.channels:
+        taps = p.taps_y * p.taps_x
+        filled = ((taps, taps), (p.channels, d.channels))
+    batch = [Digit("batch", 1, p.batch)] if p.b_batched else []
+    steps = [Digit("k", d.depth, d.steps)]
+    if d.taps_inside:
+        steps = [Digit("k", d.depth, d.parts), Digit("k", d.channels, d.runs)]
+    digits = [
+        *batch, Digit("span", COLUMNS * d.tiles_n, d.panel_count), *steps,
+        Digit("span", COLUMNS, d.tiles_n), Digit("k", d.group, d.depth // d.group), Digit("span", 1, COLUMNS),
+        Digit("k", 1, d.group),
+    ]  # fmt: skip
+    return Packing("b", tuple(x for x in digits if x.extent > 1), filled=filled)
+
+
+# The model of a core, in cycles. Measured on Sapphire Rapids, whose tdpbf16ps and tdpbssd take a cycle a row of sums
+TILE_START = 2.6  # of a multiplication, besides ROW for each of its rows
+ROW = 0.84
+LOAD = 8.0  # of a tile of 16 rows
+STORE = 16.0
+VECTOR = 5.0  # of what is done with 16 sums
+BLOCK = 60.0
+TASK = 500.0
+FAR_BYTE = 0.12  # of columns that come from beyond the second cache
+NEAR_BYTES = 1 << 20
+PIXEL = 8.0  # of copying one, besides its bytes
+COPY_BYTE = 0.06
+FIRST_BYTES = 36 << 10  # of the first cache that rows and columns share, a little left for the sums
+SECOND_BYTE = 1 / 60  # cycles of a byte out of the second cache
+TURN = 140.0  # of a tile of columns that is turned
+PAIRS = 70.0  # of one whose words are put together
+GHZ = 3.0
+THREADS = (1, 2, 4)
+TAIL = 0.15
+
+
+def _block(
+    rows_tiles: int, column_tiles: int, d: SimpleNamespace, nbytes: int, far_rows: bool, far_columns: bool
+) -> float:
+    """Of a register block. ``far_*``: they come out of the second cache each time."""
+    if not rows_tiles or not column_tiles:
+        return 0.0
+    count = rows_tiles * column_tiles
+    work = count * (TILE_START + ROW * d.rows)
+    crossing = d.depth * nbytes / LINE if d.pixel_bytes % LINE else 0.0  # rows that begin anywhere in a line
+    load = LOAD * (1 + crossing)
+    loads = rows_tiles * (1 + load * d.rows / ROWS) + column_tiles * (1 + LOAD)
+    second = LINE * (rows_tiles * d.rows * far_rows + column_tiles * d.depth // d.group * far_columns) * SECOND_BYTE
+    finish = count * (STORE + VECTOR * d.rows)
+    return (max(work, 1.1 * loads, second) + 0.1 * second) * d.steps + finish + BLOCK
+
+
+def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int) -> float:
+    """About how long the busiest of ``threads`` takes."""
+    d = derive(s, p)
+    n_tasks = -(-d.panel_count // d.panels)
+    tasks = p.batch * d.m_tasks * n_tasks
+    whole, rest = divmod(d.task_tiles, s.tiles_m)
+    tiles = min(d.n_tiles, d.panels * d.tiles_n)
+    panels, last = divmod(tiles, d.tiles_n)
+    row_bytes = copied_bytes(s, p) or d.task_tiles * d.rows * d.steps * d.depth * p.nbytes
+    block_bytes = s.tiles_m * d.rows * d.steps * d.depth * p.nbytes
+    far_rows = row_bytes + min(d.panel_bytes, FIRST_BYTES // 2) > FIRST_BYTES
+    far_columns = d.panel_bytes + min(block_bytes, FIRST_BYTES // 2) > FIRST_BYTES or whole + bool(rest) == 1
+    one = TASK + sum(
+        count * (whole * _block(s.tiles_m, columns, d, p.nbytes, far_rows, far_columns)
+                 + _block(rest, columns, d, p.nbytes, far_rows, far_columns))
+        for count, columns in ((panels, d.tiles_n), (1, last))
+    )  # fmt: skip
+    if s.pack_a == LINES:
+        pixels = sum(line_counts(d, p)) * d.pitch
+        one += pixels * (4.0 if p.planes else PIXEL) + pixels * d.channels * p.nbytes * COPY_BYTE
+    elif s.pack_a == COPIED:
+        one += d.task_tiles * d.rows * (d.row_bytes * COPY_BYTE + PIXEL * (p.k // p.run))
+    if s.pack_b == 1:
+        one += tiles * d.steps * (TURN if p.b_along_k else PAIRS)
+    else:
+        far = d.panel_bytes * d.panels * FAR_BYTE
+        if d.panel_bytes * d.panel_count <= NEAR_BYTES:
+            far *= min(threads, d.m_tasks) / d.m_tasks
+        one += far
+    each = -(-tasks // threads)
+    return one * each * (1 + (TAIL / each if threads > 1 else 0.0))
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds on two threads, about."""
+    return _cycles(s, p, 2) / GHZ / 1e3
+
+
+BLOCKS = ((2, 2), (1, 2), (2, 1), (1, 4), (4, 1), (1, 3), (3, 1), (1, 1))
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The schedule of a short list that takes least on ``THREADS``; the smallest one where none is legal."""
+    ways = [(way, across) for way in (IN_PLACE, COPIED, LINES) for across in ((0, 1) if way == LINES else (0,))]
+    if p.straight and _parts(p.run, LINE // p.nbytes, WORD // p.nbytes) == -(-p.run * p.nbytes // LINE):
+        ways = [(IN_PLACE, 0)]
+    elif p.window:
+        ways = [way for way in ways if way[0] == LINES]
+    smallest = {"tiles_m": 1, "tiles_n": 1, "tile_m": 16, "panels": 1, "pack_a": COPIED,
+                "pack_b": 2 if p.b_constant else 1, "across": 0, "ahead": 0}  # fmt: skip
+    best, best_cost = smallest, math.inf
+    n_tiles = -(-p.n // COLUMNS)
+    for (way, across), (tiles_m, tiles_n) in itertools.product(ways, BLOCKS):
+        if tiles_n > n_tiles or (tiles_m > 1 and tiles_m * ROWS >= p.m + ROWS):
+            continue
+        count = -(-n_tiles // tiles_n)
+        for tile_m in PARAMS[2].choices:
+            if tile_m > 16 and tile_m >= 2 * p.m:
+                break
+            for panels in PARAMS[3].choices:
+                if panels > 1 and panels >= 2 * count:
+                    break
+                trial = {**smallest, "tiles_m": tiles_m, "tiles_n": tiles_n, "tile_m": tile_m, "panels": panels,
+                         "pack_a": way, "across": across}  # fmt: skip
+                s = SimpleNamespace(**trial)
+                if list(objections(s, p, limits)):
+                    continue
+                cost = sum(_cycles(s, p, threads) * threads for threads in THREADS)
+                if cost < best_cost:
+                    best, best_cost = trial, cost
+    return {**best, "ahead": int(bool(p.b_constant))}
+
+
+def nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    return {}
+
+
+FAMILY = Family("contraction", "codegen/llvm/amx/emit", PARAMS, problem, objections, nothing, geometry, default, "tiles",
+                accepts=accepts, estimate=estimate, packing=packing)  # fmt: skip

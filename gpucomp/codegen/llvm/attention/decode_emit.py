@@ -1,0 +1,220 @@
+"""Attention of a few rows on the CPU, as in decoding: keys and values are read once, as fast as memory gives them.
+
+    task (batch):
+        for each block of keys:
+            for each vector of keys, each row: products with the row, lanes along the head, then added up across lanes
+            weights and their totals as in ``attention``, lanes along keys
+            for some vectors of values: means of every row, lanes along values
+        the stores
+
+Too few rows for the lanes of a vector: both products run along memory instead, and convert what they read on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.attention.decode_space import derive, problem
+from gpucomp.codegen.llvm.attention.emit import store_means
+from gpucomp.codegen.llvm.attention.parts import Scratch, parts_of
+from gpucomp.codegen.llvm.ir import arithmetic
+from gpucomp.codegen.llvm.ir import math as vector_math
+from gpucomp.codegen.llvm.ir.builder import Type, Value
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import Entry, Program, lower
+from gpucomp.codegen.llvm.loops.rowwise import across
+from gpucomp.device.target import Target
+from gpucomp.expr.core import Expr, substitute
+from gpucomp.ir.types import F32, DType
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.schedule.space import Schedule
+
+
+class _Few(Scratch):
+    def __init__(self, kernel: Kernel, schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        self.parts, self.lanes = parts_of(kernel), schedule["lanes"]
+        super().__init__(self.entry.code, Type("float", self.lanes))
+        self.d = derive(SimpleNamespace(**schedule), SimpleNamespace(**problem(kernel)))
+        parts, d = self.parts, self.d
+        self.m, self.n = parts.rows.extent, parts.cols.extent
+        if parts.causal != NOT_CAUSAL:
+            self.n = min(self.n, min(self.m, parts.last_rows) + parts.causal)
+        self.bound: dict[Expr, LaneValue] = {}
+        self.queries, self.sums = self._room(self.m * d.head), self._room(self.m * d.means)
+        self.weights = self._room(self.m * d.pitch)
+        self.tops, self.totals = self._room(self.m), self._room(self.m)
+        score = substitute(parts.score, dict(parts.turned))
+        self.score = lower([score], [parts.batch, parts.rows, parts.cols, parts.dot])
+        self.key = lower([parts.k], [parts.batch, parts.cols, parts.depth])
+        self.mean = lower([parts.v], [parts.batch, parts.cols, parts.values])
+
+    def _element(self, program: Program, dtype: DType, at: dict[Expr, LaneValue], mask: Value | None) -> Value:
+        """An operand's vector, zero where ``mask`` does not hold."""
+        value = self.entry.printer(program, {**self.bound, **at}, self.lanes, mask).lanes(program.results[0])
+        value = arithmetic.cast(value, dtype, F32)
+        return value if mask is None else self.code.select(mask, value, self.code.const(0.0, self.vector))
+
+    def _prefix(self, rest: int) -> Value | None:
+        """The mask of what is left of a vector; ``None`` where all of it is."""
+        return None if rest >= self.lanes else self.entry.prefix_mask(rest, self.lanes)
+
+    def emit(self) -> tuple[str, int]:
+        code, parts, entry = self.code, self.parts, self.entry
+        with code.loop(entry.first, entry.last) as batch:
+            self.bound = {parts.batch: batch}
+            self._start()
+            with code.loop(0, self.n, self.d.tile_n) as n0:
+                count = code.integer(self.d.tile_n) if self.n % self.d.tile_n == 0 else code.minimum(
+                    code.integer(self.n) - n0, self.d.tile_n)  # fmt: skip
+                self._dots(n0, count)
+                with code.loop(0, self.m) as row:
+                    self._weigh(row, n0, count)
+                self._means(n0, count)
+            with code.loop(0, self.m) as row, code.loop(0, self.d.means, self.lanes) as c:
+                at = row * self.d.means + c
+                self._store(self._load(self.sums, at) * code.splat(self._inverse(row), self.lanes), self.sums, at)
+            store_means(entry, parts, self.bound, self.lanes, self.sums, self.d.means, code.integer(0), self.m)
+        return entry.text(), parts.batch.extent
+
+    def _inverse(self, row: Value) -> Value:
+        return self.code.const(1.0, Type("float")) / self.code.load(self._at(self.totals, row), Type("float"))
+
+    def _start(self) -> None:
+        code, parts = self.code, self.parts
+        program = lower([parts.q], [parts.batch, parts.rows, parts.depth])
+        with code.loop(0, self.m) as row:
+
+            def chunk(at: Value, mask: Value | None) -> None:
+                element = self._element(program, parts.q.dtype, {parts.rows: row, parts.depth: Affine(at, 1)}, mask)
+                self._store(element, self.queries, row * self.d.head + at)
+
+            self.entry.chunks(0, parts.depth.extent, self.lanes, chunk, parts.depth.extent)
+            with code.loop(0, self.d.means, self.lanes) as c:
+                self._store(code.const(0.0, self.vector), self.sums, row * self.d.means + c)
+            code.store(code.const(-math.inf, Type("float")), self._at(self.tops, row))
+            code.store(code.const(0.0, Type("float")), self._at(self.totals, row))
+
+    # a block of keys
+
+    def _dots(self, n0: Value, count: Value) -> None:
+        """Products of every key with every row, a vector of keys after the other; keys past the last repeat it."""
+        code, parts, lanes = self.code, self.parts, self.lanes
+        depth = parts.depth.extent
+        with code.loop(0, count, lanes) as j, code.loop(0, self.m) as row:
+            columns = []
+            for lane in range(lanes):
+                column = n0 + j + lane
+                columns.append(code.minimum(column, parts.cols.extent - 1) if self.n % lanes else column)
+            dots = [code.slot(self.vector) for _ in columns]
+            for dot in dots:
+                dot.set(code.const(0.0, self.vector))
+
+            def chunk(
+                at: Value, mask: Value | None, dots: Sequence = dots, columns: Sequence = columns, row: Value = row
+            ) -> None:
+                query = self._load(self.queries, row * self.d.head + at)
+                for dot, column in zip(dots, columns, strict=True):
+                    place: dict[Expr, LaneValue] = {parts.cols: column, parts.depth: Affine(at, 1)}
+                    dot.set(self._element(self.key, parts.k.dtype, place, mask).muladd(query, dot.get()))
+
+            self.entry.chunks(0, depth, lanes, chunk, depth)
+            self._store(sums_of([dot.get() for dot in dots]), self.weights, row * self.d.pitch + j)
+
+    def _weigh(self, row: Value, n0: Value, count: Value) -> None:
+        """A row's products become weights; what was summed for a smaller maximum shrinks."""
+        code, parts, lanes = self.code, self.parts, self.lanes
+        single = Type("float")
+        old = code.load(self._at(self.tops, row), single)
+        top, total = code.slot(self.vector), code.slot(self.vector)
+        top.set(code.splat(old, lanes))
+        with self._vectors(row, n0, count) as (at, column, mask):
+            place: dict[Expr, LaneValue] = {
+                **self.bound, parts.rows: row, parts.cols: Affine(column, 1), parts.dot: self._load(self.weights, at),
+            }  # fmt: skip
+            score = self.entry.printer(self.score, place, lanes, mask).lanes(self.score.results[0])
+            if mask is not None:
+                score = code.select(mask, score, -math.inf)
+            top.set(code.select(score > top.get(), score, top.get()))
+            self._store(score, self.weights, at)
+        new = across(top.get(), "max", F32)
+        code.store(new, self._at(self.tops, row))
+        used = code.select(new.equals(-math.inf), 0.0, new)  # -inf - -inf were NaN, and for good
+        shrunk = code.extract(vector_math.exp(code.splat(old - used, lanes)), 0)
+        total.set(code.const(0.0, self.vector))
+        with self._vectors(row, n0, count) as (at, _, _):
+            weight = vector_math.exp(self._load(self.weights, at) - used)
+            self._store(weight, self.weights, at)
+            total.set(total.get() + weight)
+        before = code.load(self._at(self.totals, row), single)
+        code.store(before * shrunk + across(total.get(), "sum", F32), self._at(self.totals, row))
+        with code.loop(0, self.d.means, lanes) as c:
+            at = row * self.d.means + c
+            self._store(self._load(self.sums, at) * shrunk, self.sums, at)
+
+    @contextmanager
+    def _vectors(self, row: Value, n0: Value, count: Value) -> Iterator[tuple[Value, Value, Value | None]]:
+        """A row's vectors of a block: where its numbers are, the first column, and which lanes are columns."""
+        code = self.code
+        with code.loop(0, count, self.lanes) as j:
+            mask = None
+            if self.n % self.lanes:
+                left = code.convert("trunc", code.integer(self.n) - n0 - j, "i32")
+                mask = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
+            yield row * self.d.pitch + j, n0 + j, mask
+
+    def _means(self, n0: Value, count: Value) -> None:
+        """Values times weights, added to the sums: some vectors of every row in registers at a time."""
+        values = self.parts.values.extent
+        wide = self.d.wide * self.lanes
+        whole = values // wide * wide
+        with self.code.loop(0, whole, wide) as c:
+            self._some_means(n0, count, c, wide)
+        if values > whole:
+            self._some_means(n0, count, self.code.integer(whole), values - whole)
+
+    def _some_means(self, n0: Value, count: Value, c: Value, columns: int) -> None:
+        """Of ``columns`` values of every row, from ``c`` on."""
+        code, parts, lanes = self.code, self.parts, self.lanes
+        starts = range(0, columns, lanes)
+        sums = [[code.slot(self.vector) for _ in starts] for _ in range(self.m)]
+        places = [[c + (row * self.d.means + start) for start in starts] for row in range(self.m)]
+        for line, at in zip(sums, places, strict=True):
+            for slot, place in zip(line, at, strict=True):
+                slot.set(self._load(self.sums, place))
+        with code.loop(0, count) as j:
+            element = []
+            for start in starts:
+                here: dict[Expr, LaneValue] = {parts.cols: n0 + j, parts.values: Affine(c + start, 1)}
+                element.append(self._element(self.mean, parts.v.dtype, here, self._prefix(columns - start)))
+            for row, line in enumerate(sums):
+                weight = code.load(self._at(self.weights, j + row * self.d.pitch), Type("float"))
+                for slot, value in zip(line, element, strict=True):
+                    slot.set(code.splat(weight, lanes).muladd(value, slot.get()))
+        for line, at in zip(sums, places, strict=True):
+            for slot, place in zip(line, at, strict=True):
+                self._store(slot.get(), self.sums, place)
+
+
+def sums_of(vectors: Sequence[Value]) -> Value:
+    """As many vectors as each has lanes: lane i is the sum of vector i's lanes. Halves of two are added as one vector."""
+    code, lanes = vectors[0].code, len(vectors)
+    segment = lanes
+    while len(vectors) > 1:
+        half = segment // 2
+        starts = range(0, lanes, segment)
+        low = [at + k for at in starts for k in range(half)]
+        order = [[*low, *(lanes + k for k in low)], [k + half for k in (*low, *(lanes + x for x in low))]]
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [code.shuffle(a, b, order[0]) + code.shuffle(a, b, order[1]) for a, b in pairs]
+        segment = half
+    return vectors[0]
+
+
+def emit_few(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    return _Few(kernel, schedule, name, target).emit()

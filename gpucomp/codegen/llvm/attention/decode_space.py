@@ -1,0 +1,101 @@
+"""The schedules of attention of a few rows on the CPU. The emitter is ``attention_few``; no IR is written here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.attention.parts import parts_of
+from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, geometry, nothing, span
+from gpucomp.device.limits import Limits
+from gpucomp.expr.core import loads
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+
+MOST_ROWS = 8
+PARAMS = (
+    Param("lanes", (4, 8, 16), "elements of a vector"),
+    Param("tile_n", (16, 32, 64, 128, 256, 512), "keys whose weights are at hand"),
+    Param("wide", (1, 2, 4, 8, 16), "vectors of values whose sums are in registers, for every row"),
+)
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    """Why the kernel has no few rows; empty when it has."""
+    body = kernel.body
+    assert isinstance(body, Attention)
+    rows = math.prod(v.extent for v in body.rows)
+    return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
+
+
+def problem(kernel: Kernel) -> Problem:
+    """Sizes, and the bytes that keys and values of one batch take in memory."""
+    parts = parts_of(kernel)
+    width = sum(
+        max((ld.dtype.nbytes for ld in loads(e)), default=4) * inner.extent
+        for e, inner in ((parts.k, parts.depth), (parts.v, parts.values))
+    )
+    return {
+        **parts.sizes,
+        "key_bytes": width,
+    }
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
+    """``head``, ``means``: elements rounded up to vectors; ``pitch``: from row to row of weights; ``wide`` as there are."""
+    tile_n = max(s.tile_n, s.lanes)
+    head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
+    wide = min(s.wide, means // s.lanes)
+    return SimpleNamespace(head=head, means=means, tile_n=tile_n, pitch=tile_n + s.lanes, wide=wide)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    yield from too_wide(s.lanes, 4, limits)
+    d = derive(s, p)
+    if (used := p.m * d.wide + d.wide + 1) > limits.registers:
+        yield f"{used} registers, the processor has {limits.registers}"
+    if (scratch := 4 * p.m * (d.head + d.means + d.pitch + 2)) > STACK_BYTES:
+        yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
+
+
+# The model of a core, in cycles
+EXP = 20.0  # of a vector of weights
+ACROSS = 25.0  # of a vector of products that are added up across lanes
+READ = 0.75  # of a vector of keys or values that a row is multiplied with
+SECOND_BYTE = 1 / 30  # out of the second cache
+FAR_BYTE = 0.12  # out of a cache or memory beyond
+OVERLAP = 0.3  # of the shorter of computing and reading, that does not hide behind the other
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int) -> float:
+    """About how long the busiest of ``threads`` takes."""
+    d = derive(s, p)
+    vectors = -(-p.n // s.lanes)
+    work = p.m * (vectors * (EXP + ACROSS) + p.n * READ * (d.head + d.means) / s.lanes)
+    work += p.n * 2.0 * -(-d.means // (d.wide * s.lanes)) + -(-p.n // d.tile_n) * p.m * (60 + d.means / s.lanes)
+    near = p.batch * p.n * p.key_bytes <= limits.cache_bytes * threads
+    memory = p.n * p.key_bytes * (SECOND_BYTE if near else FAR_BYTE)
+    return span(p.batch, threads) * (max(work, memory) + OVERLAP * min(work, memory) + TASK)
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds on two threads, about."""
+    return cycles(s, p, limits, 2) / GHZ / 1e3
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """As many vectors of values as the registers hold; the block of keys that the model finds best."""
+    lanes = limits.vector_bytes // 4
+    wide = max((w for w in PARAMS[2].choices if p.m * w + w + 1 <= limits.registers - 2), default=1)
+
+    def cost(tile_n: int) -> float:
+        s = SimpleNamespace(lanes=lanes, tile_n=tile_n, wide=wide)
+        return sum(cycles(s, p, limits, count) * count for count in THREADS)
+
+    tiles = [t for t in PARAMS[1].choices if t == 16 or (t < 2 * p.n and t <= 128)]
+    return {"lanes": lanes, "tile_n": min(tiles, key=cost), "wide": wide}
+
+
+FAMILY = Family("attention", "codegen/llvm/attention/decode_emit", PARAMS, problem, objections, nothing, geometry, default, "few",
+                accepts=accepts, estimate=estimate)  # fmt: skip

@@ -1,0 +1,325 @@
+"""The attention family on the CPU: no score goes to memory. The schedule is ``attention_space``'s.
+
+    task (batch, some vectors of rows):
+        turn the queries: rows side by side in vectors, element by element of the head
+        for each block of keys:
+            scores: dots of keys with rows, in register blocks; the rows' largest so far
+            weights: exp(score - largest); the rows' totals; what was summed for a smaller largest shrinks
+            means: values times weights, in register blocks
+        turn the means back, divided by the totals; the stores
+
+Rows run over lanes in both products, so keys and values are read element by element, where they lie, and maxima and
+totals are those of lanes. That is online softmax (Milakov and Gimelshein, arXiv 1805.02867) in the tiles of
+FlashAttention (Dao et al., arXiv 2205.14135). A row whose scores so far are all -inf has weights of 0, and NaN at the end
+if none was larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.attention.parts import Parts, Scratch, parts_of
+from gpucomp.codegen.llvm.attention.space import derive, problem
+from gpucomp.codegen.llvm.contraction.operands import Rows
+from gpucomp.codegen.llvm.contraction.panels import transpose
+from gpucomp.codegen.llvm.contraction.register_block import RegisterBlock, Stream
+from gpucomp.codegen.llvm.ir import arithmetic
+from gpucomp.codegen.llvm.ir import math as vector_math
+from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import Entry, lower
+from gpucomp.device.target import Target
+from gpucomp.expr.core import Expr, Var
+from gpucomp.ir.types import BOOL, F32
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.causal import NOT_CAUSAL
+from gpucomp.schedule.space import Schedule
+
+UNROLL = 4  # points of depth, and keys, that the innermost loops write out
+
+
+class _Tile(Scratch):
+    """The function of a tile: ``void NAME.V(ptr ..., i64 batch, i64 row)`` computes ``V`` vectors of rows from ``row`` on."""
+
+    def __init__(self, kernel: Kernel, s: SimpleNamespace, vectors: int, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, f"{name}.{vectors}", target)
+        super().__init__(self.entry.code, Type("float", s.lanes))
+        self.batch, self.row = self.entry.first, self.entry.last
+        self.parts, self.vectors, self.lanes = parts_of(kernel), vectors, s.lanes
+        self.rows = vectors * s.lanes  # of the tile, and elements from one point of the head, or key, to the next
+        self.m, self.n = self.parts.rows.extent, self.parts.cols.extent
+        self.d = derive(s, SimpleNamespace(**problem(kernel)))
+        self.block = RegisterBlock(self.code, F32, s.lanes, UNROLL)
+        self.bound: dict[Expr, LaneValue] = {self.parts.batch: self.batch}
+        d, parts = self.d, self.parts
+        self.queries = self._room(d.head * self.rows)
+        self.sums = self._room(d.means * self.rows)
+        self.weights = self._room(max(d.tile_n, d.means) * self.rows)
+        self.copied_keys = None if parts.key_rows else self._room(d.tile_n * d.head)
+        self.copied_values = None if parts.value_rows else self._room(d.tile_n * d.means)
+        self.turned = [self._room((d.tile_n + s.lanes) * self.rows) for _ in parts.turned]
+        axes = [parts.batch, parts.rows, parts.cols]
+        self.score = lower([parts.score], [*axes, parts.dot, *(name for name, _ in parts.turned)])
+        self.top = [self.code.slot(self.vector) for _ in range(vectors)]
+        self.total = [self.code.slot(self.vector) for _ in range(vectors)]
+
+    def emit(self) -> str:
+        code = self.code
+        rest = self.m % self.lanes
+        self.masks: list[Value | None] = [None] * self.vectors
+        if rest:
+            left = code.convert("trunc", code.integer(self.m) - self.row - (self.rows - self.lanes), "i32")
+            self.masks[-1] = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
+        self._turn_queries()
+        for top, total in zip(self.top, self.total, strict=True):
+            top.set(code.const(-math.inf, self.vector))
+            total.set(code.const(0.0, self.vector))
+        limit = self._limit()
+        if self.d.blocks == 1:
+            self._keys(code.integer(0), limit, first=True)
+        else:
+            zero = code.const(0.0, self.vector)
+            with code.loop(0, self.parts.values.extent * self.rows, self.lanes) as at:
+                self._store(zero, self.sums, at)
+            with code.loop(0, limit, self.d.tile_n) as n0:
+                self._keys(n0, limit, first=False)
+        self._finish()
+        return self.entry.text()
+
+    def _turn_queries(self) -> None:
+        """Rows past the end repeat the last one, and are never stored."""
+        code, parts = self.code, self.parts
+        program = lower([parts.q], [parts.batch, parts.rows, parts.depth])
+        with code.loop(0, self.vectors) as v:
+            first = self.row + v * self.lanes
+
+            def square(at: Value, mask: Value | None) -> None:
+                loaded = []
+                for lane in range(self.lanes):
+                    bound = {**self.bound, parts.rows: self._inside(first + lane), parts.depth: Affine(at, 1)}
+                    printer = self.entry.printer(program, bound, self.lanes, mask)
+                    loaded.append(arithmetic.cast(printer.lanes(program.results[0]), parts.q.dtype, F32))
+                for lane, turned in enumerate(transpose(loaded)):
+                    self._store(turned, self.queries, (at + lane) * self.rows + v * self.lanes)
+
+            self.entry.chunks(0, parts.depth.extent, self.lanes, square, parts.depth.extent)
+
+    def _inside(self, row: Value) -> Value:
+        return self.code.minimum(row, self.m - 1) if self.m % self.lanes else row
+
+    def _limit(self) -> Value:
+        """The columns that some row of the tile may have weight on, in whole register blocks."""
+        code, parts = self.code, self.parts
+        if parts.causal == NOT_CAUSAL:
+            return code.integer(self.n)
+        last = code.minimum(self.row + self.rows, self.m) - 1
+        if parts.last_rows < self.m:  # a tile that runs into the next rows has the largest index of these
+            begins, ends = (at.integer_op("udiv", parts.last_rows) for at in (self.row, last))
+            index = last.integer_op("urem", parts.last_rows)
+            last = code.select(begins.equals(ends), index, code.integer(parts.last_rows - 1))
+        blocks = (last + (parts.causal + self.d.keys)).integer_op("udiv", self.d.keys)
+        return code.minimum(blocks * self.d.keys, self.n)
+
+    # a block of keys
+
+    def _keys(self, n0: Value, limit: Value, *, first: bool) -> None:
+        """The keys from ``n0`` to ``limit``, no more than ``tile_n``; ``first``: there are no others."""
+        code, d = self.code, self.d
+        count = limit - n0
+        if not first:
+            even = self.n % d.tile_n == 0 and self.parts.causal == NOT_CAUSAL
+            count = code.integer(d.tile_n) if even else code.minimum(count, d.tile_n)
+        if self.copied_keys is not None:
+            self._copy(self.parts.k, self.parts.depth, n0, count, self.copied_keys, d.head)
+        if self.copied_values is not None:
+            self._copy(self.parts.v, self.parts.values, n0, count, self.copied_values, d.means)
+        for number in range(len(self.turned)):
+            self._turn(number, n0, count)
+        before = [top.get() for top in self.top]
+        self._blocks(count, d.keys, self.n % d.keys, (n0 + count).equals(self.n), lambda j, r: self._scores(n0, j, r))
+        shrunk = self._weigh(before, count, first=first)
+        values = self.parts.values.extent
+        self._blocks(code.integer(values), d.columns, values % d.columns, None,
+                     lambda c, r: self._means(n0, c, r, count, shrunk))  # fmt: skip
+
+    def _blocks(
+        self, count: Value, size: int, rest: int, last: Value | None, body: Callable[[Value, int], None]
+    ) -> None:
+        """``body(position, size)`` for whole blocks of ``count``, then of ``rest`` where ``last`` holds."""
+        code = self.code
+        whole = code.integer(int(count.text) // size * size) if not count.text.startswith("%") else (
+            count - count.integer_op("urem", size))  # fmt: skip
+        with code.loop(0, whole, size) as at:
+            body(at, size)
+        if rest and last is not None:
+            with code.when(last):
+                body(whole, rest)
+        elif rest:
+            body(whole, rest)
+
+    def _copy(self, value: Expr, inner: Var, n0: Value, count: Value, room: Value, pitch: int) -> None:
+        parts = self.parts
+        program = lower([value], [parts.batch, parts.cols, inner])
+        with self.code.loop(0, count) as j:
+
+            def chunk(at: Value, mask: Value | None) -> None:
+                bound = {**self.bound, parts.cols: n0 + j, inner: Affine(at, 1)}
+                printer = self.entry.printer(program, bound, self.lanes, mask)
+                element = arithmetic.cast(printer.lanes(program.results[0]), value.dtype, F32)
+                self._store(element, room, j * pitch + at)
+
+            self.entry.chunks(0, inner.extent, self.lanes, chunk, inner.extent)
+
+    def _turn(self, number: int, n0: Value, count: Value) -> None:
+        """What the scores load along columns, rows side by side: squares of vectors."""
+        code, parts = self.code, self.parts
+        _, read = parts.turned[number]
+        program = lower([read], [parts.batch, parts.rows, parts.cols])
+        with code.loop(0, self.vectors) as v, code.loop(0, count, self.lanes) as j:
+            first, column = self.row + v * self.lanes, n0 + j
+            mask = None
+            if self.n % self.lanes or self.d.tile_n % self.lanes:
+                left = code.convert("trunc", code.integer(self.n) - column, "i32")
+                mask = code.vector(list(range(self.lanes)), "i32").compare("slt", left)
+            loaded = []
+            for lane in range(self.lanes):
+                bound = {**self.bound, parts.rows: self._inside(first + lane), parts.cols: Affine(column, 1)}
+                value = self.entry.printer(program, bound, self.lanes, mask).lanes(program.results[0])
+                loaded.append(code.convert("zext", value, "i32") if read.dtype is BOOL else value)
+            for lane, turned in enumerate(transpose(loaded)):
+                self._store(turned, self.turned[number], (j + lane) * self.rows + v * self.lanes)
+
+    def _turned_at(self, number: int, at: Value) -> Value:
+        read = self.parts.turned[number][1]
+        if read.dtype is not BOOL:
+            return self._load(self.turned[number], at)
+        return self.code.load(self._at(self.turned[number], at), self.vector.integer, 4).differs(0)
+
+    def _scores(self, n0: Value, j: Value, keys: int) -> None:
+        code, parts = self.code, self.parts
+        sums = self._slots(keys)
+        for slot in (slot for line in sums for slot in line):
+            slot.set(code.const(0.0, self.vector))
+        start, row, step = self._read(parts.key_rows, self.copied_keys, self.d.head, n0, j)
+        columns = Stream(self.queries, F32, self.rows, None, None)
+        self.block.sum([(start, i * row) for i in range(keys)], step, columns, code.integer(parts.depth.extent), sums)
+        for i, line in enumerate(sums):
+            for v, slot in enumerate(line):
+                at = (j + i) * self.rows + v * self.lanes
+                bound: dict[Expr, LaneValue] = {
+                    **self.bound, parts.rows: Affine(self.row + v * self.lanes, 1), parts.cols: n0 + j + i,
+                    parts.dot: slot.get(),
+                }  # fmt: skip
+                bound |= {name: self._turned_at(number, at) for number, (name, _) in enumerate(parts.turned)}
+                score = self.entry.printer(self.score, bound, self.lanes, self.masks[v]).lanes(self.score.results[0])
+                top = self.top[v].get()
+                self.top[v].set(code.select(score > top, score, top))
+                self._store(score, self.weights, at)
+
+    def _slots(self, count: int) -> list[list[Slot]]:
+        return [[self.code.slot(self.vector) for _ in range(self.vectors)] for _ in range(count)]
+
+    def _read(
+        self, place: Rows | None, copied: Value | None, pitch: int, n0: Value, j: Value | int
+    ) -> tuple[Value, int, int]:
+        """Where row ``n0 + j`` of keys or values starts, elements to the next row, and to the next of the row."""
+        if place is None:
+            assert copied is not None
+            return self._at(copied, j * pitch if isinstance(j, Value) else j), pitch, 1
+        assert place.row is not None
+        program = lower([place.offset], [self.parts.batch, self.parts.cols])
+        bound = {**self.bound, self.parts.cols: n0 + j}
+        offset = self.entry.printer(program, bound, 0, None).value(program.results[0])
+        return self._at(self.entry.params[place.source], offset), place.row, place.step
+
+    def _weigh(self, before: Sequence[Value], count: Value, *, first: bool) -> list[Value]:
+        """Scores become weights; by what the sums so far shrink."""
+        code = self.code
+        tops = [top.get() for top in self.top]
+        tops = [code.select(top.equals(-math.inf), 0.0, top) for top in tops]  # -inf - -inf were NaN, and for good
+        shrunk = []
+        if not first:
+            shrunk = [vector_math.exp(old - top) for old, top in zip(before, tops, strict=True)]
+            for total, factor in zip(self.total, shrunk, strict=True):
+                total.set(total.get() * factor)
+        with code.loop(0, count) as j:
+            for v, top in enumerate(tops):
+                at = j * self.rows + v * self.lanes
+                weight = vector_math.exp(self._load(self.weights, at) - top)
+                self._store(weight, self.weights, at)
+                self.total[v].set(self.total[v].get() + weight)
+        return shrunk
+
+    def _means(self, n0: Value, c: Value, columns: int, count: Value, shrunk: Sequence[Value]) -> None:
+        """Sums of values times weights, of ``columns`` from ``c`` on; ``shrunk`` is empty where they are the first."""
+        code = self.code
+        sums = self._slots(columns)
+        places = [[(c + i) * self.rows + v * self.lanes for v in range(self.vectors)] for i in range(columns)]
+        for line, at in zip(sums, places, strict=True):
+            for v, slot in enumerate(line):
+                slot.set(self._load(self.sums, at[v]) * shrunk[v] if shrunk else code.const(0.0, self.vector))
+        start, row, step = self._read(self.parts.value_rows, self.copied_values, self.d.means, n0, 0)
+        start = self._at(start, c * step)
+        self.block.sum([(start, i * step) for i in range(columns)], row, Stream(self.weights, F32, self.rows, None, None),
+                       count, sums)  # fmt: skip
+        for line, at in zip(sums, places, strict=True):
+            for v, slot in enumerate(line):
+                self._store(slot.get(), self.sums, at[v])
+
+    # the end
+
+    def _finish(self) -> None:
+        """Means row by row, where weights were, then the stores."""
+        code, parts, pitch = self.code, self.parts, self.d.means
+        one = code.const(1.0, self.vector)
+        inverse = [one / total.get() for total in self.total]
+        with code.loop(0, self.d.means, self.lanes) as c:
+            for v in range(self.vectors):
+                places = [(c + lane) * self.rows + v * self.lanes for lane in range(self.lanes)]
+                turned = transpose([self._load(self.sums, at) * inverse[v] for at in places])
+                for lane, mean in enumerate(turned):
+                    self._store(mean, self.weights, c + (lane + v * self.lanes) * pitch)
+        rows = code.minimum(code.integer(self.m) - self.row, self.rows) if self.m % self.lanes else self.rows
+        store_means(self.entry, parts, self.bound, self.lanes, self.weights, pitch, self.row, rows)
+
+
+def store_means(
+    entry: Entry, parts: Parts, bound: Mapping[Expr, LaneValue], lanes: int, means: Value, pitch: int, first: Value,
+    rows: Value | int,
+) -> None:  # fmt: skip
+    """The stores of ``rows`` from ``first`` on, whose means lie at ``means``, ``pitch`` floats from row to row."""
+    code = entry.code
+    program = lower(
+        [e for s in parts.stores for e in (s.offset, s.value)], [parts.batch, parts.rows, parts.values, parts.acc]
+    )
+    with code.loop(0, rows) as i:
+
+        def chunk(at: Value, mask: Value | None) -> None:
+            mean = code.load(code.gep(means, i * pitch + at, "float"), Type("float", lanes), 4)
+            values = {**bound, parts.rows: first + i, parts.values: Affine(at, 1), parts.acc: mean}
+            printer = entry.printer(program, values, lanes, mask)
+            for number, store in enumerate(parts.stores):
+                printer.store(store.target, program.results[2 * number], program.results[2 * number + 1])
+
+        entry.chunks(0, parts.values.extent, lanes, chunk, parts.values.extent)
+
+
+def emit_attention(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The functions' text and the number of tasks."""
+    s = SimpleNamespace(**schedule)
+    d = derive(s, SimpleNamespace(**problem(kernel)))
+    parts, entry = parts_of(kernel), Entry(kernel, name, target)
+    code = entry.code
+    arguments = "".join(f"ptr {p.text}, " for p in entry.params)
+    widths = [d.base + 1] * (d.wider > 0) + [d.base] * (d.base > 0)
+    with code.loop(entry.first, entry.last) as task:
+        batch, tile = entry.decompose(task, [parts.batch.extent, d.tiles])
+        row = (tile * d.base + code.minimum(tile, d.wider)) * s.lanes
+        for width in widths:
+            wide = tile < d.wider if width > d.base else tile >= d.wider
+            with code.when(wide):
+                code.emit(f"call void @{name}.{width}({arguments}i64 {batch.text}, i64 {row.text})")
+    functions = [_Tile(kernel, s, width, name, target).emit() for width in widths]
+    return "\n".join([*functions, entry.text()]), parts.batch.extent * d.tiles

@@ -1,0 +1,121 @@
+"""Attention on the CPU as flat variables and expressions: what is read where it lies, and what is copied first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gpucomp.codegen.llvm.contraction.operands import Operands, Rows, rows_in_place
+from gpucomp.codegen.llvm.ir.builder import Code, Type, Value
+from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse
+from gpucomp.expr.core import Expr, Hole, Load, Var, hole, substitute, walk
+from gpucomp.expr.simplify import bounds, coefficient
+from gpucomp.ir.types import BOOL, F32, TensorType
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.forms.causal import causal_offset
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An attention on flat variables: ``q(batch, rows, depth)``, ``k(batch, cols, depth)``, ``v(batch, cols, values)``.
+
+    key_rows     where the rows of ``k`` are read in place; ``None``: they are copied. ``value_rows``: those of ``v``
+    score        over ``dot`` and the holes of ``turned``
+    turned       loads of the score that run along columns, not along rows, and the holes that stand for them
+    causal       see ``causal_offset``; ``last_rows`` is the extent of the axis that it speaks of
+    """
+
+    batch: Var
+    rows: Var
+    cols: Var
+    depth: Var
+    values: Var
+    q: Expr
+    k: Expr
+    v: Expr
+    key_rows: Rows | None
+    value_rows: Rows | None
+    score: Expr
+    dot: Hole
+    acc: Hole
+    turned: tuple[tuple[Hole, Load], ...]
+    stores: tuple[FlatStore, ...]
+    causal: int
+    last_rows: int
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The extents by the names that problems have for them."""
+        return {
+            "batch": self.batch.extent,
+            "m": self.rows.extent,
+            "n": self.cols.extent,
+            "depth": self.depth.extent,
+            "values": self.values.extent,
+        }
+
+
+class Scratch:
+    """Rooms of f32 on the stack of ``code``, read and written by vectors of ``vector``."""
+
+    def __init__(self, code: Code, vector: Type) -> None:
+        self.code, self.vector = code, vector
+
+    def _room(self, floats: int) -> Value:
+        return self.code.stack(f"[{floats} x float]", 64)
+
+    def _at(self, room: Value, offset: Value | int) -> Value:
+        return self.code.gep(room, offset, "float")
+
+    def _load(self, room: Value, offset: Value | int) -> Value:
+        return self.code.load(self._at(room, offset), self.vector, 4)
+
+    def _store(self, value: Value, room: Value, offset: Value | int) -> None:
+        self.code.store(value, self._at(room, offset), 4)
+
+
+@lru_cache(maxsize=32)
+def parts_of(kernel: Kernel) -> Parts:
+    """The parts of an attention kernel."""
+    body = kernel.body
+    assert isinstance(body, Attention)
+    flat = Flattener(kernel.params)
+    named = (("batch", body.batch), ("rows", body.rows), ("cols", body.cols), ("depth", body.depth),
+             ("values", body.values))  # fmt: skip
+    found = [collapse(axes, name) for name, axes in named]
+    batch, rows, cols, depth, values = (variable for variable, _ in found)
+    places = {axis: place for _, parts in found for axis, place in parts.items()}
+    q, k, v, score = (flat(substitute(e, places)) for e in (body.q, body.k, body.v, body.score))
+    turned = tuple((hole(f"turned{n}", ld.dtype), ld) for n, ld in enumerate(_turned(score, rows, cols, kernel.params)))
+    stores = tuple(
+        FlatStore(s.target, flat.simplify(substitute(s.offset, places)), flat.simplify(substitute(s.value, places)))
+        for s in flat.stores(kernel)
+    )
+    return Parts(
+        batch, rows, cols, depth, values, q, k, v, _in_place(k, batch, cols, depth), _in_place(v, batch, cols, values),
+        substitute(score, {ld: name for name, ld in turned}), body.dot, body.acc, turned, stores, causal_offset(body),
+        body.rows[-1].extent if body.rows else 1,
+    )  # fmt: skip
+
+
+def _in_place(value: Expr, batch: Var, cols: Var, inner: Var) -> Rows | None:
+    found = rows_in_place(Operands(batch, cols, inner, (), inner, value, value, ()), F32)
+    return found if found is not None and found.row is not None and found.guard is None else None
+
+
+def _turned(score: Expr, rows: Var, cols: Var, params: Sequence[TensorType]) -> list[Load]:
+    """Loads of neighbours along columns, safe at every point: lanes that run over rows would gather them."""
+    found = []
+    for node in walk(score):
+        if not isinstance(node, Load) or any(isinstance(part, Load) for part in walk(node.index[0])):
+            continue
+        low, high = bounds(node.index[0])
+        if (
+            (node.dtype is BOOL or (node.dtype.is_float and node.dtype.nbytes <= 4))
+            and coefficient(node.index[0], cols) == 1
+            and coefficient(node.index[0], rows) not in (0, 1)
+            and 0 <= low <= high < params[node.source].size
+        ):
+            found.append(node)
+    return found

@@ -1,0 +1,161 @@
+"""The schedules of attention on the CPU: tiles of rows in vectors, blocks of keys, and a default by a model of one core.
+
+The emitter is ``attention``; no IR is written here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.attention.parts import parts_of
+from gpucomp.codegen.llvm.core_space import (
+    BLOCK,
+    GHZ,
+    STACK_BYTES,
+    TASK,
+    THREADS,
+    geometry,
+    nothing,
+    span,
+    step,
+)
+from gpucomp.device.limits import Limits
+from gpucomp.kernel import Kernel
+from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+
+PARAMS = (
+    Param("lanes", (4, 8, 16), "rows of a vector"),
+    Param("vectors", (1, 2, 3, 4, 6), "vectors of rows of a task"),
+    Param("keys", (1, 2, 3, 4, 6, 8, 10, 12, 14), "keys of the register block, and columns of the values"),
+    Param("tile_n", (16, 32, 64, 96, 128, 192, 256, 384, 512), "keys whose weights are at hand, rounded up to whole blocks"),
+)
+
+
+def problem(kernel: Kernel) -> Problem:
+    """Sizes; ``causal``: see ``codegen.causal``; how many of keys and values are ``copied``; ``turned`` loads of scores."""
+    parts = parts_of(kernel)
+    return {
+        **parts.sizes,
+        "causal": parts.causal,
+        "last_rows": parts.last_rows,
+        "copied_k": int(parts.key_rows is None),
+        "copied_v": int(parts.value_rows is None),
+        "turned": len(parts.turned),
+    }
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> SimpleNamespace:
+    """Sizes that follow.
+
+    tiles         of rows: the first ``wider`` of ``base + 1`` vectors, the others of ``base``
+    tile_n        keys of a block, ``blocks`` of them
+    head, means   elements of depth and values, rounded up to vectors
+    """
+    count = -(-p.m // s.lanes)
+    tiles = -(-count // s.vectors)
+    base, wider = divmod(count, tiles)
+    keys = min(s.keys, p.n)
+    tile_n = -(-min(s.tile_n, p.n) // keys) * keys
+    head, means = (-(-size // s.lanes) * s.lanes for size in (p.depth, p.values))
+    return SimpleNamespace(
+        tiles=tiles, base=base, wider=wider, keys=keys, columns=min(s.keys, p.values), tile_n=tile_n,
+        blocks=-(-p.n // tile_n), head=head, means=means, widest=base + (wider > 0),
+    )  # fmt: skip
+
+
+def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What the emitter puts on the stack."""
+    d = derive(s, p)
+    rows = d.widest * s.lanes
+    found = rows * (d.head + d.means + max(d.tile_n, d.means))
+    found += d.tile_n * (d.head * p.copied_k + d.means * p.copied_v)
+    found += p.turned * (d.tile_n + s.lanes) * rows
+    return 4 * (found + 8 * rows)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    yield from too_wide(s.lanes, 4, limits)
+    if (used := s.vectors * s.keys + s.vectors + 1) > limits.registers:
+        yield f"{used} registers, the processor has {limits.registers}"
+    if (scratch := scratch_bytes(s, p)) > STACK_BYTES:
+        yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
+
+
+# The model of a core, in cycles, measured on Sapphire Rapids
+EXP = {16: 9.0, 8: 13.0, 4: 16.0}  # of a vector of weights: its difference, exponential and sum
+SCORE = 2.5  # of a vector of sums: its scale, the maximum, its store
+LONE = 1.15  # how much longer products take where every multiply-add waits for a load
+TURN = 5.0  # of a vector that is transposed
+RENEW = 2.0  # of a vector of means whose maximum has changed
+COPY = 2.0  # of a vector of keys or values
+FAR_BYTE = 0.06  # of keys and values from beyond the second cache
+FIRST_BYTES = 48 << 10  # of the first cache
+PAST_FIRST = 1.1  # how much longer products take where the tile's queries and sums do not fit there
+NEAR = 32 << 10  # bytes of the first cache that the weights of a block may take beside the rest
+SPILLED = 0.6  # of a vector of weights that lie in the second cache, each time that they are read
+
+
+def _tile(vectors: int, cols: float, s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of a tile of ``vectors`` of rows that looks at ``cols`` columns."""
+    d = derive(s, p)
+    blocks = max(1.0, cols / d.tile_n)
+    products = cols / d.keys * (step(d.keys, vectors, limits) * p.depth + BLOCK)
+    whole, rest = divmod(p.values, d.columns)
+    passes = whole + (rest > 0)
+    product = whole * step(d.columns, vectors, limits) + (step(rest, vectors, limits) if rest else 0.0)
+    products += product * cols + passes * blocks * BLOCK
+    products *= LONE if vectors == 1 else 1.0
+    products *= PAST_FIRST if 4 * vectors * s.lanes * (d.head + d.means) > FIRST_BYTES else 1.0
+    weights = cols * vectors * (EXP[s.lanes] + SCORE + TURN * p.turned)
+    ends = vectors * (TURN * d.head + (TURN + 4) * d.means)
+    if blocks > 1:
+        weights += blocks * vectors * p.values * RENEW
+    if 4 * d.tile_n * vectors * s.lanes > NEAR:
+        weights += cols * vectors * SPILLED * (2 + passes)
+    copies = cols / s.lanes * COPY * (d.head * p.copied_k + d.means * p.copied_v)
+    return products + weights + ends + copies + TASK
+
+
+def _seen(p: SimpleNamespace, rows: int) -> float:
+    """Columns that a tile of ``rows`` looks at, on average."""
+    if p.causal < 0:
+        return float(p.n)
+    return min(float(p.n), max(1.0, (p.last_rows + rows) / 2 + p.causal))
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits, threads: int) -> float:
+    """About how long the busiest of ``threads`` takes."""
+    d = derive(s, p)
+    cols = _seen(p, d.widest * s.lanes)
+    wide = _tile(d.base + 1, cols, s, p, limits) if d.wider else 0.0
+    one = (d.wider * wide + (d.tiles - d.wider) * _tile(d.base, cols, s, p, limits)) / d.tiles
+    if 4 * p.n * (p.depth + p.values) > limits.cache_bytes // 2:
+        one += 4 * cols * (p.depth + p.values) * FAR_BYTE
+    return span(p.batch * d.tiles, threads) * one
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds on two threads, about."""
+    return cycles(s, p, limits, 2) / GHZ / 1e3
+
+
+def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS) -> Schedule:
+    """The legal schedule that the model finds fastest on ``threads``."""
+    best, best_cost = {"lanes": 4, "vectors": 1, "keys": 1, "tile_n": 16}, math.inf
+    lanes = limits.vector_bytes // 4
+    for vectors, keys, tile_n in itertools.product(*(param.choices for param in PARAMS[1:])):
+        trial = {"lanes": lanes, "vectors": vectors, "keys": keys, "tile_n": tile_n}
+        s = SimpleNamespace(**trial)
+        if (tile_n > 16 and tile_n >= 2 * p.n) or list(objections(s, p, limits)):
+            continue
+        cost = sum(cycles(s, p, limits, count) * count for count in threads)
+        if cost < best_cost:
+            best, best_cost = trial, cost
+    return best
+
+
+FAMILY = Family("attention", "codegen/llvm/attention/emit", PARAMS, problem, objections, nothing, geometry, default,
+                estimate=estimate)  # fmt: skip

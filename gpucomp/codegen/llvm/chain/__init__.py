@@ -1,0 +1,1 @@
+"""Depth-first chains of layers."""

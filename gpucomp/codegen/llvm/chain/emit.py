@@ -1,0 +1,144 @@
+"""Chains on the CPU: what a link leaves is read by the next one out of the second cache, some rows at a time.
+
+    task (image, part of the last link's rows):
+        for each band of ``rows`` of them:
+            for each link but the last: the rows kept that the band's rows are made of
+                rows that the band before needed too move to the front
+                the others, where they lie in the image, one after the other
+            the last link's rows
+
+A row of a pointwise link is one call of its contraction, a row of a window one task of it. Rows that two parts need are
+made by both, with the same bits. Consecutive tasks of a call go on where the one before them ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, Stretch, links_of, stretches
+from gpucomp.codegen.llvm.contraction.emit import emit_contraction
+from gpucomp.codegen.llvm.ir.builder import I64, Type, Value
+from gpucomp.codegen.llvm.loops.nest import Entry
+from gpucomp.codegen.llvm.windows.emit import emit_windows
+from gpucomp.device.target import Target
+from gpucomp.kernel import HANDED, Chain, Contraction, Kernel
+from gpucomp.schedule.space import Schedule
+
+
+@dataclass
+class _Kept:
+    """Rows of a link's result at hand: where they lie, and which row of its image is the first."""
+
+    stretch: Stretch
+    room: Value
+    first: Value | None = None
+
+    def row(self, number: Value) -> Value:
+        """Where row ``number`` of the image is."""
+        assert self.first is not None
+        return self.room.code.gep(self.room, (number - self.first) * self.stretch.row_floats, "float")
+
+
+class _Emitter:
+    def __init__(self, kernel: Kernel, chain: Chain, schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        self.code = self.entry.code
+        self.chain, self.links = chain, links_of(chain)
+        self.rows = schedule["rows"]
+        self.lanes = max(1, target.limits.vector_bytes // 4)
+        result = self.links[-1].result.shape
+        self.images, self.out_rows = result[IMAGE], result[ROW]
+        part = -(-self.out_rows // schedule["parts"])
+        self.part = -(-part // self.rows) * self.rows
+        self.parts = -(-self.out_rows // self.part)
+        self.functions: list[str] = []
+        self.tasks: list[int] = []  # of a row of each link
+        for number, (link, linked) in enumerate(zip(chain.links, self.links, strict=True)):
+            text, count = self._function(linked, link.schedule, f"{name}.{number}", target)
+            self.functions.append(text)
+            rows = 1 if linked.row is not None else linked.result.shape[IMAGE] * linked.result.shape[ROW]
+            assert count % rows == 0, f"{count} tasks of {rows} rows"
+            self.tasks.append(count // rows)
+        self.kept = [
+            _Kept(s, self.code.stack(f"[{s.count * s.row_floats + self.lanes} x float]", 64))
+            for s in stretches(self.links, self.rows)
+        ]
+
+    @staticmethod
+    def _function(linked: Linked, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+        if linked.row is None:
+            return emit_windows(linked.kernel, schedule, name, target)
+        assert isinstance(linked.row.body, Contraction)
+        return emit_contraction(linked.row, linked.row.body, schedule, name, target)
+
+    def emit(self) -> tuple[str, int]:
+        code, entry = self.code, self.entry
+        with code.loop(entry.first, entry.last) as task:
+            image, part = entry.decompose(task, [self.images, self.parts])
+            begin = part * self.part
+            end = code.minimum(begin + self.part, self.out_rows)
+            first = task.equals(entry.first)
+            with code.loop(begin, end, self.rows) as y:
+                self._band(image, y, end, (first & y.equals(begin)) | y.equals(0))
+        return "\n".join([*self.functions, entry.text()]), self.images * self.parts
+
+    def _band(self, image: Value, y: Value, end: Value, anew: Value) -> None:
+        code = self.code
+        for kept in self.kept:
+            kept.first = y * kept.stretch.stride - kept.stretch.before
+        for number, kept in enumerate(self.kept):
+            carried = kept.stretch.count - kept.stretch.fresh
+            start: Value | int = 0
+            if carried:
+                self._carry(kept, carried, anew)
+                start = code.select(anew, code.const(0, I64), code.const(carried, I64))
+            inside = self.links[number].result.shape[ROW]
+            with code.loop(start, kept.stretch.count) as at:
+                assert kept.first is not None
+                row = kept.first + at
+                with code.when((row >= 0) & (row < inside)):
+                    self._row(number, image, row)
+        with code.loop(y, code.minimum(y + self.rows, end)) as row:
+            self._row(len(self.links) - 1, image, row)
+
+    def _carry(self, kept: _Kept, rows: int, anew: Value) -> None:
+        """The last ``rows`` rows of the band before become the first ones. Forwards: no vector is read after it is written."""
+        code, stretch = self.code, kept.stretch
+        type = Type("float", self.lanes) if self.lanes > 1 else Type("float")
+        old = code.gep(kept.room, stretch.fresh * stretch.row_floats, "float")
+        with code.when(~anew), code.loop(0, rows * stretch.row_floats, self.lanes) as at:
+            code.store(code.load(code.gep(old, at, "float"), type, 4), code.gep(kept.room, at, "float"), 4)
+
+    def _row(self, number: int, image: Value, row: Value) -> None:
+        """Row ``row`` of what link ``number`` leaves."""
+        linked, params = self.links[number], self.chain.links[number].params
+        pointers = []
+        for position, param in enumerate(params):
+            if param == HANDED:
+                handed = position < linked.kernel.inputs
+                pointers.append(self._handed(linked, self.kept[number - handed], image, row, handed=handed))
+            elif linked.row is None:
+                pointers.append(self.entry.params[param])
+            else:
+                by_image, by_row = linked.moves[position]
+                pointers.append(self.code.gep(self.entry.params[param], image * by_image + row * by_row, "float"))
+        first = self.code.integer(0)
+        if linked.row is None:
+            first = (image * linked.result.shape[ROW] + row) * self.tasks[number]
+        inner = "".join(f"ptr {p.text}, " for p in pointers)
+        last = first + self.tasks[number]
+        self.code.emit(f"call void @{self.entry.name}.{number}({inner}i64 {first.text}, i64 {last.text})")
+
+    def _handed(self, linked: Linked, kept: _Kept, image: Value, row: Value, *, handed: bool) -> Value:
+        """Where a link takes the rows at hand for its whole image to lie, or for that of its row."""
+        if linked.row is not None:
+            stride = linked.slides.stride if handed and linked.slides is not None else 1
+            return kept.row(row * stride)
+        shape = self.links[self.kept.index(kept)].result.shape
+        start = kept.row(self.code.integer(0))
+        return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
+
+
+def emit_chain(kernel: Kernel, chain: Chain, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The functions' text and the number of tasks."""
+    return _Emitter(kernel, chain, schedule, name, target).emit()

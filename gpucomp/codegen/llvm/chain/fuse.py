@@ -1,0 +1,185 @@
+"""Which kernels become a chain on the CPU: those between which images go to far memory and back.
+
+An image that is larger than the second cache is written to memory beyond it and read from there again. A chain spares
+both, at the cost of rows that two parts of an image make twice, and of contractions that see one row at a time. Kernels
+are added to a chain as long as the model of ``_cost`` finds that the whole takes less time for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm import engines as space
+from gpucomp.codegen.llvm.chain import space as chain_space
+from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, linked
+from gpucomp.codegen.llvm.contraction import space as contraction_space
+from gpucomp.device.limits import Limits
+from gpucomp.device.target import Target
+from gpucomp.ir.graph import Constant, Value
+from gpucomp.kernel import HANDED, Chain, Contraction, Kernel, Link
+from gpucomp.kernel.passes.pack_weights import pack, packable, packed_step
+from gpucomp.kernel.step import Step
+from gpucomp.schedule.space import Schedule
+
+FAR_BYTE = 0.15  # cycles of a byte that goes to memory beyond the second cache, or comes from there
+NEAR_SHARE = 2  # an image of this part of the second cache and more is written to far memory
+WEIGHT_SHARE = 4  # the part of the second cache that the links' weights may take
+GAIN = 1.1  # by which the time spared exceeds the time spent: the model errs
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A step as a link, and the value it is handed (``None``: it is the first)."""
+
+    step: Step
+    handed: Value | None
+    linked: Linked
+    limits: Limits
+
+    @cached_property
+    def plan(self) -> tuple[Schedule, float] | None:
+        """How a row is computed, and the cycles that the image's rows one by one take beyond the whole image at once.
+
+        ``None`` where a row cannot be computed on its own. Found out only for images that are worth it: it takes long.
+        """
+        kernel, row, limits = self.linked.kernel, self.linked.row, self.limits
+        if row is None:
+            (family,) = (f for f in space.ENGINES[type(kernel.body)] if f.engine == "windows")
+            problem = family.problem(kernel)
+            schedule = {**family.default(SimpleNamespace(**problem), limits), "tasks": 1}
+            return None if family.reasons(schedule, problem, limits) else (schedule, 0.0)
+        whole, one = (SimpleNamespace(**contraction_space.problem(k)) for k in (kernel, row))
+        if one.form != contraction_space.FORMS.index("gemm") or not packable(kernel, "b") or not limits.vector_bytes:
+            return None
+        by_rows, at_once = (contraction_space.default(p, limits, threads=(1,)) for p in (one, whole))
+        rows = math.prod(self.linked.result.shape[IMAGE : ROW + 1])
+        extra = rows * contraction_space.cycles(by_rows, one, 1, limits)
+        return by_rows, extra - contraction_space.cycles(at_once, whole, 1, limits)
+
+    @property
+    def schedule(self) -> Schedule:
+        assert self.plan is not None
+        return self.plan[0]
+
+    @property
+    def extra(self) -> float:
+        assert self.plan is not None
+        return self.plan[1]
+
+    @property
+    def weights(self) -> int:
+        """Bytes that each row reads."""
+        return sum(self.linked.kernel.params[k].nbytes for k in self.linked.kernel.constants)
+
+
+def chained(steps: Sequence[Step], outputs: Sequence[Value], target: Target) -> list[Step]:
+    """``steps`` with chains in place of the steps they are made of, each where its last step was."""
+    uses = Counter(value for step in steps for value in step.inputs) + Counter(outputs)
+    writers = Counter(value for step in steps for value in step.outputs)
+    ending: dict[Value, list[_Candidate]] = {}  # chains, by what they leave so far
+    for step in steps:
+        if step.kernel is None:
+            continue
+        best = _extended(step, ending, uses, target.limits) or _first(step, target.limits)
+        if best is not None and len(step.outputs) == 1 and writers[step.outputs[0]] == 1:
+            ending[step.outputs[0]] = best
+    made: dict[tuple[object, ...], Value] = {}
+    chains = {links[-1].step: links for links in ending.values() if len(links) > 1}
+    inside = {link.step for links in chains.values() for link in links[:-1]}
+    return [_chain(chains[step], made) if step in chains else step for step in steps if step not in inside]
+
+
+def _extended(
+    step: Step, ending: dict[Value, list[_Candidate]], uses: Counter[Value], limits: Limits
+) -> list[_Candidate] | None:
+    """The chain that ``step`` makes longer, if one gains by it. That chain ends no more."""
+    for value in step.inputs:
+        before = ending.get(value)
+        if before is None or uses[value] != 1 or not _is_far(value.type.nbytes, limits):
+            continue
+        link = _candidate(step, value, limits)
+        if link is None:
+            continue
+        longer = [*before, link]
+        if all(c.plan is not None for c in longer) and _cost(longer, limits) < _cost(before, limits):
+            del ending[value]
+            return longer
+    return None
+
+
+def _first(step: Step, limits: Limits) -> list[_Candidate] | None:
+    link = _candidate(step, None, limits)
+    return None if link is None else [link]
+
+
+def _candidate(step: Step, handed: Value | None, limits: Limits) -> _Candidate | None:
+    assert step.kernel is not None
+    found = linked(step.kernel, None if handed is None else step.inputs.index(handed))
+    return None if isinstance(found, str) else _Candidate(step, handed, found, limits)
+
+
+def _is_far(nbytes: int, limits: Limits) -> bool:
+    """Whether an image of so many bytes goes to memory beyond the second cache."""
+    return nbytes * NEAR_SHARE >= limits.cache_bytes
+
+
+def _cost(links: Sequence[_Candidate], limits: Limits) -> float:
+    """Cycles that the links take more than each on its own, on one thread; negative where they gain."""
+    if len(links) == 1:
+        return 0.0
+    p = SimpleNamespace(**chain_space.sizes([c.linked for c in links]))
+    s = SimpleNamespace(**chain_space.default(p, limits))
+    kept = chain_space.kept_bytes(s.rows, p)
+    weights = sum(c.weights for c in links)
+    if kept > limits.cache_bytes // chain_space.CACHE_SHARE or weights > limits.cache_bytes // WEIGHT_SHARE:
+        return math.inf
+    images = [c.linked.result.nbytes for c in links[:-1]]
+    spared = sum(2 * FAR_BYTE * nbytes for nbytes in images if _is_far(nbytes, limits))
+    spent = sum(c.extra for c in links) + p.images * (s.parts * p.halo + chain_space.carrying(s.rows, p))
+    return float(GAIN * spent - spared)
+
+
+def _chain(links: Sequence[_Candidate], made: dict[tuple[object, ...], Value]) -> Step:
+    """The step of a chain; its links' weights are laid out for the rows that they will be multiplied with."""
+    parts = [_laid_out(c, made) for c in links]
+    inputs: dict[Value, int] = {}
+    for part, candidate in zip(parts, links, strict=True):
+        for value in part.inputs:
+            if value is not candidate.handed:
+                inputs.setdefault(value, len(inputs))
+    found = []
+    for number, (part, candidate) in enumerate(zip(parts, links, strict=True)):
+        assert part.kernel is not None
+        given = [HANDED if v is candidate.handed else inputs[v] for v in part.inputs]
+        given.append(HANDED if number < len(links) - 1 else len(inputs))
+        found.append(Link(part.kernel, tuple(given), candidate.schedule))
+    last = links[-1].step
+    first_kernel, last_kernel = links[0].step.kernel, last.kernel
+    assert first_kernel is not None
+    assert last_kernel is not None
+    constants = frozenset(k for v, k in inputs.items() if v.op is Constant)
+    params = (*(v.type for v in inputs), last_kernel.params[-1])
+    label = f"{len(links)} links: {first_kernel.label}"
+    kernel = Kernel("chain", params, 1, Chain(tuple(found)), (), label, constants)
+    return replace(
+        last,
+        name=f"{last.name.partition('_')[0]}_chain",
+        kernel=kernel,
+        inputs=tuple(inputs),
+        nodes=tuple(dict.fromkeys(n for c in links for n in c.step.nodes)),
+        prologue=tuple(dict.fromkeys(n for c in links for n in c.step.prologue)),
+    )
+
+
+def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> Step:
+    kernel = link.step.kernel
+    if kernel is None or not isinstance(kernel.body, Contraction):
+        return link.step
+    family = contraction_space.FAMILY
+    packing = family.packing(kernel, SimpleNamespace(**link.schedule), SimpleNamespace(**family.problem(kernel)))
+    return link.step if packing is None else packed_step(link.step, pack(kernel, packing), made)

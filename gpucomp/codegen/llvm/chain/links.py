@@ -1,0 +1,245 @@
+"""What a kernel can be in a chain on the CPU: how its rows follow from the rows it reads, and the kernel of one row.
+
+A link is *pointwise*, a contraction whose rows of the result each come from one row of every image it reads (a 1x1
+convolution, its bias, activation and residual), or a *window* that slides over the image (depthwise, a pool). Images are
+``[image, row, column, channel]`` in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gpucomp.codegen.llvm.windows.emit import Windows, windows_of
+from gpucomp.expr.core import Const, Expr, Load, Var, hole, index, literal, loads, substitute, transform, walk
+from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
+from gpucomp.ir.types import F32, TensorType
+from gpucomp.kernel import HANDED, Chain, Contraction, Kernel, Link, Loops, Store, Window
+from gpucomp.schedule.analytic import operations
+
+IMAGE, ROW = 0, 1  # dimensions of an image
+OPERATIONS_A_CYCLE = 40  # of one core, about, with vectors of 64 bytes: to compare one part of a chain with another
+
+
+@dataclass(frozen=True)
+class Slides:
+    """Row ``y`` of the result is made of the rows ``y * stride - pad + tap * dilation`` of the image that is read."""
+
+    stride: int = 1
+    taps: int = 1
+    dilation: int = 1
+    pad: int = 0
+
+    def reach(self, rows: int) -> int:
+        """Rows of the image that so many neighbouring rows of the result are made of."""
+        return (rows - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """A kernel as a link.
+
+    slides   over the image that the link before hands on; ``None`` where the link is the first
+    row      a pointwise link's kernel for row 0 of image 0; ``None`` for a window, whose tasks are rows
+    moves    of a pointwise link, by parameter: elements from image to image, and from row to row
+    """
+
+    kernel: Kernel
+    slides: Slides | None
+    row: Kernel | None = None
+    moves: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def result(self) -> TensorType:
+        return self.kernel.params[-1]
+
+    @property
+    def row_cycles(self) -> float:
+        """About what one row of the result takes a core."""
+        return operations(self.kernel) / (self.result.shape[IMAGE] * self.result.shape[ROW]) / OPERATIONS_A_CYCLE
+
+
+def linked(kernel: Kernel, source: int | None) -> Linked | str:
+    """``kernel`` as a link that is handed parameter ``source`` (``None``: nothing), or why it is none."""
+    if kernel.outputs != 1 or len(kernel.stores) != 1 or any(t.dtype is not F32 for t in kernel.params):
+        return "not one result, or not f32 throughout"
+    images = [kernel.params[-1], *([] if source is None else [kernel.params[source]])]
+    if any(len(t.shape) != 4 or 0 in t.shape for t in images):
+        return "no image of rows"
+    if isinstance(kernel.body, Contraction):
+        return _pointwise(kernel, kernel.body, source)
+    if isinstance(kernel.body, (Loops, Window)):
+        return _window(kernel, source)
+    return "neither a contraction nor a window"
+
+
+def link_of(link: Link) -> Linked:
+    """The link of a chain. Raises ``ValueError`` for a kernel that is none."""
+    inputs = link.params[: link.kernel.inputs]
+    found = linked(link.kernel, inputs.index(HANDED) if HANDED in inputs else None)
+    if isinstance(found, str):
+        raise ValueError(f"a kernel that is no link is in a chain: {found}")
+    return found
+
+
+def _axes_of_result(store: Store, axes: Sequence[Var]) -> tuple[Var | None, Var] | str:
+    """(image, row): the variables that the result's first two dimensions run over."""
+    image, row = store.index[IMAGE], store.index[ROW]
+    if not isinstance(row, Var) or row not in axes:
+        return "its rows are no axis of its own"
+    if isinstance(image, Const) and image.value == 0:
+        return None, row
+    if not isinstance(image, Var) or image not in axes:
+        return "its images are no axis of their own"
+    return image, row
+
+
+def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | str:
+    """The rows at which ``value`` reads the image ``source``, where that is the same image as the result's."""
+    found = set()
+    for ld in loads(value):
+        if ld.source == source:
+            if ld.index[IMAGE] is not (index(0) if image is None else image):
+                return "it reads another image than it writes"
+            found.add(ld.index[ROW])
+    return found
+
+
+# pointwise links
+
+
+@lru_cache(maxsize=256)
+def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | str:
+    if c.batch or c.math != "strict":
+        return "a batch of products"
+    (store,) = kernel.stores
+    axes = _axes_of_result(store, c.m)
+    if isinstance(axes, str):
+        return axes
+    image, row = axes
+    outer = [v for v in (image, row) if v is not None]
+    rest = tuple(v for v in c.m if v not in outer)
+    if math.prod(v.extent for v in rest) < 2:
+        return "no columns"
+    values = (c.a, c.b, store.value, *store.index)
+    if any(isinstance(n, Load) for e in values for ld in loads(e) for i in ld.index for n in walk(i)):
+        return "it gathers"
+    if any(v in _outside_loads(e).free for e in (c.a, c.b, store.value) for v in outer):
+        return "its rows differ by more than where they are"
+    moves = _moves(kernel, values[:3], store, image, row)
+    if isinstance(moves, str):
+        return moves
+    slides = None
+    if source is not None:
+        rows = _handed_rows(c.a, source, image)
+        elsewhere = any(ld.source == source for e in (c.b, store.value) for ld in loads(e))
+        if isinstance(rows, str) or len(rows) != 1 or elsewhere:
+            return rows if isinstance(rows, str) else "it is handed more than the rows it multiplies"
+        constant, terms = linear(rows.pop())
+        if constant or set(terms) != {row} or terms[row] < 1:
+            return "it reads other rows than it writes"
+        slides = Slides(stride=terms[row])
+    return Linked(kernel, slides, _row_kernel(kernel, c, rest, outer), moves)
+
+
+def _outside_loads(expr: Expr) -> Expr:
+    """``expr`` with holes for its loads, which no simplification sees through."""
+    return transform(expr, lambda n: hole(f"load{n.source}", n.dtype) if isinstance(n, Load) else None)
+
+
+def _moves(
+    kernel: Kernel, values: Sequence[Expr], store: Store, image: Var | None, row: Var
+) -> tuple[tuple[int, int], ...] | str:
+    places = [(ld.source, ld.index) for e in values for ld in loads(e)] + [(store.target, store.index)]
+    moves: dict[int, tuple[int, int]] = {}
+    for param, place in places:
+        offset = flatten(place, kernel.params[param].shape)
+        by_image = 0 if image is None else coefficient(offset, image)
+        by_row = coefficient(offset, row)
+        if by_image is None or by_row is None or moves.setdefault(param, (by_image, by_row)) != (by_image, by_row):
+            return "it does not move evenly from row to row"
+    return tuple(moves.get(p, (0, 0)) for p in range(len(kernel.params)))
+
+
+def _row_kernel(kernel: Kernel, c: Contraction, rest: tuple[Var, ...], outer: Sequence[Var]) -> Kernel:
+    first: dict[Expr, Expr] = {v: index(0) for v in outer}
+    simplify = Simplifier()
+
+    def at_first(expr: Expr) -> Expr:
+        return simplify(substitute(expr, first))
+
+    stores = tuple(Store(s.target, tuple(map(at_first, s.index)), at_first(s.value)) for s in kernel.stores)
+    return replace(kernel, body=replace(c, m=rest, a=at_first(c.a), b=at_first(c.b)), stores=stores)
+
+
+# windows
+
+
+@lru_cache(maxsize=256)
+def _window(kernel: Kernel, source: int | None) -> Linked | str:
+    found = windows_of(kernel)
+    if not isinstance(found, Windows):
+        return found
+    y = found.sliding.y
+    (store,) = kernel.stores
+    axes = _axes_of_result(store, kernel.body.domain)
+    if isinstance(axes, str):
+        return axes
+    image, row = axes
+    lead = () if image is None else (image,)
+    if y.out is not row or found.sliding.lead != lead:
+        return "its rows are no axis of the window"
+    if source is None:
+        return Linked(kernel, None)
+    weight = found.sliding.weight
+    if any(ld.source == source for e in (weight, store.value) if e is not None for ld in _outer_loads(e, found)):
+        return "it is handed more than the image it slides over"
+    rows = _handed_rows(found.image, source, image)
+    if isinstance(rows, str) or len(rows) != 1:
+        return rows if isinstance(rows, str) else "it reads several rows at once"
+    constant, terms = linear(rows.pop())
+    if [(v.name, n) for v, n in terms.items() if isinstance(v, Var)] != [("place_y", 1)] or len(terms) != 1:
+        return "the image does not lie row by row"
+    return Linked(kernel, Slides(y.stride, y.taps, y.dilation, -constant))
+
+
+def _outer_loads(value: Expr, found: Windows) -> list[Load]:
+    """The loads of ``value`` outside the window's sum."""
+    return list(loads(substitute(value, {found.sliding.total: literal(0, F32)})))
+
+
+# chains
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a link that is not the last keeps of its result for ``rows`` rows of the last one.
+
+    count     rows kept; the first is row ``y * stride - before`` of its image, for row ``y`` of the last link's
+    fresh     of these, how many the next ``rows`` rows need that these did not
+    """
+
+    count: int
+    fresh: int
+    stride: int
+    before: int
+    row_floats: int
+
+
+def stretches(links: Sequence[Linked], rows: int) -> list[Stretch]:
+    """Of each link but the last, from the first on."""
+    found: list[Stretch] = []
+    count, stride, before = rows, 1, 0
+    for link, after in zip(reversed(links[:-1]), reversed(links[1:]), strict=True):
+        assert after.slides is not None
+        count = after.slides.reach(count)
+        stride, before = stride * after.slides.stride, before * after.slides.stride + after.slides.pad
+        floats = math.prod(link.result.shape[ROW + 1 :])
+        found.append(Stretch(count, min(count, rows * stride), stride, before, floats))
+    return found[::-1]
+
+
+def links_of(chain: Chain) -> list[Linked]:
+    return [link_of(link) for link in chain.links]

@@ -1,0 +1,1 @@
+"""Contractions in register blocks."""

@@ -1,0 +1,399 @@
+"""The contraction family on the CPU: panels of columns and a register block of sums. The schedule is ``contraction_space``'s.
+
+    task (batch, rows of tile_m, panels of nv vectors):
+        where rows lie, if each needs a pointer: one for each outer point of k
+        for each block of k:
+            copy a: rows of the block, as they will be broadcast        (or read a in place, or from copied lines)
+            for each panel:
+                copy b: block rows of nv vectors                        (or read b in place)
+                for each mr rows:
+                    sums[mr][nv] += a[row][k] * b[k][vector]  for every k of the block
+                    after the last block: the stores, with the sums in registers
+
+Constant columns are laid out in panels when the model is compiled (``contraction_space.packing``). A convolution reads
+its image in place: a row of ``a`` is a pointer for each tap, to zeros where the tap falls into the padding (the indirect
+convolution of Dukhan, arXiv 1907.02129, with the pointers made by each task for its own rows). Sums of unfinished blocks
+wait in a tile on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, touched_by
+from gpucomp.codegen.llvm.contraction.image_lines import Lines, windows_of
+from gpucomp.codegen.llvm.contraction.operands import block_k, columns_in_place, operands_of, rows_in_place
+from gpucomp.codegen.llvm.contraction.panels import Panels, Part
+from gpucomp.codegen.llvm.contraction.register_block import LINE, RegisterBlock, Stream
+from gpucomp.codegen.llvm.ir import storage
+from gpucomp.codegen.llvm.ir.builder import PTR, Slot, Type, Value
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import Entry, lane_index, lower, operations
+from gpucomp.device.target import Target
+from gpucomp.expr.core import Expr
+from gpucomp.ir.types import DType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.schedule.space import Schedule
+
+LIGHT_EPILOGUE = 20  # operations that may be written out for every vector of the register block: an exponential is more
+
+REQUESTED = 64  # points of k between two requests for lines of the epilogue, where rows have a pointer each
+
+
+class _Emitter:
+    def __init__(self, kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        self.code = self.entry.code
+        self.dtype, self.acc = c.acc.dtype, c.acc
+        self.scalar = storage.register_scalar(self.dtype)
+        self.width = max(2, schedule["lanes"] * 4 // self.dtype.nbytes)
+        self.vector = Type(self.scalar, self.width)
+        self.bound: dict[Expr, LaneValue] = {}
+        self.unroll = schedule["unroll_k"]
+        self.windows = windows_of(kernel) if schedule["pack_a"] == 2 else None
+        self.ops = self.windows.ops if self.windows else operands_of(kernel, 1)
+        self.rows = None if schedule["pack_a"] else rows_in_place(self.ops, self.dtype)
+        if self.rows is None and self.windows is None:
+            self.ops = operands_of(kernel, self.width)
+        ops = self.ops
+        self.mr = min(schedule["mr"], ops.m.extent)
+        self.nv = min(schedule["nv"], -(-ops.n.extent // self.width))
+        self.nr = self.nv * self.width
+        self.tile_m = min(-(-schedule["tile_m"] // self.mr) * self.mr, -(-ops.m.extent // self.mr) * self.mr)
+        self.panel_count = -(-ops.n.extent // self.nr)
+        self.panels = min(schedule["panels"], self.panel_count)
+        self.blocks = block_k(ops.outer, ops.ki.extent, schedule["kc"], self.width)
+        self.columns = None
+        if schedule["pack_b"] != 1:
+            sizes = [type.size for type in kernel.params]
+            self.columns = columns_in_place(ops, self.dtype, self.nr, sizes)
+        # bytes of the next columns that each row block asks for at each k, so that all have been asked for in the end
+        row_bytes = self.nr * (self.columns.dtype if self.columns else self.dtype).nbytes
+        self.ahead = -(-row_bytes * self.mr // self.tile_m) if schedule["ahead"] else 0
+        self.register_block = RegisterBlock(self.code, self.dtype, self.width, self.unroll, self.ahead)
+        self.copies = Panels(self.entry, ops, self.dtype, self.width, self.blocks, self.tile_m, self.nr, self.bound)
+        if self.windows is not None:
+            self.lines = Lines(self.entry, self.windows, self.dtype, self.width, self.tile_m, self.bound)
+        exprs = [e for s in ops.stores for e in (s.offset, s.value)]
+        self.stores = lower(exprs, [ops.batch, ops.m, ops.n, self.acc], self.unroll)
+        self.far_rows = self._rows_come_from_far(target.limits.cache_bytes)
+        self.touched = touched_by(ops, kernel.params)
+        self.light = operations([s.value for s in ops.stores]) <= LIGHT_EPILOGUE
+        self._scratch()
+
+    def _rows_come_from_far(self, cache_bytes: int) -> bool:
+        """Whether the rows of a register block are one stretch of memory, out of more than the second cache keeps."""
+        rows, ops = self.rows, self.ops
+        if rows is None or rows.row != ops.ki.extent or rows.step != 1 or self.blocks.count > 1:
+            return False
+        return 2 * ops.m.extent * ops.ki.extent * self.dtype.nbytes > cache_bytes
+
+    @property
+    def _pointers(self) -> bool:
+        """Whether each row has a pointer of its own."""
+        return self.windows is not None or (self.rows is not None and self.rows.row is None)
+
+    # memory on the stack
+
+    def _scratch(self) -> None:
+        code = self.code
+        self.table_row = -(-self.tile_m // self.width) * self.width
+        if self.windows is not None:
+            self.table = code.stack(f"[{self.table_row} x ptr]", 64)
+        elif self.rows is None:
+            self.copies.room_for_rows()
+        elif self.rows.row is None:
+            self.table = code.stack(f"[{self.ops.outer * self.table_row} x ptr]", 64)
+        if self.columns is None:
+            self.copies.room_for_columns()
+        self.partial_row = self.panels * self.nr
+        if self.blocks.count > 1:
+            self.partial = code.stack(f"[{self.tile_m * self.partial_row} x {self.scalar}]", 64)
+        if not self.light:
+            self.tile = code.stack(f"[{self.mr * self.nr} x {self.scalar}]", 64)
+
+    # the nest
+
+    def emit(self) -> tuple[str, int]:
+        code, ops, entry = self.code, self.ops, self.entry
+        m_tiles = -(-ops.m.extent // self.tile_m)
+        n_tiles = -(-self.panel_count // self.panels)
+        with code.loop(entry.first, entry.last) as task:
+            batch, n_tile, m_tile = entry.decompose(task, [ops.batch.extent, n_tiles, m_tiles])
+            self.bound[ops.batch] = batch
+            m0, first = m_tile * self.tile_m, n_tile * self.panels
+            rows = code.minimum(code.integer(ops.m.extent) - m0, self.tile_m)
+            last = code.minimum(first + self.panels, self.panel_count)
+            if self.windows is not None:
+                self.lines.find(self.table, m0, self.lines.write(m0, rows), self.table_row)
+            elif self._pointers:
+                self._find_rows(m0)
+            if self.blocks.count == 1:
+                self._block(code.integer(0), m0, rows, first, last)
+            else:
+                with code.loop(0, self.blocks.count) as block:
+                    self._block(block, m0, rows, first, last)
+        return entry.text(), ops.batch.extent * m_tiles * n_tiles
+
+    def _find_rows(self, m0: Value) -> None:
+        """A pointer for each outer point of k and each row of the task."""
+        assert self.rows is not None
+        code, ops, rows = self.code, self.ops, self.rows
+        exprs = [rows.offset] if rows.guard is None else [rows.offset, rows.guard]
+        program = lower(exprs, [ops.batch, *ops.ko, ops.m])
+        zeros = None
+        if rows.guard is not None:
+            name = f"@{self.entry.name}.zeros"
+            count = (ops.ki.extent - 1) * rows.step + 1
+            code.globals.append(f"{name} = internal constant [{count} x {self.scalar}] zeroinitializer, align 64")
+            zeros = Value(code, name, PTR)
+        with code.loop(0, self.table_row, self.width) as at:
+            self.bound[ops.m] = Affine(m0 + at, 1)
+            with code.loop(0, ops.outer) as point:
+                self.bound.update(zip(ops.ko, self.entry.decompose(point, [a.extent for a in ops.ko]), strict=True)
+                                  if ops.ko else ())  # fmt: skip
+                printer = self.entry.printer(program, self.bound, self.width, None)
+                offsets = printer.lanes(program.results[0])
+                pointers = code.gep(self.entry.params[rows.source], offsets, self.scalar)
+                if zeros is not None:
+                    pointers = code.select(printer.lanes(program.results[1]), pointers, code.splat(zeros, self.width))
+                code.store(pointers, code.gep(self.table, point * self.table_row + at, "ptr"), 8)
+
+    def _block(self, block: Value, m0: Value, rows: Value, first: Value, last: Value) -> None:
+        code, blocks, ko = self.code, self.blocks, self.ops.outer
+        if blocks.chunks > 1:
+            group0, chunk = self.entry.decompose(block, [ko, blocks.chunks])
+            start = chunk * blocks.chunk
+            stop = code.minimum(start + blocks.chunk, self.ops.ki.extent)
+            groups, length = code.integer(1), stop - start
+            if self.ops.ki.extent % blocks.chunk == 0:
+                length = code.integer(blocks.chunk)
+        else:
+            group0, start = block * blocks.group, code.integer(0)
+            stop = code.integer(self.ops.ki.extent)
+            groups = code.integer(blocks.group)
+            if ko % blocks.group:
+                groups = code.minimum(code.integer(ko) - group0, blocks.group)
+            length = groups * self.ops.ki.extent
+        part = Part(block, group0, groups, start, stop, length)
+        if self.rows is None and self.windows is None:
+            self.copies.copy_rows(part, m0, rows)
+        whole = self.ops.n.extent // self.nr
+        with code.loop(first, code.minimum(last, whole)) as panel:
+            self._panel(part, m0, rows, first, panel, self.nr)
+        if self.ops.n.extent % self.nr:
+            with code.when(last.equals(self.panel_count)):
+                self._panel(part, m0, rows, first, code.integer(whole), self.ops.n.extent % self.nr)
+
+    def _panel(self, part: Part, m0: Value, rows: Value, first: Value, panel: Value, columns: int) -> None:
+        code = self.code
+        if self.columns is None:
+            self.copies.copy_columns(part, panel * self.nr, columns)
+        whole = rows - rows.integer_op("urem", self.mr)
+        with code.loop(0, whole, self.mr) as row:
+            self._register_block(part, m0, row, first, panel, self.mr, columns)
+        rest = self.ops.m.extent % self.mr
+        if rest:
+            with code.when(whole.differs(rows)):
+                self._register_block(part, m0, whole, first, panel, rest, columns)
+
+    # the register block
+
+    def _register_block(self, part: Part, m0: Value, row: Value, first: Value, panel: Value, rows: int, columns: int
+                        ) -> None:  # fmt: skip
+        code = self.code
+        vectors = -(-columns // self.width)
+        sums = [[code.slot(self.vector) for _ in range(vectors)] for _ in range(rows)]
+        partial = None
+        if self.blocks.count > 1:
+            at = row * self.partial_row + (panel - first) * self.nr
+            partial = code.gep(self.partial, at, self.scalar)
+        self._start_sums(part, sums, partial)
+        b, b_step = self._columns_from(part, panel)
+        mask = None
+        if self.columns is not None and not self.columns.padded and columns % self.width:
+            mask = self.entry.prefix_mask(columns % self.width, self.width)
+        b_dtype = self.dtype if self.columns is None else self.columns.dtype
+        columns_at = Stream(b, b_dtype, b_step, mask, self._next_columns(b, b_dtype, row))
+        requests = self._requests(part, m0 + row, panel * self.nr, rows, columns)
+
+        def beside(k: Value, points: int) -> None:
+            if requests is not None:
+                requests.ask(k.integer_op("udiv", points))
+
+        if self._pointers:
+            self._sum_along_table(part, row, columns_at, sums, requests)
+        elif self.rows is None:
+            a, a_row, a_step = self.copies.rows_from(row)
+            lines = [(a, i * a_row) for i in range(rows)]
+            self.register_block.sum(lines, a_step, columns_at, part.length, sums, beside)
+        else:
+            assert self.rows.row is not None
+            a = self._address(self.rows.offset, self.rows.source, {self.ops.m: m0 + row})
+            a = code.gep(a, part.start * self.rows.step, self.scalar)
+            lines = [(a, i * self.rows.row) for i in range(rows)]
+
+            def beside_in_place(k: Value, points: int) -> None:
+                beside(k, points)
+                if self.far_rows:
+                    self._ask_for_rows(a, rows, k, points)
+
+            self.register_block.sum(lines, self.rows.step, columns_at, part.length, sums, beside_in_place)
+        if partial is None:
+            self._finish(m0 + row, panel * self.nr, sums, columns)
+            return
+        last = part.block.equals(self.blocks.count - 1)
+        name = code._name("f")
+        code.branch(last, f"{name}.finish", f"{name}.keep")
+        code.label(f"{name}.finish")
+        self._finish(m0 + row, panel * self.nr, sums, columns)
+        code.jump(f"{name}.end")
+        code.label(f"{name}.keep")
+        for i, line in enumerate(sums):
+            for v, slot in enumerate(line):
+                at = code.gep(partial, i * self.partial_row + v * self.width, self.scalar)
+                code.store(slot.get(), at, self.dtype.nbytes)
+        code.jump(f"{name}.end")
+        code.label(f"{name}.end")
+
+    def _ask_for_rows(self, a: Value, rows: int, k: Value, points: int) -> None:
+        """Asks for the share of ``points`` points of the ``rows`` rows after those at ``a``, which the next block reads.
+
+        Hardware prefetchers follow one stream in a page: here several short rows of it are read at a time.
+        """
+        code, nbytes = self.code, rows * self.dtype.nbytes
+        following = code.gep(a, rows * self.ops.ki.extent, self.scalar)
+        at = code.gep(following, k * nbytes, "i8")
+        for line in range(0, points * nbytes, LINE):
+            code.prefetch(code.gep(at, line, "i8"))
+
+    def _requests(self, part: Part, m: Value, n: Value, rows: int, columns: int) -> Requests | None:
+        """What the stores of a block of ``rows`` rows by ``columns`` columns will touch; ``None``: nothing of note."""
+        if self._pointers and self.blocks.group == 1 and all(touched.written for touched in self.touched):
+            return None  # runs would be cut for what costs least: results seldom come from far
+        starts = []
+        for touched in self.touched:
+            start = self._address(touched.offset, touched.source, {self.ops.m: m, self.ops.n: n})
+            nbytes = self.entry.kernel.params[touched.source].dtype.nbytes
+            starts.append((touched, start, -(-columns * nbytes // LINE)))
+        if not starts:
+            return None
+        first = self.code.integer(0)
+        if self.blocks.count > 1:
+            first = self.code.select(part.block.equals(self.blocks.count - 1), first, self.code.integer(rows))
+        return Requests(self.code, starts, rows, first)
+
+    def _next_columns(self, b: Value, dtype: DType, row: Value) -> Value | None:
+        """Where this row block's share of the columns is that will be read after the present ones."""
+        if not self.ahead:
+            return None
+        code = self.code
+        distance = (self.ops.k if self.panels > 1 else self.blocks.length) * self.nr
+        share = row.integer_op("udiv", self.mr) * (self.blocks.length * self.ahead)
+        return code.gep(code.gep(b, distance, storage.memory_scalar(dtype)), share, "i8")
+
+    def _sum_along_table(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]],
+                         requests: Requests | None) -> None:  # fmt: skip
+        """Every row by its own pointer. They take all registers for addresses: requests come between the innermost loops."""
+        code, ki = self.code, self.ops.ki.extent
+        if self.blocks.chunks == 1:
+            span = code.integer(ki)
+        else:
+            span = code.integer(self.blocks.chunk) if ki % self.blocks.chunk == 0 else part.stop - part.start
+        with code.loop(0, part.groups) as q:
+            if requests is None or self.blocks.group > 1:
+                if requests is not None:
+                    requests.ask_share(q, self.blocks.group)
+                self._sum_run(part, row, columns, sums, q, code.integer(0), span)
+                return
+            with code.loop(0, span, REQUESTED) as at:
+                requests.ask_share(at.integer_op("udiv", REQUESTED), max(1, self.blocks.chunk // REQUESTED))
+                self._sum_run(part, row, columns, sums, q, at, code.minimum(span - at, REQUESTED))
+
+    def _sum_run(self, part: Part, row: Value, columns: Stream, sums: list[list[Slot]], q: Value, at: Value, length: Value
+                 ) -> None:  # fmt: skip
+        """``length`` points of ki from ``at`` on, at outer point ``q`` of the block."""
+        code, ki = self.code, self.ops.ki.extent
+        step = 1 if self.rows is None else self.rows.step
+        point = part.group0 + q
+        entry, offset = point * self.table_row + row, (part.start + at) * step
+        if self.windows is not None:
+            entry, offset = row, offset + point * self.windows.row
+        lines = []
+        for i in range(len(sums)):
+            pointer = code.load(code.gep(self.table, entry + i, "ptr"), PTR)
+            lines.append((code.gep(pointer, offset, self.scalar), 0))
+        k = q * ki + at
+        following = columns.following
+        if following is not None:
+            following = code.gep(following, k * self.ahead, "i8")
+        start = code.gep(columns.start, k * columns.step, storage.memory_scalar(columns.dtype))
+        self.register_block.sum(lines, step, replace(columns, start=start, following=following), length, sums)
+
+    def _start_sums(self, part: Part, sums: list[list[Slot]], partial: Value | None) -> None:
+        code = self.code
+        for line in sums:
+            for slot in line:
+                slot.set(code.const(0, self.vector))
+        if partial is None:
+            return
+        with code.when(part.block.differs(0)):
+            for i, line in enumerate(sums):
+                for v, slot in enumerate(line):
+                    at = code.gep(partial, i * self.partial_row + v * self.width, self.scalar)
+                    slot.set(code.load(at, self.vector, self.dtype.nbytes))
+
+    def _columns_from(self, part: Part, panel: Value) -> tuple[Value, int]:
+        """Where the panel's columns are at the block's first k, and the stride of k."""
+        if self.columns is None:
+            return self.copies.b_pack, self.nr
+        start = self._address(self.columns.offset, self.columns.source, {self.columns.panel: panel})
+        k = part.group0 * self.ops.ki.extent + part.start
+        scalar = storage.memory_scalar(self.columns.dtype)
+        return self.code.gep(start, k * self.columns.step, scalar), self.columns.step
+
+    def _address(self, offset: Expr, source: int, at: dict[Expr, LaneValue]) -> Value:
+        scalar = storage.memory_scalar(self.entry.kernel.params[source].dtype)
+        program = lower([offset], [self.ops.batch, *at])
+        printer = self.entry.printer(program, {**self.bound, **at}, 0, None)
+        return self.code.gep(self.entry.params[source], printer.value(program.results[0]), scalar)
+
+    # the stores
+
+    def _finish(self, m: Value, n: Value, sums: Sequence[Sequence[Slot]], columns: int) -> None:
+        code = self.code
+        if self.light:
+            for i, line in enumerate(sums):
+                for v, slot in enumerate(line):
+                    self._store(m + i, n + v * self.width, slot.get(), columns - v * self.width)
+            return
+        for i, line in enumerate(sums):
+            for v, slot in enumerate(line):
+                code.store(slot.get(), code.gep(self.tile, i * self.nr + v * self.width, self.scalar))
+        whole = columns // self.width
+        with code.loop(0, len(sums)) as row:
+            base = row * self.nr
+            with code.loop(0, whole) as vector:
+                at = vector * self.width
+                self._store(m + row, n + at, self._tile_load(base + at), self.width)
+            if columns % self.width:
+                at = code.integer(whole * self.width)
+                self._store(m + row, n + at, self._tile_load(base + at), columns % self.width)
+
+    def _tile_load(self, at: Value) -> Value:
+        return self.code.load(self.code.gep(self.tile, at, self.scalar), self.vector)
+
+    def _store(self, m: Value, n: Value, acc: Value, lanes: int) -> None:
+        mask = None if lanes >= self.width else self.entry.prefix_mask(lanes, self.width)
+        bound: dict[Expr, LaneValue] = {
+            **self.bound, self.ops.m: m, self.ops.n: lane_index(n, self.width), self.acc: acc,
+        }  # fmt: skip
+        printer = self.entry.printer(self.stores, bound, self.width, mask)
+        for i, store in enumerate(self.ops.stores):
+            printer.store(store.target, self.stores.results[2 * i], self.stores.results[2 * i + 1])
+
+
+def emit_contraction(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    return _Emitter(kernel, c, schedule, name, target).emit()

@@ -1,0 +1,26 @@
+"""Contractions on the CPU in the form that computes them: a register block, dot products row by row, or plain loops."""
+
+from __future__ import annotations
+
+from gpucomp.codegen.llvm.contraction.emit import emit_contraction
+from gpucomp.codegen.llvm.contraction.space import contraction_form
+from gpucomp.codegen.llvm.loops.loops import emit_loops
+from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
+from gpucomp.device.target import Target
+from gpucomp.expr.core import cast, reduce
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic
+from gpucomp.schedule.space import Schedule
+
+
+def emit_in_form(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    form = contraction_form(kernel)
+    if form == "gemm" and schedule["lanes"]:
+        return emit_contraction(kernel, c, schedule, name, target)
+    product = cast(c.a, c.acc.dtype) * cast(c.b, c.acc.dtype)
+    rest = {"lanes": schedule["lanes"], "tasks": 64, "unroll": 0, "copies": 4}
+    if form == "rows" and schedule["lanes"]:
+        rows = (*c.batch, *c.m, *c.n)
+        body = Rowwise(rows, c.k, (Statistic(c.acc, "sum", product),), frozenset(range(len(kernel.stores))))
+        return emit_rowwise(kernel, body, rest, name, target)
+    return emit_loops(kernel, c.domain, {c.acc: reduce("sum", c.k, product)}, rest, name, target)

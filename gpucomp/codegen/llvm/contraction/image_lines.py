@@ -1,0 +1,207 @@
+"""Lines of an image copied for convolutions over few channels, where a pointer for each tap would be read for too little.
+
+The rows of ``a`` along one line of the result overlap: row x starts ``stride`` pixels after row x - 1. A task copies, for
+each of its lines and each outer tap, the pixels that the line's windows cover, channels inside. Row x is then a run of
+``taps * channels`` elements that starts at ``x * stride * channels``, and neighbours share what they share in the image.
+Padding, layout and elementwise prologues are gone after the copy, as they are after any copy of ``a``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gpucomp.codegen.llvm.contraction.operands import Operands, operands_of
+from gpucomp.codegen.llvm.ir import arithmetic, storage
+from gpucomp.codegen.llvm.ir.builder import Value
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import Entry, Flattener, collapse, lower, offsets
+from gpucomp.expr.core import Expr, Load, Var, call, index, substitute, var, walk
+from gpucomp.expr.simplify import coefficient
+from gpucomp.ir.types import DType
+from gpucomp.kernel import Contraction, Kernel
+
+STRIDES = (1, 2, 3, 4)
+MOST_PLANES = 8  # channels that are interleaved by shuffles written out
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """How ``a`` is copied: ``element(batch, line, ko..., pixel, channel)``.
+
+    ops      the contraction, with taps and channels of a line as the last axis of k; its ``a`` is ``element``
+    span     rows of ``a`` in a line
+    stride   pixels between neighbouring rows
+    planes   whether the image has its channels apart, so that the copy interleaves them
+    """
+
+    ops: Operands
+    element: Expr
+    line: Var
+    pixel: Var
+    channel: Var
+    span: int
+    stride: int
+    planes: bool
+
+    @property
+    def row(self) -> int:
+        """Elements of one line at one outer tap."""
+        return self.pixel.extent * self.channel.extent
+
+    @property
+    def line_elements(self) -> int:
+        return self.ops.outer * self.row
+
+
+@lru_cache(maxsize=32)
+def windows_of(kernel: Kernel) -> Windows | None:
+    """The windows that slide along the last axis of m; ``None`` where ``a`` is nothing of the kind."""
+    c = kernel.body
+    assert isinstance(c, Contraction)
+    if not c.m or len(c.k) < 2 or any(isinstance(e, Load) for o in _indices(c.a) for e in walk(o)):
+        return None
+    x, tap, channel = c.m[-1], c.k[-2], c.k[-1]
+    if x.extent == 1 or tap.extent == 1:
+        return None
+    flat = Flattener(kernel.params)
+    found = None
+    for stride in STRIDES:
+        pixel = var("pixel", stride * (x.extent - 1) + tap.extent)
+        moved = flat.simplify(substitute(c.a, {tap: pixel - x * stride}))
+        if x not in moved.free:
+            found = stride, pixel, moved
+            break
+    if found is None:
+        return None
+    stride, pixel, moved = found
+    line, line_parts = collapse(c.m[:-1], "line")
+    plain = operands_of(kernel, 1)
+    batch, batch_parts = collapse(c.batch, "batch")
+    n, n_parts = collapse(c.n, "n")
+    ki = var("run", tap.extent * channel.extent)
+    split: dict[Expr, Expr] = {tap: call("floordiv", ki, channel.extent), channel: call("mod", ki, channel.extent)}
+    b = flat(substitute(c.b, {**batch_parts, **n_parts, **split}))
+    ko = tuple(axis for axis in c.k[:-2] if axis.extent > 1)
+    single: dict[Expr, Expr] = {axis: index(0) for axis in c.k[:-2] if axis.extent == 1}
+    element = flat(substitute(moved, {**batch_parts, **line_parts, **single}))
+    b = flat.simplify(substitute(b, single))
+    planes = any(coefficient(o, channel) not in (1, None) for o in offsets([element]))
+    if planes and channel.extent > MOST_PLANES:
+        return None
+    names: dict[Expr, Expr] = {plain.batch: batch, plain.n: n}
+    stores = tuple(
+        replace(s, offset=substitute(s.offset, names), value=substitute(s.value, names)) for s in plain.stores
+    )
+    ops = Operands(batch, plain.m, n, ko, ki, element, b, stores)
+    return Windows(ops, element, line, pixel, channel, x.extent, stride, planes)
+
+
+def _indices(expr: Expr) -> list[Expr]:
+    return [i for node in walk(expr) if isinstance(node, Load) for i in node.index]
+
+
+class Lines:
+    """Writes the copies of one contraction's windows. ``bound`` holds the values of its variables."""
+
+    def __init__(self, entry: Entry, windows: Windows, dtype: DType, width: int, tile_m: int,
+                 bound: dict[Expr, LaneValue]) -> None:  # fmt: skip
+        self.entry, self.code, self.windows, self.bound = entry, entry.code, windows, bound
+        self.dtype, self.width = dtype, width
+        self.scalar = storage.register_scalar(dtype)
+        lines, slack = most_lines(tile_m, windows.span), width * MOST_PLANES
+        self.copy = self.code.stack(f"[{lines * windows.line_elements + slack} x {self.scalar}]", 64)
+        w = windows
+        self.both = var("both", w.row)
+        element = w.element
+        if not w.planes:
+            channels = w.channel.extent
+            parts: dict[Expr, Expr] = {
+                w.pixel: call("floordiv", self.both, channels),
+                w.channel: call("mod", self.both, channels),
+            }
+            element = Flattener(entry.kernel.params).simplify(substitute(element, parts))
+        self.program = lower([element], [w.ops.batch, w.line, *w.ops.ko, w.pixel, w.channel, self.both])
+
+    def write(self, m0: Value, rows: Value) -> Value:
+        """Copies the lines of ``rows`` rows from ``m0`` on. Gives the first of them."""
+        code, w = self.code, self.windows
+        first = m0.integer_op("udiv", w.span)
+        last = (m0 + rows - 1).integer_op("udiv", w.span) + 1
+        with code.loop(first, last) as line:
+            self.bound[w.line] = line
+            with code.loop(0, w.ops.outer) as point:
+                self.bound.update(zip(w.ops.ko, self.entry.decompose(point, [a.extent for a in w.ops.ko]), strict=True)
+                                  if w.ops.ko else ())  # fmt: skip
+                base = ((line - first) * w.ops.outer + point) * w.row
+                if w.planes:
+                    self._across(base)
+                else:
+                    self._along(base)
+        return first
+
+    def _value(self, axis: Var, at: Value, mask: Value | None) -> Value:
+        self.bound[axis] = Affine(at, 1)
+        printer = self.entry.printer(self.program, self.bound, self.width, mask)
+        return arithmetic.cast(printer.lanes(self.program.results[0]), self.windows.element.dtype, self.dtype)
+
+    def _along(self, base: Value) -> None:
+        """Vectors of pixels and channels as they come."""
+
+        def put(at: Value, mask: Value | None) -> None:
+            place = self.code.gep(self.copy, base + at, self.scalar)
+            self.code.store(self._value(self.both, at, mask), place, self.dtype.nbytes)
+
+        self.entry.chunks(0, self.both.extent, self.width, put, self.both.extent)
+
+    def _across(self, base: Value) -> None:
+        """A vector of pixels of each channel, interleaved. What is written past the row's end the next row overwrites."""
+        code, width, channels = self.code, self.width, self.windows.channel.extent
+
+        def put(at: Value, mask: Value | None) -> None:
+            planes = []
+            for channel in range(channels):
+                self.bound[self.windows.channel] = code.integer(channel)
+                planes.append(self._value(self.windows.pixel, at, mask))
+            for part in range(channels):
+                place = base + at * channels + part * width
+                mixed = interleaved(planes, range(part * width, (part + 1) * width))
+                code.store(mixed, code.gep(self.copy, place, self.scalar), self.dtype.nbytes)
+
+        self.entry.chunks(0, self.windows.pixel.extent, width, put, self.windows.pixel.extent)
+
+    def find(self, table: Value, m0: Value, first: Value, count: int) -> None:
+        """A pointer for each of ``count`` rows from ``m0`` on."""
+        code, w = self.code, self.windows
+        m = w.ops.m
+        line, x = call("floordiv", m, w.span), call("mod", m, w.span)
+        place = line * w.line_elements + x * (w.stride * w.channel.extent)
+        program = lower([place], [m])
+        with code.loop(0, count, self.width) as at:
+            printer = self.entry.printer(program, {m: Affine(m0 + at, 1)}, self.width, None)
+            places = printer.lanes(program.results[0]) - first * w.line_elements
+            code.store(code.gep(self.copy, places, self.scalar), code.gep(table, at, "ptr"), 8)
+
+
+def interleaved(planes: Sequence[Value], places: range) -> Value:
+    """The elements ``places`` of pixel 0 of every plane, pixel 1 of every plane ... as one vector."""
+    width, count = len(places), len(planes)
+    result = planes[0]
+    code = result.code
+    chosen = [at // count if at % count == 0 else 0 for at in places]
+    if count == 1:
+        return result
+    for plane in range(1, count):
+        order = [
+            width + at // count if at % count == plane else (chosen[lane] if plane == 1 else lane)
+            for lane, at in enumerate(places)
+        ]
+        result = code.shuffle(result, planes[plane], order)
+    return result
+
+
+def most_lines(tile_m: int, span: int) -> int:
+    """Lines that ``tile_m`` rows in a row may touch."""
+    return math.ceil((tile_m - 1) / span) + 1

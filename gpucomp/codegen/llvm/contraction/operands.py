@@ -1,0 +1,199 @@
+"""What a contraction on the CPU multiplies: flat variables, how far k merges, and operands that are read where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gpucomp.codegen.llvm.loops.nest import FlatStore, Flattener, collapse, merge_axes, offsets
+from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, index, substitute, var, walk
+from gpucomp.expr.simplify import Simplifier, bounds, coefficient
+from gpucomp.ir.types import BF16, F16, DType
+from gpucomp.kernel import Contraction, Kernel
+
+SHORTEST_RUN = 6  # points of the innermost axis of k that are worth a pointer for each row
+LARGEST_ZEROS = 1 << 14  # elements of the constant that rows outside a guard are read from
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A contraction on flat variables: ``a(batch, m, k...)``, ``b(batch, n, k...)``; ``ki`` is the last axis of k."""
+
+    batch: Var
+    m: Var
+    n: Var
+    ko: tuple[Var, ...]
+    ki: Var
+    a: Expr
+    b: Expr
+    stores: tuple[FlatStore, ...]
+
+    @property
+    def outer(self) -> int:
+        """Points of all axes of k but the last."""
+        return math.prod(a.extent for a in self.ko)
+
+    @property
+    def k(self) -> int:
+        return self.outer * self.ki.extent
+
+
+@lru_cache(maxsize=32)
+def operands_of(kernel: Kernel, shortest: int) -> Operands:
+    """Batch, m and n as one variable each; k merged as far as its loads stay linear.
+
+    A last axis of k shorter than ``shortest`` is merged with the one before it though loads then divide.
+    """
+    c = kernel.body
+    assert isinstance(c, Contraction)
+    flat = Flattener(kernel.params)
+    batch, batch_parts = collapse(c.batch, "batch")
+    m, m_parts = collapse(c.m, "m")
+    n, n_parts = collapse(c.n, "n")
+    a = flat(substitute(c.a, {**batch_parts, **m_parts}))
+    b = flat(substitute(c.b, {**batch_parts, **n_parts}))
+    k, (a, b) = merge_axes(c.k, [a, b], flat.simplify)
+    while len(k) > 1 and k[-1].extent < shortest:
+        joined, exprs = merge_axes(k[-2:], [a, b], flat.simplify, only_offsets=True)
+        if len(joined) == 2:
+            break
+        k, (a, b) = [*k[:-2], *joined], exprs
+    parts = {**batch_parts, **m_parts, **n_parts}
+    stores = tuple(
+        FlatStore(s.target, flat.simplify(substitute(s.offset, parts)), flat.simplify(substitute(s.value, parts)))
+        for s in flat.stores(kernel)
+    )
+    *ko, ki = k or [var("k", 1)]
+    return Operands(batch, m, n, tuple(ko), ki, a, b, stores)
+
+
+def k_contiguous(expr: Expr, ops: Operands, other: Var) -> bool:
+    """Whether loads run along k rather than along ``other``."""
+    along_k = sum(coefficient(o, ops.ki) == 1 for o in offsets([expr]))
+    along_other = sum(coefficient(o, other) == 1 for o in offsets([expr]))
+    return along_k > along_other
+
+
+def _plain_load(expr: Expr, dtype: DType) -> Load | None:
+    """An operand that is one load of the accumulator's type, unconverted, from an offset that loads nothing itself."""
+    while isinstance(expr, Cast) and expr.value.dtype is dtype:
+        expr = expr.value
+    if not isinstance(expr, Load) or expr.dtype is not dtype or dtype in (F16, BF16):
+        return None
+    return None if any(isinstance(node, Load) for node in walk(expr.index[0])) else expr
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of ``a`` that the register block reads in place: ``params[source][offset + ki * step]``.
+
+    offset  over batch, m and the outer axes of k
+    guard   where that is so; elsewhere the operand is zero. ``None``: everywhere
+    step    elements between neighbouring points of ki
+    row     elements between neighbouring rows, where nothing else moves them; ``None`` where each row needs a pointer
+    """
+
+    source: int
+    offset: Expr
+    guard: Expr | None
+    step: int
+    row: int | None
+
+
+def rows_in_place(ops: Operands, dtype: DType) -> Rows | None:
+    """How ``a`` is read in place; ``None`` where it is computed, or too little of it lies in a row."""
+    expr = ops.a
+    guard: Expr | None = None
+    while isinstance(expr, Cast) and expr.value.dtype is dtype:
+        expr = expr.value
+    if isinstance(expr, Select) and isinstance(expr.otherwise, Const) and expr.otherwise.value == 0:
+        guard, expr = expr.operands[0], expr.then
+        if ops.ki in guard.free or any(isinstance(node, Load) for node in walk(guard)):
+            return None
+    read = _plain_load(expr, dtype)
+    if read is None:
+        return None
+    offset = read.index[0]
+    step = coefficient(offset, ops.ki)
+    if step is None:
+        return None
+    start = Simplifier()(substitute(offset, {ops.ki: index(0)}))
+    row = None if ops.ko or guard is not None else coefficient(start, ops.m)
+    if row is None:
+        reach = ops.ki.extent * max(abs(step), 1)
+        if (ops.ko and ops.ki.extent < SHORTEST_RUN) or (guard is not None and (step < 0 or reach > LARGEST_ZEROS)):
+            return None
+    return Rows(read.source, start, guard, step, row)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of ``b`` that the register block reads in place, ``nr`` side by side at
+    ``params[source][offset(batch, panel) + k * step]``, where k counts all points of k.
+
+    dtype    as they lie there: they are converted as they are read
+    padded   what lies behind the last column may be read
+    """
+
+    source: int
+    dtype: DType
+    offset: Expr
+    panel: Var
+    step: int
+    padded: bool
+
+
+def columns_in_place(ops: Operands, dtype: DType, nr: int, sizes: Sequence[int]) -> Columns | None:
+    """How ``b`` is read in panels of ``nr`` columns; ``sizes`` are the numbers of elements of the parameters."""
+    read = ops.b
+    while isinstance(read, Cast) and read.value.dtype is dtype:
+        read = read.value
+    if isinstance(read, Cast) and isinstance(read.value, Load):
+        read = read.value
+    if not isinstance(read, Load) or any(isinstance(node, Load) for node in walk(read.index[0])):
+        return None
+    panel, lane = var("panel", -(-ops.n.extent // nr)), var("lane", nr)
+    simplify = Simplifier()
+    offset = simplify(substitute(read.index[0], {ops.n: panel * nr + lane}))
+    step = coefficient(offset, ops.ki)
+    if coefficient(offset, lane) != 1 or step is None or (panel.extent > 1 and coefficient(offset, panel) is None):
+        return None
+    inner = ops.ki.extent
+    for axis in reversed(ops.ko):
+        if coefficient(offset, axis) != step * inner:
+            return None
+        inner *= axis.extent
+    zero: dict[Expr, Expr] = {axis: index(0) for axis in (lane, ops.ki, *ops.ko)}
+    start = simplify(substitute(offset, zero))
+    end = bounds(start)[1] + (ops.k - 1) * step + nr  # a slice may run backwards through batches or panels
+    return Columns(read.source, read.dtype, start, panel, step, step >= 0 and end <= sizes[read.source])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """k in blocks: ``group`` points of the outer axes and ``chunk`` of the inner one each, at most ``length`` in all."""
+
+    count: int
+    group: int
+    chunk: int
+    chunks: int
+
+    @property
+    def length(self) -> int:
+        return self.group * self.chunk
+
+
+def block_k(ko: int, ki: int, kc: int, width: int) -> Blocks:
+    """Blocks of about equal length, none above ``kc`` but by the rounding of a chunk to whole vectors."""
+    if ko * ki <= kc:
+        return Blocks(1, ko, ki, 1)
+    if ki > kc:
+        chunks = -(-ki // kc)
+        chunk = math.ceil(ki / chunks / width) * width
+        chunks = -(-ki // chunk)
+        return Blocks(ko * chunks, 1, chunk, chunks)
+    group = max(1, kc // ki)
+    group = -(-ko // -(-ko // group))
+    return Blocks(-(-ko // group), group, ki, 1)

@@ -1,0 +1,114 @@
+"""The register block of a product on the CPU: sums of some rows by some vectors of columns, one point of k after another.
+
+    for each k:
+        sums[row][vector] += a[row][k] in every lane * b[k][vector]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpucomp.codegen.llvm.ir import arithmetic, storage
+from gpucomp.codegen.llvm.ir.builder import Code, Slot, Type, Value
+from gpucomp.ir.types import DType
+
+LINE = 64  # bytes of a cache line
+SHORT_RUN = 12  # points of k that are written out rather than looped over
+
+Row = tuple[Value, int]  # a pointer and a constant number of elements behind it
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Columns as a register block reads them.
+
+    start      where the first k of them is, ``step`` elements of ``dtype`` before the next
+    mask       lanes of the last vector that may be read; ``None``: all
+    following  where the columns are that come next, to ask for; ``None``: nowhere
+    """
+
+    start: Value
+    dtype: DType
+    step: int
+    mask: Value | None
+    following: Value | None
+
+
+@dataclass(frozen=True)
+class RegisterBlock:
+    """Writes register blocks into ``code``: vectors of ``width`` elements of ``dtype``.
+
+    unroll  points of k that are written out in the innermost loop
+    ahead   bytes of the columns that come next that are asked for at each k
+    """
+
+    code: Code
+    dtype: DType
+    width: int
+    unroll: int
+    ahead: int = 0
+
+    def sum(self, rows: Sequence[Row], a_step: int, columns: Stream, length: Value, sums: list[list[Slot]],
+            beside: Callable[[Value, int], None] | None = None) -> None:  # fmt: skip
+        """``sums += a[row][k] * b[k]`` for ``length`` points of k.
+
+        The columns of one point are not loaded before the point before it is done: they would take registers of sums.
+        ``beside`` writes what else is done with the points that are written out, given the first and how many they are.
+        """
+        code = self.code
+
+        if not length.text.startswith("%") and int(length.text) <= SHORT_RUN:
+            for point in range(int(length.text)):
+                if point:
+                    code.fence()
+                self._step(rows, a_step, columns, sums, code.integer(0), point)
+            return
+        whole: Value | int = 0
+        unroll = self._unroll(length)
+        if unroll > 1:
+            whole = length - length.integer_op("urem", unroll)
+            with code.loop(0, whole, unroll) as k:
+                for u in range(unroll):
+                    if u:
+                        code.fence()
+                    self._step(rows, a_step, columns, sums, k, u)
+                if columns.following is not None:
+                    at = code.gep(columns.following, k * self.ahead, "i8")
+                    for line in range(0, unroll * self.ahead, LINE):
+                        code.prefetch(code.gep(at, line, "i8"), far=True)
+                if beside is not None:
+                    beside(k, unroll)
+        with code.loop(whole, length) as k:
+            self._step(rows, a_step, columns, sums, k, 0)
+
+    def _unroll(self, length: Value) -> int:
+        """Points of k that are written out: somewhat more than asked for where nothing is left over then."""
+        if self.unroll == 1 or length.text.startswith("%"):
+            return self.unroll
+        return next((u for u in range(self.unroll, 2 * self.unroll) if int(length.text) % u == 0), self.unroll)
+
+    def _step(
+        self, rows: Sequence[Row], a_step: int, columns: Stream, sums: list[list[Slot]], k: Value, further: int
+    ) -> None:
+        """Point ``k + further``."""
+        code, vectors, scalar = self.code, len(sums[0]), storage.memory_scalar(columns.dtype)
+        register = storage.register_scalar(self.dtype)
+        b_at = code.gep(columns.start, k * columns.step, scalar)
+        loaded = []
+        for v in range(vectors):
+            at = code.gep(b_at, further * columns.step + v * self.width, scalar)
+            if columns.mask is not None and v == vectors - 1:
+                raw = code.masked_load(at, Type(scalar, self.width), columns.mask)
+            else:
+                raw = code.load(at, Type(scalar, self.width), columns.dtype.nbytes)
+            loaded.append(arithmetic.cast(storage.from_memory(raw, columns.dtype), columns.dtype, self.dtype))
+        a_at = k * a_step
+        for (pointer, offset), line in zip(rows, sums, strict=True):
+            place = code.gep(code.gep(pointer, a_at, register), offset + further * a_step, register)
+            factor = code.splat(code.load(place, Type(register)), self.width)
+            for v in range(vectors):
+                line[v].set(self._multiply_add(factor, loaded[v], line[v].get()))
+
+    def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        return a.muladd(b, c) if self.dtype.is_float else c + a * b

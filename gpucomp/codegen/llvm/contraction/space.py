@@ -1,0 +1,275 @@
+"""The schedules of contractions on the CPU: parameters, what cannot run, and a default by a model of one core.
+
+The emitters are ``contraction_forms``; no IR is written here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.contraction.image_lines import MOST_PLANES, most_lines, windows_of
+from gpucomp.codegen.llvm.contraction.operands import columns_in_place, k_contiguous, operands_of, rows_in_place
+from gpucomp.codegen.llvm.core_space import (
+    BLOCK,
+    GHZ,
+    LANES,
+    STACK_BYTES,
+    TASK,
+    THREADS,
+    crowding,
+    geometry,
+    nothing,
+    span,
+    step,
+)
+from gpucomp.device.limits import Limits
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+
+FORMS = ("gemm", "rows", "loops")  # register block; dot products, a row a result; any algorithm
+COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see operands.Rows
+WHOLE = 1 << 20  # more points of k than there are: one block
+PARAMS = (
+    LANES,
+    Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "rows of the register block"),
+    Param("nv", (1, 2, 3, 4, 6, 8, 12), "vectors of the register block"),
+    Param("kc", (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, WHOLE), "points of k that are multiplied at a time"),
+    Param("tile_m", (8, 16, 24, 32, 48, 64, 96, 112, 128, 192, 224, 256, 512), "rows of a task, rounded up to whole blocks"),
+    Param("panels", (1, 2, 3, 4, 6, 8, 12, 16, 32), "panels of nv vectors of a task"),
+    Param("pack_a", (0, 1, 2), "rows are 0: read in place, 1: copied together, 2: read from copied lines of an image"),
+    Param("pack_b", (0, 1, 2), "columns are 0: read in place, 1: copied together, 2: together since the compilation"),
+    Param("unroll_k", (1, 2, 4), "points of k written out in the innermost loop"),
+    Param("ahead", (0, 1), "1: a block of columns is asked for while the one before it is multiplied"),
+)
+
+
+def contraction_form(kernel: Kernel) -> str:
+    """Which of ``FORMS`` computes a contraction."""
+    c = kernel.body
+    assert isinstance(c, Contraction)
+    if c.acc.dtype.storage_only or c.acc.dtype.nbytes < 4:
+        return "loops"
+    sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
+    if min(sizes.values()) == 0:
+        return "loops"
+    ops = operands_of(kernel, 1)
+    thin = sizes["n"] < 4 or sizes["m"] == 1
+    if thin and k_contiguous(ops.a, ops, ops.m) and k_contiguous(ops.b, ops, ops.n):
+        return "rows"
+    return "gemm"
+
+
+def problem(kernel: Kernel) -> Problem:
+    """Sizes, and how the operands may be read.
+
+    nbytes       of one sum
+    rows         ``COPIED``, ``STRAIGHT`` or ``POINTERS``; ``run`` points of k lie in a row of memory
+    lines        elements of a copied line of the image, of ``span`` rows; 0 where there are none
+    b_place      columns can be read where they lie
+    b_constant   columns can be laid out when the model is compiled
+    """
+    c = kernel.body
+    assert isinstance(c, Contraction)
+    sizes = {
+        name: math.prod(a.extent for a in axes)
+        for name, axes in (("batch", c.batch), ("m", c.m), ("n", c.n), ("k", c.k))
+    }
+    form = contraction_form(kernel)
+    found = {
+        **sizes, "nbytes": c.acc.dtype.nbytes, "form": FORMS.index(form), "rows": COPIED, "run": sizes["k"],
+        "lines": 0, "span": 1, "b_place": 0, "b_along_k": 0, "b_constant": 0, "b_batched": 0,
+    }  # fmt: skip
+    if form != "gemm":
+        return found
+    ops = operands_of(kernel, 1)
+    rows = rows_in_place(ops, c.acc.dtype)
+    if rows is not None:
+        found |= {"rows": STRAIGHT if rows.row is not None else POINTERS, "run": ops.ki.extent}
+    elif (windows := windows_of(kernel)) is not None:
+        found |= {"run": windows.ops.ki.extent, "lines": windows.line_elements, "span": windows.span}
+    columns = columns_in_place(ops, c.acc.dtype, 1, [type.size for type in kernel.params])
+    found["b_place"] = int(columns is not None)
+    found["b_along_k"] = int(k_contiguous(ops.b, ops, ops.n))
+    found["b_constant"] = int(packable(kernel, "b"))
+    found["b_batched"] = int(any(v in c.b.free for v in c.batch))
+    return found
+
+
+def _width(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    return max(2, s.lanes * 4 // p.nbytes)
+
+
+def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """An upper bound of what the emitter puts on the stack."""
+    width = _width(s, p)
+    mr, nv = min(s.mr, p.m), min(s.nv, -(-p.n // width))
+    tile_m = min(-(-s.tile_m // mr), -(-p.m // mr)) * mr
+    tile_n = min(s.panels, -(-p.n // (nv * width))) * nv * width
+    length = min(p.k, s.kc) + 2 * width
+    found = p.nbytes * mr * nv * width
+    if s.pack_a == 2:
+        found += p.nbytes * (most_lines(tile_m, p.span) * p.lines + MOST_PLANES * width) + 8 * (tile_m + width)
+    elif s.pack_a or p.rows == COPIED:
+        found += p.nbytes * (tile_m * (length + width) + length * (tile_m + width))
+    if p.rows == POINTERS:
+        found += 8 * (p.k // p.run) * (tile_m + width)
+    if s.pack_b == 1 or not (p.b_place or (s.pack_b == 2 and p.b_constant)):
+        found += p.nbytes * (length + width) * nv * width
+    return found + (p.nbytes * tile_m * tile_n if p.k > s.kc else 0)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    yield from too_wide(s.lanes, 4, limits)
+    if p.form != FORMS.index("gemm"):
+        return
+    if s.pack_a == 2 and not p.lines:
+        yield "pack_a=2: no windows slide along the rows"
+    if s.pack_b == 2 and not p.b_constant:
+        yield "pack_b=2: the columns are no constant"
+    if s.lanes and (scratch := scratch_bytes(s, p)) > STACK_BYTES:
+        yield f"{scratch} bytes of scratch, {STACK_BYTES} are allowed"
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Panels of ``nv`` vectors of columns one after the other, k inside: what a register block reads is one stream."""
+    if p.form != FORMS.index("gemm") or not s.lanes or s.pack_b != 2:
+        return None
+    width = _width(s, p)
+    nr = min(s.nv, -(-p.n // width)) * width
+    batch = [Digit("batch", 1, p.batch)] if p.b_batched else []
+    digits = [*batch, Digit("span", nr, -(-p.n // nr)), Digit("k", 1, p.k), Digit("span", 1, nr)]
+    return Packing("b", tuple(d for d in digits if d.extent > 1))
+
+
+# The model of a core, in cycles. Measured on Sapphire Rapids: blocks of 9 x 3, 8 x 3 and 6 x 4 vectors of sums run at 93
+# to 97% of two multiply-adds a cycle where ``step`` says 100; columns that come from beyond the second-level cache cost
+# FAR_BYTE each though they are asked for ahead (m 49, n 512, k 4608: 82%).
+FAR_BYTE = 0.06
+EPILOGUE = 3.0  # of a vector of sums
+POINTER = 3.0  # of finding one row at one outer point of k
+RUN = 12.0  # of a loop over ki, besides a load for each row's pointer
+LINE_ELEMENT = 0.5  # of copying it
+SHORT_LIST = 5  # register blocks whose tiles are tried
+MOST_POINTERS = 12  # rows that leave enough registers for the rest
+SPARE = 3  # of 32 registers: with fewer LLVM's allocator spills in the innermost loop, for the stores' sake
+
+
+def _blocks(p: SimpleNamespace, limits: Limits) -> list[tuple[int, int]]:
+    """Register blocks ``(rows, vectors)``: the sums, a step's columns and one factor fit into the registers."""
+    most = MOST_POINTERS if p.rows == POINTERS or p.lines else 14
+    registers = limits.registers - SPARE
+    if limits.registers < 32:
+        most, registers = min(most, 6), limits.registers
+    return [
+        (rows, vectors)
+        for rows in PARAMS[1].choices
+        for vectors in PARAMS[2].choices
+        if rows * vectors + vectors + 1 <= registers and rows <= min(most, max(p.m, 1))
+    ]
+
+
+def _one_block(rows: int, vectors: int, p: SimpleNamespace, limits: Limits, *, copied: bool) -> float:
+    """Cycles of a register block from its first k to its last store; ``copied``: its rows lie together."""
+    if not rows or not vectors:
+        return 0.0
+    runs = p.k / p.run * (rows + RUN) if p.rows == POINTERS or p.lines else 0.0
+    if p.rows == STRAIGHT and not copied:
+        runs += p.k * crowding(rows, p.k * p.nbytes, p.nbytes, limits)
+    return step(rows, vectors, limits) * p.k + rows * vectors * EPILOGUE + BLOCK + runs
+
+
+def _grid(
+    rows: int, columns: int, mr: int, nv: int, width: int, p: SimpleNamespace, limits: Limits, *, copied: bool = False
+) -> float:
+    """Cycles of ``rows`` by ``columns`` of the result in register blocks of ``mr`` rows by ``nv`` vectors."""
+    panels, rest = divmod(-(-columns // width), nv)
+    whole, left = divmod(rows, mr)
+    return sum(
+        count * (whole * _one_block(mr, vectors, p, limits, copied=copied) + _one_block(left, vectors, p, limits, copied=copied))
+        for count, vectors in ((panels, nv), (1, rest))
+        if count and vectors
+    )
+
+
+def _cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
+    """About how long the busiest of ``threads`` takes."""
+    width = _width(s, p)
+    nr = s.nv * width
+    tile_m = min(-(-s.tile_m // s.mr) * s.mr, p.m)
+    tile_n = min(s.panels * nr, p.n)
+    m_tiles, n_tiles = -(-p.m // tile_m), -(-p.n // tile_n)
+    tasks = p.batch * m_tiles * n_tiles
+    one = TASK + _grid(tile_m, tile_n, s.mr, s.nv, width, p, limits, copied=s.pack_a > 0)
+    if p.rows == POINTERS and not s.pack_a:
+        one += p.k / p.run * tile_m * POINTER
+    panel_bytes = p.nbytes * p.k * nr
+    if s.pack_b == 1:
+        one += p.k * -(-tile_n // width) * (4 if p.b_along_k else 1.5)
+    else:
+        far = p.nbytes * p.k * tile_n * FAR_BYTE
+        if p.nbytes * p.k * p.n <= limits.cache_bytes:  # each thread fetches them once
+            far *= min(threads, m_tiles) / m_tiles
+        elif panel_bytes > limits.cache_bytes:
+            far *= tile_m // s.mr
+        one += far
+    if s.pack_a == 2:
+        touched = tile_m / p.span if tile_m % p.span == 0 else (tile_m - 1) / p.span + 1
+        one += touched * p.lines * LINE_ELEMENT
+    elif s.pack_a:
+        one += tile_m * (p.k / width * 3 + 20)
+    return span(tasks, threads) * one
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds on two threads, about."""
+    return _cycles(s, p, 2, limits) / GHZ / 1e3
+
+
+def cycles(s: Schedule, p: SimpleNamespace, threads: int, limits: Limits) -> float:
+    """About how long the busiest of ``threads`` takes for a contraction in register blocks."""
+    return _cycles(SimpleNamespace(**s), p, threads, limits)
+
+
+def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS) -> Schedule:
+    """The register block that wastes least, then the tiles that share the work best among ``threads``, by the model."""
+    lanes = limits.vector_bytes // 4
+    constant = bool(p.b_constant)
+    kc = 512 if p.k <= 512 else 384  # one block where it takes little more than the first cache
+    base = {
+        "lanes": lanes, "mr": 4, "nv": 1, "kc": kc, "tile_m": 64, "panels": 1, "pack_a": int(p.rows == COPIED),
+        "pack_b": 2 if constant else 1, "unroll_k": 4, "ahead": int(constant and p.m > 1),
+    }  # fmt: skip
+    if p.form != FORMS.index("gemm") or not lanes:
+        return base
+    width = max(2, lanes * 4 // p.nbytes)
+    blocks = sorted(_blocks(p, limits), key=lambda b: (_grid(p.m, p.n, b[0], b[1], width, p, limits), -b[0] * b[1]))
+    ways_a = (2, 1) if p.lines else (base["pack_a"],)
+    ways_b = (0, 1) if p.b_place and not constant else (base["pack_b"],)
+    best, best_cost = base, math.inf
+    for mr, nv in blocks[:SHORT_LIST]:
+        count = -(-p.n // (nv * width))
+        for tile_m in PARAMS[4].choices:
+            if tile_m > 8 and tile_m >= 2 * p.m:
+                break
+            for panels in PARAMS[5].choices:
+                if panels >= 2 * count:
+                    break
+                for pack_a, pack_b in itertools.product(ways_a, ways_b):
+                    trial = {**base, "mr": mr, "nv": nv, "tile_m": tile_m, "panels": panels, "pack_a": pack_a,
+                             "pack_b": pack_b}  # fmt: skip
+                    s = SimpleNamespace(**trial)
+                    if scratch_bytes(s, p) > STACK_BYTES:
+                        continue
+                    cost = sum(_cycles(s, p, n, limits) * n for n in threads)
+                    if cost < best_cost:
+                        best, best_cost = trial, cost
+    return best
+
+
+FAMILY = Family("contraction", "codegen/llvm/contraction/forms", PARAMS, problem, objections, nothing, geometry, default,
+                estimate=estimate, packing=packing)  # fmt: skip

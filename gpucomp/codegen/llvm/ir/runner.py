@@ -1,0 +1,237 @@
+"""What every CPU program holds besides its kernels: the runner of a launch list, and probes that measure the machine.
+
+The probes have the form of kernels and run like them. They are in the program so that a model which is loaded without a
+compiler can say what its kernels could have reached.
+"""
+
+from __future__ import annotations
+
+from gpucomp.codegen.llvm.ir.builder import F32, I64, PTR, Code, Type, Value
+from gpucomp.device.target import Target
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.source import KernelSource
+
+CHAINS = 12  # of dependent multiply-adds: more than latency times throughput anywhere, and they fit 16 registers
+STEPS = 4096  # of each chain, a task
+COPIED_AT_ONCE = 4  # vectors
+
+# PAUSE and CYCLES stand for what differs between instruction sets (gpucomp.targets.isa)
+RUNNER = """
+; Launch l of the table is { ptr entry, ptr arguments, i64 tasks, ptr state }. Thread t of n owns the tasks from tasks * t / n
+; to tasks * (t + 1) / n: of launch after launch it has the same part of the result, so that much of what it reads lies in
+; its own cache. A state has, 128 bytes for each thread, the next task of the thread's part to claim with the run's number
+; above it (epoch << 32 | task); byte 64 counts the tasks that are done. A launch starts when the one before it is done.
+; Threads claim tasks of their own part as they come, then of the others' parts: one that the system suspends, or that
+; comes late, holds up nobody but for the tasks it has claimed. A thread that is alone claims all of a launch at once, others
+; a quarter of their part. One that comes after the run finds another epoch and leaves.
+; notes: null, or where this thread notes the cycle counter: for each launch of the table, when it began there and when it
+; found nothing more to do. It belongs to the run, as the table does: a late thread must not write by what the next run asks.
+; context: 0 what gives way to other threads when waiting takes long, 8 how many spins that is,
+; 16 what sleeps for some microseconds, 24 how many, 32 after how many spins threads other than 0 sleep;
+; 40 where thread 0 notes the cycle counter after the last launch.
+define void @gc_run(ptr %table, i64 %first, i64 %last, ptr %context, i64 %thread, i64 %threads, i64 %epoch, ptr %notes) #1 {
+entry:
+  %leader = icmp eq i64 %thread, 0
+  %note = icmp ne ptr %notes, null
+  %several = shl i64 %threads, 2
+  %alone = icmp eq i64 %threads, 1
+  %parts = select i1 %alone, i64 1, i64 %several
+  %round = sub i64 %parts, 1
+  %any = icmp slt i64 %first, %last
+  br i1 %any, label %next, label %end
+next:
+  %l = phi i64 [ %first, %entry ], [ %following, %done ]
+  %at = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l
+  %argumentsat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 1
+  %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
+  %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
+  %fn = load ptr, ptr %at
+  %arguments = load ptr, ptr %argumentsat
+  %tasks = load i64, ptr %tasksat
+  %state = load ptr, ptr %stateat
+  %doneat = getelementptr i8, ptr %state, i64 64
+  %isfirst = icmp eq i64 %l, %first
+  br i1 %isfirst, label %ready, label %before
+before:
+  %previous = sub i64 %l, 1
+  %current = call i1 @gc_wait(ptr %table, i64 %previous, ptr %context, ptr %state, i64 %epoch, i1 %leader)
+  br i1 %current, label %ready, label %end
+ready:
+  %padded = add i64 %tasks, %round
+  %chunk = udiv i64 %padded, %parts
+  br i1 %note, label %noting, label %owner
+noting:
+  %now = CYCLES
+  %nowat = getelementptr [2 x i64], ptr %notes, i64 %l
+  store i64 %now, ptr %nowat
+  br label %owner
+owner:
+  %whose = phi i64 [ %thread, %ready ], [ %thread, %noting ], [ %another, %empty ]
+  %tried = phi i64 [ 0, %ready ], [ 0, %noting ], [ %visited, %empty ]
+  %line = shl i64 %whose, 7
+  %next.of = getelementptr i8, ptr %state, i64 %line
+  %after = add i64 %whose, 1
+  %shares = mul i64 %tasks, %after
+  %limit = udiv i64 %shares, %threads
+  br label %claim
+claim:
+  %claimed = load atomic i64, ptr %next.of acquire, align 8
+  %run = lshr i64 %claimed, 32
+  %mine = icmp eq i64 %run, %epoch
+  br i1 %mine, label %look, label %end
+look:
+  %task = and i64 %claimed, 4294967295
+  %left = icmp slt i64 %task, %limit
+  br i1 %left, label %take, label %empty
+empty:
+  %visited = add i64 %tried, 1
+  %wraps = icmp eq i64 %after, %threads
+  %another = select i1 %wraps, i64 0, i64 %after
+  %others = icmp slt i64 %visited, %threads
+  br i1 %others, label %owner, label %idle
+idle:
+  br i1 %note, label %idle.note, label %done
+idle.note:
+  %ceased = CYCLES
+  %ceasedat = getelementptr [2 x i64], ptr %notes, i64 %l, i64 1
+  store i64 %ceased, ptr %ceasedat
+  br label %done
+take:
+  %rest = sub i64 %limit, %task
+  %count = call i64 @llvm.smin.i64(i64 %rest, i64 %chunk)
+  %changed = add i64 %claimed, %count
+  %exchange = cmpxchg ptr %next.of, i64 %claimed, i64 %changed acq_rel monotonic, align 8
+  %won = extractvalue { i64, i1 } %exchange, 1
+  br i1 %won, label %work, label %claim
+work:
+  %stop = add i64 %task, %count
+  call void %fn(ptr %arguments, i64 %task, i64 %stop)
+  %old = atomicrmw add ptr %doneat, i64 %count acq_rel, align 8
+  br label %claim
+done:
+  %following = add i64 %l, 1
+  %more = icmp slt i64 %following, %last
+  br i1 %more, label %next, label %over
+over:
+  br i1 %leader, label %finish, label %end
+finish:
+  %final = sub i64 %last, 1
+  %complete = call i1 @gc_wait(ptr %table, i64 %final, ptr %context, ptr %state, i64 %epoch, i1 %leader)
+  br i1 %note, label %last.note, label %end
+last.note:
+  %finished = CYCLES
+  %finishedat = getelementptr i8, ptr %context, i64 40
+  store i64 %finished, ptr %finishedat
+  br label %end
+end:
+  ret void
+}
+
+; waits until launch l is done; false when %state belongs to another run
+define internal i1 @gc_wait(ptr %table, i64 %l, ptr %context, ptr %state, i64 %epoch, i1 %leader) #1 {
+entry:
+  %tasksat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 2
+  %tasks = load i64, ptr %tasksat
+  %stateat = getelementptr { ptr, ptr, i64, ptr }, ptr %table, i64 %l, i32 3
+  %waited = load ptr, ptr %stateat
+  %doneat = getelementptr i8, ptr %waited, i64 64
+  %limitat = getelementptr i8, ptr %context, i64 8
+  %limit = load i64, ptr %limitat
+  br label %spin
+spin:
+  %spins = phi i64 [ 0, %entry ], [ %more, %pause ], [ %more, %yield ], [ %more, %sleep ]
+  %done = load atomic i64, ptr %doneat acquire, align 8
+  %complete = icmp sge i64 %done, %tasks
+  br i1 %complete, label %yes, label %check
+check:
+  %claimed = load atomic i64, ptr %state acquire, align 8
+  %owner = lshr i64 %claimed, 32
+  %mine = icmp eq i64 %owner, %epoch
+  br i1 %mine, label %pause, label %no
+pause:
+  PAUSE
+  %more = add i64 %spins, 1
+  %patient = icmp slt i64 %more, %limit
+  br i1 %patient, label %spin, label %tired
+tired:
+  %sleepsat = getelementptr i8, ptr %context, i64 32
+  %sleeps = load i64, ptr %sleepsat
+  %early = icmp slt i64 %more, %sleeps
+  %awake = or i1 %early, %leader
+  br i1 %awake, label %yield, label %sleep
+yield:
+  %rest = load ptr, ptr %context
+  call void %rest()
+  br label %spin
+sleep:
+  %napat = getelementptr i8, ptr %context, i64 16
+  %nap = load ptr, ptr %napat
+  %timeat = getelementptr i8, ptr %context, i64 24
+  %time = load i32, ptr %timeat
+  call void %nap(i32 %time)
+  br label %spin
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+"""
+
+
+def probes(target: Target) -> list[KernelSource]:
+    """``gc_peak``, ``gc_copy`` and ``gc_nothing``, which ``gpucomp.runtime.ceilings`` runs."""
+    return [_peak(target), _copy(target), _nothing()]
+
+
+def _probe(code: Code, pointers: int) -> KernelSource:
+    arguments = "".join(f"ptr %p{i}, " for i in range(pointers))
+    text = code.function(f"define void @{code.name}({arguments}i64 %first, i64 %last) #0")
+    return KernelSource(code.name, "llvm", text, Geometry((1, 1, 1)))
+
+
+def _tasks(code: Code) -> tuple[Value, Value]:
+    return code.argument("first", I64), code.argument("last", I64)
+
+
+def _peak(target: Target) -> KernelSource:
+    """Multiply-adds of f32 in registers. p0: the factor and the addend; p1: where operations a task go, 64 bytes on a vector."""
+    code = Code("gc_peak")
+    lanes = target.limits.vector_bytes // 4
+    type = Type("float", lanes)
+    numbers, sink = code.argument("p0", PTR), code.argument("p1", PTR)
+    factor = code.splat(code.load(numbers, F32), lanes)
+    addend = code.splat(code.load(code.gep(numbers, 1, "float"), F32), lanes)
+    chains = [code.slot(type) for _ in range(CHAINS)]
+    for number, chain in enumerate(chains):
+        chain.set(code.const(float(number), type))
+    with code.loop(*_tasks(code)), code.loop(0, STEPS):
+        for chain in chains:
+            chain.set(chain.get().muladd(factor, addend))
+    total = chains[0].get()
+    for chain in chains[1:]:
+        total = total + chain.get()
+    code.store(code.integer(2 * lanes * CHAINS * STEPS), sink)
+    code.store(total, code.gep(sink, 64, "i8"), 4)
+    return _probe(code, 2)
+
+
+def _copy(target: Target) -> KernelSource:
+    """A task copies its part of p0 to p1. p2: bytes of a part, a multiple of four vectors; how often it is copied."""
+    code = Code("gc_copy")
+    nbytes = target.limits.vector_bytes
+    type = Type("float", nbytes // 4)
+    source, result, sizes = (code.argument(f"p{i}", PTR) for i in range(3))
+    part = code.load(sizes, I64)
+    times = code.load(code.gep(sizes, 1, "i64"), I64)
+    with code.loop(*_tasks(code)) as task:
+        start = task * part
+        with code.loop(0, times), code.loop(start, start + part, COPIED_AT_ONCE * nbytes) as at:
+            offsets = [at + k * nbytes for k in range(COPIED_AT_ONCE)]
+            vectors = [code.load(code.gep(source, offset, "i8"), type, nbytes) for offset in offsets]
+            for vector, offset in zip(vectors, offsets, strict=True):
+                code.store(vector, code.gep(result, offset, "i8"), nbytes)
+    return _probe(code, 3)
+
+
+def _nothing() -> KernelSource:
+    return _probe(Code("gc_nothing"), 0)

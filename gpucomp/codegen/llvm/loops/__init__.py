@@ -1,0 +1,1 @@
+"""Elementwise, row-wise, scanning and scattering kernels."""

@@ -1,0 +1,78 @@
+"""The loops family on the CPU: any algorithm, one vector axis, the others looped. Pooling windows are unrolled here too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpucomp.codegen.llvm.ir.builder import Value
+from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.loops.nest import (
+    Entry,
+    FlatStore,
+    Flattener,
+    cut,
+    lane_index,
+    lower,
+    merge_axes,
+    offsets,
+    operations,
+    vector_score,
+)
+from gpucomp.device.target import Target
+from gpucomp.expr.core import Expr, Var, reduce
+from gpucomp.kernel import Kernel, Window
+from gpucomp.schedule.space import Schedule
+
+
+def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], schedule: Schedule, name: str,
+               target: Target) -> tuple[str, int]:  # fmt: skip
+    """The function's text and its number of tasks. ``values`` replaces holes by what they stand for."""
+    flat = Flattener(kernel.params)
+    stores = flat.stores(kernel, values)
+    count = len(stores)
+    axes, exprs = merge_axes(domain, [s.offset for s in stores] + [s.value for s in stores], flat.simplify)
+    stores = [FlatStore(s.target, exprs[i], exprs[count + i]) for i, s in enumerate(stores)]
+    entry = Entry(kernel, name, target)
+    code, width = entry.code, schedule["lanes"]
+    where, reads = exprs[:count], offsets(exprs)
+    vector: Var | None = None
+    if width and axes:
+        vector = max(reversed(axes), key=lambda a: vector_score(a, where, reads, width))
+        if vector_score(vector, where, reads, width) <= 0:
+            vector = None
+    if vector is None:
+        width = 0
+    while width > 2 and vector is not None and vector.extent <= width // 2:
+        width //= 2
+    outer = [a for a in axes if a is not vector]
+    extent = vector.extent if vector is not None else 1
+    work = operations(exprs) / max(width, 1)
+    tasks = cut(outer, extent, width, schedule["tasks"], work)
+    program = lower([e for s in stores for e in (s.offset, s.value)], axes, schedule["unroll"])
+    bound: dict[Expr, LaneValue] = {}
+
+    def point(position: Value, mask: Value | None) -> None:
+        if vector is not None:
+            bound[vector] = lane_index(position, width)
+        printer = entry.printer(program, bound, width, mask)
+        for i, store in enumerate(stores):
+            printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+
+    with code.loop(entry.first, entry.last) as task:
+        parts = entry.decompose(task, [*(a.extent for a in tasks.axes), tasks.blocks])
+        bound.update(zip(tasks.axes, parts, strict=False))
+        with entry.nested(tasks.inner, bound):
+            if vector is None:
+                point(code.integer(0), None)
+            elif tasks.blocks == 1:
+                entry.chunks(0, extent, width, point, extent)
+            else:
+                start = parts[-1] * tasks.block
+                entry.chunks(start, code.minimum(start + tasks.block, extent), width, point, extent)
+    return entry.text(), tasks.count
+
+
+def emit_pool(kernel: Kernel, window: Window, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """A pool as loops, its window as a sum in each of its stores."""
+    values: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
+    return emit_loops(kernel, window.domain, values, schedule, name, target)

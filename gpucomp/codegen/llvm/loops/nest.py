@@ -1,0 +1,269 @@
+"""What the CPU families share: flat offsets, merged axes, the choice of the vector axis, tasks, and the function around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gpucomp.codegen.llvm.ir.builder import I64, PTR, Code, Value
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue, Printer
+from gpucomp.device.target import Target
+from gpucomp.expr.core import Call, Expr, Load, Reduce, Var, call, index, load, substitute, transform, var, walk
+from gpucomp.expr.lower import Block, Lowering, Operand
+from gpucomp.expr.simplify import Simplifier, coefficient, flatten
+from gpucomp.ir.types import TensorType
+from gpucomp.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class FlatStore:
+    """``params[target][offset] = value``, the offset counted in elements."""
+
+    target: int
+    offset: Expr
+    value: Expr
+
+
+class Flattener:
+    """Rewrites loads to one flat offset each and simplifies; one instance a kernel shares the work."""
+
+    def __init__(self, params: Sequence[TensorType]) -> None:
+        self._params = params
+        self.simplify = Simplifier()
+
+    def __call__(self, expr: Expr) -> Expr:
+        return self.simplify(transform(expr, self._flat_load))
+
+    def _flat_load(self, node: Expr) -> Expr | None:
+        if isinstance(node, Load):
+            return load(node.source, (flatten(node.index, self._params[node.source].shape),), node.dtype)
+        return None
+
+    def stores(self, kernel: Kernel, values: Mapping[Expr, Expr] | None = None) -> list[FlatStore]:
+        """The kernel's stores, with ``values`` in place of its holes. Offsets of a scalar result are 0."""
+        return [
+            FlatStore(
+                s.target,
+                self(flatten(s.index, kernel.params[s.target].shape)),
+                self(substitute(s.value, values or {})),
+            )
+            for s in kernel.stores
+        ]
+
+
+def _divisions(exprs: Sequence[Expr]) -> int:
+    seen = {node for expr in exprs for node in walk(expr)}
+    return sum(isinstance(node, Call) and node.fn in {"floordiv", "mod"} for node in seen)
+
+
+def offsets(exprs: Sequence[Expr]) -> list[Expr]:
+    """The flat offset of every load in ``exprs``."""
+    return list(dict.fromkeys(n.index[0] for e in exprs for n in walk(e) if isinstance(n, Load)))
+
+
+def merge_axes(
+    axes: Sequence[Var], exprs: Sequence[Expr], simplify: Simplifier, *, only_offsets: bool = False
+) -> tuple[list[Var], list[Expr]]:
+    """Neighbouring axes become one wherever that costs no division; axes of extent 1 go.
+
+    ``only_offsets``: divisions outside the offsets of loads (in guards) are accepted.
+    """
+    axes, exprs = list(axes), list(exprs)
+    ones: dict[Expr, Expr] = {axis: index(0) for axis in axes if axis.extent == 1}
+    if ones:
+        exprs = [simplify(substitute(e, ones)) for e in exprs]
+        axes = [a for a in axes if a not in ones]
+    position = len(axes) - 2
+    while position >= 0:
+        outer, inner = axes[position], axes[position + 1]
+        both = var(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+        split: dict[Expr, Expr] = {
+            outer: call("floordiv", both, inner.extent),
+            inner: call("mod", both, inner.extent),
+        }
+        merged = [simplify(substitute(e, split)) for e in exprs]
+        before, after = (offsets(exprs), offsets(merged)) if only_offsets else (exprs, merged)
+        if _divisions(after) <= _divisions(before):
+            axes[position : position + 2] = [both]
+            exprs = merged
+        position -= 1
+    return axes, exprs
+
+
+def collapse(axes: Sequence[Var], name: str) -> tuple[Var, dict[Expr, Expr]]:
+    """All ``axes`` as one flat variable, and what each of them is in terms of it."""
+    extent = math.prod(a.extent for a in axes)
+    flat = var(name, extent)
+    parts: dict[Expr, Expr] = {}
+    inner = 1
+    for axis in reversed(axes):
+        quotient = call("floordiv", flat, inner)
+        parts[axis] = call("mod", quotient, axis.extent) if inner * axis.extent < extent else quotient
+        if axis.extent == 1:
+            parts[axis] = index(0)
+        inner *= axis.extent
+    return flat, parts
+
+
+def vector_score(axis: Var, stores: Sequence[Expr], reads: Sequence[Expr], width: int) -> float:
+    """How well ``axis`` runs over lanes: unit strides count, jumps cost, short axes waste."""
+    score = 0.0
+    for weight, group in ((3.0, stores), (1.0, reads)):
+        for offset in group:
+            step = coefficient(offset, axis)
+            score += weight * (1.0 if step == 1 else 0.6 if step == 0 else -1.0)
+    full = -(-axis.extent // width) * width
+    return score * axis.extent / full if score > 0 else score
+
+
+@dataclass(frozen=True)
+class Program:
+    """Expressions lowered once: ``block`` computes ``results``. ``names`` is what a printer has to bind."""
+
+    block: Block
+    results: list[Operand]
+    names: dict[Expr, str]
+
+
+def lower(exprs: Sequence[Expr], bound: Sequence[Expr], unroll: int = 0) -> Program:
+    names = {e: f"b{position}" for position, e in enumerate(bound)}
+    lowering = Lowering(names, unroll_limit=unroll)
+    results = [lowering.lower(e) for e in exprs]
+    return Program(lowering.block, results, names)
+
+
+class Entry:
+    """The function of one kernel: its parameters, its task range and the printers inside it."""
+
+    def __init__(self, kernel: Kernel, name: str, target: Target) -> None:
+        self.kernel, self.name, self.target = kernel, name, target
+        features = target.features
+        self.code = Code(name, native_half=bool(features & {"f16c", "neon"}), native_scale="avx512f" in features)
+        self.params = [self.code.argument(f"p{i}", PTR) for i in range(len(kernel.params))]
+        self.first, self.last = self.code.argument("first", I64), self.code.argument("last", I64)
+
+    def text(self) -> str:
+        arguments = [f"ptr %p{i}" for i in range(len(self.params))]
+        header = f"define void @{self.name}({', '.join([*arguments, 'i64 %first', 'i64 %last'])}) #0"
+        return self.code.function(header)
+
+    def printer(self, program: Program, values: dict[Expr, LaneValue], width: int, mask: Value | None) -> Printer:
+        """A printer that has run ``program`` with ``values``."""
+        bound = {program.names[e]: v for e, v in values.items() if e in program.names}
+        printer = Printer(self.code, self.params, self.kernel.params, width=width, mask=mask, values=bound)
+        printer.run(program.block)
+        return printer
+
+    def prefix_mask(self, lanes: int, width: int) -> Value:
+        """The first ``lanes`` of ``width`` lanes."""
+        return self.code.vector([lane < lanes for lane in range(width)], "i1")
+
+    def chunks(
+        self,
+        start: Value | int,
+        stop: Value | int,
+        width: int,
+        body: Callable[[Value, Value | None], None],
+        extent: int,
+    ) -> None:
+        """``body(position, mask)`` for each chunk of ``width`` of ``start .. stop``, where only ``extent`` may cut one.
+
+        ``start`` is a multiple of ``width``; so is ``stop``, unless it is ``extent``.
+        """
+        code = self.code
+        rest = extent % width
+        if isinstance(stop, int):
+            whole: Value | int = stop - stop % width
+        else:
+            whole = code.minimum(stop, extent - rest)
+        if not isinstance(whole, int) or whole > 0:
+            with code.loop(start, whole, width) as position:
+                body(position, None)
+        if rest:
+            mask = self.prefix_mask(rest, width)
+            if isinstance(stop, int):
+                body(code.integer(extent - rest), mask)
+            else:
+                with code.when(stop.equals(extent)):
+                    body(code.integer(extent - rest), mask)
+
+    @contextmanager
+    def nested(self, axes: Sequence[Var], values: dict[Expr, LaneValue]) -> Iterator[None]:
+        """Loops over ``axes``, bound in ``values``."""
+        if not axes:
+            yield
+            return
+        with self.code.loop(0, axes[0].extent) as i:
+            values[axes[0]] = i
+            with self.nested(axes[1:], values):
+                yield
+
+    def decompose(self, flat: Value, extents: Sequence[int]) -> list[Value]:
+        """The indices of row-major ``flat`` in ``extents``."""
+        result = []
+        for position in range(len(extents) - 1, -1, -1):
+            if position == 0:
+                result.append(flat)
+            else:
+                result.append(flat.integer_op("urem", extents[position]))
+                flat = flat.integer_op("udiv", extents[position])
+        return result[::-1]
+
+
+def lane_index(position: Value, width: int) -> LaneValue:
+    return Affine(position, 1) if width else position
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """How a loop nest is cut: the leading ``axes`` and blocks of ``block`` of the vector axis make ``count`` tasks."""
+
+    axes: tuple[Var, ...]
+    inner: tuple[Var, ...]
+    block: int
+    blocks: int
+
+    @property
+    def count(self) -> int:
+        return math.prod(a.extent for a in self.axes) * self.blocks
+
+
+def cut(axes: Sequence[Var], extent: int, width: int, wanted: int, work: float) -> Tasks:
+    """As many tasks as ``wanted`` where the work is worth it: leading axes first, then blocks of the vector axis.
+
+    ``work`` estimates the operations of one element. A task has at least ``SMALLEST_TASK`` of them.
+    """
+    points = math.prod(a.extent for a in axes) * max(extent, 1)
+    wanted = max(1, min(wanted, int(points * work / SMALLEST_TASK)))
+    count, taken = 1, 0
+    while taken < len(axes) and count < wanted:
+        count *= axes[taken].extent
+        taken += 1
+    blocks = max(1, min(-(-wanted // count), -(-extent // (4 * max(width, 1)))))
+    block = -(-extent // blocks)
+    block = -(-block // max(width, 1)) * max(width, 1)
+    return Tasks(tuple(axes[:taken]), tuple(axes[taken:]), block, -(-extent // block) if block else 1)
+
+
+SMALLEST_TASK = 30_000
+
+
+def operations(exprs: Sequence[Expr]) -> float:
+    """About how many operations the expressions cost, reductions counted with their extents."""
+    costly = {"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan", "div", "sqrt"}
+
+    def cost(expr: Expr, memo: dict[Expr, float]) -> float:
+        total = 0.0
+        for node in walk(expr):
+            if isinstance(node, Load):
+                total += 2
+            elif isinstance(node, Call):
+                total += 12 if node.fn in costly and node.dtype.is_float else 1
+            elif isinstance(node, Reduce):
+                total += memo.setdefault(node, cost(node.body, memo) * math.prod(a.extent for a in node.axes))
+        return total
+
+    memo: dict[Expr, float] = {}
+    return 1 + sum(cost(e, memo) for e in exprs)

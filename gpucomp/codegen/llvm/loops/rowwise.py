@@ -1,0 +1,288 @@
+"""The rowwise family on the CPU: row statistics, then stores. Lanes run over columns, or over rows where those are contiguous."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpucomp.codegen.llvm.ir import arithmetic, storage
+from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.printer import LaneValue
+from gpucomp.codegen.llvm.loops.nest import (
+    Entry,
+    FlatStore,
+    Flattener,
+    Program,
+    cut,
+    lane_index,
+    lower,
+    merge_axes,
+    offsets,
+    operations,
+    vector_score,
+)
+from gpucomp.device.target import Target
+from gpucomp.expr.core import REDUCTIONS, Call, Expr, Hole, Var, hole, identity_of, substitute, transform, walk
+from gpucomp.ir.types import F32, DType
+from gpucomp.kernel import Kernel, Rowwise, Statistic
+from gpucomp.schedule.space import Schedule
+
+COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow"})  # functions worth a store and a load
+KEPT_ELEMENTS = 16_384  # of a row that is kept on the stack: 64 KiB
+
+
+def across(value: Value, op: str, dtype: DType) -> Value:
+    """``op`` over the lanes of ``value``, by halves."""
+    code, lanes = value.code, value.type.lanes
+    while lanes > 1:
+        half = lanes // 2
+        low = code.shuffle(value, value, range(half))
+        high = code.shuffle(value, value, range(half, lanes))
+        value, lanes = arithmetic.apply(REDUCTIONS[op], dtype, [low, high]), half
+    return code.extract(value, 0)
+
+
+class _Rows:
+    """One kernel's axes and expressions after merging, and the values bound so far."""
+
+    def __init__(self, kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        self.code = self.entry.code
+        flat = Flattener(kernel.params)
+        stores = flat.stores(kernel)
+        values = [flat(s.value) for s in body.statistics]
+        exprs = values + [s.offset for s in stores] + [s.value for s in stores]
+        self.rows, exprs = merge_axes(body.rows, exprs, flat.simplify)
+        self.cols, exprs = merge_axes(body.cols, exprs, flat.simplify)
+        n, m = len(values), len(stores)
+        self.statistics = [Statistic(s.hole, s.op, exprs[i]) for i, s in enumerate(body.statistics)]
+        renewed = [FlatStore(s.target, exprs[n + i], exprs[n + m + i]) for i, s in enumerate(stores)]
+        self.row_stores = [s for i, s in enumerate(renewed) if i in body.row_stores]
+        self.stores = [s for i, s in enumerate(renewed) if i not in body.row_stores]
+        self.exprs, self.schedule = exprs, schedule
+        self.empty = any(a.extent == 0 for a in body.cols)
+        self.bound: dict[Expr, LaneValue] = {}
+
+    @property
+    def holes(self) -> list[Hole]:
+        return [s.hole for s in self.statistics]
+
+    def program(self, exprs: Sequence[Expr], axes: Sequence[Expr], holes: Sequence[Hole]) -> Program:
+        return lower(exprs, [*axes, *holes], self.schedule["unroll"])
+
+    def store(self, stores: Sequence[FlatStore], program: Program, width: int, mask: Value | None) -> None:
+        printer = self.entry.printer(program, self.bound, width, mask)
+        for i, store in enumerate(stores):
+            printer.store(store.target, program.results[2 * i], program.results[2 * i + 1])
+
+    def identity(self, statistic: Statistic, width: int) -> Value:
+        dtype = statistic.hole.dtype
+        return arithmetic.constant(self.code, identity_of(statistic.op, dtype), dtype, width)
+
+
+def _store_program(work: _Rows, stores: Sequence[FlatStore], axes: Sequence[Expr]) -> Program:
+    return work.program([e for s in stores for e in (s.offset, s.value)], axes, work.holes)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The elements of a statistic's value, kept for the stores instead of computed again; ``hole`` is one of them."""
+
+    statistic: int
+    hole: Hole
+    room: Value
+
+    def address(self, at: Value) -> Value:
+        return at.code.gep(self.room, at, "float")
+
+
+def _keep(work: _Rows, width: int) -> _Kept | None:
+    """Room for the value of the last statistic that the stores use and that is costly, where a row fits the stack."""
+    if len(work.cols) != 1 or work.cols[0].extent > KEPT_ELEMENTS:
+        return None
+    used = {node for store in work.stores for node in walk(store.value)}
+    for number in reversed(range(len(work.statistics))):
+        value = work.statistics[number].value
+        if isinstance(value, Call) and value.fn in COSTLY and value.dtype is F32 and value in used:
+            kept = hole("kept", F32)
+            work.stores = [FlatStore(s.target, s.offset, substitute(s.value, {value: kept})) for s in work.stores]
+            room = work.code.stack(f"[{work.cols[0].extent + width} x float]", 64)
+            return _Kept(number, kept, room)
+    return None
+
+
+def _at_least_one(work: _Rows) -> list[Hole]:
+    """Statistics that are sums of ``exp(value - largest value)``: the largest makes 1."""
+    maxima = {s.hole: s.value for s in work.statistics if s.op == "max"}
+    found = []
+    for statistic in work.statistics:
+        match statistic.value:
+            case Call(fn="exp", args=(Call(fn="sub", args=(value, Hole() as largest)),)):
+                if statistic.op == "sum" and maxima.get(largest) is value:
+                    found.append(statistic.hole)
+    return found
+
+
+def _multiplied(work: _Rows, totals: Sequence[Hole]) -> dict[Hole, Hole]:
+    """Stores that divide by one of ``totals`` multiply by its reciprocal, which a row computes once."""
+    reciprocal = {total: hole(f"{total.name}_reciprocal", total.dtype) for total in totals}
+
+    def change(node: Expr) -> Expr | None:
+        match node:
+            case Call(fn="div", args=(a, Hole() as total)) if total in reciprocal:
+                return a * reciprocal[total]
+        return None
+
+    work.stores = [FlatStore(s.target, s.offset, transform(s.value, change)) for s in work.stores]
+    return reciprocal
+
+
+def _over_columns(work: _Rows, width: int) -> int:
+    """Lanes run over the last column axis; a statistic has several accumulators to hide the latency of its operation."""
+    entry, code, bound = work.entry, work.code, work.bound
+    *outer, inner = work.cols
+    while width > 2 and inner.extent <= width // 2:
+        width //= 2
+    copies = max(1, min(work.schedule["copies"], inner.extent // width))
+    columns = max(1, inner.extent)
+    for axis in outer:
+        columns *= axis.extent
+    tasks = cut(work.rows, 1, 1, work.schedule["tasks"], operations(work.exprs) * columns / width)
+    programs = [
+        work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
+    ]
+    reciprocals = _multiplied(work, _at_least_one(work))
+    kept = _keep(work, width)
+    more = [*reciprocals.values(), *([kept.hole] if kept else [])]
+    elements = _store_program(work, work.stores, [*work.rows, *work.cols, *more])
+    once = _store_program(work, work.row_stores, work.rows)
+
+    def statistic(position: int) -> Value:
+        stat, program = work.statistics[position], programs[position]
+        dtype, fn = stat.hole.dtype, REDUCTIONS[stat.op]
+        type = Type(storage.register_scalar(dtype), width)
+        slots = [code.slot(type) for _ in range(copies)]
+        neutral = work.identity(stat, width)
+        for slot in slots:
+            slot.set(neutral)
+
+        def add(slot: Slot, at: Value, mask: Value | None) -> None:
+            bound[inner] = lane_index(at, width)
+            value = entry.printer(program, bound, width, mask).lanes(program.results[0])
+            if kept and kept.statistic == position:
+                code.store(value, kept.address(at), 4)
+            if mask is not None:
+                value = code.select(mask, value, neutral)
+            slot.set(arithmetic.apply(fn, dtype, [slot.get(), value]))
+
+        with entry.nested(outer, bound):
+            several = inner.extent - inner.extent % (width * copies) if copies > 1 else 0
+            if several:
+                with code.loop(0, several, width * copies) as at:
+                    for copy, slot in enumerate(slots):
+                        add(slot, at + copy * width, None)
+            entry.chunks(several, inner.extent, width, lambda at, mask: add(slots[0], at, mask), inner.extent)
+        total = slots[0].get()
+        for slot in slots[1:]:
+            total = arithmetic.apply(fn, dtype, [total, slot.get()])
+        return across(total, stat.op, dtype)
+
+    def element(at: Value, mask: Value | None) -> None:
+        bound[inner] = lane_index(at, width)
+        if kept:
+            bound[kept.hole] = code.load(kept.address(at), Type("float", width), 4)
+        work.store(work.stores, elements, width, mask)
+
+    with code.loop(entry.first, entry.last) as task:
+        bound.update(zip(tasks.axes, entry.decompose(task, [a.extent for a in tasks.axes]), strict=True))
+        with entry.nested(tasks.inner, bound):
+            for position, stat in enumerate(work.statistics):
+                total = bound[stat.hole] = statistic(position)
+                if stat.hole in reciprocals:
+                    bound[reciprocals[stat.hole]] = code.const(1.0, total.type) / total
+            if work.row_stores:
+                work.store(work.row_stores, once, 0, None)
+            if work.stores:
+                with entry.nested(outer, bound):
+                    entry.chunks(0, inner.extent, width, element, inner.extent)
+    return tasks.count
+
+
+def _over_rows(work: _Rows, lanes: Var | None, width: int) -> int:
+    """Lanes run over a row axis (or there are none); columns are looped."""
+    entry, code, bound = work.entry, work.code, work.bound
+    while width > 2 and lanes is not None and lanes.extent <= width // 2:
+        width //= 2
+    if lanes is None:
+        width = 0
+    outer = [a for a in work.rows if a is not lanes]
+    extent = lanes.extent if lanes is not None else 1
+    columns = 1
+    for axis in work.cols:
+        columns *= axis.extent
+    tasks = cut(outer, extent, width, work.schedule["tasks"], operations(work.exprs) * columns / max(width, 1))
+    programs = [
+        work.program([s.value], [*work.rows, *work.cols], work.holes[:i]) for i, s in enumerate(work.statistics)
+    ]
+    elements = _store_program(work, work.stores, [*work.rows, *work.cols])
+    once = _store_program(work, work.row_stores, work.rows)
+
+    def row(at: Value, mask: Value | None) -> None:
+        if lanes is not None:
+            bound[lanes] = lane_index(at, width)
+        for stat, program in zip(work.statistics, programs, strict=True):
+            dtype = stat.hole.dtype
+            total = code.slot(Type(storage.register_scalar(dtype), width))
+            total.set(work.identity(stat, width))
+            if not work.empty:
+                with entry.nested(work.cols, bound):
+                    value = entry.printer(program, bound, width, mask).lanes(program.results[0])
+                    total.set(arithmetic.apply(REDUCTIONS[stat.op], dtype, [total.get(), value]))
+            bound[stat.hole] = total.get()
+        if work.row_stores:
+            work.store(work.row_stores, once, width, mask)
+        if work.stores and not work.empty:
+            with entry.nested(work.cols, bound):
+                work.store(work.stores, elements, width, mask)
+
+    _for_rows(entry, tasks.axes, tasks.inner, tasks.block, tasks.blocks, bound, lanes, extent, width, row)
+    return tasks.count
+
+
+def _for_rows(entry: Entry, taken: Sequence[Var], inner: Sequence[Var], block: int, blocks: int,
+              bound: dict[Expr, LaneValue], lanes: Var | None, extent: int, width: int,
+              row: Callable[[Value, Value | None], None]) -> None:  # fmt: skip
+    code = entry.code
+    with code.loop(entry.first, entry.last) as task:
+        parts = entry.decompose(task, [*(a.extent for a in taken), blocks])
+        bound.update(zip(taken, parts, strict=False))
+        with entry.nested(inner, bound):
+            if lanes is None:
+                row(code.integer(0), None)
+            elif blocks == 1:
+                entry.chunks(0, extent, width, row, extent)
+            else:
+                start = parts[-1] * block
+                entry.chunks(start, code.minimum(start + block, extent), width, row, extent)
+
+
+def emit_rowwise(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    work = _Rows(kernel, body, schedule, name, target)
+    width = schedule["lanes"]
+    reads = offsets(work.exprs)
+    element_stores = [s.offset for s in work.stores]
+    row_stores = [s.offset for s in work.row_stores]
+    columns = rows = -1.0
+    if width and work.cols and not work.empty:
+        columns = vector_score(work.cols[-1], element_stores, reads, width)
+    if width and work.rows:
+        # else a row's stores are little beside what it reads, and columns are the lanes where they can be
+        few = columns <= 0 or math.prod(a.extent for a in work.cols) < width
+        rows = vector_score(work.rows[-1], element_stores + (row_stores if few else []), reads, width)
+    if columns > 0 and columns >= rows:
+        count = _over_columns(work, width)
+    else:
+        count = _over_rows(work, work.rows[-1] if rows > 0 else None, width)
+    return work.entry.text(), count

@@ -1,0 +1,1 @@
+"""Contractions by dot products of bytes and bfloat16."""

@@ -1,0 +1,1 @@
+"""Direct depthwise convolutions and pools."""

@@ -1,0 +1,43 @@
+"""The schedules of windows over bytes: parameters as of other windows, and a default of their own. No IR is written here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from gpucomp.codegen.llvm.core_space import geometry, nothing
+from gpucomp.codegen.llvm.windows import bytes_emit as byte_windows
+from gpucomp.codegen.llvm.windows import emit as windows
+from gpucomp.codegen.llvm.windows.space import PARAMS, edges, objections, window_sizes
+from gpucomp.device.limits import Limits
+from gpucomp.kernel import Kernel
+from gpucomp.schedule.space import Family, Problem, Schedule
+
+
+def problem(kernel: Kernel) -> Problem:
+    found = byte_windows.byte_windows_of(kernel)
+    assert isinstance(found, byte_windows.ByteWindows)
+    return window_sizes(found.windows)
+
+
+COLUMN, OUTPUT = 4.0, 9.0  # instructions that put a column's word together, and that an output takes
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile that takes the fewest instructions, where columns are put together once a tile; a line of channels."""
+    lanes = limits.vector_bytes // 4
+    words = -(-p.taps_y // 4)
+
+    def cost(tile: int) -> float:
+        whole, rest = divmod(p.out_x, tile)
+        total = 0.0
+        for width, count in ((tile, whole), (rest, 1)):
+            columns = len({i * p.stride_x + tap * p.dilation_x for i in range(width) for tap in range(p.taps_x)})
+            total += count * (columns * words * COLUMN + width * (p.taps_x * words + OUTPUT)) if width else 0.0
+        return total * (1 + 0.01 * edges(tile, p))
+
+    tiles = [t for t in range(1, windows.WIDEST_TILE + 1) if edges(t, p) <= windows.MOST_EDGE_TILES]
+    return {"lanes": lanes, "tile_x": min(tiles, key=cost), "vectors": 4, "tasks": 64}
+
+
+BYTE_WINDOWS = Family("loops", "codegen/llvm/windows/bytes_emit", PARAMS, problem, objections, nothing, geometry, default,
+                      engine="bytes", accepts=byte_windows.accepts)  # fmt: skip

@@ -1,0 +1,354 @@
+"""Windows that slide over an image, channels last: depthwise convolutions and pooling, in registers.
+
+Lanes run over channels. A tile is some neighbouring outputs of one row by a vector or a few of channels: each element of
+the image that it needs is loaded once and goes to every output of the tile that it belongs to. Halos are told apart
+beforehand: rows of the window that lie outside are branched over, and tiles whose columns do are written out with their
+place known, so that what lies between is loaded without a question. A padding that is skipped adds nothing to a sum:
+it is not multiplied by its weight, which would make an infinite weight's NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gpucomp.codegen.llvm.ir import arithmetic, storage
+from gpucomp.codegen.llvm.ir.builder import Slot, Type, Value
+from gpucomp.codegen.llvm.ir.printer import Affine, LaneValue
+from gpucomp.codegen.llvm.loops.nest import SMALLEST_TASK, Entry, Flattener, lane_index, lower
+from gpucomp.device.target import Target
+from gpucomp.expr.core import REDUCTIONS, Call, Const, Expr, Load, Select, Var, call, hole, identity_of, var
+from gpucomp.expr.simplify import linear
+from gpucomp.ir.types import F32
+from gpucomp.kernel import Kernel, Loops
+from gpucomp.kernel.forms.convolution import conjuncts
+from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
+from gpucomp.schedule.space import Schedule
+
+FEW_TAPS = 16
+MOST_TAPS = 49  # of a window that is written out
+MOST_EDGE_TILES = 4  # tiles written out with their place
+WIDEST_TILE = 8
+SHORT_EPILOGUE = 14  # statements that are written out for every output of a tile
+
+
+@dataclass(frozen=True)
+class Windows:
+    """``sliding`` with the halo taken off its image.
+
+    rows      where ``image`` may be read, a truth of ``place_y``; ``None`` for everywhere
+    columns   places along x where it may be read: from .. to (exclusive)
+    """
+
+    sliding: Sliding
+    image: Expr
+    rows: Expr | None
+    columns: tuple[int, int]
+
+    @property
+    def taps(self) -> int:
+        return self.sliding.y.taps * self.sliding.x.taps
+
+
+def windows_of(kernel: Kernel) -> Windows | str:
+    """The parts of a kernel that this engine computes, or why it does not."""
+    found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
+    if isinstance(found, str):
+        return found
+    if found.total.dtype is not F32:
+        return "not f32"
+    if found.y.taps * found.x.taps > MOST_TAPS:
+        return f"more than {MOST_TAPS} taps"
+    if isinstance(found.image, Select):
+        halo = found.image.otherwise
+        neutral = identity_of(found.op, F32) if found.weight is None else 0.0
+        if not isinstance(halo, Const) or halo.value != neutral:
+            return "the padding is not what leaves the result as it is"
+    return framed(found, found.image)
+
+
+def framed(found: Sliding, image: Expr) -> Windows | str:
+    """``image`` without the padding that is a frame around it; why it is none, where it is something else."""
+    low, high = 0, found.x.reach(found.x.outputs)
+    if not isinstance(image, Select):
+        return Windows(found, image, None, (low, high))
+    rows: Expr | None = None
+    for part in conjuncts(image.condition):
+        names = {v.name for v in part.free}
+        if names == {"place_y"}:
+            rows = part if rows is None else call("and", rows, part)
+            continue
+        limits = _limits(part)
+        if names != {"place_x"} or limits is None:
+            return "the padding is no frame around the image"
+        low, high = max(low, limits[0]), min(high, limits[1])
+    return Windows(found, image.then, rows, (low, max(low, high)))
+
+
+def _limits(part: Expr) -> tuple[int, int] | None:
+    """The integers from .. to (exclusive) of its one variable for which a comparison holds."""
+    match part:
+        case Call(fn="le" | "lt" as fn, args=(a, b)):
+            constant, terms = linear(b - a)
+        case _:
+            return None
+    if len(terms) != 1 or not isinstance(next(iter(terms)), Var):
+        return None
+    (factor,) = terms.values()
+    rest = constant - (fn == "lt")  # factor * place + rest >= 0
+    if factor > 0:
+        return -(rest // factor), 1 << 62
+    return -(1 << 62), rest // -factor + 1
+
+
+def slide(outputs: int, taps: int, stride: int, dilation: int) -> Slide:
+    """A slide of these sizes, of no kernel in particular."""
+    return Slide(var("out", outputs), var("tap", taps), stride, dilation)
+
+
+def edge_tiles(x: Slide, columns: tuple[int, int], tile: int) -> tuple[list[int], list[int]]:
+    """Starts of the tiles of ``tile`` outputs that are written out, and of those in between, which all read inside.
+
+    The last tile, where it is narrower, is among the former.
+    """
+    edges: list[int] = []
+    inside: list[int] = []
+    for start in range(0, x.outputs, tile):
+        width = min(tile, x.outputs - start)
+        first = start * x.stride
+        last = (start + width - 1) * x.stride + (x.taps - 1) * x.dilation
+        whole = width == tile and columns[0] <= first and last < columns[1]
+        (inside if whole else edges).append(start)
+    return edges, inside
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    found = windows_of(kernel)
+    if isinstance(found, str):
+        return found
+    if found.sliding.weight is None and found.taps <= FEW_TAPS:
+        return f"up to {FEW_TAPS} taps of a pool, plain loops have them written out and wait for memory as well"
+    if all(len(edge_tiles(found.sliding.x, found.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):
+        return "the padding reaches too far into the image"
+    return ""
+
+
+@dataclass
+class _Tile:
+    """Where a tile is: its first output, how many there are, and whether its columns are known to be inside."""
+
+    start: Value
+    width: int
+    fixed: int | None  # the first output as a number, for a tile whose columns may lie outside
+
+
+class _Element:
+    """An element of the image or the weights, as it moves along one axis.
+
+    A plain load that moves by a constant step has its address computed once; the others lie beside it.
+    """
+
+    def __init__(self, value: Expr, axes: Sequence[Expr], axis: Var | None) -> None:
+        self.axis, self.step = axis, 0
+        self.program = lower([value], axes, 16)
+        match value:
+            case Load(source=source, index=(offset,), dtype=dtype) if dtype is F32 and axis is not None:
+                _, terms = linear(offset)
+                step = terms.pop(axis, 0)
+                if step and not any(axis in term.free for term in terms):
+                    self.step, self.source = step, source
+                    self.address = lower([offset], axes, 16)
+
+    def along(self, work: _Emitter, start: Value, mask: Value | None) -> Callable[[int], Value]:
+        """What gives the element ``n`` behind ``start``, for each ``n``."""
+        entry, code = work.entry, work.code
+
+        def printed(n: int) -> Value:
+            if self.axis is not None:
+                work.bound[self.axis] = start + n
+            return entry.printer(self.program, work.bound, work.lanes, mask).lanes(self.program.results[0])
+
+        if not self.step:
+            return printed
+        assert self.axis is not None
+        work.bound[self.axis] = start
+        offset = entry.printer(self.address, work.bound, work.lanes, mask).operand(self.address.results[0])
+        if not isinstance(offset, Affine) or offset.stride != 1:
+            return printed
+        base = code.gep(entry.params[self.source], offset.base, "float")
+        type = Type("float", work.lanes)
+
+        def beside(n: int) -> Value:
+            at = code.gep(base, n * self.step, "float") if n else base
+            return code.load(at, type, 4) if mask is None else code.masked_load(at, type, mask)
+
+        return beside
+
+
+class _Emitter:
+    def __init__(self, kernel: Kernel, found: Windows, schedule: Schedule, name: str, target: Target) -> None:
+        self.entry = Entry(kernel, name, target)
+        self.code, self.found, self.schedule = self.entry.code, found, schedule
+        self.s = found.sliding
+        self.lanes = schedule["lanes"]
+        while self.lanes > 2 and self.s.channel.extent <= self.lanes // 2:
+            self.lanes //= 2
+        acc = hole("acc", F32)
+        flat = Flattener(kernel.params)
+        self.acc = self.s.total if not isinstance(kernel.body, Loops) else acc
+        self.stores = flat.stores(kernel, {} if self.acc is self.s.total else {self.s.total: acc})
+        free = {v.name: v for e in (found.image, found.rows) if e is not None for v in e.free}
+        self.place_y, self.place_x = free.get("place_y"), free.get("place_x")
+        outputs = [v for v in (self.s.y.out, self.s.x.out) if v is not None]
+        axes = [*self.s.lead, self.s.channel]
+        places = [v for v in (self.place_y, self.place_x) if v is not None]
+        taps = [v for v in (self.s.y.tap, self.s.x.tap) if v is not None]
+        unroll = 16
+        self.image = _Element(flat(found.image), [*axes, *places], self.place_x)
+        self.weight = _Element(flat(self.s.weight), [*axes, *taps], self.s.x.tap) if self.s.weight is not None else None
+        self.rows = lower([found.rows], places, unroll) if found.rows is not None else None
+        self.epilogue = lower(
+            [e for store in self.stores for e in (store.offset, store.value)], [*axes, *outputs, self.acc], unroll
+        )
+        self.bound: dict[Expr, LaneValue] = {}
+
+    def text(self) -> tuple[str, int]:
+        code, s, entry = self.code, self.s, self.entry
+        tile, vectors = self.schedule["tile_x"], self.schedule["vectors"]
+        step = self.lanes * vectors
+        channels = s.channel.extent
+        whole = channels - channels % self.lanes
+        rows = [*s.lead, *([s.y.out] if s.y.out is not None else [])]
+        count = math.prod(a.extent for a in rows)
+        blocks, block = self._channel_blocks(count, whole, step)
+        edges, inside = edge_tiles(s.x, self.found.columns, tile)
+        with code.loop(entry.first, entry.last) as task:
+            parts = entry.decompose(task, [*(a.extent for a in rows), blocks])
+            self.bound.update(zip(rows, parts, strict=False))
+            start: Value | int = parts[-1] * block if blocks > 1 else 0
+            stop: Value | int = code.minimum(parts[-1] * block + block, whole) if blocks > 1 else whole
+            last = None if blocks == 1 else parts[-1].equals(blocks - 1)
+            for first in edges:
+                at = _Tile(code.integer(first), min(tile, s.x.outputs - first), first)
+                self._channels(at, start, stop, last, vectors)
+            if inside:
+                with code.loop(inside[0], inside[-1] + tile, tile) as x:
+                    self._channels(_Tile(x, tile, None), start, stop, last, vectors)
+        return entry.text(), count * blocks
+
+    def _channel_blocks(self, rows: int, whole: int, step: int) -> tuple[int, int]:
+        """How many parts the channels are cut in, and how many channels a part has, where rows make too few tasks."""
+        s = self.s
+        work = s.x.outputs * s.channel.extent * self.found.taps * rows / self.lanes
+        wanted = max(1, min(self.schedule["tasks"], int(4 * work / SMALLEST_TASK)))
+        blocks = max(1, min(-(-wanted // rows), whole // step))
+        block = -(-whole // step // blocks) * step if whole else 0
+        return (-(-whole // block), block) if block else (1, 0)
+
+    def _channels(self, at: _Tile, start: Value | int, stop: Value | int, last: Value | None, vectors: int) -> None:
+        """The tile for channels ``start .. stop``, and by the ``last`` part for those that fill no vector."""
+        code, step, channels = self.code, self.lanes * vectors, self.s.channel.extent
+        whole = channels - channels % self.lanes
+        even = whole - whole % step
+        if even:
+            limit = stop if isinstance(stop, int) else code.minimum(stop, even)
+            limit = min(limit, even) if isinstance(limit, int) else limit
+            with code.loop(start, limit, step) as channel:
+                self._tile(at, channel, vectors, None)
+        with self._if(last):
+            if even < whole:
+                self._tile(at, code.integer(even), (whole - even) // self.lanes, None)
+            if whole < channels:
+                self._tile(at, code.integer(whole), 1, self.entry.prefix_mask(channels - whole, self.lanes))
+
+    @contextmanager
+    def _if(self, condition: Value | None) -> Iterator[None]:
+        if condition is None:
+            yield
+        else:
+            with self.code.when(condition):
+                yield
+
+    def _tile(self, at: _Tile, channel: Value, vectors: int, mask: Value | None) -> None:
+        code, s = self.code, self.s
+        neutral = arithmetic.constant(code, identity_of(s.op, F32), F32, self.lanes)
+        type = Type(storage.register_scalar(F32), self.lanes)
+        sums = [[code.slot(type) for _ in range(vectors)] for _ in range(at.width)]
+        for slot in (slot for row in sums for slot in row):
+            slot.set(neutral)
+        top = self._output(s.y) * s.y.stride
+        for r in range(s.y.taps):
+            if self.place_y is not None:
+                self.bound[self.place_y] = top + r * s.y.dilation
+            if s.y.tap is not None:
+                self.bound[s.y.tap] = code.integer(r)
+            inside = None
+            if self.rows is not None:
+                inside = self.entry.printer(self.rows, self.bound, 0, None).value(self.rows.results[0])
+            with self._if(inside):
+                self._row(at, channel, sums, mask)
+        if at.width == 1 or len(self.epilogue.block.statements) <= SHORT_EPILOGUE:
+            for i, row in enumerate(sums):
+                self._store(at.start + i, channel, [slot.get() for slot in row], mask)
+            return
+        # many statements: written once, over sums in memory
+        size = self.lanes * 4
+        room = code.stack(f"[{at.width * vectors} x {type}]", 64)
+        for i, row in enumerate(sums):
+            for k, slot in enumerate(row):
+                code.store(slot.get(), code.gep(room, (i * vectors + k) * size, "i8"))
+        with code.loop(0, at.width) as output:
+            here = code.gep(room, output * (vectors * size), "i8")
+            loaded = [code.load(code.gep(here, k * size, "i8"), type) for k in range(vectors)]
+            self._store(at.start + output, channel, loaded, mask)
+
+    def _store(self, output: Value, channel: Value, sums: Sequence[Value], mask: Value | None) -> None:
+        """The results at ``output`` for vectors of channels from ``channel`` on."""
+        if self.s.x.out is not None:
+            self.bound[self.s.x.out] = output
+        for k, total in enumerate(sums):
+            self.bound[self.s.channel] = lane_index(channel + k * self.lanes, self.lanes)
+            self.bound[self.acc] = total
+            printer = self.entry.printer(self.epilogue, self.bound, self.lanes, mask)
+            for number, store in enumerate(self.stores):
+                printer.store(store.target, *self.epilogue.results[2 * number : 2 * number + 2])
+
+    def _row(self, at: _Tile, channel: Value, sums: Sequence[Sequence[Slot]], mask: Value | None) -> None:
+        """One row of the window: each column of the image that the tile reads, to the outputs it belongs to."""
+        code, s = self.code, self.s
+        uses = s.x.uses(at.width)
+        low, high = self.found.columns
+        if at.fixed is not None:
+            first = at.fixed * s.x.stride
+            uses = {place: found for place, found in uses.items() if low <= first + place < high}
+        for k in range(len(sums[0])):
+            self.bound[s.channel] = lane_index(channel + k * self.lanes, self.lanes)
+            columns = self.image.along(self, at.start * s.x.stride, mask)
+            taps = self.weight.along(self, code.integer(0), mask) if self.weight is not None else None
+            weights: dict[int, Value] = {}
+            totals = [row[k].get() for row in sums]
+            for place in sorted(uses):
+                element = columns(place)
+                for i, tap in uses[place]:
+                    if taps is None:
+                        totals[i] = arithmetic.apply(REDUCTIONS[s.op], F32, [totals[i], element])
+                        continue
+                    if tap not in weights:
+                        weights[tap] = taps(tap)
+                    totals[i] = element.muladd(weights[tap], totals[i])
+            for row, total in zip(sums, totals, strict=True):
+                row[k].set(total)
+
+    def _output(self, slide: Slide) -> Value:
+        found = self.bound[slide.out] if slide.out is not None else self.code.integer(0)
+        assert isinstance(found, Value)
+        return found
+
+
+def emit_windows(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    found = windows_of(kernel)
+    assert isinstance(found, Windows), found
+    return _Emitter(kernel, found, schedule, name, target).text()

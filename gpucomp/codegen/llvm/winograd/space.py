@@ -1,0 +1,255 @@
+"""The parameters of the CPU's `winograd` engine of contractions: F(2, 3), F(4, 3) and F(6, 3), squared, in strict f32.
+
+Pixels may lie in memory as bf16 or f16: they are f32 from their transform on, as the filters are from the compilation.
+With steps of 2 it is two outputs of each phase, see ``gpucomp.kernel.winograd_matrices.two_phases``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.device.limits import Limits
+from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_sizes
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.winograd_matrices import ALL, Algorithm
+from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+
+BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
+PARTS = (32, 64, 128, 256, 512, 1024)
+PARAMS = (
+    Param("lanes", (4, 8, 16), "elements of a vector"),
+    Param("outputs", (2, 4, 6), "rows, and columns, of results of a tile"),
+    Param("block", BLOCKS, "tiles of a task, rounded up to whole blocks of mr"),
+    Param("mr", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14), "tiles of the register block"),
+    Param("nv", (1, 2, 3, 4), "vectors of output channels of the register block, and of a panel"),
+    Param("part", PARTS, "channels that are transformed at a time"),
+    Param("panels", (1, 2, 4, 8), "panels of a task"),
+)
+SCRATCH_BYTES = 5 << 18  # that one call may take of the stack
+LINE_FLOATS = 16  # of a cache line
+STEPS = (1, 2)
+
+
+def pixels(kernel: Kernel) -> Pixels | str:
+    """The convolution that the engine computes, or why it does not."""
+    return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    found = pixels(kernel)
+    if isinstance(found, str):
+        return found
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if body.b.dtype is not F32:
+        return "its filters are no f32 when they are multiplied"
+    slow = found.dtype is F16 and not features & {"f16c", "neon"}
+    return "the processor does not convert f16" if slow else ""
+
+
+def problem(kernel: Kernel) -> Problem:
+    form = pixels(kernel)
+    assert isinstance(form, Pixels), form
+    found = {**winograd_sizes(kernel, form), "step": form.steps[0]}
+    # records of f32 are not for narrow pixels: other engines take these faster
+    return found if form.dtype is F32 else {**found, "pixel_bytes": form.dtype.nbytes}
+
+
+def transform_of(s: SimpleNamespace, p: SimpleNamespace) -> str:
+    outputs = int(s.outputs)  # one number, where many schedules are asked about at once
+    return f"winograd{outputs}3" if p.step == 1 else f"winograd{outputs}3by{p.step}"
+
+
+def algorithm_of(s: SimpleNamespace, p: SimpleNamespace) -> Algorithm:
+    """In one dimension."""
+    return ALL[transform_of(s, p)]
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """Positions, factors, tiles, blocks of them, panels; and in floats the scratch: rows of tiles, what lies between positions.
+
+    The positions of a tile lie side by side: transforms touch few pages. Tiles lie a line further apart than they need,
+    so that the rows of a register block do not share a set of the cache.
+    """
+    algorithm = algorithm_of(s, p)
+    positions = algorithm.positions**2
+    tiles_y, tiles_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
+    tiles = p.images * tiles_y * tiles_x
+    block = min(-(-s.block // s.mr), -(-tiles // s.mr)) * s.mr
+    nr = s.nv * s.lanes
+    parts = -(-p.depth // s.part)
+    even = -(-p.depth // parts)
+    part = -(-even // s.lanes) * s.lanes
+    parts = -(-p.depth // part)
+    panels = -(-p.n // nr)
+    data_tile, product_tile = positions * part + LINE_FLOATS, positions * nr + LINE_FLOATS
+    kept = min(s.panels, panels) if parts > 1 else 1
+    return {
+        "positions": positions,
+        "factors": algorithm.factors**2,
+        "tiles_y": tiles_y,
+        "tiles_x": tiles_x,
+        "tiles": tiles,
+        "block": block,
+        "blocks": -(-tiles // block),
+        "nr": nr,
+        "panels": panels,
+        "groups": -(-panels // s.panels),
+        "part": part,
+        "parts": parts,
+        "data_tile": data_tile,
+        "data_position": part,
+        "data_floats": block * data_tile,
+        "product_tile": product_tile,
+        "product_position": nr,
+        "product_panel": block * product_tile,
+        "product_floats": kept * block * product_tile,
+    }
+
+
+def scratch_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    d = SimpleNamespace(**derive(s, p))
+    return int(4 * (d.data_floats + d.product_floats + d.part + s.outputs**2 * s.lanes) + 512)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    yield from too_wide(s.lanes, 4, limits)
+    if transform_of(s, p) not in ALL:
+        yield f"outputs={s.outputs}: not with steps of {p.step}"
+        return
+    if (scratch := scratch_bytes(s, p)) > SCRATCH_BYTES:
+        yield f"{scratch} bytes of scratch, {SCRATCH_BYTES} are allowed"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry((d.blocks * d.groups, 1, 1))
+
+
+# the cost of a schedule
+
+CYCLES_PER_MICROSECOND = 3000
+# a vector of a tile through the data's and the results' transforms: measured, in the second cache
+DATA_CYCLES = {"winograd23": 75, "winograd43": 210, "winograd63": 460, "winograd23by2": 110}
+RESULT_CYCLES = {"winograd23": 60, "winograd43": 180, "winograd63": 450, "winograd23by2": 80}
+FEW_REGISTERS = 1.4  # how much longer transforms take with 16 registers
+BLOCK_CYCLES = 30  # of a register block: its start and its end
+AGAIN_BYTES = 6.5  # of filters a cycle that come again, from the last cache
+CACHED_BYTES = 40.0  # from the second cache
+OVERLAP = 0.3  # of the shorter of arithmetic and fetching that does not hide behind the longer
+PIXEL_BYTES = 6.0  # of pixels and results a cycle, beside the rest
+TASK_CYCLES = 400
+LOSS = {2: 1.0, 4: 1.0, 6: 1.15}  # F(6, 3) has four times the error of F(4, 3): it has to be worth it
+THREADS = (1, 2, 4)  # a schedule is for all of them
+HEADROOM = 0.9  # of the plain engine's time that it may take to be preferred: the models err
+MANY = 4  # tasks a thread, from which on the last ones do not matter
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, threads: int, limits: Limits) -> float:
+    """About how long the busiest of ``threads`` takes."""
+    return _cycles(s, p, SimpleNamespace(**derive(s, p)), threads, limits)
+
+
+def _cycles(s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, threads: int, limits: Limits) -> float:
+    slow = 1.0 if limits.registers >= 32 else FEW_REGISTERS
+    tasks = d.blocks * d.groups
+    share = -(-tasks // threads)
+    chunk = -(-tasks // (4 * threads)) if threads > 1 else tasks  # consecutive ones that a thread takes at once
+    # a block's data are transformed once a chunk, or anew for each task where they come in parts
+    again = 1.0 if d.parts > 1 else min(1.0, 1 / chunk + 1 / d.groups)
+    transform = transform_of(s, p)
+    filters = 4 * d.factors * p.depth * d.panels * d.nr
+    rows = min(d.block, d.tiles)
+    room = limits.cache_bytes - 4 * (d.data_floats + d.product_floats)
+    if d.blocks * 2 <= threads or share < 2:
+        rereads = limits.core.fetched
+    else:
+        rereads = CACHED_BYTES if filters / max(1, min(threads, d.groups)) < room else AGAIN_BYTES
+    times = max(1.0, d.blocks / threads)  # how often a thread reads the same filters
+    panel = filters / d.panels
+    fetched = panel * ((1 / limits.core.fetched + (times - 1) / rereads) / times)
+    block_cycles = sum(_block(r, s, p, d, limits) for r in _register_blocks(rows, s.mr))
+    arithmetic = d.positions * block_cycles
+    multiply = max(arithmetic, fetched) + OVERLAP * min(arithmetic, fetched)
+    vectors = min(d.panels * s.nv, -(-p.n // s.lanes)) / d.panels
+    results = rows * vectors * RESULT_CYCLES[transform] * slow
+    data = again * rows * -(-p.depth // s.lanes) * DATA_CYCLES[transform] * slow
+    if room < 0:
+        results, data = 2 * results, 2 * data
+    panels = min(s.panels, d.panels)
+    one = data + panels * (multiply + results) + TASK_CYCLES
+    even = one * d.panels / (d.groups * panels) * d.groups * d.tiles / rows / threads
+    pixels = p.images * (p.height * p.width * p.depth + p.out_y * p.out_x * p.n)
+    pixels *= getattr(p, "pixel_bytes", 4) / PIXEL_BYTES / threads
+    return float(max(even, one * share if tasks < MANY * threads else even + one / 2) + pixels)
+
+
+def _register_blocks(rows: int, mr: int) -> list[int]:
+    return [mr] * (rows // mr) + [rows % mr] * (rows % mr > 0)
+
+
+def _block(rows: int, s: SimpleNamespace, p: SimpleNamespace, d: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of one register block: multiply-adds or loads, filters out of the second cache."""
+    step = max(rows * s.nv * limits.core.multiply, (rows + s.nv) * limits.core.load, s.nv * s.lanes * 4 / CACHED_BYTES, 4)
+    step += 0.05 * (rows + s.nv) + 0.15 * s.nv  # loads that hide behind the multiply-adds, as in a plain contraction
+    return step * p.depth + d.parts * (BLOCK_CYCLES + 2 * rows * s.nv)
+
+
+def estimate(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Microseconds on two threads, about, and ``HEADROOM`` besides."""
+    return cycles(s, p, 2, limits) / CYCLES_PER_MICROSECOND / HEADROOM
+
+
+ROWS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 10, 8, 4), 1: (14, 12, 4)}  # of a register block, by its vectors
+ROWS_16 = {2: (6, 5, 4), 3: (4, 3), 1: (12, 8, 4)}  # for 16 registers
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The schedule of a short list that takes least on ``THREADS``; the smallest one where none is legal."""
+    lanes = limits.vector_bytes // 4
+    vectors = -(-p.n // lanes)
+    table = ROWS if limits.registers >= 32 else ROWS_16
+    fewest = min(-(-vectors // nv) * nv for nv in table)
+    # a register block that leaves no vector empty, and the widest anyway
+    widths = [nv for nv in table if -(-vectors // nv) * nv == fewest][:2]
+    best: tuple[float, Schedule] | None = None
+    smallest = {"lanes": lanes, "outputs": 2, "block": 4, "mr": 1, "nv": 1, "part": 32, "panels": 1}
+    for outputs in (2, 4, 6) if p.step == 1 else (2,):
+        tiles = p.images * -(-p.out_y // outputs) * -(-p.out_x // outputs)
+        for nv in widths:
+            panels = -(-vectors // nv)
+            for mr, block, part, group in itertools.product(table[nv], BLOCKS, PARTS, (1, 2, 4, 8)):
+                if (block > 2 * tiles and block > BLOCKS[0]) or (part >= 2 * p.depth and part > PARTS[0]):
+                    continue
+                if (block < mr and block < tiles) or group > panels:
+                    continue
+                trial = {"lanes": lanes, "outputs": outputs, "block": block, "mr": mr, "nv": nv, "part": part,
+                         "panels": group}  # fmt: skip
+                s = SimpleNamespace(**trial)
+                if scratch_bytes(s, p) > SCRATCH_BYTES:
+                    continue
+                d = SimpleNamespace(**derive(s, p))
+                cost = LOSS[outputs] * sum(threads * _cycles(s, p, d, threads, limits) for threads in THREADS)
+                if best is None or cost < best[0]:
+                    best = cost, trial
+    return best[1] if best is not None else smallest
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+    """Transformed filters [panel, factor, input channel, column of the panel]; the last panel is filled up."""
+    d = SimpleNamespace(**derive(s, p))
+    digits = (
+        Digit("span", d.nr, d.panels), Digit("k", p.depth, d.factors), Digit("k", 1, p.depth), Digit("span", 1, d.nr),
+    )  # fmt: skip
+    return Packing("b", digits, transform_of(s, p))
+
+
+FAMILY = Family(
+    "contraction", "codegen/llvm/winograd/emit", PARAMS, problem, objections, derive, geometry, default, "winograd",
+    accepts=accepts, estimate=estimate, packing=packing,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""What targets and devices are, as plain data that every room reads."""

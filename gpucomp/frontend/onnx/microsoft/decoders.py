@@ -1,0 +1,276 @@
+"""onnxruntime's rotary embedding and attention of decoders, which keep their keys and values, domain com.microsoft.
+
+Shapes: B sentences, S queries, P keys before, T keys in all, H heads of h elements.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gpucomp import ops
+from gpucomp.errors import UnsupportedError
+from gpucomp.frontend.onnx.ai_onnx.nn import scaled
+from gpucomp.frontend.onnx.compose import (
+    cast,
+    concat,
+    expand,
+    iota,
+    like,
+    pad,
+    part,
+    reshape,
+    scalar_of,
+    transpose,
+    unsqueeze,
+)
+from gpucomp.frontend.onnx.microsoft.attention import LOWEST, expected_bias, heads, joined, thirds
+from gpucomp.frontend.onnx.microsoft.common import MICROSOFT, expect_floats, expect_none, expect_types, whole
+from gpucomp.frontend.onnx.translate import translates
+from gpucomp.ir import Value
+from gpucomp.ir import types as t
+
+# --- rotary embedding
+
+
+def rotated(x: Value, cosines: Value, sines: Value, positions: Value, *, interleaved: bool) -> Value:
+    """Pairs of elements of ``x`` [B, H, S, h] turned by an angle each, the first 2 n of h (J. Su et al., RoFormer, 2021).
+
+    ``cosines`` and ``sines`` [places, n] are read at ``positions`` i64[B, S] or [1, S]. A pair is an element and the one n behind
+    it, or with ``interleaved`` its neighbour. Positions outside the tables read what ``Gather`` reads there.
+    """
+    batch, count, length, size = x.shape
+    n = cosines.shape[-1]
+    if len(cosines.shape) != 2 or sines.shape != cosines.shape or 2 * n > size:
+        raise ValueError(f"cosines and sines {cosines.type} and {sines.type} for heads of {size}")
+    c, s = (cast(unsqueeze(ops.Gather(v, positions, axis=0), (1,)), x.type.dtype) for v in (cosines, sines))
+    turned = part(x, 3, 0, 2 * n)
+    if interleaved:
+        pairs = reshape(turned, (batch, count, length, n, 2))
+        first, second = (reshape(part(pairs, 4, at, 1), (batch, count, length, n)) for at in (0, 1))
+    else:
+        first, second = part(turned, 3, 0, n), part(turned, 3, n, n)
+    results = [ops.Sub(ops.Mul(first, c), ops.Mul(second, s)), ops.Add(ops.Mul(first, s), ops.Mul(second, c))]
+    if interleaved:
+        turned = reshape(concat([unsqueeze(r, (4,)) for r in results], 4), (batch, count, length, 2 * n))
+    else:
+        turned = concat(results, 3)
+    return turned if 2 * n == size else concat([turned, part(x, 3, 2 * n, size - 2 * n)], 3)
+
+
+@translates("RotaryEmbedding", since=1, domain=MICROSOFT)
+def rotary_embedding(
+    x: Value,
+    position_ids: Value,
+    cosines: Value,
+    sines: Value,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Value:
+    """``x`` [B, S, H h] or [B, H, S, h]; ``position_ids`` i64[B, S], or of one element: where the first element is.
+
+    Of heads of h elements h / 2 pairs are turned, or those of ``rotary_embedding_dim`` elements.
+    """
+    expect_none(is_packed_batching=is_packed_batching)
+    expect_floats(x, cosines, sines)
+    expect_types((t.I64,), position_ids)
+    if scale != 1:
+        raise UnsupportedError(f"scale={scale}")
+    if rotary_embedding_dim and not num_heads:
+        raise ValueError("rotary_embedding_dim without num_heads")
+    if len(x.shape) == 3:
+        size = x.shape[2] // num_heads if num_heads else 2 * cosines.shape[-1]
+        by_heads = heads(x, x.shape[2] // max(size, 1))
+    else:
+        by_heads = x
+    batch, _, length, size = by_heads.shape
+    if (rotary_embedding_dim or size) != 2 * cosines.shape[-1]:
+        raise ValueError(f"cosines of half of {rotary_embedding_dim or size} elements expected, {cosines.type} given")
+    if position_ids.shape in ((), (1,)):
+        positions = reshape(ops.Add(iota(length), position_ids), (1, length))
+    elif position_ids.shape == (batch, length):
+        positions = position_ids
+    else:
+        raise ValueError(f"one position or those of {batch} x {length} elements expected, {position_ids.type} given")
+    y = rotated(by_heads, cosines, sines, positions, interleaved=bool(interleaved))
+    return joined(y) if len(x.shape) == 3 else y
+
+
+# --- attention of decoders, which keep their keys and values
+
+
+@translates("GroupQueryAttention", since=1, domain=MICROSOFT)
+def group_query_attention(
+    query: Value,
+    key: Value | None,
+    value: Value | None,
+    past_key: Value | None,
+    past_value: Value | None,
+    seqlens_k: Value,
+    total_sequence_length: Value,
+    cosines: Value | None = None,
+    sines: Value | None = None,
+    position_ids: Value | None = None,
+    attention_bias: Value | None = None,
+    head_sink: Value | None = None,
+    k_scale: Value | None = None,
+    v_scale: Value | None = None,
+    q_norm_weight: Value | None = None,
+    k_norm_weight: Value | None = None,
+    *,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = -1,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Value, Value, Value]:
+    """Queries [B, S, H h] over the keys of ``kv_num_heads`` heads, each for a group of theirs; causal.
+
+    ``query`` may hold keys and values behind its own columns. ``seqlens_k`` i32[B] is one less than how many keys a sentence has
+    in all; the new ones lie behind those of ``past_key`` [B, heads, P, h] that count, in a buffer of T or in front of them.
+    ``attention_bias`` [B or 1, H or 1, S, T]; ``head_sink`` [H]. Results: [B, S, H h], and keys and values
+    [B, heads, max(P, T), h], 0 where a sentence has none.
+
+    What only a run knows is not checked, where onnxruntime refuses it: lengths outside 0 .. T - 1 move keys out of the result or
+    leave gaps in it, and ``position_ids`` outside the tables read what ``Gather`` reads there.
+    """
+    expect_none(
+        k_scale=k_scale,
+        v_scale=v_scale,
+        k_quant_type="" if k_quant_type == "NONE" else k_quant_type,
+        v_quant_type="" if v_quant_type == "NONE" else v_quant_type,
+        kv_cache_bit_width=kv_cache_bit_width,
+        qk_output=qk_output,
+        sliding_window_cache=sliding_window_cache,
+    )
+    if not causal:
+        raise UnsupportedError("causal=0 is not supported")
+    if local_window_size == 0 or softcap < 0 or smooth_softmax not in (-1, 0, 1):
+        raise ValueError(f"local_window_size={local_window_size}, softcap={softcap}, smooth_softmax={smooth_softmax}")
+    expect_floats(query, key, value, past_key, past_value, cosines, sines, attention_bias, head_sink)
+    expect_floats(query, q_norm_weight, k_norm_weight)
+    expect_types((t.I32,), seqlens_k, total_sequence_length)
+    _expect_pairs(keys=(key, value), past=(past_key, past_value), norms=(q_norm_weight, k_norm_weight))
+    if kv_num_heads < 1 or num_heads % kv_num_heads:
+        raise ValueError(f"{num_heads} heads in groups of {kv_num_heads}")
+    if key is None or value is None:
+        size = query.shape[-1] // (num_heads + 2 * kv_num_heads)
+        query, key, value = thirds(query, (size * num_heads, size * kv_num_heads, size * kv_num_heads))
+    q, k, v = heads(query, num_heads), heads(key, kv_num_heads), heads(value, kv_num_heads)
+    batch, _, length, size = q.shape
+    if (k.shape[0], k.shape[2], k.shape[3]) != (batch, length, size) or v.shape != k.shape:
+        raise ValueError(f"queries {q.type}, keys {k.type} and values {v.type} do not go together")
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q, k = (
+            ops.Mul(ops.RMSNorm(x, axis=3, epsilon=qk_norm_epsilon), weight)
+            for x, weight in ((q, q_norm_weight), (k, k_norm_weight))
+        )
+    total = length if past_key is None else whole(total_sequence_length, "total_sequence_length")
+    before = _before(seqlens_k, total, batch, length)
+    if do_rotary:
+        if cosines is None or sines is None:
+            raise ValueError("do_rotary without cosines and sines")
+        places = ops.Add(before, reshape(iota(length), (1, length))) if position_ids is None else position_ids
+        expect_types((t.I64,), places)
+        if places.shape != (batch, length):
+            raise ValueError(f"positions of {batch} x {length} elements expected, {places.type} given")
+        q, k = (rotated(x, cosines, sines, places, interleaved=bool(rotary_interleaved)) for x in (q, k))
+    if past_key is not None and past_value is not None:
+        room = max(past_key.shape[2], total)
+        k, v = (_appended(past, new, before, room) for past, new in ((past_key, k), (past_value, v)))
+    if attention_bias is not None:  # a longer buffer's rest is behind every query
+        behind = k.shape[2] - total
+        attention_bias = pad(expected_bias(attention_bias, (batch, num_heads, length, total)), (0,) * 7 + (behind,))
+    if head_sink is not None and head_sink.shape != (num_heads,):
+        raise ValueError(f"{num_heads} sinks expected, {head_sink.type} given")
+    y = _grouped(
+        *(q, k, v, before),
+        scale=scale or 1 / math.sqrt(size),
+        softcap=softcap,
+        window=local_window_size,
+        bias=attention_bias,
+        sink=head_sink if head_sink is not None else scalar_of(q.type.dtype, 0) if smooth_softmax > 0 else None,
+    )
+    return joined(y), k, v
+
+
+def _expect_pairs(**pairs: tuple[Value | None, Value | None]) -> None:
+    """Raises ``ValueError`` for one of two without the other."""
+    if name := next((name for name, (one, other) in pairs.items() if (one is None) != (other is None)), None):
+        raise ValueError(f"{name}: one of two is missing")
+
+
+def _before(seqlens_k: Value, total: int, batch: int, length: int) -> Value:
+    """How many keys each sentence has before the new ones, i64[B, 1]; none where all that there are are new."""
+    if seqlens_k.type.size != batch:
+        raise ValueError(f"{batch} lengths expected, {seqlens_k.type} given")
+    if total < length:
+        raise ValueError(f"{total} keys in all, of which {length} are new")
+    if total == length:
+        return expand(scalar_of(t.I64, 0), (batch, 1))
+    return ops.Add(reshape(cast(seqlens_k, t.I64), (batch, 1)), scalar_of(t.I64, 1 - length))
+
+
+def _appended(past: Value, new: Value, before: Value, total: int) -> Value:
+    """[B, heads, total, h]: the first ``before`` of ``past``, then ``new``, then zeros."""
+    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+        raise ValueError(f"{past.type} in front of {new.type}")
+    kept, length, batch = past.shape[2], new.shape[2], past.shape[0]
+    place = reshape(iota(total), (1, total))
+    behind = ops.Sub(place, before)  # [B, total]: which of the new ones
+    zeros = expand(like(new, 0), (*new.shape[:2], 1, new.shape[3]))
+    source = ops.Where(ops.Less(behind, scalar_of(t.I64, 0)), place, ops.Add(behind, scalar_of(t.I64, kept)))
+    source = ops.Clip(source, low=0, high=kept + length)
+    rows = expand(reshape(source, (batch, 1, total, 1)), (*past.shape[:2], total, past.shape[3]))
+    return ops.GatherElements(concat([past, new, zeros], 2), rows, axis=2)
+
+
+def _grouped(
+    q: Value,
+    k: Value,
+    v: Value,
+    before: Value,
+    *,
+    scale: float,
+    softcap: float,
+    window: int,
+    bias: Value | None,
+    sink: Value | None,
+) -> Value:
+    """[B, H, S, h] of causal attention; ``sink`` is a score in each row more, that of a key whose value is 0."""
+    batch, count, length, size = q.shape
+    groups, total = k.shape[1], k.shape[2]
+    shared = count // groups
+    k, v = (
+        reshape(expand(unsqueeze(x, (2,)), (batch, groups, shared, total, size)), (batch, count, total, size))
+        for x in (k, v)
+    )
+    scores = scaled(ops.MatMul(q, transpose(k, (0, 1, 3, 2))), scale)
+    if softcap:
+        scores = scaled(ops.Tanh(scaled(scores, 1 / softcap)), softcap)
+    if bias is not None:
+        scores = ops.Add(scores, bias)
+    own = ops.Add(reshape(iota(length), (1, length, 1)), reshape(before, (batch, 1, 1)))  # where each query is
+    place = iota(total)
+    seen = ops.LessOrEqual(place, own)
+    if window > 0:
+        seen = ops.And(seen, ops.Less(ops.Sub(own, place), scalar_of(t.I64, window)))
+    scores = ops.Where(reshape(seen, (batch, 1, length, total)), scores, like(scores, LOWEST[q.type.dtype]))
+    if sink is None:
+        return ops.MatMul(ops.Softmax(scores, axis=3), v)
+    column = expand(reshape(sink, (1, count, 1, 1)) if sink.shape else sink, (batch, count, length, 1))
+    weights = ops.Softmax(concat([scores, column], 3), axis=3)
+    return ops.MatMul(part(weights, 3, 0, total), v)

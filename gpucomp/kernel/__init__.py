@@ -1,0 +1,52 @@
+"""Kernels: one launch each, described by what it computes. ``pipeline`` makes them of a graph and rewrites them."""
+
+from gpucomp.kernel.ir import (
+    HANDED,
+    Attention,
+    Blocks,
+    Body,
+    Chain,
+    Contraction,
+    Kernel,
+    Link,
+    Loops,
+    Rowwise,
+    Scan,
+    Scatter,
+    Separable,
+    Statistic,
+    Store,
+    Tail,
+    Window,
+    format_kernel,
+    mapped,
+)
+from gpucomp.kernel.rename import canonical_names, moved, rename, renumbered
+from gpucomp.kernel.step import Step
+
+__all__ = [
+    "HANDED",
+    "Attention",
+    "Blocks",
+    "Body",
+    "Chain",
+    "Contraction",
+    "Kernel",
+    "Link",
+    "Loops",
+    "Rowwise",
+    "Scan",
+    "Scatter",
+    "Separable",
+    "Statistic",
+    "Step",
+    "Store",
+    "Tail",
+    "Window",
+    "canonical_names",
+    "format_kernel",
+    "mapped",
+    "moved",
+    "rename",
+    "renumbered",
+]

@@ -1,0 +1,1 @@
+"""What a kernel looks like, read by spaces and emitters alike: nothing is printed here."""

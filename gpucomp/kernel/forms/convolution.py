@@ -1,0 +1,193 @@
+"""Contractions recognised as convolutions: the pixels that ``a`` walks over, and those that Winograd's algorithms compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpucomp.errors import ScheduleError
+from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Select, Var, call, index, loads
+from gpucomp.expr.simplify import linear, simplify
+from gpucomp.ir.types import F32, DType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.passes.pack_weights import packable
+
+COMPUTED, NO_IMAGE = "a is computed while it is loaded", "a is not the pixels of an NHWC image"
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """``operand[(n, oh, ow), (r, s, c)] = image[n, oh * step + first + r * dilation, ..., c]``, zero outside.
+
+    Pairs are of heights and widths.
+    """
+
+    source: int
+    dtype: DType
+    image: tuple[int, int, int, int]
+    out: tuple[int, int]
+    window: tuple[int, int]
+    steps: tuple[int, int]
+    first: tuple[int, int]
+    dilations: tuple[int, int]
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.window)
+
+
+def pixels_of(kernel: Kernel) -> Pixels | str:
+    """``a`` as the pixels of a convolution over an NHWC image, or why it is none."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    value, guards = uncast(body.a), []
+    if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
+        guards, value = conjuncts(value.condition), uncast(value.then)
+    return pixels_read(kernel, value, guards)
+
+
+def pixels_read(kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)) -> Pixels | str:
+    """``value``, read under ``guards``, as the pixels that ``a`` walks over, or why it is none.
+
+    ``order``: which dimensions of the parameter are images, rows, columns and channels; ``Pixels.image`` has this order.
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
+        return COMPUTED
+    n, h, w, c = (kernel.params[value.source].shape[d] for d in order)
+    places = [value.index[d] for d in order]
+    m, k = long_axes(body.m), long_axes(body.k)
+    number, row, column, channel = (_position(linear(simplify(i)), m, k) for i in places)
+    if body.batch or number is None or row is None or column is None or channel is None:
+        return NO_IMAGE
+    walk = [v for v in (number.axis, row.axis, column.axis) if v is not None]
+    depth = [v for v in (row.tap, column.tap, channel.tap) if v is not None]
+    if walk != list(m) or depth != list(k) or channel.axis or number.tap:
+        return f"{NO_IMAGE}, in order"
+    if number != _Position(number.axis, 1, None, 1, 0) or channel != _Position(None, 1, channel.tap, 1, 0):
+        return "a reads a part of an image"
+    if number.out != n or channel.taps != c:
+        return "a reads a part of an image"
+    edges = [e for place, extent in ((places[1], h), (places[2], w)) for e in _edges(place, extent)]
+    if any(_not_negative(g) not in edges for g in guards):
+        return "a has a condition that is no edge of the image"
+    return Pixels(
+        value.source, value.dtype, (n, h, w, c), (row.out, column.out), (row.taps, column.taps),
+        (row.step, column.step), (row.first, column.first), (row.dilation, column.dilation),
+    )  # fmt: skip
+
+
+def winograd_pixels(
+    kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,), *, wide_filters: bool = False
+) -> Pixels | str:
+    """The pixels of a convolution, 3 x 3 with one of ``steps`` both ways, whose filters are constants, or what it is instead.
+
+    Its sums are strict f32, its pixels and filters both of one of ``dtypes``; with ``wide_filters`` these may be f32 beside
+    narrower pixels.
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if body.acc.dtype is not F32 or body.math != "strict":
+        return "it is for strict f32: matrix units are faster where a kernel allows them"
+    found = pixels_of(kernel)
+    if isinstance(found, str):
+        return found
+    filters = uncast(body.b).dtype
+    if found.dtype not in dtypes or not (filters is found.dtype or (wide_filters and filters is F32)):
+        known = " or ".join(map(str, dtypes))
+        return f"pixels and filters are {known}, not {found.dtype} and {filters}"
+    even = found.steps[0] == found.steps[1]
+    if found.window != (3, 3) or not even or found.steps[0] not in steps or found.dilations != (1, 1):
+        known = " or ".join(map(str, steps))
+        return f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, {known} and 1"
+    if not packable(kernel, "b"):
+        return "its filters are transformed when the model is compiled, and these are no constants"
+    if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
+        return "there is nothing to multiply"
+    return found
+
+
+def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
+    """What a Winograd engine has to know of ``form``; ``first_y``, ``first_x``: the pixel of the first output's first tap."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    images, height, width, depth = form.image
+    return {
+        "images": images, "height": height, "width": width, "depth": depth,
+        "out_y": form.out[0], "out_x": form.out[1], "first_y": form.first[0], "first_x": form.first[1],
+        "n": math.prod(v.extent for v in body.n),
+    }  # fmt: skip
+
+
+def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:
+    """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` where the kernel is not packed."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    sources = {ld.source for ld in loads(body.b)}
+    found = [k for k in sources if kernel.params[k].shape == shape]
+    if len(sources) != 1 or not found:
+        raise ScheduleError(
+            f"{engine} reads filters transformed to {shape}: pack the kernel as its engine asks for", code="GPC8001"
+        )
+    return found[0]
+
+
+# ---- reading expressions ----
+
+
+@dataclass(frozen=True)
+class _Position:
+    """``axis * step + first + tap * dilation`` along one side of an image."""
+
+    axis: Var | None
+    step: int
+    tap: Var | None
+    dilation: int
+    first: int
+
+    @property
+    def out(self) -> int:
+        return self.axis.extent if self.axis else 1
+
+    @property
+    def taps(self) -> int:
+        return self.tap.extent if self.tap else 1
+
+
+def _position(form: tuple[int, dict[Expr, int]], m: Sequence[Var], k: Sequence[Var]) -> _Position | None:
+    first, terms = form
+    axes, taps = [t for t in terms if t in m], [t for t in terms if t in k]
+    if len(axes) > 1 or len(taps) > 1 or len(axes) + len(taps) < len(terms):
+        return None
+    axis, tap = (next((v for v in found if isinstance(v, Var)), None) for found in (axes, taps))
+    return _Position(axis, terms[axis] if axis else 1, tap, terms[tap] if tap else 1, first)
+
+
+def long_axes(axes: Sequence[Var]) -> tuple[Var, ...]:
+    return tuple(v for v in axes if v.extent > 1)
+
+
+def uncast(value: Expr) -> Expr:
+    return value.value if isinstance(value, Cast) else value
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The conditions that ``condition`` is the conjunction of."""
+    if isinstance(condition, Call) and condition.fn == "and":
+        return [c for part in condition.args for c in conjuncts(part)]
+    return [condition]
+
+
+def _edges(place: Expr, extent: int) -> list[object]:
+    """``0 <= place`` and ``place < extent``, as ``_not_negative`` writes them."""
+    return [_not_negative(call("le", index(0), place)), _not_negative(call("lt", place, extent))]
+
+
+def _not_negative(condition: Expr) -> object:
+    """A comparison as the linear form that it says is not negative; the condition itself when it is none."""
+    if not isinstance(condition, Call) or condition.fn not in {"lt", "le"}:
+        return condition
+    constant, terms = linear(call("sub", condition.args[1], condition.args[0]))
+    return constant - (condition.fn == "lt"), frozenset(terms.items())

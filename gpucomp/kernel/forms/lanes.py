@@ -1,0 +1,30 @@
+"""Loads as they are, and indices of the lanes of a vector."""
+
+from __future__ import annotations
+
+from gpucomp.expr.core import (
+    Expr,
+    Load,
+    Var,
+    call,
+)
+from gpucomp.kernel.forms.access import guarded_load, is_aligned
+
+LANE = "lane"
+
+
+def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, tuple[Expr, ...]] | None:
+    """The load that ``expr`` is, and the conditions under which it is not zero; ``None`` when it is more than that."""
+    found = guarded_load(expr)
+    if isinstance(found, str):
+        return None
+    ld, guards = found
+    if lane is None or width == 1:
+        return found
+    together = is_aligned(ld.index[0], lane, width) and all(lane not in g.free for g in guards)
+    return found if together else None
+
+
+def lanes_of(variable: Var, quotient: Var, lane: Var, width: int) -> dict[Expr, Expr]:
+    """``variable = quotient * width + lane``."""
+    return {variable: call("add", call("mul", quotient, width), lane)} if width > 1 else {variable: quotient}

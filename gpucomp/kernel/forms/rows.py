@@ -1,0 +1,140 @@
+"""How rows lie in memory, and which parts of a row-wise kernel are computed once a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpucomp.expr.core import Expr, Hole, Load, Reduce, Select, Var, substitute, var, walk
+from gpucomp.expr.simplify import simplify
+from gpucomp.kernel import Kernel, Rowwise, Scan
+from gpucomp.kernel.forms.access import Rewriter, innermost, is_aligned, vector_loads
+from gpucomp.kernel.forms.lanes import LANE, lanes_of
+from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, places
+
+SHUFFLED = 32  # threads of a CUDA warp
+
+
+def sides(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], list[Expr]]:
+    """Rows, columns, and what is read for every element of a row: of row statistics, or of a scan."""
+    match kernel.body:
+        case Rowwise() as r:
+            return r.rows, r.cols, [s.value for s in r.statistics]
+        case Scan() as s:
+            return s.rows, (s.axis,), [s.value]
+    raise AssertionError(f"{kernel.family} has no rows")
+
+
+def rows_side_by_side(kernel: Kernel) -> bool:
+    """Whether neighbouring rows, not neighbouring columns, are neighbours in the largest array that is read."""
+    rows, cols, reads = sides(kernel)
+    rewrite = Rewriter(kernel.params, {})
+    values = [rewrite(e) for e in [*reads, *(s.value for s in kernel.stores)]]
+    sizes = {}
+    for side, axes in (("cols", cols), ("rows", rows)):
+        long = [a for a in axes if a.extent > 1]
+        moving = [n for e in values for n in walk(e) if isinstance(n, Load) and any(innermost([n], a) for a in long)]
+        sizes[side] = max((math.prod(v.extent for v in n.free) for n in moving), default=0)
+    return sizes["rows"] > sizes["cols"]
+
+
+def access_width(kernel: Kernel, side_by_side: bool) -> int:
+    """Elements that every load that moves along the contiguous axis, and every store along it, may take at once."""
+    rows, cols, reads = sides(kernel)
+    once = kernel.body.row_stores if isinstance(kernel.body, Rowwise) else frozenset()
+    axes = rows if side_by_side else cols
+    extent = math.prod(a.extent for a in axes)
+    flat = var("flat", max(1, extent))
+    for width in WIDTHS:
+        if extent == 0 or extent % width:
+            continue
+        quotient, lane = var("quotient", extent // width), var(LANE, width)
+        at = {v: substitute(e, lanes_of(flat, quotient, lane, width)) for v, e in places(axes, flat).items()}
+        rewriter = Rewriter(kernel.params, at)
+        stores = [s for i, s in enumerate(kernel.stores) if side_by_side or i not in once]
+        values = [simplify(rewriter(e)) for e in [*reads, *(s.value for s in stores)]]
+        moving = {n for e in values for n in walk(e) if isinstance(n, Load) and lane in n.free}
+        found = {f.load for f in vector_loads(values, lane, width)}
+        aligned = all(is_aligned(rewriter.offset(s.target, s.index), lane, width) for s in stores)
+        fits = all(width * n.dtype.nbytes <= ACCESS_BYTES for n in moving)
+        if moving and moving <= found and aligned and fits:
+            return width
+    return 1
+
+
+def parts_kept(kernel: Kernel) -> int:
+    """How many values of each element more than one stage needs."""
+    stages, cols = _stages(kernel)
+    return len(common_parts(stages, cols))
+
+
+def parts_early(kernel: Kernel) -> int:
+    """How many values of each element, read from memory, only the results need."""
+    stages, cols = _stages(kernel)
+    return len(early_parts(stages, cols))
+
+
+def _stages(kernel: Kernel) -> tuple[list[list[Expr]], frozenset[Var]]:
+    """What each statistic reads of an element, then what the stores do; the columns."""
+    body = kernel.body
+    assert isinstance(body, Rowwise)
+    each = [e for i, s in enumerate(kernel.stores) if i not in body.row_stores for e in (*s.index, s.value)]
+    return [*([s.value] for s in body.statistics), each], frozenset(body.cols)
+
+
+def common_parts(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
+    """The largest values of an element that more than one stage needs: read from memory, of no statistic, unguarded.
+
+    ``stages`` are the values of each statistic, then those of the stores.
+    """
+    seen: dict[Expr, set[int]] = {}
+    for number, stage in enumerate(stages):
+        for node in _unguarded(stage):
+            if node.free & cols and _is_input(node):
+                seen.setdefault(node, set()).add(number)
+    shared = {node for node, numbers in seen.items() if len(numbers) > 1}
+    found: dict[Expr, None] = {}
+    for stage in stages:
+        stack = list(reversed(stage))
+        while stack:
+            node = stack.pop()
+            if node in shared:
+                found[node] = None
+            elif isinstance(node, Select):
+                stack.append(node.condition)
+            else:
+                stack += reversed(node.operands)
+    return list(found)
+
+
+def early_parts(stages: Sequence[Sequence[Expr]], cols: frozenset[Var]) -> list[Expr]:
+    """The largest values of an element that the last stage alone needs: read from memory, of no statistic, unguarded."""
+    kept, found = set(common_parts(stages, cols)), dict[Expr, None]()
+    stack = list(reversed(stages[-1]))
+    while stack:
+        node = stack.pop()
+        if node in kept or isinstance(node, Reduce):
+            continue
+        if node.free & cols and _is_input(node) and not any(n in kept for n in walk(node)):
+            found[node] = None
+        else:
+            stack += [node.condition] if isinstance(node, Select) else list(reversed(node.operands))
+    return list(found)
+
+
+def _is_input(node: Expr) -> bool:
+    nodes = list(walk(node))
+    return any(isinstance(n, Load) for n in nodes) and not any(isinstance(n, Hole) for n in nodes)
+
+
+def _unguarded(exprs: Sequence[Expr]) -> set[Expr]:
+    """Every part of ``exprs`` that is computed whatever any condition says."""
+    found: set[Expr] = set()
+    stack = list(exprs)
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found.add(node)
+        stack += [node.condition] if isinstance(node, Select) else list(node.operands)
+    return found

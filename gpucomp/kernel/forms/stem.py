@@ -1,0 +1,118 @@
+"""Convolutions of few channels, as the first layer of a network for images."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from gpucomp.expr.core import Cast, Expr, Select, literal
+from gpucomp.ir.types import DType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.convolution import Pixels, conjuncts, pixels_read
+from gpucomp.kernel.forms.copyable import stored
+from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS
+from gpucomp.kernel.passes.pack_weights import packable
+
+MOST_CHANNELS = 8
+MOST_PATCH = 16  # taps of a window that shares no pixel with its neighbour
+PLANAR, CHANNELS_LAST = (0, 2, 3, 1), (0, 1, 2, 3)  # where a parameter has images, rows, columns, channels
+CHUNK_BYTES = 16  # of depth, as matrix units take them
+
+
+@dataclass(frozen=True)
+class Stem:
+    """The pixels that ``a`` walks over. ``planar``: [N, C, H, W], not [N, H, W, C]; ``casts``: what an element becomes."""
+
+    pixels: Pixels
+    planar: bool
+    casts: tuple[DType, ...]
+
+
+def stem_of(kernel: Kernel) -> Stem | str:
+    """A convolution of few channels whose filters are constants, or what ``kernel`` is instead."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    value, guards, casts = body.a, [], []
+    while isinstance(value, (Cast, Select)):
+        if isinstance(value, Cast):
+            casts.append(value.dtype)
+            value = value.value
+        elif _is_nothing(value.otherwise):
+            guards += conjuncts(value.condition)
+            value = value.then
+        else:
+            return "a is more than pixels and zeros around them"
+    if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
+        return "there is nothing to multiply"
+    tried = {planar: pixels_read(kernel, value, guards, PLANAR if planar else CHANNELS_LAST) for planar in (False, True)}
+    planar, found = next(((p, f) for p, f in tried.items() if isinstance(f, Pixels)), (False, tried[False]))
+    if isinstance(found, str):
+        return found
+    channels = found.image[3]
+    if channels > MOST_CHANNELS or (not planar and channels * found.dtype.nbytes % CHUNK_BYTES == 0):
+        return f"{channels} channels of {found.dtype} are accesses of their own"
+    if found.taps == 1 or found.dilations != (1, 1):
+        return f"a window of {found.window}, {found.dilations} apart: taps that are neighbours are expected"
+    if found.taps > MOST_PATCH and all(map(operator.ge, found.steps, found.window)):
+        return f"windows of {found.window} that do not overlap: rows of a matrix, with nothing to share"
+    if not packable(kernel, "b"):
+        return "its filters are laid out when the model is compiled, and these are no constants"
+    return Stem(found, planar, tuple(reversed(casts)))
+
+
+def _is_nothing(value: Expr) -> bool:
+    value = stored(value)
+    return value is literal(0, value.dtype)
+
+
+def stem_sizes(kernel: Kernel, found: Stem) -> dict[str, int]:
+    """What a template has to know of a stem.
+
+    first_y, first_x   the pixel of the first output's first tap
+    group              neighbouring pixels of a row that work-items read together
+    image_bytes        of an element in memory
+    """
+    body, form = kernel.body, found.pixels
+    assert isinstance(body, Contraction)
+    images, height, width, channels = form.image
+    fits = (w for w in WIDTHS if width % w == 0 and w * form.dtype.nbytes <= ACCESS_BYTES)
+    return {
+        "images": images, "height": height, "width": width, "channels": channels, "planar": int(found.planar),
+        "out_y": form.out[0], "out_x": form.out[1], "taps_y": form.window[0], "taps_x": form.window[1],
+        "step_y": form.steps[0], "step_x": form.steps[1], "first_y": form.first[0], "first_x": form.first[1],
+        "n": math.prod(v.extent for v in body.n), "group": max(fits, default=1), "image_bytes": form.dtype.nbytes,
+    }  # fmt: skip
+
+
+def staging(s: SimpleNamespace, p: SimpleNamespace, threads: int, taps_x: int, chunk: int) -> dict[str, int]:
+    """The part of the image that a work-group of tile_y x tile_x outputs keeps; pixels of a row come in ``chunk``s.
+
+    rows, columns   of it in shared memory, for ``taps_x`` taps; ``groups_x`` groups of pixels fill a row
+    shift           pixels that the first group begins in front of the first tap's, so that groups are aligned
+    lead            columns of shared memory in front of that pixel's
+    load_trips      groups that a work-item reads
+    """
+    shift = p.first_x % p.group
+    lead = -(-shift // chunk) * chunk
+    outputs_x = (s.tile_x - 1) * p.step_x
+    groups_x = -(-(shift + outputs_x + p.taps_x) // p.group)
+    columns = max(lead + outputs_x + taps_x, lead - shift + groups_x * p.group)
+    rows = (s.tile_y - 1) * p.step_y + p.taps_y
+    tiles_y, tiles_x = -(-p.out_y // s.tile_y), -(-p.out_x // s.tile_x)
+    return {
+        "rows": rows,
+        "columns": -(-columns // chunk) * chunk,
+        "groups_x": groups_x,
+        "shift": shift,
+        "lead": lead,
+        "load_trips": -(-rows * groups_x // threads),
+        "tiles_y": tiles_y,
+        "tiles_x": tiles_x,
+    }
+
+
+def filled_depth(p: SimpleNamespace, taps_x: int, depth: int) -> tuple[tuple[int, int], ...]:
+    """The depth (rows, columns, channels of the window) with ``taps_x`` columns and ``depth`` channels: see ``Packing``."""
+    return ((p.taps_y, p.taps_y), (p.taps_x, taps_x), (p.channels, depth))

@@ -1,0 +1,31 @@
+"""How many neighbouring columns of a result one store may take."""
+
+from __future__ import annotations
+
+from gpucomp.expr.core import Var, substitute, var
+from gpucomp.kernel import Attention, Contraction, Kernel
+from gpucomp.kernel.forms.access import Rewriter, is_aligned
+from gpucomp.kernel.forms.lanes import LANE, lanes_of
+from gpucomp.kernel.forms.operand import ACCESS_BYTES, count, places
+
+WIDTHS = (16, 8, 4, 2)
+
+
+def store_width(kernel: Kernel) -> int:
+    """Columns that every store of the result may take at once: side by side, aligned, at most 16 bytes."""
+    body = kernel.body
+    assert isinstance(body, (Contraction, Attention))
+    axes = body.n if isinstance(body, Contraction) else body.values
+    columns = count(axes)
+    for width in WIDTHS:
+        fits = all(width * kernel.params[s.target].dtype.nbytes <= ACCESS_BYTES for s in kernel.stores)
+        if columns % width or not fits:
+            continue
+        quotient, lane = var("quotient", columns // width), var(LANE, width)
+        at = lanes_of(var("flat", columns), quotient, lane, width)
+        flat = next(iter(at))
+        assert isinstance(flat, Var)
+        rewrite = Rewriter(kernel.params, {v: substitute(e, at) for v, e in places(axes, flat).items()})
+        if all(is_aligned(rewrite.offset(s.target, s.index), lane, width) for s in kernel.stores):
+            return width
+    return 1

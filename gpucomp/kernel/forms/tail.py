@@ -1,0 +1,122 @@
+"""Row statistics behind the stores of a contraction: what they read, and how rows are dealt out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.device.limits import REGISTER_FILE
+from gpucomp.device.lockstep import gcd, least, most
+from gpucomp.expr.core import Expr, Load, Select, Var, loads, substitute, var, walk
+from gpucomp.kernel import Contraction, Kernel, Tail
+from gpucomp.kernel.forms.access import Rewriter, vector_loads
+from gpucomp.kernel.forms.lanes import LANE, lanes_of
+from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, count, places
+
+LANES = 32  # work-items that share a row: a warp, where the work-group has one
+KEPT = 96  # registers of elements that a work-item keeps of its rows, at most
+OTHER_REGISTERS = 40  # addresses, statistics, counters of the loops
+AT_ONCE = 4  # rows of a work-item whose elements are under way together
+
+
+def no_tail(kernel: Kernel) -> str:
+    """Why an engine that stores and ends cannot compute ``kernel``; empty where nothing follows the stores."""
+    followed = isinstance(kernel.body, Contraction) and kernel.body.tail is not None
+    return "it ends with its stores, and row statistics follow them" if followed else ""
+
+
+def tail_of(kernel: Kernel) -> Tail | None:
+    return kernel.body.tail if isinstance(kernel.body, Contraction) else None
+
+
+def read_again(kernel: Kernel) -> frozenset[int]:
+    """The outputs that row statistics read back: other work-groups wrote parts of them."""
+    tail = tail_of(kernel)
+    found = {ld.source for e in tail.expressions() for ld in loads(e)} if tail else set()
+    return frozenset(source for source in found if source >= kernel.inputs)
+
+
+def tail_reads(kernel: Kernel) -> list[Load]:
+    """What statistics read of each element of a row, whatever any condition says; each once."""
+    body, tail = kernel.body, tail_of(kernel)
+    assert isinstance(body, Contraction)
+    if tail is None:
+        return []
+    return reads_of([s.value for s in tail.statistics], frozenset(body.n))
+
+
+def reads_of(values: Sequence[Expr], columns: frozenset[Var]) -> list[Load]:
+    guarded = {ld for e in values for n in walk(e) if isinstance(n, Select) for ld in loads(n)}
+    found = dict.fromkeys(ld for e in values for ld in loads(e) if ld.free & columns)
+    return [ld for ld in found if ld not in guarded]
+
+
+def tail_width(kernel: Kernel) -> int:
+    """Columns that every read of a row may take at once: side by side, aligned, at most 16 bytes."""
+    body, reads = kernel.body, tail_reads(kernel)
+    assert isinstance(body, Contraction)
+    columns = count(body.n)
+    for width in WIDTHS:
+        if columns % width or not reads:
+            continue
+        lane = var(LANE, width)
+        _, at = columns_of(body, width, lane)
+        flat = [Rewriter(kernel.params, at)(ld) for ld in reads]
+        wide = {f.load for f in vector_loads(flat, lane, width)}
+        if all(ld in wide and width * ld.dtype.nbytes <= ACCESS_BYTES for ld in flat):
+            return width
+    return 1
+
+
+def columns_of(body: Contraction, width: int, lane: Var) -> tuple[Var, dict[Expr, Expr]]:
+    """The number of an access of ``width`` columns, and the contraction's columns by it and by the lane."""
+    columns = count(body.n)
+    col, flat = var("col", max(1, columns // width)), var("flat_column", max(1, columns))
+    return col, {v: substitute(e, lanes_of(flat, col, lane, width)) for v, e in places(body.n, flat).items()}
+
+
+def tail_problem(kernel: Kernel) -> dict[str, int]:
+    """Sizes of the row statistics; none where a kernel has no such.
+
+    tail_wide         columns that an access of a row may take
+    tail_reads        values read of each element; ``tail_bytes`` of them
+    tail_statistics   of a row
+    """
+    tail = tail_of(kernel)
+    if tail is None:
+        return {}
+    reads = tail_reads(kernel)
+    return {
+        "tail_wide": tail_width(kernel),
+        "tail_reads": len(reads),
+        "tail_bytes": sum(kernel.params[ld.source].dtype.nbytes for ld in reads),
+        "tail_statistics": len(tail.statistics),
+    }
+
+
+def has_tail(p: SimpleNamespace) -> bool:
+    return hasattr(p, "tail_wide")
+
+
+def tail_sizes(threads: Any, rows: Any, p: SimpleNamespace, wide: int = 0) -> SimpleNamespace:
+    """How ``threads`` work-items read ``rows`` rows back, by accesses of ``wide`` columns; 0: as wide as memory allows.
+
+    lanes      work-items of a row; ``together`` rows are read side by side
+    steps      accesses of a lane in a row; ``words`` registers that hold what they bring
+    keep       1: of rows that fit, elements stay in registers from one statistic to the next
+    at_once    rows of a lane under way together; ``passes`` over them
+    """
+    wide = wide or p.tail_wide
+    lanes = gcd(threads, LANES)
+    together = threads // lanes
+    steps = -(-(p.n // wide) // lanes)
+    words = steps * wide * p.tail_reads
+    room = most(0, least(KEPT, REGISTER_FILE // threads - OTHER_REGISTERS - 4 * p.tail_statistics - 8))
+    room = room * (threads > 1)  # who is alone walks along whole rows, which are not written out
+    keep = (words <= room) * 1
+    at_once = least(most(1, room // most(1, words)), least(AT_ONCE, -(-rows // together)))
+    return SimpleNamespace(
+        wide=wide, lanes=lanes, together=together, steps=steps, words=words, keep=keep, at_once=at_once,
+        passes=-(-rows // (together * at_once)),
+    )  # fmt: skip

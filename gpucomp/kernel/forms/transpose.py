@@ -1,0 +1,58 @@
+"""Kernels that turn the axes of memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, walk
+from gpucomp.expr.simplify import coefficient
+from gpucomp.kernel import Kernel, Loops
+from gpucomp.kernel.forms.access import Rewriter
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """``reading``: the axis along which ``source``'s elements are neighbours; ``writing``: that of the results."""
+
+    batch: tuple[Var, ...]
+    reading: Var
+    writing: Var
+    source: Load  # as in the kernel, its index not yet flat
+
+
+def transposed_of(kernel: Kernel) -> Transposed | str:
+    """The parts of a transpose, or why ``kernel`` is none."""
+    body = kernel.body
+    if not isinstance(body, Loops):
+        return "no loop over points"
+    flat = Rewriter(kernel.params, {})
+    stores = [flat.offset(s.target, s.index) for s in kernel.stores]
+    writing = [v for v in body.domain if all(coefficient(offset, v) == 1 for offset in stores)]
+    if len(writing) != 1:
+        return "no one axis along which all results are neighbours"
+    values = [s.value for s in kernel.stores]
+    if any(isinstance(n, Reduce) for e in values for n in walk(e)):
+        return "a reduction inside"
+    turned = {}
+    for node in (n for e in values for n in walk(e) if isinstance(n, Load) and kernel.params[n.source].size):
+        offset = flat(node).index[0]  # type: ignore[attr-defined]
+        along = [v for v in body.domain if v is not writing[0] and coefficient(offset, v) == 1]
+        if along and writing[0] in offset.free and coefficient(offset, writing[0]) != 1:
+            turned[node] = along[0]
+    if len(turned) != 1:
+        return f"{len(turned)} loads along another axis than the results"
+    ((source, reading),) = turned.items()
+    if any(isinstance(n, Load) for i in source.index for n in walk(i)) or source in _guarded(values):
+        return "the load is under a condition, or at a place that is loaded too"
+    batch = tuple(v for v in body.domain if v is not reading and v is not writing[0])
+    return Transposed(batch, reading, writing[0], source)
+
+
+def _guarded(values: list[Expr]) -> set[Expr]:
+    """What is computed only where some condition holds."""
+    found: set[Expr] = set()
+    for value in values:
+        for node in walk(value):
+            if isinstance(node, Select):
+                found |= {n for branch in (node.then, node.otherwise) for n in walk(branch)}
+    return found

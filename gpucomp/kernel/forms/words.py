@@ -1,0 +1,203 @@
+"""Contractions of bytes, four steps of the depth at a time: what a dot product of four bytes adds to an i32 sum at once.
+
+``in_words`` rewrites a kernel so that an element of its operands is an i32 *word* of four bytes of the depth, and the depth
+counts words. Templates move and keep words as they do any i32, and multiply them by ``dots.product``.
+
+A word is *whole* where the four bytes stand side by side in memory, aligned, under one guard: it is read as it is. Else it
+is put together of four bytes. ``word_packing`` lays a constant operand out in whole words, ``packed_in_words`` is the
+kernel with the operand laid out so. Where the depth is no multiple of four, the last word is filled up with zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from gpucomp.expr.core import (
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    call,
+    cast,
+    index,
+    literal,
+    load,
+    loads,
+    select,
+    substitute,
+    var,
+)
+from gpucomp.expr.simplify import from_linear, linear, simplify
+from gpucomp.ir.types import I8, I32, U8, U32, TensorType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.access import Rewriter, is_aligned, reads_memory
+from gpucomp.kernel.forms.operand import along_memory
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.narrow_integers import as_byte
+from gpucomp.kernel.passes.pack_weights import pack, packable
+
+WORD = 4  # bytes
+ASKED_AGAIN = 64  # kernels that are remembered: engine after engine asks the same of one
+LEAST_RUN = 3  # steps along the depth's innermost axis: of less, a word would hold more zeros than bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Words(Contraction):
+    """A contraction whose operands are words; ``signed`` says of ``a`` and of ``b`` how their bytes are read.
+
+    ``acc[batch, m, n] = sum over k, and over the bytes i of a word, of a[batch, m, k][i] * b[batch, k, n][i]``
+    """
+
+    signed: tuple[bool, bool] = (True, True)
+
+
+def bytes_per_product(kernel: Kernel) -> int:
+    """Steps of the depth that one product of ``kernel`` takes: 4 of words, else 1."""
+    return WORD if isinstance(kernel.body, Words) else 1
+
+
+def is_whole(value: Expr) -> bool:
+    """Whether an operand of ``Words`` is read in whole words."""
+    return all(ld.dtype is I32 for ld in loads(value))
+
+
+@lru_cache(maxsize=ASKED_AGAIN)
+def in_words(kernel: Kernel) -> Kernel:
+    """``kernel`` with its depth in words; ``kernel`` itself where it sums no products of bytes along a run of depth.
+
+    Parameters that are read in whole words alone are i32 then, in one dimension; all keep their places.
+    """
+    body = kernel.body
+    if not isinstance(body, Contraction) or isinstance(body, Words) or body.acc.dtype is not I32:
+        return kernel
+    a, b = as_byte(body.a), as_byte(body.b)
+    if a is None or b is None:
+        return kernel
+    depth, run = _depth(kernel)
+    if run is None:
+        return kernel
+    words = var(run.name, -(-run.extent // WORD))
+    beside = [*(body.tail.expressions() if body.tail else ())]
+    beside += [e for store in kernel.stores for e in (store.value, *store.index)]
+    others = {ld.source for e in beside for ld in loads(e)}
+    whole_a, whole_b = (_whole_word(kernel, value, run, words) for value in (a, b))
+    if run.extent % WORD and whole_b is not None:
+        whole_a = None  # one of the two has to hold zeros past the end
+    for _ in range(2):  # what one operand reads by bytes, the other one cannot read by words
+        by_bytes = others | {
+            ld.source for value, whole in ((a, whole_a), (b, whole_b)) if whole is None for ld in loads(value)
+        }
+        whole_a, whole_b = (
+            None if whole is None or {ld.source for ld in loads(whole)} & by_bytes else whole for whole in (whole_a, whole_b)
+        )
+    viewed = {ld.source for whole in (whole_a, whole_b) if whole is not None for ld in loads(whole)}
+    params = tuple(
+        TensorType(I32, (t.size // WORD,)) if number in viewed else t for number, t in enumerate(kernel.params)
+    )
+    changed = Words(
+        body.batch,
+        body.m,
+        body.n,
+        tuple(words if axis is run else axis for axis in depth),
+        whole_a if whole_a is not None else _put_together(a, run, words),
+        whole_b if whole_b is not None else _put_together(b, run, words),
+        body.acc,
+        body.math,
+        body.tail,
+        (a.dtype is I8, b.dtype is I8),
+    )
+    return replace(kernel, params=params, body=changed)
+
+
+@lru_cache(maxsize=ASKED_AGAIN)
+def _depth(kernel: Kernel) -> tuple[tuple[Var, ...], Var | None]:
+    """The depth's axes in the order of memory, and the one that words run along, the innermost."""
+    body = along_memory(kernel).body
+    assert isinstance(body, Contraction)
+    long = [axis for axis in body.k if axis.extent > 1]
+    return body.k, long[-1] if long and long[-1].extent >= LEAST_RUN else None
+
+
+def _whole_word(kernel: Kernel, value: Expr, run: Var, words: Var) -> Expr | None:
+    """The word of a byte operand, read as it stands; ``None`` where its bytes are not side by side and aligned."""
+    lane = var("lane", WORD)
+    placed = Rewriter(kernel.params, {run: call("add", call("mul", words, WORD), lane)})(value)
+
+    def word(expr: Expr) -> Expr | None:
+        match expr:
+            case Load(source=source, index=(offset,)):
+                fits = kernel.params[source].size % WORD == 0 and not reads_memory(offset)
+                if not fits or not is_aligned(offset, lane, WORD):
+                    return None
+                constant, terms = linear(offset)
+                quarter = {term: factor // WORD for term, factor in terms.items() if term is not lane}
+                return load(source, (from_linear(constant // WORD, quarter),), I32)
+            case Select(condition=condition, then=then, otherwise=Const(value=other)) if lane not in condition.free:
+                inner = word(then)
+                four = np.full(WORD, other, then.dtype.numpy).view(np.int32)
+                return None if inner is None else select(condition, inner, literal(int(four[0]), I32))
+        return None
+
+    return word(placed)
+
+
+def _put_together(value: Expr, run: Var, words: Var) -> Expr:
+    """The word of four bytes that are read one by one; of zeros past the end of ``run``."""
+    total: Expr | None = None
+    for lane in range(WORD):
+        place = call("add", call("mul", words, WORD), lane)
+        byte = simplify(substitute(value, {run: place}))
+        if run.extent % WORD > 0 and (words.extent - 1) * WORD + lane >= run.extent:
+            byte = select(call("lt", place, index(run.extent)), byte, literal(0, byte.dtype))
+        shifted = cast(cast(byte, U8), U32) * (1 << 8 * lane) if lane else cast(cast(byte, U8), U32)
+        total = shifted if total is None else total + shifted
+    assert total is not None
+    return cast(total, I32)
+
+
+@lru_cache(maxsize=ASKED_AGAIN)
+def word_packing(kernel: Kernel) -> Packing | None:
+    """How a constant operand is laid out in whole words, spans of them side by side; ``None`` where none has to be.
+
+    ``(words of the depth, span, the word's bytes)``, with zeros behind the bytes of a depth that is no multiple of four.
+    """
+    words = in_words(kernel)
+    body, changed = kernel.body, words.body
+    if not isinstance(changed, Words) or words is kernel:
+        return None
+    assert isinstance(body, Contraction)
+    for name, value, span in (("b", changed.b, body.n), ("a", changed.a, body.m)):
+        if not is_whole(value) and packable(kernel, name):
+            return Packing(name, *_digits(kernel, span, getattr(body, name)))
+    return None
+
+
+def _digits(kernel: Kernel, span: tuple[Var, ...], value: Expr) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
+    """The digits of a packing, its transform (none), and how the depth's axes are filled up."""
+    body, (depth, run) = kernel.body, _depth(kernel)
+    assert isinstance(body, Contraction)
+    assert run is not None
+    room = {axis: -(-axis.extent // WORD) * WORD if axis is run else axis.extent for axis in body.k}
+    step = {axis: math.prod(room[v] for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
+    batched = any(v in value.free for v in body.batch)
+    digits = [
+        Digit("batch", 1, math.prod(v.extent for v in body.batch) if batched else 1),
+        *(Digit("k", step[axis], axis.extent) for axis in depth if axis is not run),
+        Digit("k", WORD * step[run], room[run] // WORD),
+        Digit("span", 1, math.prod(v.extent for v in span)),
+        Digit("k", step[run], WORD),
+    ]
+    filled = () if run.extent == room[run] else tuple((axis.extent, room[axis]) for axis in body.k)
+    return tuple(d for d in digits if d.extent > 1), "", filled
+
+
+@lru_cache(maxsize=ASKED_AGAIN)
+def packed_in_words(kernel: Kernel) -> Kernel:
+    """``in_words`` of ``kernel`` as it is once ``word_packing`` has been seen to."""
+    packing = word_packing(kernel)
+    return in_words(pack(kernel, packing).kernel if packing is not None else kernel)

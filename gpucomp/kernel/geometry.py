@@ -1,0 +1,16 @@
+"""The launch of a kernel: work-groups, work-items, and the memory that they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Work-groups and work-items of a launch, x first. On the CPU ``groups[0]`` is the number of parallel tasks."""
+
+    groups: tuple[int, int, int]
+    items: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared_bytes: int = 0
+    workspace_bytes: int = 0  # scratch that lives during the launch
+    counter_bytes: int = 0  # zeroed once; the kernel leaves it zeroed

@@ -1,0 +1,327 @@
+"""Statistics of rows: which reductions are one kernel, and which follow the contraction that has just stored their rows.
+
+A mean and a deviation, say, which a norm leaves when the product behind it has taken the rest of it in. Each would be a
+launch of its own that reads what the one before it wrote; together they read it once, and behind the contraction it is in
+a cache. Whether that pays is for others to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpucomp.expr.core import Cast, Expr, Hole, Load, Select, Var, cast, hole, load, loads, substitute, transform, walk
+from gpucomp.expr.simplify import Simplifier, flatten, linear, unflatten
+from gpucomp.ir.graph import Value
+from gpucomp.ir.types import F32, TensorType
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Store, Tail
+from gpucomp.kernel.partition import MAX_PARAMS
+from gpucomp.kernel.rename import moved, renumbered
+from gpucomp.kernel.step import Step
+
+MAX_STATISTICS = 4  # of a row in one kernel
+
+Pays = Callable[[Sequence[Kernel], Sequence[Kernel]], bool]  # whether the first are faster than the others
+
+
+def join(steps: Sequence[Step], outputs: Sequence[Value], pays: Pays, *, tails: bool = True) -> list[Step]:
+    """``steps`` with reductions of the same rows as one, and behind the contraction that stores these rows, where it ``pays``.
+
+    ``outputs`` are the graph's. ``tails``: whether the target's contractions may be followed by any.
+    """
+    found = list(steps)
+    for step in steps:
+        if step in found and _is_statistics(step):
+            found = _joined(found, step, outputs, pays, tails)
+    return found
+
+
+def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays, tails: bool) -> list[Step]:
+    """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
+    rows, parts = first, [first]
+    for step in steps[steps.index(first) + 1 :]:
+        if _is_statistics(step) and not _waits(step, rows, steps) and isinstance(one := merged(rows, step), Step):
+            rows, parts = one, [*parts, step]
+    if len(parts) > 1 and not pays([_kernel(rows)], [_kernel(part) for part in parts]):
+        rows, parts = first, [first]
+    for step in steps[: steps.index(first)] if tails else []:
+        if set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
+            continue
+        kept = {v for other in steps if other not in parts for v in other.inputs}.union(outputs)
+        both = followed(step, rows, kept) if _writes_alone(step, steps) else ""
+        if isinstance(both, Step) and pays([_kernel(both)], [_kernel(step), _kernel(rows)]):
+            return [both if s is step else s for s in steps if s not in parts]
+    return [rows if s is first else s for s in steps if s is first or s not in parts]
+
+
+def _kernel(step: Step) -> Kernel:
+    assert step.kernel is not None
+    return step.kernel
+
+
+def _is_statistics(step: Step) -> bool:
+    kernel = step.kernel
+    return kernel is not None and isinstance(kernel.body, Rowwise) and len(kernel.body.row_stores) == len(kernel.stores)
+
+
+def _writes_alone(step: Step, steps: Sequence[Step]) -> bool:
+    """Whether no other step writes parts of the same results."""
+    writers = Counter(value for s in steps for value in s.outputs)
+    return all(writers[value] == 1 for value in step.outputs)
+
+
+def _waits(step: Step, place: Step, steps: Sequence[Step]) -> bool:
+    """Whether ``step`` cannot run where ``place`` stands: it reads what others write from there on."""
+    at = next(k for k, s in enumerate(steps) if not set(s.outputs).isdisjoint(place.outputs))
+    late = {value for s in steps[at:] if s is not step for value in s.outputs}.difference(place.outputs)
+    return not late.isdisjoint(step.inputs)
+
+
+# reductions of the same rows --------------------------------------------------------------------------------
+
+
+def merged(first: Step, second: Step) -> Step | str:
+    """Both steps as one, which stands where ``first`` stood, or why they cannot be."""
+    one, two = _kernel(first), _kernel(second)
+    above, below = one.body, two.body
+    assert isinstance(above, Rowwise)
+    assert isinstance(below, Rowwise)
+    extents = [[v.extent for v in axes] for axes in (above.rows, above.cols)]
+    if [[v.extent for v in axes] for axes in (below.rows, below.cols)] != extents:
+        return "their rows have other sizes"
+    if len(above.statistics) + len(below.statistics) > MAX_STATISTICS:
+        return f"more than {MAX_STATISTICS} statistics of a row"
+    if not set(first.inputs) & set(second.inputs):
+        return "they read nothing in common"
+    simplify = Simplifier()
+    at: dict[Expr, Expr] = dict(zip((*below.rows, *below.cols), (*above.rows, *above.cols), strict=True))
+    known: dict[int, tuple[Store, Expr]] = {}  # of the second one's inputs: where the first one stores it
+    for place, value in enumerate(second.inputs):
+        if value in first.outputs:
+            target = one.inputs + first.outputs.index(value)
+            stores = [s for s in one.stores if s.target == target]
+            if len(stores) != 1 or one.params[target] != two.params[place]:
+                return "what is stored is not what is read"
+            known[place] = stores[0], flatten(stores[0].index, one.params[target].shape)
+    inputs = list(dict.fromkeys([*first.inputs, *(v for v in second.inputs if v not in first.outputs)]))
+    mine = {k: k for k in range(one.inputs)} | _outputs(one, len(inputs))
+    numbers = {k: inputs.index(v) for k, v in enumerate(second.inputs) if k not in known}
+    numbers |= _outputs(two, len(inputs) + one.outputs)
+    holes = {s.hole: hole(f"s{k}", s.hole.dtype) for k, s in enumerate(below.statistics, len(above.statistics))}
+    elsewhere = False
+
+    def changed(expr: Expr) -> Expr:
+        def change(node: Expr) -> Expr | None:
+            nonlocal elsewhere
+            if isinstance(node, Hole):
+                return holes.get(node)
+            if not isinstance(node, Load):
+                return None
+            if node.source not in known:
+                return load(numbers[node.source], node.index, node.dtype)
+            store, place = known[node.source]
+            elsewhere |= linear(flatten(node.index, two.params[node.source].shape)) != linear(place)
+            return renumbered(store.value, mine)
+
+        return transform(simplify(substitute(expr, at)), change)
+
+    statistics = [replace(s, value=renumbered(s.value, mine)) for s in above.statistics]
+    statistics += [Statistic(holes[s.hole], s.op, changed(s.value)) for s in below.statistics]
+    stores = [replace(s, target=mine[s.target], value=renumbered(s.value, mine)) for s in one.stores]
+    stores += [Store(numbers[s.target], tuple(map(changed, s.index)), changed(s.value)) for s in two.stores]
+    if elsewhere:
+        return "a result of the one is read in other places than it is stored"
+    body = Rowwise(above.rows, above.cols, tuple(statistics), frozenset(range(len(stores))))
+    constants = one.constants | {numbers[k] for k in two.constants}
+    params = (
+        *(_param(v, first, second) for v in inputs),
+        *one.params[one.inputs :],
+        *two.params[two.inputs :],
+    )
+    kernel = Kernel(
+        one.family, params, one.outputs + two.outputs, body, tuple(stores), f"{one.label} | {two.label}", constants
+    )
+    return replace(
+        first, kernel=kernel, inputs=tuple(inputs), outputs=(*first.outputs, *second.outputs),
+        nodes=(*first.nodes, *second.nodes), prologue=(*first.prologue, *second.prologue),
+        why="; ".join(dict.fromkeys(w for why in (first.why, second.why) for w in why.split("; ") if w)),
+    )  # fmt: skip
+
+
+def _outputs(kernel: Kernel, first: int) -> dict[int, int]:
+    return {kernel.inputs + k: first + k for k in range(kernel.outputs)}
+
+
+def _param(value: Value, first: Step, second: Step) -> TensorType:
+    step = second if value in second.inputs else first
+    return _kernel(step).params[step.inputs.index(value)]
+
+
+# behind a contraction ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A contraction's results as matrices whose rows statistics walk along, and the axes of these in its own."""
+
+    stores: Mapping[int, Store]  # by the input of the statistics
+    at: Mapping[Expr, Expr]
+
+
+def followed(step: Step, rows: Step, kept: Collection[Value]) -> Step | str:
+    """The contraction ``step`` with the statistics ``rows`` of what it stores as its tail, or why it cannot have them.
+
+    ``kept`` are values that others need: a result that is but another one widened, for ``rows`` alone, is not stored.
+    """
+    one, two = _kernel(step), _kernel(rows)
+    body, below = one.body, two.body
+    assert isinstance(below, Rowwise)
+    if type(body) is not Contraction or body.tail is not None:
+        return "it is no contraction, or one that has statistics"
+    if any(s.hole.dtype is not F32 for s in below.statistics):
+        return "statistics are of f32"
+    if any(isinstance(n, Select) and loads(n) for s in below.statistics for n in walk(s.value)):
+        return "what is read of a row is a matter of choice"
+    found = _rows_of(step, rows, body, below)
+    if isinstance(found, str):
+        return found
+    inputs = [*step.inputs, *(v for v in dict.fromkeys(rows.inputs) if v not in (*step.inputs, *step.outputs))]
+    if len(inputs) + one.outputs + two.outputs > MAX_PARAMS:
+        return f"more than {MAX_PARAMS} buffers"
+    mine = {k: k for k in range(one.inputs)} | _outputs(one, len(inputs))
+    numbers = {k: inputs.index(v) for k, v in enumerate(rows.inputs) if k not in found.stores}
+    numbers |= {k: mine[store.target] for k, store in found.stores.items()}
+    numbers |= _outputs(two, len(inputs) + one.outputs)
+    simplify = Simplifier()
+
+    def changed(expr: Expr) -> Expr:
+        return renumbered(simplify(substitute(expr, found.at)), numbers)
+
+    tail = Tail(
+        tuple(replace(s, value=changed(s.value)) for s in below.statistics),
+        tuple(Store(numbers[s.target], tuple(map(changed, s.index)), changed(s.value)) for s in two.stores),
+    )
+    params = (
+        *(_param(v, step, rows) for v in inputs),
+        *one.params[one.inputs :],
+        *two.params[two.inputs :],
+    )
+    kernel = replace(
+        one,
+        params=params,
+        outputs=one.outputs + two.outputs,
+        body=replace(body, a=renumbered(body.a, mine), b=renumbered(body.b, mine), tail=tail),
+        stores=tuple(moved(s, mine) for s in one.stores),
+        label=f"{one.label} | {two.label}",
+        constants=one.constants | {numbers[k] for k in two.constants},
+    )
+    return _without_widened(
+        replace(
+            step, kernel=kernel, inputs=tuple(inputs), outputs=(*step.outputs, *rows.outputs),
+            nodes=(*step.nodes, *rows.nodes), prologue=(*step.prologue, *rows.prologue),
+            why=_reasons(step, rows),
+        ),
+        kept,
+    )  # fmt: skip
+
+
+def _reasons(step: Step, rows: Step) -> str:
+    """Why the two end where they do together: what the first one said of the other's nodes is over."""
+    over = {str(n.op) for n in (*rows.nodes, *rows.prologue)}
+    found = [*step.why.split("; "), "statistics of its rows follow", *rows.why.split("; ")]
+    return "; ".join(dict.fromkeys(w for w in found if w and over.isdisjoint(w.split())))
+
+
+def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows | str:
+    one, two = _kernel(step), _kernel(rows)
+    long, wide = body.batch + body.m, body.n
+    if any(
+        math.prod(v.extent for v in a) != math.prod(v.extent for v in b)
+        for a, b in ((long, below.rows), (wide, below.cols))
+    ):
+        return "its rows are not what the statistics are of"
+    stores: dict[int, Store] = {}
+    for place, value in enumerate(rows.inputs):
+        if value not in step.outputs:
+            continue
+        target = one.inputs + step.outputs.index(value)
+        written = [s for s in one.stores if s.target == target]
+        if len(written) != 1 or one.params[target] != two.params[place]:
+            return "what is stored is not what is read"
+        if not is_matrix(written[0].index, one.params[target], long, wide):
+            return "it does not store whole rows one after the other"
+        reads = {ld for e in two.expressions() for ld in loads(e) if ld.source == place}
+        if not all(is_matrix(ld.index, two.params[place], below.rows, below.cols) for ld in reads):
+            return "the statistics are not of its rows"
+        stores[place] = written[0]
+    simplify = Simplifier()
+    at = _digits(below.rows, long, simplify) | _digits(below.cols, wide, simplify)
+    return _Rows(stores, at)
+
+
+def is_matrix(index: Sequence[Expr], type: TensorType, rows: Sequence[Var], cols: Sequence[Var]) -> bool:
+    """Whether an element's place counts columns, then rows, and nothing else is there."""
+    axes = (*rows, *cols)
+    extents = tuple(v.extent for v in axes)
+    return math.prod(extents) == type.size and linear(flatten(tuple(index), type.shape)) == linear(
+        flatten(axes, extents)
+    )
+
+
+def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) -> dict[Expr, Expr]:
+    """``axes`` as digits of the number that ``others`` make."""
+    extents = tuple(v.extent for v in axes)
+    if extents == tuple(v.extent for v in others):
+        return dict(zip(axes, others, strict=True))
+    number = flatten(tuple(others), tuple(v.extent for v in others))
+    return dict(zip(axes, map(simplify, unflatten(number, extents)), strict=True))
+
+
+def _without_widened(step: Step, kept: Collection[Value]) -> Step:
+    """``step`` without a result that nobody needs but its own tail, which can widen the narrow one itself."""
+    kernel = _kernel(step)
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    assert body.tail is not None
+    for wide in kernel.stores:
+        value = step.outputs[wide.target - kernel.inputs]
+        if value in kept or not isinstance(wide.value, Cast):
+            continue
+        places = flatten(wide.index, kernel.params[wide.target].shape)
+        for narrow in kernel.stores:
+            there = kernel.params[narrow.target]
+            same = narrow.value is wide.value.value and there.dtype is narrow.value.dtype
+            if same and linear(flatten(narrow.index, there.shape)) == linear(places):
+                return _without(step, wide, narrow)
+    return step
+
+
+def _without(step: Step, wide: Store, narrow: Store) -> Step:
+    """``step`` without the store ``wide``: its tail reads an element where ``narrow`` stores it."""
+    kernel = _kernel(step)
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    assert body.tail is not None
+    numbers = {k: k - (k > wide.target) for k in range(len(kernel.params)) if k != wide.target}
+    there = kernel.params[narrow.target]
+
+    def change(node: Expr) -> Expr | None:
+        if not isinstance(node, Load):
+            return None
+        if node.source != wide.target:
+            return load(numbers[node.source], node.index, node.dtype)
+        return cast(load(numbers[narrow.target], narrow.index, there.dtype), wide.value.dtype)
+
+    tail = body.tail.mapped(lambda e: transform(e, change))
+    stores = tuple(replace(s, target=numbers[s.target]) for s in tail.stores)
+    new = replace(
+        kernel,
+        params=tuple(t for k, t in enumerate(kernel.params) if k != wide.target),
+        outputs=kernel.outputs - 1,
+        body=replace(body, tail=replace(tail, stores=stores)),
+        stores=tuple(moved(s, numbers) for s in kernel.stores if s is not wide),
+    )
+    place = wide.target - kernel.inputs
+    return replace(step, kernel=new, outputs=step.outputs[:place] + step.outputs[place + 1 :])

@@ -1,0 +1,178 @@
+"""Depthwise separable convolutions: which two kernels are one, and that kernel. Whether it pays is for others to say.
+
+A depthwise convolution whose result only a pointwise one reads never has to be in memory: a work-group, or a thread of
+a CPU, computes the pixels that it multiplies. The contraction's operand becomes the depthwise convolution's own
+expression, so the kernel says what it computes as any other does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, load, loads, reduces, substitute, transform
+from gpucomp.expr.simplify import Simplifier
+from gpucomp.ir.graph import Value
+from gpucomp.ir.types import TensorType
+from gpucomp.kernel import Contraction, Kernel, Loops, Separable, Store
+from gpucomp.kernel.pipeline import Expected
+from gpucomp.kernel.rename import canonical_names, rename
+from gpucomp.kernel.step import Step
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two steps, and the one that computes both, which stands where ``second`` stood."""
+
+    first: Step
+    second: Step
+    both: Step
+
+    @property
+    def depthwise(self) -> Kernel:
+        assert self.first.kernel is not None
+        return self.first.kernel
+
+    @property
+    def pointwise(self) -> Kernel:
+        assert self.second.kernel is not None
+        return self.second.kernel
+
+    @property
+    def fused(self) -> Kernel:
+        assert self.both.kernel is not None
+        return self.both.kernel
+
+
+def fuse(steps: Sequence[Step], outputs: Sequence[Value], expected: Expected) -> list[Step]:
+    """``steps`` with every pair as one step that is faster so. ``outputs`` are the graph's."""
+    faster = (pair for pair in pairs(steps, outputs) if expected.faster([pair.fused], [pair.depthwise, pair.pointwise]))
+    found = {pair.second: pair for pair in faster}
+    gone = {pair.first for pair in found.values()}
+    return [found[step].both if step in found else step for step in steps if step not in gone]
+
+
+def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
+    """The steps that may be one: the second alone reads what the first stores, each of its elements in its own place."""
+    readers = Counter(value for step in steps for value in set(step.inputs))
+    writers = Counter(value for step in steps for value in step.outputs)
+    made = {step.outputs[0]: step for step in steps if step.kernel is not None and len(step.outputs) == 1}
+    for step in steps:
+        for place, value in enumerate(step.inputs):
+            first = made.get(value)
+            alone = readers[value] == writers[value] == 1 and value not in outputs and step.inputs.count(value) == 1
+            if first is None or step.kernel is None or not alone:
+                continue
+            kernel = fused_kernel(first, step, place)
+            if not isinstance(kernel, str):
+                yield Pair(first, step, kernel)
+
+
+def fused_kernel(first: Step, second: Step, place: int) -> Step | str:
+    """``second`` with the depthwise convolution ``first`` in the place of its input ``place``, or why it cannot be."""
+    above, below = first.kernel, second.kernel
+    assert above is not None
+    assert below is not None
+    if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
+        return reason
+    body, store = below.body, above.stores[0]
+    assert isinstance(body, Contraction)
+    read = next(ld for ld in loads(body.a) if ld.source == place)
+    at = _places(store.index, read.index)
+    if isinstance(at, str):
+        return at
+    if above.params[store.target].dtype is not read.dtype or above.params[store.target].shape != below.params[place].shape:
+        return "what is stored is not what is read"
+    inputs = [value for k, value in enumerate(second.inputs) if k != place]
+    numbers = {k: inputs.index(value) for k, value in enumerate(second.inputs) if k != place}
+    inputs += [value for value in dict.fromkeys(first.inputs) if value not in inputs]
+    mine = {k: inputs.index(value) for k, value in enumerate(first.inputs)}
+    for k in range(below.outputs):
+        numbers[below.inputs + k] = len(inputs) + k
+    value = cast(_renumbered(substitute(store.value, at), mine), read.dtype)
+    simplify = Simplifier()
+    # the sum over the window binds axes of its own, which are no axis of the contraction
+    names = canonical_names([value], {"b": (), "m": body.m, "n": body.n, "k": body.k})
+    a = rename(simplify(_renumbered(body.a, numbers, {read: value})), names)
+    params = (
+        *(_param(value, first, second) for value in inputs),
+        *below.params[below.inputs :],
+    )
+    constants = {mine[k] for k in above.constants} | {numbers[k] for k in below.constants}
+    new = Separable((), _named(body.m, names), _named(body.n, names), _named(body.k, names), a,
+                    rename(_renumbered(body.b, numbers), names), body.acc, body.math)  # fmt: skip
+    stores = tuple(
+        Store(numbers[s.target], tuple(rename(_renumbered(e, numbers), names) for e in s.index),
+              rename(_renumbered(s.value, numbers), names))
+        for s in below.stores
+    )  # fmt: skip
+    kernel = Kernel("separable", params, below.outputs, new, stores, f"{above.label} | {below.label}", frozenset(constants))
+    nodes = (*first.nodes, *second.nodes)
+    return replace(
+        second, name=second.name.replace(below.family, "separable"), kernel=kernel, inputs=tuple(inputs), nodes=nodes,
+        prologue=(*first.prologue, *second.prologue),
+    )  # fmt: skip
+
+
+def _param(value: Value, first: Step, second: Step) -> TensorType:
+    step = second if value in second.inputs else first
+    assert step.kernel is not None
+    return step.kernel.params[step.inputs.index(value)]
+
+
+def _named(axes: Sequence[Var], names: dict[Expr, Expr]) -> tuple[Var, ...]:
+    return tuple(names[axis] for axis in axes)  # type: ignore[misc]
+
+
+def _is_depthwise(kernel: Kernel) -> str:
+    """Why ``kernel`` is no sum over a window of products, one result an element; empty where it may be one."""
+    if not isinstance(kernel.body, Loops) or len(kernel.stores) != 1 or kernel.outputs != 1:
+        return "it is no depthwise convolution that stores its result alone"
+    sums = reduces(kernel.stores[0].value)
+    if len(sums) != 1 or sums[0].op != "sum" or any(isinstance(e, Reduce) for ld in loads(sums[0].body) for e in ld.index):
+        return "it is no sum over a window"
+    if not any(e.free & set(sums[0].axes) and e.free - set(sums[0].axes) for ld in loads(sums[0].body) for e in ld.index):
+        return "its window slides over nothing"
+    if any(isinstance(n, Load) for e in kernel.stores[0].index for n in loads(e)):
+        return "where it stores depends on memory"
+    return ""
+
+
+def _reads_pixels(kernel: Kernel, place: int) -> str:
+    """Why ``kernel`` is no contraction over channels of one image, its input ``place``; empty where it is one."""
+    body = kernel.body
+    if type(body) is not Contraction or body.batch or len(body.k) != 1:
+        return "it is no pointwise convolution"
+    reads = [ld for e in kernel.expressions() for ld in loads(e) if ld.source == place]
+    if len(set(reads)) != 1 or reads[0] not in loads(body.a) or any(ld.source == place for ld in loads(body.b)):
+        return "the result is read in several places"
+    if [ld for ld in loads(body.a) if ld.source != place]:
+        return "other arrays are read with it"
+    if any(ld.source == place for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)):
+        return "its epilogue reads the result too"
+    if [e for e in reads[0].index if isinstance(e, Var)] != [*body.m, *body.k]:
+        return "pixels are not read in their order, channels last"
+    return ""
+
+
+def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | str:
+    """The axes of the one who stores as those of the one who reads, where each element is in its own place."""
+    at: dict[Expr, Expr] = {}
+    for here, there in zip(stored, read, strict=True):
+        if isinstance(here, Var) and isinstance(there, Var) and here.extent == there.extent and here not in at:
+            at[here] = there
+        elif here is not index(0) or there is not index(0):
+            return "elements are read in other places than they are stored"
+    return at
+
+
+def _renumbered(expr: Expr, numbers: dict[int, int], known: dict[Load, Expr] | None = None) -> Expr:
+    def change(node: Expr) -> Expr | None:
+        if not isinstance(node, Load):
+            return None
+        if known and node in known:
+            return known[node]
+        return load(numbers[node.source], node.index, node.dtype)
+
+    return transform(expr, change)

@@ -1,0 +1,105 @@
+"""Functions of a code as tables: what a quantized activation computes of one byte can be looked up, 256 numbers in all.
+
+Between two quantizers an activation is floating-point arithmetic: dequantize, exponential, divide, round, clip. It has as
+many results as its operand has codes, so they are computed when the model is compiled, by the numpy evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gpucomp.expr.core import (
+    Call,
+    Const,
+    Expr,
+    Hole,
+    Load,
+    Reduce,
+    Var,
+    call,
+    cast,
+    load,
+    substitute,
+    transform,
+    var,
+    walk,
+)
+from gpucomp.expr.evaluate import evaluate
+from gpucomp.ir.graph import constant
+from gpucomp.ir.types import I8, I32, I64, U8
+from gpucomp.kernel.passes.narrow_integers import with_input
+from gpucomp.kernel.step import Step
+
+CODES = 256
+BYTES = (I8, U8)
+COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "tan", "sqrt", "div"})
+ENOUGH = 2  # costly functions, from which on 16 look-ups take less time
+
+
+def look_up(steps: Sequence[Step]) -> list[Step]:
+    """``steps`` with what their stores compute of a code alone, and at some cost, read from a table."""
+    return [step if step.kernel is None else _looked_up(step) for step in steps]
+
+
+def _looked_up(step: Step) -> Step:
+    kernel = step.kernel
+    assert kernel is not None
+    while found := next((f for s in kernel.stores if (f := _function(s.value)) is not None), None):
+        result, code = found
+        table = constant(table_of(result, code))
+        place = cast(code, I64) if code.dtype is U8 else call("add", cast(code, I64), CODES // 2)
+        read = cast(load(kernel.inputs, (place,), I32), result.dtype)
+        number = kernel.inputs
+        kernel = with_input(kernel, table.type)
+
+        def change(node: Expr, result: Expr = result, read: Expr = read) -> Expr | None:
+            return read if node is result else None
+
+        stores = tuple(replace(s, value=transform(s.value, change)) for s in kernel.stores)
+        kernel = replace(kernel, stores=stores, constants=kernel.constants | {number})
+        step = replace(step, kernel=kernel, inputs=(*step.inputs, table))
+    return step
+
+
+def table_of(result: Expr, code: Expr) -> np.ndarray:
+    """``result``, in i32, for each value of the byte ``code`` that it is a function of, the lowest first."""
+    info = np.iinfo(code.dtype.numpy)
+    place = var("code", CODES)
+    function = substitute(result, {code: load(0, (place,), code.dtype)})
+    codes = np.arange(info.min, info.max + 1).astype(code.dtype.numpy)
+    return np.broadcast_to(evaluate(function, [codes], {place: np.arange(CODES)}), CODES).astype(np.int32)
+
+
+def _function(value: Expr) -> tuple[Expr, Expr] | None:
+    """The widest byte in ``value`` that is a costly function of another byte, and that one, the farthest there is."""
+    for result in _outermost_first(value):
+        if result.dtype not in BYTES or isinstance(result, (Load, Const)):
+            continue
+        codes = [node for node in walk(result) if node is not result and node.dtype in BYTES and not isinstance(node, Const)]
+        for code in sorted(codes, key=lambda node: sum(1 for _ in walk(node))):
+            between = _between(result, code)
+            if between is not None and sum(isinstance(n, Call) and n.fn in COSTLY for n in between) >= ENOUGH:
+                return result, code
+    return None
+
+
+def _outermost_first(value: Expr) -> list[Expr]:
+    """Every node, operators before their operands."""
+    return list(walk(value))[::-1]
+
+
+def _between(result: Expr, code: Expr) -> list[Expr] | None:
+    """The nodes that make ``result`` of ``code``; ``None`` where it depends on anything else."""
+    pending, seen = [result], set[Expr]()
+    while pending:
+        node = pending.pop()
+        if node is code or node in seen:
+            continue
+        if isinstance(node, (Load, Hole, Var, Reduce)):
+            return None
+        seen.add(node)
+        pending.extend(node.operands)
+    return list(seen)

@@ -1,0 +1,101 @@
+"""Grouped convolutions of few channels a group, several groups as one: what matrix units multiply is wider than a group.
+
+A group of 4 channels of f16 is 8 bytes of a pixel and a quarter of what an instruction takes. Neighbouring groups are
+merged until they are 16 channels: filters become block-diagonal, zeros where a channel is of another group than the
+output (CUTLASS calls that a multiple group, examples/42_ampere_tensorop_group_conv). A zero times an infinity is no
+number: where an infinite or NaN value is stored, outputs of its merged neighbours become NaN too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, literal, loads, select, substitute, var, walk
+from gpucomp.expr.simplify import Simplifier, coefficient, flatten
+from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernel.rename import canonical_names, rename
+from gpucomp.kernel.step import Step
+
+MERGED = 16  # channels that one instruction takes, of 2 bytes each
+LEAST = 2  # channels of a group: fewer would be multiplied by zeros for the most part; half of MERGED are an access
+
+
+def merge(steps: Sequence[Step], features: frozenset[str]) -> list[Step]:
+    """``steps`` with the groups of narrow convolutions merged, where the device has matrix units."""
+    if "mma" not in features:
+        return list(steps)
+
+    def suits(kernel: Kernel) -> bool:
+        return "mma_sm80" in features or all(t.dtype is not BF16 for t in kernel.params)  # sm_75 multiplies no bf16
+
+    return [
+        replace(step, kernel=merged(step.kernel)) if step.kernel is not None and suits(step.kernel) else step
+        for step in steps
+    ]
+
+
+def merged(kernel: Kernel) -> Kernel:
+    """``kernel`` with several groups as one; itself where it is no convolution of narrow groups of f16 or bf16.
+
+    ``sum over c of a[g, c] * b[g, c, o]``  ->  with g = G * f + i for the output and G * f + j for what is read,
+    ``sum over j, c of a[G, j, c] * (b[G, j, c, o] where i = j, else 0)``
+    """
+    body = kernel.body
+    count = _mergeable(kernel)
+    if count < 2:
+        return kernel
+    assert isinstance(body, Contraction)
+    (group,), channel = body.batch, body.k[-1]
+    whole, mine, read = var("whole", group.extent // count), var("mine", count), var("read", count)
+    simplify = Simplifier()
+    of_output: dict[Expr, Expr] = {group: whole * count + mine}
+    of_input: dict[Expr, Expr] = {group: whole * count + read}
+    a = simplify(substitute(body.a, of_input))
+    filters = simplify(substitute(body.b, of_output))
+    filters = filters.value if isinstance(filters, Cast) else filters  # stays as narrow as it is stored
+    b = cast(select(call("eq", mine, read), filters, literal(0, filters.dtype)), body.b.dtype)
+    stores = tuple(
+        Store(s.target, tuple(simplify(substitute(e, of_output)) for e in s.index), simplify(substitute(s.value, of_output)))
+        for s in kernel.stores
+    )
+    axes = {"b": (whole,), "m": body.m, "n": (mine, *body.n), "k": (*body.k[:-1], read, channel)}
+    names = canonical_names([], axes)
+
+    def named(group_of: tuple[Var, ...]) -> tuple[Var, ...]:
+        return tuple(names[axis] for axis in group_of)  # type: ignore[misc]
+
+    new = replace(
+        body, batch=named(axes["b"]), m=named(axes["m"]), n=named(axes["n"]), k=named(axes["k"]),
+        a=rename(a, names), b=rename(b, names),
+    )  # fmt: skip
+    stores = tuple(Store(s.target, tuple(rename(e, names) for e in s.index), rename(s.value, names)) for s in stores)
+    return replace(kernel, body=new, stores=stores)
+
+
+def _mergeable(kernel: Kernel) -> int:
+    """How many groups are one; 1 where none are merged."""
+    body = kernel.body
+    if not isinstance(body, Contraction) or len(body.batch) != 1 or not body.k or not packable(kernel, "b"):
+        return 1
+    (group,), channel = body.batch, body.k[-1]
+    if body.acc.dtype is not F32 or not LEAST <= channel.extent < MERGED // 2:
+        return 1
+    reads = [*loads(body.a), *loads(body.b)]
+    if len({ld.dtype for ld in reads}) != 1 or reads[0].dtype not in (F16, BF16):
+        return 1
+    steps = [_steps(kernel, body.a, axis) for axis in (group, channel)]
+    if steps != [{channel.extent}, {1}]:
+        return 1  # its groups are no neighbours in memory
+    count = 1
+    while channel.extent * count * 2 <= MERGED and group.extent % (count * 2) == 0:
+        count *= 2
+    return count
+
+
+def _steps(kernel: Kernel, value: Expr, axis: Var) -> set[int | None]:
+    """How far apart in memory neighbours along ``axis`` are, in each load."""
+    found = (n for n in walk(value) if isinstance(n, Load))
+    return {coefficient(flatten(ld.index, kernel.params[ld.source].shape), axis) for ld in found}

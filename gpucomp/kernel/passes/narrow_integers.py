@@ -1,0 +1,285 @@
+"""Integers in as few bytes as they need: what a quantized model computes in i32 is stored as u8 or i8 between kernels.
+
+Importing a quantized model writes its arithmetic out: codes are widened to i32, zero points subtracted, products summed.
+Here the ranges that this arithmetic cannot leave decide what memory holds, exactly: a value in [-119, 136] is stored as
+u8 with 119 added, and whoever reads it subtracts that again. A contraction sums the bytes as they are and corrects the
+sum once:  sum (a + o) b  =  sum a b + o sum b,  where b is a constant; so matrix units for bytes can take it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpucomp.expr.core import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    call,
+    cast,
+    literal,
+    load,
+    loads,
+    reduces,
+    select,
+    transform,
+)
+from gpucomp.expr.simplify import Interval, bounds
+from gpucomp.ir.graph import Graph, Value, constant, constant_value
+from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Store, mapped
+from gpucomp.kernel.passes.pack_weights import operand_elements
+from gpucomp.kernel.step import Step
+
+STORED = (I8, U8, I16, U16)
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Memory holds ``value - offset`` as ``dtype``."""
+
+    dtype: DType
+    offset: int = 0
+
+
+SIGNED = frozenset({"mfma", "wmma", "sdot4", "mali"})  # devices whose products of bytes want both operands signed
+
+
+def narrow(steps: Sequence[Step], graph: Graph, features: frozenset[str] = frozenset()) -> list[Step]:
+    """``steps`` with integers between kernels, and constants that contractions read, in the bytes they need.
+
+    ``features`` are the device's: on some, what fits in a byte is stored signed, with another offset.
+    """
+    values = _values(steps, graph, signed=bool(SIGNED & features))
+    made: dict[Value, tuple[Value, Narrow] | None] = {}
+    narrowed = [step if step.kernel is None else _narrowed(step, values, made) for step in steps]
+    return [step if step.kernel is None else _corrected(step) for step in _stored_once(narrowed, frozenset(graph.outputs))]
+
+
+def fitting(interval: Interval, *, signed: bool = False, shifted: bool = True) -> Narrow | None:
+    """The narrowest way to store integers of ``interval``; ``None`` where that takes more than two bytes.
+
+    ``signed``: a byte is ``i8``, never ``u8``. ``shifted``: an offset may bring them to a byte.
+    """
+    low, high = interval
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    if signed and high - low <= 255:
+        inside = low >= -128 and high <= 127
+        return Narrow(I8, 0 if inside else int(low) + 128)
+    for dtype in STORED:
+        info = np.iinfo(dtype.numpy)
+        if info.min <= low and high <= info.max:
+            if shifted and dtype.nbytes > 1 and high - low <= 255:
+                return Narrow(U8, int(low))
+            return Narrow(dtype)
+    return Narrow(U8, int(low)) if shifted and high - low <= 255 else None
+
+
+def _values(steps: Sequence[Step], graph: Graph, *, signed: bool) -> dict[Value, Narrow]:
+    """Integers that kernels alone write and read, with what their writers' ranges allow."""
+    ranges: dict[Value, Interval] = {}
+    excluded = set(graph.outputs) | {v for step in steps if step.kernel is None for v in (*step.inputs, *step.outputs)}
+    for step in steps:
+        if step.kernel is None:
+            continue
+        for store in step.kernel.stores:
+            value = step.outputs[store.target - step.kernel.inputs]
+            if value.type.dtype in (I32, I64) and value not in excluded:
+                low, high = bounds(store.value)
+                before = ranges.get(value, (low, high))
+                ranges[value] = min(before[0], low), max(before[1], high)
+    return {value: found for value, interval in ranges.items() if (found := fitting(interval, signed=signed)) is not None}
+
+
+def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tuple[Value, Narrow] | None]) -> Step:
+    """``step`` reading and writing narrow integers."""
+    kernel = step.kernel
+    assert kernel is not None
+    operands = _multiplied(kernel)
+    inputs, forms = list(step.inputs), dict[int, Narrow]()
+    for k, value in enumerate(step.inputs):
+        if value in values:
+            forms[k] = values[value]
+        elif k in operands and (found := _constant(value, made)) is not None:
+            inputs[k], forms[k] = found
+    for k, value in enumerate(step.outputs):
+        if value in values:
+            forms[kernel.inputs + k] = values[value]
+    if not forms:
+        return step
+    params = [TensorType(forms[k].dtype, p.shape) if k in forms else p for k, p in enumerate(kernel.params)]
+
+    def element(expr: Expr) -> Expr:
+        def change(node: Expr) -> Expr | None:
+            if not isinstance(node, Load) or node.source not in forms:
+                return None
+            form = forms[node.source]
+            wide = cast(load(node.source, node.index, form.dtype), node.dtype)
+            return call("add", wide, form.offset) if form.offset else wide
+
+        return transform(expr, change)
+
+    stores = []
+    for store in kernel.stores:
+        wide, index = element(store.value), tuple(map(element, store.index))
+        form = forms.get(store.target)
+        stores.append(Store(store.target, index, _stored(wide, form) if form else wide))
+    changed = replace(kernel, params=tuple(params), body=mapped(kernel.body, element), stores=tuple(stores))
+    return replace(step, kernel=changed, inputs=tuple(inputs))
+
+
+def _stored_once(steps: Sequence[Step], kept: frozenset[Value]) -> list[Step]:
+    """``steps`` without results that copy another one of their kernel: the codes, and what the wide codes became.
+
+    Results in ``kept``, those that a host step reads and those that several kernels write stay.
+    """
+    kept |= {v for step in steps if step.kernel is None for v in step.inputs}
+    kept |= {v for v, n in Counter(v for step in steps for v in step.outputs).items() if n > 1}
+    same: dict[Value, Value] = {}
+    result = []
+    for step in steps:
+        step = replace(step, inputs=tuple(same.get(v, v) for v in step.inputs))
+        kernel = step.kernel
+        if kernel is not None and kernel.outputs > 1 and not isinstance(kernel.body, Rowwise):
+            first: dict[tuple[object, ...], Value] = {}
+            for value in sorted(step.outputs, key=lambda v: v not in kept):
+                target = kernel.inputs + step.outputs.index(value)
+                stores = [(s.index, s.value) for s in kernel.stores if s.target == target]
+                original = first.setdefault((kernel.params[target], *stores), value)
+                if value not in kept and original is not value:
+                    same[value] = original
+            step = _without(step, kernel, same.keys())
+        result.append(step)
+    return result
+
+
+def _without(step: Step, kernel: Kernel, values: Collection[Value]) -> Step:
+    """``step`` without those of its results that are among ``values``."""
+    kept = [k for k, v in enumerate(step.outputs) if v not in values]
+    target = {kernel.inputs + old: kernel.inputs + new for new, old in enumerate(kept)}
+    params = (*kernel.params[: kernel.inputs], *(kernel.params[k] for k in target))
+    stores = tuple(replace(s, target=target[s.target]) for s in kernel.stores if s.target in target)
+    changed = replace(kernel, params=params, outputs=len(kept), stores=stores)
+    return replace(step, kernel=changed, outputs=tuple(step.outputs[k] for k in kept))
+
+
+def _multiplied(kernel: Kernel) -> set[int]:
+    """The parameters that a contraction, or a depthwise convolution of integers, multiplies."""
+    if isinstance(kernel.body, Contraction):
+        return {ld.source for e in (kernel.body.a, kernel.body.b) for ld in loads(e)}
+    sums = [r for store in kernel.stores for r in reduces(store.value) if r.op == "sum" and r.dtype is I32]
+    return {ld.source for r in sums if isinstance(r.body, Call) and r.body.fn == "mul" for ld in loads(r.body)}
+
+
+def _stored(value: Expr, form: Narrow) -> Expr:
+    """``value`` as ``form`` has it: what was widened and shifted only to be stored is stored as it was."""
+    if form.offset:
+        match value:
+            case Call(fn="add", args=(inner, Const(value=offset))) if offset == form.offset:
+                value = inner
+            case _:
+                value = call("sub", value, form.offset)
+    if isinstance(value, Cast) and value.value.dtype is form.dtype:
+        return value.value
+    return cast(value, form.dtype)
+
+
+def _constant(value: Value, made: dict[Value, tuple[Value, Narrow] | None]) -> tuple[Value, Narrow] | None:
+    """A constant in fewer bytes. None has an offset: sums are corrected for one operand alone."""
+    if value not in made:
+        array = constant_value(value)
+        made[value] = None
+        if array is not None and array.size and value.type.dtype in (I32, I64):
+            form = fitting((int(array.min()), int(array.max())), shifted=False)
+            if form is not None:
+                made[value] = constant(array.astype(form.dtype.numpy)), form
+    return made[value]
+
+
+# corrected sums ---------------------------------------------------------------------------------------------
+
+
+def _corrected(step: Step) -> Step:
+    """A contraction of bytes with an offset: the bytes are summed as they are, and the sum is corrected."""
+    kernel = step.kernel
+    assert kernel is not None
+    body = kernel.body
+    if not isinstance(body, Contraction) or body.acc.dtype is not I32:
+        return step
+    found = split_offset(body.a)
+    if found is None:
+        return step
+    a, offset = found
+    sources = {ld.source for ld in loads(body.b)}
+    if not offset or not sources or not sources <= kernel.constants:
+        return step
+    axes = [*body.batch, *body.k, *body.n]
+    elements = operand_elements(body.b, axes, [constant_value(v) for v in step.inputs])
+    depth = tuple(range(len(body.batch), len(body.batch) + len(body.k)))
+    sums = elements.astype(np.int64).sum(axis=depth) * offset
+    correction = constant(sums.astype(np.int32))  # modulo 2^32, as the sum itself
+    new = kernel.inputs
+    shifted = with_input(kernel, correction.type)
+    total = body.acc + load(new, (*body.batch, *body.n), I32)
+    stores = tuple(
+        Store(s.target, s.index, transform(s.value, lambda node: total if node is body.acc else None))
+        for s in shifted.stores
+    )
+    changed = replace(shifted, body=replace(body, a=a), stores=stores, constants=kernel.constants | {new})
+    return replace(step, kernel=changed, inputs=(*step.inputs, correction))
+
+
+def split_offset(expr: Expr) -> tuple[Expr, int] | None:
+    """``expr`` as an element of memory or a byte that is computed, widened, plus a constant; padding moves with it.
+
+    ``None`` for anything else.
+    """
+    match expr:
+        case Cast(value=value) if expr.dtype is I32 and _is_narrow(value):
+            return expr, 0
+        case Call(fn="add", args=(Cast(value=value) as element, Const(value=offset))) if expr.dtype is I32:
+            return (element, int(offset)) if _is_narrow(value) else None
+        case Select(condition=condition, then=then, otherwise=Const(value=padding)):
+            found = split_offset(then)
+            if found is None:
+                return None
+            inner, offset = found
+            return select(condition, inner, literal(int(padding) - offset, I32)), offset
+    return None
+
+
+def _is_narrow(value: Expr) -> bool:
+    return isinstance(value, Load) or value.dtype in (I8, U8)
+
+
+def as_byte(value: Expr) -> Expr | None:
+    """``value`` as an i8 or u8, where it is one that is widened; a guard's other side may be any number of the type.
+
+    ``select(inside, i32(x[i]), 119)`` of u8  ->  ``select(inside, x[i], 119)``
+    """
+    match value:
+        case Cast(value=inner) if inner.dtype in (I8, U8):
+            return inner
+        case Select(condition=condition, then=then, otherwise=Const(value=other)):
+            byte = as_byte(then)
+            if byte is None:
+                return None
+            info = np.iinfo(byte.dtype.numpy)
+            return select(condition, byte, literal(int(other), byte.dtype)) if info.min <= other <= info.max else None
+    return None
+
+
+def with_input(kernel: Kernel, type: TensorType) -> Kernel:
+    """``kernel`` with one more input, the last one."""
+    new = kernel.inputs
+    params = (*kernel.params[:new], type, *kernel.params[new:])
+    stores = tuple(replace(s, target=s.target + 1) for s in kernel.stores)
+    return replace(kernel, params=params, stores=stores)

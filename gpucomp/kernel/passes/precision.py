@@ -1,0 +1,363 @@
+"""Narrower numbers where the user allows them: 16-bit storage between kernels, tensor-core arithmetic within them.
+
+Each kernel goes on computing in f32. What changes is what it reads and writes:
+
+    fp32     nothing: every operation in IEEE f32 (the default)
+    tf32     contractions may round their operands to tf32 (10 bits of fraction)
+    3xtf32   contractions may split their operands into two tf32 numbers each: f32's accuracy on tensor cores
+    fp16     values between kernels, and the weights of contractions, are stored as f16; sums are f32
+    bf16     the same with bf16: f32's range, 7 bits of fraction
+    mixed    f16 where contractions read, f32 everywhere else: norms, softmax and residual sums keep f32
+
+On processors whose instructions multiply bf16 (AMX, AVX512-BF16) those take denormals for zero, as operands and sums.
+
+The model's own inputs and outputs keep their types. A constant that f16 cannot hold stays f32, and so does a value that
+such a constant takes along: a mask of -3.4e38 would become -inf, and a row that it hides whole NaN. A matrix product that
+reads one of them multiplies in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from gpucomp import ops
+from gpucomp.device.target import Target
+from gpucomp.errors import UsageError, quote
+from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
+from gpucomp.ir.graph import Graph, Value, constant, constant_value
+from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Store, Window, mapped
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.step import Step
+from gpucomp.rewrite.rounding import Rounding, Stored
+
+PRECISIONS = ("fp32", "tf32", "3xtf32", "fp16", "bf16", "mixed")
+NARROW: Mapping[str, DType] = {"fp16": F16, "bf16": BF16, "mixed": F16}
+MATH = ("tf32", "3xtf32")
+LARGE = 1 << 16  # elements of a constant worth narrowing though no contraction reads it: an embedding
+
+
+def require(precision: str, features: frozenset[str], target: str) -> None:
+    """Raise ``UsageError`` for a precision that is not known or that the target lacks."""
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision {quote(precision)}: {', '.join(PRECISIONS)} expected", code="GPC2011")
+    if precision in MATH and "mma_sm80" not in features:
+        raise UsageError(
+            f"precision {precision} needs the tensor cores of sm_80 or newer, {target} has none; "
+            "fp32 gives at least its accuracy on every target",
+            code="GPC2011",
+        )
+
+
+def rounding(precision: str, target: Target, keep_fp32: Sequence[str] = ()) -> Rounding:
+    """What rewrites of a graph for ``target`` may know of how far its numbers will be rounded."""
+
+    def stored(graph: Graph) -> Mapping[Value, Stored]:
+        steps = partition(graph, Policy(prologues=target.prologues))
+        kept = _kept(steps, keep_fp32, None)
+        rounded: Collection[Value] = ()
+        if precision == "tf32":
+            wide = {v for step in kept for v in (*step.inputs, *step.outputs)}
+            rounded = {v for step in steps for v in step.outputs} - wide
+        elif precision in NARROW:
+            _, rounded = _narrowed_values(steps, graph, precision, kept)
+        return {v: Stored(step.nodes[0], v in rounded) for step in steps for v in step.outputs if step.nodes}
+
+    return Rounding(precision, tuple(keep_fp32), stored)
+
+
+def apply(
+    steps: Sequence[Step],
+    graph: Graph,
+    precision: str,
+    keep_fp32: Sequence[str] = (),
+    elsewhere: Collection[str] | None = (),
+) -> list[Step]:
+    """``steps`` at ``precision``; those with a node whose name or operator matches ``keep_fp32`` stay f32 throughout.
+
+    Raises ``UsageError`` for a pattern that matches nothing, neither here nor in the names and operators ``elsewhere``
+    (``None``: there may be any).
+    """
+    kept = _kept(steps, keep_fp32, elsewhere)
+    if precision in MATH:
+        return [step if step in kept else _with_math(step, precision) for step in steps]
+    if precision not in NARROW:
+        return list(steps)
+    dtype = NARROW[precision]
+    past, values = _narrowed_values(steps, graph, precision, kept)
+    made: dict[Value, Value] = {}
+    return [
+        step if step in kept else _narrow(step, dtype, values, past, made, all_constants=precision != "mixed")
+        for step in steps
+    ]
+
+
+def _kept(steps: Sequence[Step], patterns: Sequence[str], elsewhere: Collection[str] | None) -> set[Step]:
+    kept: set[Step] = {step for step in steps if step.kernel is None}
+    for pattern in patterns:
+        found = {
+            step
+            for step in steps
+            for node in (*step.prologue, *step.nodes)
+            if fnmatchcase(node.name, pattern) or fnmatchcase(node.op.name, pattern)
+        }
+        if not found and elsewhere is not None and not any(fnmatchcase(name, pattern) for name in elsewhere):
+            raise UsageError(
+                f"--keep-fp32 {quote(pattern)}: no node and no operator of the model is called so", code="GPC2011"
+            )
+        kept |= found
+    return kept
+
+
+def _with_math(step: Step, math: str) -> Step:
+    kernel = step.kernel
+    if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
+        return step
+    return replace(step, kernel=replace(kernel, body=replace(body, math=math)))
+
+
+def _narrowed_values(
+    steps: Sequence[Step], graph: Graph, precision: str, kept: set[Step]
+) -> tuple[frozenset[Value], frozenset[Value]]:
+    """Values past the range of what they would become, and the f32 values that become it: those others that kernels alone
+    write and read, none of them kept."""
+    past = _out_of_range(steps, NARROW[precision])
+    written = {v for step in steps for v in step.outputs}
+    excluded = {*graph.outputs, *past}
+    for step in steps:
+        excluded |= {v for v in step.outputs if _is_statistic(v)}
+        if step.kernel is not None and isinstance(step.kernel.body, Scatter):
+            excluded |= set(step.outputs)  # updates add up where the result is stored
+        if step in kept:
+            excluded |= {*step.inputs, *step.outputs}
+        elif precision == "mixed":  # there contractions alone read narrow values
+            operands = _operand_sources(step.kernel)
+            excluded |= {v for k, v in enumerate(step.inputs) if k not in operands}
+    return past, frozenset(v for v in written - excluded if v.type.dtype is F32)
+
+
+def _is_statistic(value: Value) -> bool:
+    """Whether it has one number a row, whose rounding would be an error of the whole row, or past the format's range."""
+    return _before_reshapes(value).op in (ops.RowStatistics, ops.InverseRMS)
+
+
+def _waits_for_statistics(operand: Value, inputs: Sequence[Value]) -> bool:
+    """Whether ``inputs`` hold statistics of the operand's own rows: it is what a norm was folded from, and where it is in f32
+    after all it may be past the range of a narrower type."""
+    statistics = [_before_reshapes(v) for v in inputs if _is_statistic(v)]
+    return any(_before_reshapes(v.inputs[0]) is _before_reshapes(operand) for v in statistics)
+
+
+def _before_reshapes(value: Value) -> Value:
+    while value.op is ops.Reshape:
+        (value,) = value.inputs
+    return value
+
+
+def _operand_sources(kernel: Kernel | None) -> frozenset[int]:
+    """Inputs that only operands of a contraction or of an attention read."""
+    if kernel is None or not isinstance(body := kernel.body, (Contraction, Attention)) or body.acc.dtype is not F32:
+        return frozenset()
+    inside = _sources_of_operands(body)
+    outside = {ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)}
+    if isinstance(body, Attention):
+        outside |= {ld.source for ld in loads(body.score)}
+    return frozenset(inside - outside)
+
+
+def _sources_of_operands(body: Contraction | Attention) -> set[int]:
+    operands = (body.a, body.b) if isinstance(body, Contraction) else (body.q, body.k, body.v)
+    return {ld.source for e in operands for ld in loads(e)}
+
+
+def _narrow(
+    step: Step,
+    dtype: DType,
+    values: frozenset[Value],
+    past: frozenset[Value],
+    made: dict[Value, Value],
+    *,
+    all_constants: bool,
+) -> Step:
+    kernel = step.kernel
+    assert kernel is not None
+    operands = _operand_sources(kernel)
+    inputs, params = list(step.inputs), list(kernel.params)
+    multiplied = _sources_of_operands(kernel.body) if isinstance(kernel.body, (Contraction, Attention)) else set()
+    rounds = True
+    for k, value in enumerate(step.inputs):
+        if value.type.dtype is not F32:
+            continue
+        if k in multiplied and (value in past or _is_past(value, dtype, made)):
+            rounds = False
+        wanted = k in operands or (all_constants and value.type.size >= LARGE)
+        if (array := constant_value(value)) is not None:
+            if not wanted or (narrow := _constant(value, array, dtype, made)) is None:
+                continue
+            inputs[k] = narrow
+        elif value not in values:
+            rounds = rounds and not (k in multiplied and _waits_for_statistics(value, step.inputs))
+            continue
+        params[k] = TensorType(dtype, params[k].shape)
+    for k, value in enumerate(step.outputs):
+        if value in values:
+            params[kernel.inputs + k] = TensorType(dtype, params[kernel.inputs + k].shape)
+    return replace(step, kernel=retyped(kernel, params, dtype, rounds=rounds), inputs=tuple(inputs))
+
+
+def _is_past(value: Value, dtype: DType, made: dict[Value, Value]) -> bool:
+    array = constant_value(value)
+    return array is not None and _constant(value, array, dtype, made) is None
+
+
+def _constant(value: Value, array: np.ndarray, dtype: DType, made: dict[Value, Value]) -> Value | None:
+    """The constant in ``dtype``, or ``None`` where that would make a finite number infinite."""
+    if value not in made:
+        with np.errstate(over="ignore"):
+            narrow = array.astype(dtype.numpy)
+        if not np.isfinite(narrow[np.isfinite(array)]).all():
+            return None
+        made[value] = constant(narrow)
+    return made[value]
+
+
+def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType, *, rounds: bool = True) -> Kernel:
+    """``kernel`` with parameters of new types; it computes in the old ones.
+
+    Operands of an f32 contraction or attention are rounded to ``dtype`` where they are not narrow already; where one of
+    them would not fit, ``rounds`` is to be False.
+    """
+    old = kernel.params
+
+    def element(expr: Expr) -> Expr:
+        def change(node: Expr) -> Expr | None:
+            if not isinstance(node, Load) or params[node.source].dtype is old[node.source].dtype:
+                return None
+            return cast(load(node.source, node.index, params[node.source].dtype), node.dtype)
+
+        return transform(expr, change)
+
+    body = mapped(kernel.body, element)
+    match body:
+        case Contraction() if rounds and body.acc.dtype is F32:
+            body = replace(body, a=_rounded(body.a, dtype), b=_rounded(body.b, dtype))
+        case Attention() if rounds:
+            body = replace(body, q=_rounded(body.q, dtype), k=_rounded(body.k, dtype), v=_rounded(body.v, dtype))
+    stores = tuple(Store(s.target, s.index, cast(element(s.value), params[s.target].dtype)) for s in kernel.stores)
+    return replace(kernel, params=tuple(params), body=body, stores=stores)
+
+
+def _rounded(operand: Expr, dtype: DType) -> Expr:
+    if operand.dtype is not F32 or _is_narrow(operand, dtype):
+        return operand
+    return cast(cast(operand, dtype), F32)
+
+
+def _is_narrow(expr: Expr, dtype: DType) -> bool:
+    """Whether every value that ``expr`` can have is one of ``dtype``."""
+    match expr:
+        case Cast(value=value):
+            return value.dtype is dtype
+        case Select(then=then, otherwise=otherwise):
+            return _is_narrow(then, dtype) and _is_narrow(otherwise, dtype)
+        case Const(value=value):
+            return float(np.asarray(value).astype(dtype.numpy)) == float(value)
+    return False
+
+
+# ---- values past the range of a format ----
+
+Reach = tuple[bool, bool]  # whether finite numbers may lie below the least and above the largest of the format
+FITS: Reach = (False, False)
+# functions of any number that stay within f16's range, or are infinite in f32 no later than a constant would matter
+BOUNDED = frozenset({"exp", "tanh", "erf", "sin", "cos", "sign", "log", "asin", "acos", "atan", "asinh", "acosh"})
+
+
+def _out_of_range(steps: Sequence[Step], dtype: DType) -> frozenset[Value]:
+    """Values that a constant takes past the range of ``dtype``: it itself, scaled, selected, what it is added to.
+
+    Numbers that are not known are taken to fit, and so are products of matrices: the format is the user's choice.
+    """
+    reach: dict[Value, Reach] = {}
+    for step in steps:
+        if (kernel := step.kernel) is None:
+            continue
+
+        def of_input(position: int, inputs: Sequence[Value] = step.inputs) -> Reach:
+            value = inputs[position]
+            if value not in reach and (array := constant_value(value)) is not None:
+                reach[value] = _reach_of(array, dtype)
+            return reach.get(value, FITS)
+
+        known: dict[Expr, Reach] = {}
+        match kernel.body:
+            case Rowwise(statistics=statistics):
+                for s in statistics:
+                    known[s.hole] = _reach(s.value, known, of_input, dtype)
+            case Window(value=value, acc=acc):
+                known[acc] = _reach(value, known, of_input, dtype)
+            case Scan(value=value, acc=acc):
+                known[acc] = _reach(value, known, of_input, dtype)
+            case Scatter(initial=initial, after=after, acc=acc):
+                known[acc] = _either(*(_reach(e, known, of_input, dtype) for e in (initial, after)))
+        for store in kernel.stores:
+            target = step.outputs[store.target - kernel.inputs]
+            found = _reach(store.value, known, of_input, dtype)
+            reach[target] = _either(reach.get(target, FITS), found)  # parts of a Concat have a store each
+    return frozenset(value for value, found in reach.items() if any(found))
+
+
+def _reach_of(array: np.ndarray, dtype: DType) -> Reach:
+    if array.dtype.kind != "f":
+        return FITS
+    with np.errstate(over="ignore"):
+        past = array[np.isfinite(array) & ~np.isfinite(array.astype(dtype.numpy))]
+    return bool((past < 0).any()), bool((past > 0).any())
+
+
+def _either(*found: Reach) -> Reach:
+    return any(low for low, _ in found), any(high for _, high in found)
+
+
+def _reach(expr: Expr, known: Mapping[Expr, Reach], of_input: Callable[[int], Reach], dtype: DType) -> Reach:
+    """``known``: the reach of holes. Loads that only tell where something is read do not count."""
+    found: dict[Expr, Reach] = dict(known)
+    for node in walk(expr):
+        match node:
+            case Const(value=value) if node.dtype.is_float:
+                found[node] = _reach_of(np.asarray(value, np.float64), dtype)
+            case Load(source=source) if node.dtype.is_float:
+                found[node] = of_input(source)
+            case Cast(value=value) if node.dtype.is_float:
+                found[node] = found.get(value, FITS)
+            case Select(then=then, otherwise=otherwise):
+                found[node] = _either(found.get(then, FITS), found.get(otherwise, FITS))
+            case Reduce(body=body):
+                found[node] = found.get(body, FITS)
+            case Call(fn=fn, args=args) if node.dtype.is_float and fn not in BOUNDED:
+                found[node] = _reach_of_call(fn, [found.get(a, FITS) for a in args])
+    return found.get(expr, FITS)
+
+
+def _reach_of_call(fn: str, args: Sequence[Reach]) -> Reach:
+    (low, high), *others = args
+    match fn:
+        case "neg":
+            return high, low
+        case "abs":
+            return False, low or high
+        case "sub":
+            return low or others[0][1], high or others[0][0]
+        case "max":
+            return low and others[0][0], high or others[0][1]
+        case "min":
+            return low or others[0][0], high and others[0][1]
+        case "add" | "floor" | "ceil" | "round":
+            return _either(*args)
+        case "div":
+            return (True, True) if low or high else FITS  # by a large number is small
+    return (True, True) if any(map(any, args)) else FITS

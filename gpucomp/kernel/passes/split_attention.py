@@ -1,0 +1,159 @@
+"""Attention on a CPU in one step, or in three: scores, their softmax, and its product with the values.
+
+One kernel keeps the scores in a core's caches, which pays where they are many; it multiplies in f32 and has rows in the
+lanes of vectors, so few rows, or factors that the processor multiplies in 16 bits, are faster as two contractions with
+the softmax between. This is done to steps, after partition and after precision is settled: engines say by then what they
+need for each. Whatever is between the steps is planned like any temporary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpucomp.device.target import Target
+from gpucomp.expr.core import Cast, Expr, Var, call, cast, load, loads, reduce, substitute, var
+from gpucomp.ir.graph import Op, Value
+from gpucomp.ir.types import BF16, F16, F32, TensorType
+from gpucomp.kernel import Attention, Contraction, Kernel, Store
+from gpucomp.kernel.pipeline import Expected
+from gpucomp.kernel.recognise import Composed, recognise
+from gpucomp.kernel.rename import moved
+from gpucomp.kernel.step import Step
+
+BETWEEN = Op("Between", lambda *, type: type)  # what one step of an attention leaves for the next
+
+# of three steps, beside what engines estimate of the two products: in cycles of a core, measured on Sapphire Rapids
+GHZ = 3.0
+THREADS = 2  # that engines' estimates are for
+WEIGHT = 15.0  # of a vector of scores in the softmax: two passes and an exponential
+ROW = 20.0  # of a row of them, besides
+PRODUCT = 10.0  # of a vector of products, in a product that is no contraction
+COPY = 3.0  # of a vector of keys or values that is copied for a product, more than engines estimate
+BYTE = 0.02  # of scores and weights out of the second cache, and into it
+FAR_BYTE = 0.2  # from beyond and to beyond; of keys and values from there as well
+PASSES = 4  # over scores and weights: each is written and read
+LAUNCHES_US = 2.0  # of two more launches
+FEW = 4
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One of three kernels; ``params`` are those of the whole, and behind them the scores and the weights."""
+
+    kernel: Kernel
+    params: tuple[int, ...]
+
+
+def split(steps: Sequence[Step], target: Target, expected: Expected) -> list[Step]:
+    """``steps`` with each attention in three where that is expected to be faster."""
+    found: list[Step] = []
+    chosen: dict[str, bool] = {}
+    for step in steps:
+        kernel = step.kernel
+        if kernel is None or not isinstance(kernel.body, Attention):
+            found.append(step)
+            continue
+        if kernel.digest not in chosen:
+            chosen[kernel.digest] = three_us(kernel, target, expected) < one_us(kernel, target, expected)
+        found += in_three(step) if chosen[kernel.digest] else [step]
+    return found
+
+
+def one_us(kernel: Kernel, target: Target, expected: Expected) -> float:
+    """Microseconds of an attention in one step, about, on two threads."""
+    return _us(kernel, target, expected)
+
+
+def three_us(kernel: Kernel, target: Target, expected: Expected) -> float:
+    """Microseconds of an attention in three steps, about, on two threads."""
+    first, _, last = pieces(kernel)
+    lanes, cache = target.limits.vector_bytes / 4, target.limits.cache_bytes
+    body, scores = kernel.body, first.kernel.params[-1]
+    assert isinstance(body, Attention)
+    batch, cols = _count(body.batch), _count(body.cols)
+    read = [batch * cols * _count(axes) for axes in (body.depth, body.values)]
+    cycles = scores.size / cols * (math.ceil(cols / lanes) * WEIGHT + ROW)
+    cycles += PASSES * scores.nbytes * (BYTE if scores.nbytes <= cache else FAR_BYTE)
+    cycles += sum(size / lanes * COPY + (4 * size * FAR_BYTE if 4 * size > cache else 0.0) for size in read)
+    products = _us(first.kernel, target, expected) + _us(last.kernel, target, expected)
+    return products + cycles / THREADS / GHZ / 1e3 + LAUNCHES_US
+
+
+def _count(axes: Sequence[Var]) -> int:
+    return math.prod(v.extent for v in axes)
+
+
+def _us(kernel: Kernel, target: Target, expected: Expected) -> float:
+    """What the engine that computes ``kernel`` estimates of its schedule; of a few rows, what reading the others takes."""
+    estimated = None if _is_thin(kernel) else expected.estimated_us(kernel)
+    if estimated is not None:
+        return estimated
+    largest = max(t.size for t in kernel.params)
+    return largest / (target.limits.vector_bytes / 4) * PRODUCT / THREADS / GHZ / 1e3
+
+
+def _is_thin(kernel: Kernel) -> bool:
+    """Whether a contraction has too few rows or columns for register blocks."""
+    body = kernel.body
+    if not isinstance(body, Contraction):
+        return False
+    return _count(body.m) == 1 or _count(body.n) < FEW
+
+
+def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
+    """``kernel``, an attention, as three. Weights are in the 16 bits of the values that they are multiplied with."""
+    body = kernel.body
+    assert isinstance(body, Attention)
+    at, result = (*body.batch, *body.rows, *body.cols), (*body.batch, *body.rows, *body.values)
+    shape, count = tuple(v.extent for v in at), len(kernel.params)
+    narrow = body.v.value.dtype if isinstance(body.v, Cast) else F32
+    stored = narrow if narrow in (BF16, F16) else F32
+    types = (*kernel.params, TensorType(F32, shape), TensorType(stored, shape))
+
+    dot = reduce("sum", body.depth, body.q * body.k)
+    score = load(count, at, F32)
+    axes = tuple(var(f"{axis.name}_", axis.extent) for axis in body.cols)  # all of a row, beside the one at hand
+    every: dict[Expr, Expr] = dict(zip(body.cols, axes, strict=True))
+    power = call("exp", score - reduce("max", axes, substitute(score, every)))
+    weight = cast(power / reduce("sum", axes, substitute(power, every)), stored)
+    mean = reduce("sum", body.cols, cast(load(count + 1, at, stored), F32) * body.v)
+    last = tuple(Store(s.target, s.index, substitute(s.value, {body.acc: mean})) for s in kernel.stores)
+    return (
+        _piece(kernel, types, at, (Store(count, at, substitute(body.score, {body.dot: dot})),), "scores"),
+        _piece(kernel, types, at, (Store(count + 1, at, weight),), "weights"),
+        _piece(kernel, types, result, last, "means"),
+    )
+
+
+def _piece(
+    kernel: Kernel, types: Sequence[TensorType], domain: tuple[Var, ...], stores: Sequence[Store], what: str
+) -> Piece:
+    exprs = [e for s in stores for e in (*s.index, s.value)]
+    read = sorted({ld.source for e in exprs for ld in loads(e)})
+    written = list(dict.fromkeys(s.target for s in stores))
+    params = (*read, *written)
+    number = {old: new for new, old in enumerate(params)}
+
+    own = tuple(moved(s, number) for s in stores)
+    found = recognise(Composed(tuple(types[k] for k in params), len(written), domain, own), f"{what} of {kernel.label}")
+    return Piece(replace(found, constants=frozenset(number[k] for k in kernel.constants if k in read)), params)
+
+
+def in_three(step: Step) -> list[Step]:
+    """The attention ``step`` as three."""
+    kernel = step.kernel
+    assert kernel is not None
+    scores, weights, means = pieces(kernel)
+    between = (BETWEEN(type=scores.kernel.params[-1]), BETWEEN(type=weights.kernel.params[-1]))
+    values: tuple[Value, ...] = (*step.inputs, *step.outputs, *between)
+
+    def inputs(piece: Piece) -> tuple[Value, ...]:
+        return tuple(values[k] for k in piece.params[: piece.kernel.inputs])
+
+    return [
+        Step(f"{step.name}_scores", scores.kernel, inputs(scores), between[:1], (), "a softmax is next"),
+        Step(f"{step.name}_weights", weights.kernel, inputs(weights), between[1:], (), "a product with the values is next"),
+        replace(step, kernel=means.kernel, inputs=inputs(means)),
+    ]

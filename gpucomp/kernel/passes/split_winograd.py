@@ -1,0 +1,180 @@
+"""A 3 x 3 convolution as three launches, by Winograd's algorithms: for devices without local memory.
+
+Elsewhere a work-group keeps its blocks in local memory between the transforms (engine ``contraction/winograd``). On a
+Mali that is plain memory, so the pieces are kernels of their own: pixels are transformed into one matrix for each
+position of a block, these are multiplied by the transformed filters, and blocks of outputs are made of the products, with
+all that the convolution does to its sums.
+
+This is done to steps, not within a kernel's launch: a kernel is one launch, whatever holds what is between is planned
+like any temporary, and the product is a contraction like others, for the engine that has the device's tiles. It comes
+after partition, since what a step computes of its sums must be known, and its layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpucomp.expr.core import (
+    Expr,
+    Var,
+    both,
+    call,
+    cast,
+    hole,
+    index,
+    literal,
+    load,
+    loads,
+    select,
+    substitute,
+    var,
+)
+from gpucomp.expr.simplify import simplify, unflatten
+from gpucomp.ir.graph import Op, Value, constant, constant_value
+from gpucomp.ir.types import BOOL, F16, F32, TensorType
+from gpucomp.kernel import Blocks, Contraction, Kernel, Store
+from gpucomp.kernel.forms.convolution import Pixels, long_axes, winograd_pixels
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.pack_weights import pack, packed_constant
+from gpucomp.kernel.pipeline import Expected
+from gpucomp.kernel.rename import renumbered
+from gpucomp.kernel.step import Step
+from gpucomp.kernel.winograd_matrices import ALGORITHMS, floats
+
+OUTPUTS = (2, 4)  # along a side of a block
+# of pixels and filters; what is between is f32 for both: rounded to f16, it has ten times the error of a direct sum, and
+# may be past f16's range where no sum is
+STORED = (F32, F16)
+BETWEEN = Op("Between", lambda *, type: type)  # what one step of a convolution leaves for the next
+
+MOST_BYTES = 256 << 20  # of pixels and products between the three launches: boards have little memory
+
+
+def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
+    """``steps`` with each convolution in three where the model of the device finds that clearly faster."""
+    chosen: dict[str, int] = {}
+    found: list[Step] = []
+    for step in steps:
+        kernel = step.kernel
+        if kernel is None or type(kernel.body) is not Contraction:
+            found.append(step)
+            continue
+        if kernel.digest not in chosen:
+            chosen[kernel.digest] = _outputs(kernel, expected)
+        found += in_three(step, chosen[kernel.digest]) if chosen[kernel.digest] else [step]
+    return found
+
+
+def possible(kernel: Kernel) -> tuple[int, ...]:
+    """The block sizes of ``OUTPUTS`` by which ``kernel`` can be computed; none where it is no such convolution."""
+    return () if isinstance(winograd_pixels(kernel, STORED), str) else OUTPUTS
+
+
+def _outputs(kernel: Kernel, expected: Expected) -> int:
+    """Outputs along a side of the blocks that the model finds fastest; 0 for the convolution in one step."""
+    parts = {n: kernels(kernel, n) for n in possible(kernel)}
+    fitting = {n: p for n, p in parts.items() if sum(k.params[-1].nbytes for k in p[:2]) <= MOST_BYTES}
+    best = min(fitting, key=lambda n: expected.total_us(fitting[n]), default=0)
+    return best if best and expected.faster(fitting[best], [kernel]) else 0
+
+
+def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
+    """``kernel``, a convolution that ``possible`` accepts, by F(``outputs``, 3): x0 of each is what the one before leaves."""
+    body, form = kernel.body, winograd_pixels(kernel, STORED)
+    assert isinstance(body, Contraction)
+    assert isinstance(form, Pixels), form
+    algorithm = ALGORITHMS[f"winograd{outputs}3"]
+    side, blocks = algorithm.positions, _blocks(form, outputs)
+    _, height, width, channels = form.image
+    columns = math.prod(v.extent for v in body.n)
+    pixels = TensorType(F32, (side * side, math.prod(blocks), channels))
+    products = TensorType(F32, (side * side, math.prod(blocks), columns))
+
+    i, r, o = _axes("i", (*blocks, channels)), _axes("r", (side, side)), _axes("o", (side, side))
+    y, x = (i[1 + d] * outputs + r[d] + form.first[d] for d in (0, 1))
+    inside = both([y >= 0, y < height, x >= 0, x < width])
+    value = select(inside, cast(load(0, (i[0], y, x, i[3]), form.dtype), F32), 0.0)
+    acc = hole("acc", F32)
+    made = Blocks(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.data), value, literal(True, BOOL), acc)
+    at = (o[0] * side + o[1], _number(i), i[3])
+    first = Kernel("blocks", (kernel.params[form.source], pixels), 1, made, (Store(1, at, acc),),
+                   label=f"pixels of {kernel.label}, F({outputs}, 3)")  # fmt: skip
+
+    (b,), (m,), (n,), (k,) = (_axes(*axis) for axis in (("b", (side * side,)), ("m", pixels.shape[1:2]),
+                                                        ("n", (columns,)), ("k", (channels,))))  # fmt: skip
+    filters = TensorType(F32, (side * side, channels, columns))
+    product = Contraction((b,), (m,), (n,), (k,), load(0, (b, m, k), F32), load(1, (b, k, n), F32), acc)
+    second = Kernel("contraction", (pixels, filters, products), 1, product, (Store(2, (b, m, n), acc),),
+                    label=f"products of {kernel.label}, F({outputs}, 3)", constants=frozenset({1}))  # fmt: skip
+    return first, second, _finished(kernel, form, outputs, products)
+
+
+def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) -> Kernel:
+    """Outputs of the products, and what ``kernel`` makes of its sums."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    algorithm = ALGORITHMS[f"winograd{outputs}3"]
+    side = algorithm.positions
+    i, r, o = _axes("i", (*_blocks(form, outputs), products.shape[2])), _axes("r", (side, side)), _axes("o", (outputs,) * 2)
+    y, x = (i[1 + d] * outputs + o[d] for d in (0, 1))
+    extents, walk = (form.image[0], *form.out), (i[0], y, x)
+    of_rows = [place for extent, place in zip(extents, walk, strict=True) if extent > 1]
+    of_columns = unflatten(i[3], tuple(v.extent for v in body.n))
+    at: dict[Expr, Expr] = {v: index(0) for v in body.m} | dict(zip(long_axes(body.m), of_rows, strict=True))
+    at |= dict(zip(body.n, of_columns, strict=True))
+    kept = _epilogue_inputs(kernel)
+    number = {k: new + 1 for new, k in enumerate(kept)}
+    number |= {k: k - kernel.inputs + len(kept) + 1 for k in range(kernel.inputs, len(kernel.params))}
+
+    def moved(expr: Expr) -> Expr:
+        return renumbered(simplify(substitute(expr, at)), number)
+
+    stores = tuple(Store(number[s.target], tuple(map(moved, s.index)), moved(s.value)) for s in kernel.stores)
+    value = load(0, (r[0] * side + r[1], _number(i), i[3]), F32)
+    where = both([call("lt", y, index(form.out[0])), call("lt", x, index(form.out[1]))])
+    made = Blocks(i, (o[0], o[1]), (r[0], r[1]), floats(algorithm.result), value, where, body.acc)
+    params = (products, *(kernel.params[k] for k in kept), *kernel.params[kernel.inputs :])
+    constants = frozenset(number[k] for k in kernel.constants if k in kept)
+    return Kernel("blocks", params, kernel.outputs, made, stores, f"{kernel.label}, F({outputs}, 3)", constants)
+
+
+def _epilogue_inputs(kernel: Kernel) -> list[int]:
+    """The inputs that stores read."""
+    return sorted({ld.source for s in kernel.stores for e in (*s.index, s.value) for ld in loads(e)})
+
+
+def in_three(step: Step, outputs: int) -> list[Step]:
+    """``step`` as three by F(``outputs``, 3), its filters transformed."""
+    kernel = step.kernel
+    assert kernel is not None
+    form = winograd_pixels(kernel, STORED)
+    assert isinstance(form, Pixels), form
+    first, second, third = kernels(kernel, outputs)
+    positions, channels, columns = second.params[1].shape
+    digits = (Digit("k", channels, positions), Digit("k", 1, channels), Digit("span", 1, columns))
+    packed = pack(kernel, Packing("b", digits, f"winograd{outputs}3"))
+    filters = packed_constant(packed, [constant_value(v) for v in step.inputs]).reshape(second.params[1].shape)
+    pixels, products = BETWEEN(type=first.params[-1]), BETWEEN(type=second.params[-1])
+    others = tuple(step.inputs[k] for k in _epilogue_inputs(kernel))
+    made: tuple[Value, ...] = (pixels, constant(filters))
+    return [
+        Step(f"{step.name}_pixels", first, (step.inputs[form.source],), (pixels,), (), "a product for each position is next"),
+        Step(f"{step.name}_products", second, made, (products,), (), "outputs are sums of several products"),
+        replace(step, kernel=third, inputs=(products, *others)),
+    ]
+
+
+def _blocks(form: Pixels, outputs: int) -> tuple[int, int, int]:
+    """Images, and blocks along both sides of each."""
+    return form.image[0], -(-form.out[0] // outputs), -(-form.out[1] // outputs)
+
+
+def _number(i: Sequence[Var]) -> Expr:
+    """Of a block among all."""
+    return (i[0] * i[1].extent + i[1]) * i[2].extent + i[2]
+
+
+def _axes(prefix: str, extents: Sequence[int]) -> tuple[Var, ...]:
+    return tuple(var(f"{prefix}{d}", n) for d, n in enumerate(extents))

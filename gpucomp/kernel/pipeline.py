@@ -1,0 +1,97 @@
+"""How passes over kernels are run: with what they may ask, printed, checked and counted. ``lowering`` has them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpucomp.device.target import Target
+from gpucomp.ir.graph import Graph
+from gpucomp.ir.passes import Form, PassRecord, run_passes
+from gpucomp.ir.printer import Namer
+from gpucomp.kernel.ir import Kernel
+from gpucomp.kernel.step import Step
+from gpucomp.kernel.verify import verify_steps
+
+Steps = list[Step]
+
+
+class Expected(Protocol):
+    """The one answer to "is it faster?", by the models of a target's engines. Times are in microseconds."""
+
+    def total_us(self, kernels: Sequence[Kernel]) -> float:
+        """Of launches one after the other; infinite where no model knows one of them."""
+
+    def faster(self, these: Sequence[Kernel], those: Sequence[Kernel]) -> bool:
+        """Whether ``these`` take clearly less than ``those``, of which the models know all."""
+
+    def estimated_us(self, kernel: Kernel) -> float | None:
+        """What the engine that computes ``kernel`` on a CPU estimates of it; ``None`` where it estimates nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a pass over kernels may ask beside the kernels.
+
+    ``elsewhere``: names and operators of a part of the model that is not in ``graph``; ``None``: there may be any.
+    """
+
+    graph: Graph
+    target: Target
+    expected: Expected
+    precision: str = "fp32"
+    keep_fp32: Sequence[str] = ()
+    elsewhere: Collection[str] | None = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPass:
+    """Steps to steps; ``wanted`` says whether a target has a use for it at a precision."""
+
+    name: str
+    run: Callable[[Steps, Setting], Steps]
+    wanted: Callable[[Target, str], bool] = lambda target, precision: True
+
+
+def run_kernel_passes(
+    steps: Sequence[Step],
+    passes: Sequence[KernelPass],
+    setting: Setting,
+    observer: Callable[[PassRecord], None] | None = None,
+    start: str = "partition",
+) -> Steps:
+    """``steps`` after every one of ``passes``. Raises ``VerifyError`` as ``run_passes``."""
+    form = Form("kernels", format_steps, lambda found: verify_steps(found, setting.graph), _count, start, "kernels-")
+
+    def bound(one: KernelPass) -> Callable[[Steps], Steps]:
+        def run(before: Steps) -> Steps:
+            after = one.run(before, setting)
+            return before if _same(before, after) else after
+
+        return run
+
+    return run_passes(list(steps), [(one.name, bound(one)) for one in passes], form, observer)
+
+
+def _same(before: Steps, after: Steps) -> bool:
+    return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
+
+
+def _count(steps: Steps) -> int:
+    return sum(step.kernel is not None for step in steps)
+
+
+def format_steps(steps: Sequence[Step], namer: Namer | None = None) -> str:
+    """Every step with the values it reads and writes, what its kernel computes, and why it ends there."""
+    namer = namer or Namer()
+    return "\n".join(format_step(step, namer) for step in steps) + "\n"
+
+
+def format_step(step: Step, namer: Namer) -> str:
+    results, operands = (", ".join(map(namer, values)) for values in (step.outputs, step.inputs))
+    if step.kernel is None:
+        return f"{results} = host {step.nodes[0].op.name}({operands})"
+    lines = [f"{results} = {step.kernel.label or step.kernel.family}({operands})"]
+    lines += [f"  {line}" for line in step.kernel.text.splitlines()]
+    return "\n".join([*lines, *([f"  ends: {step.why}"] if step.why else [])])

@@ -1,0 +1,83 @@
+"""``KERNEL_PASSES``: a rewritten graph becomes kernels, and every rewrite of these, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from gpucomp.codegen.llvm.chain.fuse import chained
+from gpucomp.device.target import Target
+from gpucomp.ir.graph import Graph
+from gpucomp.ir.passes import PassRecord
+from gpucomp.kernel.partition import Policy, partition
+from gpucomp.kernel.passes import (
+    fuse_row_statistics,
+    fuse_separable,
+    lookup_tables,
+    merge_groups,
+    narrow_integers,
+    precision,
+    split_attention,
+    split_winograd,
+)
+from gpucomp.kernel.pipeline import KernelPass, Setting, run_kernel_passes
+from gpucomp.kernel.step import Step
+from gpucomp.schedule.expected import Expected
+from gpucomp.targets.back_end import back_end
+
+
+def _on_a_cpu(target: Target, precision: str) -> bool:
+    return target.language == "llvm"
+
+
+def _on_a_gpu(target: Target, precision: str) -> bool:
+    return target.language != "llvm"
+
+
+def _has_no_local_memory(target: Target, precision: str) -> bool:
+    """What blocks keep between their transforms goes to memory anyway; and a model of the device says what is faster."""
+    return "mali" in target.features and target.device is not None
+
+
+def _is_narrow(target: Target, level: str) -> bool:
+    """A merged group may spoil its neighbours, which fp32 promises not to."""
+    return level in precision.NARROW
+
+
+KERNEL_PASSES: tuple[KernelPass, ...] = (
+    KernelPass("precision", lambda steps, at: precision.apply(steps, at.graph, at.precision, at.keep_fp32, at.elsewhere)),
+    KernelPass("narrow-integers", lambda steps, at: narrow_integers.narrow(steps, at.graph, at.target.features)),
+    KernelPass("merge-groups", lambda steps, at: merge_groups.merge(steps, at.target.features), _is_narrow),
+    KernelPass("lookup-tables", lambda steps, at: lookup_tables.look_up(steps), _on_a_cpu),
+    KernelPass("split-attention", lambda steps, at: split_attention.split(steps, at.target, at.expected), _on_a_cpu),
+    KernelPass("fuse-depth-first", lambda steps, at: chained(steps, at.graph.outputs, at.target), _on_a_cpu),
+    KernelPass("fuse-separable", lambda steps, at: fuse_separable.fuse(steps, at.graph.outputs, at.expected), _on_a_gpu),
+    KernelPass("split-winograd", lambda steps, at: split_winograd.split(steps, at.expected), _has_no_local_memory),
+    KernelPass("fuse-row-statistics", lambda steps, at: fuse_row_statistics.join(
+        steps, at.graph.outputs, at.expected.faster, tails=at.target.row_tails), _on_a_gpu),
+)  # fmt: skip
+
+
+def wanted_passes(target: Target, precision: str = "fp32") -> tuple[KernelPass, ...]:
+    """Those of ``KERNEL_PASSES`` that ``target`` has a use for at ``precision``."""
+    return tuple(one for one in KERNEL_PASSES if one.wanted(target, precision))
+
+
+def kernels_of(
+    graph: Graph,
+    device: Target,
+    precision: str = "fp32",
+    keep_fp32: Sequence[str] = (),
+    elsewhere: Collection[str] | None = (),
+    *,
+    passes: Sequence[KernelPass] | None = None,
+    observer: Callable[[PassRecord], None] | None = None,
+) -> list[Step]:
+    """A rewritten graph as kernels: partitioned, then after every pass of ``passes`` (default: those of
+    ``KERNEL_PASSES`` that the device wants).
+
+    ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass.
+    """
+    engines_of, _ = back_end(device.language)
+    setting = Setting(graph, device, Expected(device, engines_of), precision, keep_fp32, elsewhere)
+    steps = partition(graph, Policy(prologues=device.prologues))
+    return run_kernel_passes(steps, wanted_passes(device, precision) if passes is None else passes, setting, observer)

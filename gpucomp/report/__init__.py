@@ -1,0 +1,1 @@
+"""Reports of a compiled model: its cost, and what its machine code says."""

@@ -1,0 +1,65 @@
+"""What a model's kernels cost, read off the compiler and the analytic model: nothing runs, no GPU is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from gpucomp.compiler import Lowered, Progress
+from gpucomp.device.target import Target
+from gpucomp.errors import UsageError
+from gpucomp.kernel.source import KernelSource
+from gpucomp.report.cost import Cost, Spent, compared, cost_of, launched
+from gpucomp.targets import cuda, sass
+
+
+def costs(
+    lowered: Lowered,
+    target: Target,
+    tell: Progress = lambda stage, done, total: None,
+    *,
+    compare: bool = False,
+) -> list[Cost]:
+    """The cost of every launch of a model for a CUDA architecture, in order; with ``compare`` other engines' too.
+
+    Raises ``UsageError`` for a target that ptxas does not compile for.
+    """
+    if target.kind != "cuda" or target.device is None:
+        raise UsageError(
+            "a static report reads what a compiler says of a GPU that need not be here: "
+            f"give --target cuda:sm_XX, opencl:amd, opencl:gfx90a or opencl:mali, not {target.name}",
+            code="GPC2012",
+        )
+    steps = launched(lowered)
+    sources = {lowered.rendered[step].source.name: lowered.rendered[step].source for step in steps}
+    built: dict[str, Spent] = {}
+    with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
+        for number, (name, found) in enumerate(
+            zip(sources, pool.map(lambda source: _built(source, target), sources.values()), strict=True)
+        ):
+            tell("compile", number, len(sources))
+            built[name] = found
+    rendered = lowered.rendered
+    all_of_them = [cost_of(s, rendered[s], target.device, built[rendered[s].source.name]) for s in steps]
+    return compared(all_of_them, lowered, target) if compare else all_of_them
+
+
+def _built(source: KernelSource, target: Target) -> Spent:
+    cubin, log = cuda.compile_source(source, target)
+    found = cuda.resources(log)[source.name]
+    return Spent(
+        found.registers,
+        found.spilt + found.stack_bytes,
+        found.shared_bytes + source.geometry.dynamic_shared_bytes,
+        sass.instructions(cubin),
+    )
+
+
+def total_us(found: Sequence[Cost]) -> float:
+    """The model's predicted latency: launch after launch."""
+    return sum(cost.terms.total_us for cost in found)
+
+
+def floor_us(found: Sequence[Cost]) -> float:
+    return sum(cost.terms.floor_us for cost in found)

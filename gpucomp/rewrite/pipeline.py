@@ -1,0 +1,127 @@
+"""``PIPELINE``: every rewrite of a graph, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gpucomp.device.target import Target
+from gpucomp.ir.graph import Graph
+from gpucomp.ir.passes import Form, PassRecord, run_passes
+from gpucomp.ir.printer import format_graph
+from gpucomp.ir.verify import verify
+from gpucomp.rewrite import (
+    attention,
+    canonicalize,
+    concat,
+    cse,
+    fold,
+    fuse_norms,
+    layout,
+    movement,
+    norm_products,
+    pads,
+    quantize,
+    scale,
+    siblings,
+    simplify,
+)
+from gpucomp.rewrite.rounding import Rounding
+from gpucomp.rewrite.rule import Rule, apply_rules, counting
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A graph to graph function that returns the same object when it changes nothing.
+
+    ``wanted`` says whether a target (``None``: none in particular) has a use for the pass. ``rounds`` stands in for ``run``
+    in one that has to know how far the user lets numbers be rounded.
+    """
+
+    name: str
+    run: Callable[[Graph], Graph]
+    wanted: Callable[[Target | None], bool] = lambda target: True
+    rounds: Callable[[Graph, Rounding], Graph] | None = None
+
+    def at(self, rounding: Rounding) -> Pass:
+        rounds = self.rounds
+        return self if rounds is None else replace(self, run=lambda graph: rounds(graph, rounding), rounds=None)
+
+
+def rules_pass(name: str, *themes: Sequence[Rule]) -> Pass:
+    """The pass that applies the rules of several themes together, to a fixed point."""
+    rules = tuple(r for theme in themes for r in theme)
+    return Pass(name, lambda graph: apply_rules(graph, rules))
+
+
+def _has_attention_engine(target: Target | None) -> bool:
+    """Mali's local memory is plain memory: it keeps the pieces. What is best in pieces on a CPU is seen to later."""
+    return target is not None and target.arch != "mali"
+
+
+def _multiplies_bytes(target: Target | None) -> bool:
+    """Elsewhere products of dequantized numbers stay in f32."""
+    return target is not None and target.language == "llvm" and bool({"avx512vnni", "avxvnni"} & target.features)
+
+
+def _sums_bytes(target: Target | None) -> bool:
+    """Whether sums of products of bytes take less than those of i32: every GPU has an instruction for them, or words."""
+    return target is not None and (target.language != "llvm" or _multiplies_bytes(target))
+
+
+def _folds_norms(target: Target | None) -> bool:
+    return target is not None and target.folds_norms
+
+
+BASICS = (*fold.RULES, *canonicalize.RULES, *simplify.RULES)
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass("codes", rules_pass("", quantize.RULES).run, _multiplies_bytes),
+    Pass("zero-points", rules_pass("", quantize.INTEGERS).run, _sums_bytes),
+    rules_pass("canonicalize", BASICS),
+    Pass("share", cse.share_common_subexpressions),
+    rules_pass("fuse-norms", fuse_norms.RULES, BASICS),
+    rules_pass("move", movement.RULES, BASICS),
+    rules_pass("scale", scale.RULES, pads.RULES, BASICS),
+    rules_pass("layout", layout.RULES, movement.RULES, scale.RULES, pads.RULES, BASICS),
+    Pass("siblings", siblings.merge_siblings),
+    Pass("attention", rules_pass("", attention.RULES, BASICS).run, _has_attention_engine),
+    Pass("decompose", rules_pass("", attention.DECOMPOSITION).run, lambda target: not _has_attention_engine(target)),
+    Pass("decompose-unfit", rules_pass("", attention.UNFIT).run, _has_attention_engine),
+    Pass("share-again", cse.share_common_subexpressions),
+    Pass("chain-concats", concat.share_prefixes),
+    Pass("split-concats", concat.split_wide),
+    Pass("norm-products", lambda graph: graph, _folds_norms, norm_products.fold_norms),
+    rules_pass("clean", BASICS, canonicalize.LATE_RULES),
+)
+
+
+GRAPHS = Form("nodes", format_graph, verify, lambda graph: len(graph.nodes()), "model", rules=counting)
+STRICT = Rounding()
+
+
+def wanted_passes(
+    target: Target | None, pipeline: Sequence[Pass] | None = None, rounding: Rounding = STRICT
+) -> Sequence[Pass]:
+    """Those of ``pipeline`` (default ``PIPELINE``) that ``target`` has a use for, as they are at ``rounding``."""
+    return tuple(p.at(rounding) for p in (PIPELINE if pipeline is None else pipeline) if p.wanted(target))
+
+
+def run_pipeline(
+    graph: Graph,
+    pipeline: Sequence[Pass] | None = None,
+    *,
+    target: Target | None = None,
+    rounding: Rounding = STRICT,
+    observer: Callable[[PassRecord], None] | None = None,
+) -> Graph:
+    """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
+
+    Numbers are rounded no more than ``rounding`` lets them.
+
+    ``observer`` is called with a record after each.
+
+    Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
+    """
+    wanted = wanted_passes(target, pipeline, rounding)
+    return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer)

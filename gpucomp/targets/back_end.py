@@ -1,0 +1,26 @@
+"""What a language of kernels has: its engines, and the function that renders them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpucomp.device.target import Target
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.source import KernelSource
+from gpucomp.schedule.space import Family, Schedule
+
+EnginesOf = Callable[[Kernel, frozenset[str]], tuple[Family, ...]]
+Render = Callable[[Kernel, Schedule, Target, str, Family | None], KernelSource]
+
+
+def back_end(language: str) -> tuple[EnginesOf, Render]:
+    """The engines of a language and the function that renders them. Imported when first asked for."""
+    if language == "llvm":
+        from gpucomp.codegen.llvm import emit
+        from gpucomp.codegen.llvm.engines import engines_of as cpu_engines_of
+
+        return cpu_engines_of, emit
+    from gpucomp.kernels_templates.engines import engines_of
+    from gpucomp.kernels_templates.render import render
+
+    return engines_of, render

@@ -1,0 +1,79 @@
+"""Blocks of statements for the attention templates: the loaders of queries, keys and values, the score, the stores."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.emit import Emitter
+from gpucomp.codegen.c.epilogue import epilogue, split_scratch
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import Expr, Var, call, cast, index, literal, select, var
+from gpucomp.ir.types import F32
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.operand import places
+
+
+def shared_hooks(
+    kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> dict[str, Any]:
+    """What the engines share: the score, the stores, scratch of the splits, types and numbers."""
+    dialect = printer.dialect
+    tile_m = getattr(s, "tile_m", 0) or derived.tile_m
+    found = epilogue(
+        kernel, printer, batch, derived.out_vector, "mean" if derived.out_vector == 1 else f"means[{LANE}]"
+    )
+    return {
+        "scratch": split_scratch(printer, dialect.value_type(F32), s.splits),
+        **_score(kernel, printer, batch, s, p),
+        "row_lines": found.row_lines,
+        "store": found.store,
+        "index": dialect.index_type(max(p.m + tile_m, p.n + s.tile_n * s.splits, p.batch) + 1),
+        "type": dialect.value_type(F32),
+        "zero": dialect.literal(0, F32),
+        "one": dialect.literal(1, F32),
+        "lowest": dialect.literal(-math.inf, F32),
+        "log2_e": dialect.literal(math.log2(math.e), F32),
+        "exp2": dialect.function("exp2", F32),
+    }
+
+
+
+
+
+
+
+
+def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p: SimpleNamespace) -> dict[str, Any]:
+    """``score_batch``, ``score_row``: what depends on these alone; ``score_lines``, ``score``: of one ``dot``.
+
+    Columns past the end have no weight: their score is the lowest. ``by_row``, ``by_column``: whether it needs these.
+    """
+    body = kernel.body
+    assert isinstance(body, Attention)
+    row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
+    rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
+    value = rewrite(cast(body.score, F32))
+    if p.n % s.tile_n:
+        past = var("past", p.n + s.tile_n)  # the column's number may be too large, which the simplifier must not know
+        value = select(call("lt", past, index(p.n)), value, literal(-math.inf, F32))
+    else:
+        past = col
+    value = regroup(value, (frozenset({batch}), frozenset({row})))
+    known: dict[Expr, str] = {batch: "batch"}
+    batch_lines, names = Emitter(printer, known, prefix="sb").named(parts_within([value], frozenset({batch})))
+    known |= names | {row: "row"}
+    row_lines, names = Emitter(printer, known, prefix="sr").named(parts_within([value], frozenset({row, batch})))
+    known |= names | {col: "col", past: "col", body.dot: "dot"}
+    lines, (text,) = Emitter(printer, known, prefix="s").values([value])
+    return {
+        "score_batch": batch_lines,
+        "score_row": row_lines,
+        "score_lines": lines,
+        "score": text,
+        "by_row": int(row in value.free),
+        "by_column": int(col in value.free or past in value.free),
+    }

@@ -1,0 +1,206 @@
+"""The parameters of the attention family's `mma` engine: FlashAttention-2 on mma.sync, 16 rows of queries a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.device.limits import Limits
+from gpucomp.ir.types import BF16, F16, F32
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.forms.copyable import copyable, stored
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.attention.simt import space as simt
+from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered
+
+PARAMS = (
+    Param("warps", (1, 2, 4, 8), "warps of a work-group, each with 16 rows (queries)"),
+    Param("tile_n", (16, 32, 64, 128), "columns (keys and values) of one shared-memory stage"),
+    simt.SPLITS,
+)
+BLOCK = 16  # rows of a warp; what mma takes of the depth, and ldmatrix of a tile, at a time
+CHUNK = 16  # bytes behind a shared row, so that eight rows that ldmatrix reads lie in different banks
+KEPT_BYTES = 256  # of the longest row of queries that stays in registers
+MAX_GROUPS = (1 << 31) - 1
+ADDRESSES = 48  # registers for addresses and what else the loops keep, at most
+SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
+STAGE_CYCLES = 150  # of a stage: its barriers, and the maxima that all scores of a row wait for
+FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared memory, which is aligned so
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if "mma_sm80" not in features:
+        return "the device has no mma.sync of sm_80"
+    body = kernel.body
+    assert isinstance(body, Attention)
+    types = {stored(e).dtype for e in (body.q, body.k, body.v)}
+    if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16, F32}:
+        return "queries, keys and values of f16, or all of bf16 or f32, expected"
+    if types == {F32} and body.math == "strict":
+        return "f32 is multiplied exactly unless the kernel allows tf32 or 3xtf32"
+    for name, value, rows, inner in _operands(body):
+        found = copyable(kernel, value, rows, inner)
+        if not found.width or not found.by_depth:
+            return f"{name} cannot be copied along its heads: {found.reason or 'its rows are neighbours in memory'}"
+    return ""
+
+
+def _operands(body: Attention) -> tuple:
+    return (
+        ("q", body.q, body.rows, body.depth),
+        ("k", body.k, body.cols, body.depth),
+        ("v", body.v, body.cols, body.values),
+    )
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """As for `simt`, and what one asynchronous copy takes and matrix units do.
+
+    q_wide, k_wide, v_wide   elements of a copy
+    element_bytes            of an operand; ``products`` of matrix units for one: 3 for 3xtf32
+    """
+    body = kernel.body
+    assert isinstance(body, Attention)
+    nbytes = stored(body.q).dtype.nbytes
+    found = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)}
+    products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
+    return {**simt.problem(kernel), **found, "element_bytes": nbytes, "products": products}
+
+
+def _up(value: int, block: int = BLOCK) -> int:
+    return -(-value // block) * block
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    tile_m, tiles_n = BLOCK * s.warps, -(-p.n // s.tile_n)
+    chunk = CHUNK // p.element_bytes
+    depth_pad, values_pad = _up(p.depth, 2 * chunk), _up(p.values)
+    tiles_m = -(-p.m // tile_m)
+    return {
+        "threads": 32 * s.warps,
+        "tile_m": tile_m,
+        "depth_pad": depth_pad,
+        "values_pad": values_pad,
+        "pitch": depth_pad + chunk,
+        "v_pitch": values_pad + chunk,  # of f32 too: rows two apart that a warp reads are 8 banks apart
+        # ptxas would keep both parts of split ones
+        "keep_q": int(depth_pad * p.element_bytes <= KEPT_BYTES and p.products == 1),
+        "out_vector": min(2, p.out_wide),
+        "part_words": 4 + values_pad // 2,
+        "tiles_m": max(1, tiles_m),
+        "tiles": tiles_m * p.batch,
+        "tiles_per_split": -(-tiles_n // s.splits),
+    }
+
+
+def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """The rows of queries, and one stage of keys and of values."""
+    d = SimpleNamespace(**derive(s, p))
+    return p.element_bytes * ((d.tile_m + s.tile_n) * d.pitch + s.tile_n * d.v_pitch)
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    return dynamic_shared_bytes(s, p) + (FLAG_BYTES if s.splits > 1 else 0)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Sums of a warp's values and scores (kernels.md 2.10), queries where they stay, fragments, 40 for the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    if p.products == 3:  # measured: ptxas works on several sums of parts at once, for scores more than for values
+        return d.values_pad * 9 // 8 + s.tile_n * 5 // 2 + 68
+    queries = d.depth_pad * p.element_bytes // 8 if d.keep_q else 4
+    return d.values_pad // 2 + s.tile_n // 2 + queries + 8 + 40
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while registers are plenty."""
+    return registers(s, p) + ADDRESSES
+
+
+def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    d = SimpleNamespace(**derive(s, p))
+    return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if (used := registers(s, p)) > limits.registers:
+        yield f"about {used} registers per work-item, the device has {limits.registers}"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if workspace_bytes(s, p) > simt.MAX_WORKSPACE:
+        yield "the partial results of the splits need more than 2 GiB"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry(
+        (d.tiles, s.splits if d.tiles else 1, 1),
+        (d.threads, 1, 1),
+        dynamic_shared_bytes=dynamic_shared_bytes(s, p),
+        workspace_bytes=workspace_bytes(s, p),
+        counter_bytes=4 * d.tiles if s.splits > 1 else 0,
+    )
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """FlashAttention-2's 64 rows, fewer where that leaves units idle; 64 columns, fewer for wide heads; then splits."""
+    candidates = [
+        {"warps": warps, "tile_n": tile_n, "splits": 1}
+        for warps in (4, 2, 1)
+        for tile_n in (64, 32, 16)
+        if not list(objections(SimpleNamespace(warps=warps, tile_n=tile_n, splits=1), p, limits))
+    ]
+    if not candidates:  # too wide a head: another engine's business
+        return {"warps": 1, "tile_n": 16, "splits": 1}
+    filling = [s for s in candidates if p.batch * -(-p.m // (BLOCK * s["warps"])) >= 0.8 * limits.units]
+    schedule = filling[0] if filling else next(s for s in candidates if s["warps"] == candidates[-1]["warps"])
+    d = SimpleNamespace(**derive(SimpleNamespace(**schedule), p))
+
+    def is_legal(splits: int) -> bool:
+        return not list(objections(SimpleNamespace(**{**schedule, "splits": splits}), p, limits))
+
+    return schedule | {"splits": simt.smallest_split(d.tiles, -(-p.n // schedule["tile_n"]), limits.units, is_legal)}
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    d = SimpleNamespace(**derive(s, p))
+    stages, heads = d.tiles_per_split, d.depth_pad + d.values_pad
+    scores = s.warps * BLOCK * s.tile_n * stages
+    products = scores * heads * p.products * p.element_bytes / (BLOCK * 8 * 32)  # 32 bytes of depth each
+    return Work(
+        macs=scores * heads,
+        cache_bytes=p.element_bytes * (d.tile_m * p.depth + stages * s.tile_n * (p.depth + p.values)),
+        steps=stages,
+        math="f16" if p.element_bytes == 2 else "3xtf32" if p.products == 3 else "tf32",
+        out_bytes=p.element_bytes * d.tile_m * p.values,
+        shared_traffic=p.element_bytes * stages * s.tile_n * heads * (1 + s.warps),
+        shared_bytes=shared_bytes(s, p),
+        instructions=1.5 * products + SCORE_INSTRUCTIONS * scores / 32,
+        chains=s.tile_n // 8,
+        step_cycles=STAGE_CYCLES,
+        by_warp=True,
+        splits=s.splits,
+        joined_bytes=4 * d.part_words * d.threads,
+    )
+
+
+FAMILY = Family(
+    "attention",
+    "attention/mma/kernel.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "mma",
+    accepts=accepts,
+    work=work,
+    registers=registers,
+)

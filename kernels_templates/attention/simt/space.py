@@ -1,0 +1,301 @@
+"""The parameters of the attention family's `simt` engine: tiles of queries and keys, online softmax, split keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least
+from gpucomp.kernel import Attention, Kernel
+from gpucomp.kernel.forms import causal
+from gpucomp.kernel.forms.operand import fast_axis
+from gpucomp.kernel.forms.stores import store_width
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.schedule.space import Family, Param, Schedule, Work, cannot_meet, remembered, too_wide
+
+SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
+PARAMS = (
+    Param("tile_m", (1, 2, 4, 8, 16, 32, 64, 128), "rows (queries) per work-group"),
+    Param("tile_n", (2, 4, 8, 16, 32, 64, 128), "columns (keys and values) of one shared-memory stage"),
+    Param("reg_m", (1, 2, 4, 8), "rows per work-item"),
+    Param("row_items", (1, 4, 8, 16, 32), "work-items that share a row"),
+    SPLITS,
+    Param("vector", (1, 4, 8, 16), "elements per accumulator, where one work-item a group computes with vectors"),
+)
+STATIC_SHARED = 48 << 10  # CUDA's limit for arrays whose size the source says
+MAX_GROUPS = (1 << 31) - 1
+MAX_WORKSPACE = 1 << 31  # bytes
+UNROLL = 4  # elements of depth, and columns, that a step of the inner loops takes
+STAGED = 64  # registers for what is on its way to shared memory: eight accesses of 16 bytes, of two operands
+ADDRESSES = 64  # registers for what an unrolled loop reads through
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes, and how memory runs: ``q_wide``, ``k_wide`` and ``v_wide`` are the elements an access may take at once.
+
+    ``q_inside``: neighbours along the head, not along the rows, are neighbours in memory; so ``k_inside`` and
+    ``v_inside``. ``causal``: how far right of its own number a row sees columns, -1 where that is no matter.
+    ``out_wide``: values that a store may take at once.
+    """
+    body = kernel.body
+    assert isinstance(body, Attention)
+    sizes = {
+        name: math.prod(v.extent for v in axes)
+        for name, axes in (
+            ("batch", body.batch),
+            ("m", body.rows),
+            ("n", body.cols),
+            ("depth", body.depth),
+            ("values", body.values),
+        )
+    }
+    layout = {}
+    for name, value, span, inner in (
+        ("q", body.q, body.rows, body.depth),
+        ("k", body.k, body.cols, body.depth),
+        ("v", body.v, body.cols, body.values),
+    ):
+        layout[f"{name}_inside"], layout[f"{name}_wide"] = fast_axis(kernel, value, span, inner)
+    return {**sizes, **layout, "causal": causal_offset(body), "out_wide": store_width(kernel)}
+
+
+def causal_offset(body: Attention) -> int:
+    """As ``codegen.causal`` has it, of rows that are one axis."""
+    return causal.causal_offset(body) if len(body.rows) <= 1 else causal.NOT_CAUSAL
+
+
+def threads_of(s: SimpleNamespace) -> int:
+    return 1 if s.vector > 1 else (s.tile_m // s.reg_m) * s.row_items
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """``depth_pad``, ``values_pad``: a head with the zeros behind it. ``pitch``, ``p_pitch``: elements from row to
+    row. ``part_words``: what a work-item of a split leaves for the last: values, maximum and total of each row."""
+    alone = s.vector > 1
+    depth_pad = p.depth if alone else _up(p.depth, UNROLL)
+    reg_v = _up(p.values, s.vector) if alone else -(-p.values // s.row_items)
+    run_v = 1 if alone else next(r for r in (4, 2, 1) if reg_v % r == 0)
+    values_pad = reg_v * s.row_items
+    # rows that the items of a warp read together lie in different banks: an odd number of 16-byte words apart
+    pitch = depth_pad if alone or depth_pad // UNROLL % 2 else depth_pad + UNROLL
+    tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
+    return {
+        "threads": threads_of(s),
+        "alone": int(alone),
+        "row_groups": s.tile_m // s.reg_m,
+        "reg_n": s.tile_n // s.vector if alone else -(-s.tile_n // s.row_items),
+        "reg_v": reg_v // s.vector,
+        "run_v": run_v,
+        "idle": int(not alone and s.row_items > s.tile_n),
+        "unroll_c": UNROLL,
+        "unroll_n": min(UNROLL, s.tile_n),
+        "part_words": s.reg_m * (reg_v // s.vector + 2),
+        "depth_pad": depth_pad,
+        "values_pad": values_pad,
+        "pitch": pitch,
+        # the items of a warp write to different banks
+        "p_pitch": _up(s.tile_n, 32) + s.row_items % 32 if s.tile_n >= 32 else s.tile_n,
+        "out_vector": math.gcd(p.out_wide, reg_v if alone else run_v),
+        "tiles_m": max(1, tiles_m),
+        "tiles": tiles_m * p.batch,
+        "tiles_per_split": -(-tiles_n // s.splits),
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Queries, keys, values; weights and the row's maxima where items share rows; the flag of the last to arrive."""
+    d = SimpleNamespace(**derive(s, p))
+    keys = p.depth * s.tile_n if d.alone else s.tile_n * d.pitch
+    shared = s.tile_m * d.pitch + keys + s.tile_n * d.values_pad
+    if not d.alone:
+        shared += s.tile_m * (d.p_pitch + s.row_items)
+    return 4 * shared + (4 if s.splits > 1 else 0)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What the sums need: scores, values, the larger step of the two products, each row's state, 30 for the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    step = max(UNROLL * (s.reg_m + d.reg_n), d.unroll_n * s.reg_m + d.reg_v)
+    return s.reg_m * (d.reg_n + d.reg_v) + step + 2 * s.reg_m + 30
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while registers are plenty: it also holds accesses of the next tiles, and addresses."""
+    return registers(s, p) + STAGED + ADDRESSES
+
+
+def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    d = SimpleNamespace(**derive(s, p))
+    return 4 * d.tiles * s.splits * d.part_words * d.threads if s.splits > 1 else 0
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if s.tile_m % s.reg_m:
+        yield "reg_m must divide tile_m"
+        return
+    if (s.vector > 1) != (s.row_items == 1):
+        yield "one work-item a row means one a group, and that computes with vectors"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if s.vector > 1 and limits.warp > 1:
+        yield f"vector accumulators are for devices that run one work-item at a time, this one runs {limits.warp}"
+    yield from too_wide(s.vector, 4, limits)
+    if s.vector > 1 and (s.splits > 1 or s.tile_n % s.vector):
+        yield f"a work-item with vectors of {s.vector} takes all columns, by whole vectors"
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if limits.warp > 1 and shared > STATIC_SHARED:
+        yield f"{shared} B of shared memory in one array, compilers allow {STATIC_SHARED}"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(threads_of(s))):
+        yield f"about {used} registers per work-item, the device has {available}"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if workspace_bytes(s, p) > MAX_WORKSPACE:
+        yield "the partial results of the splits need more than 2 GiB"
+    yield from cannot_meet(s.splits, limits)
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry(
+        (d.tiles, s.splits if d.tiles else 1, 1),
+        (d.threads, 1, 1),
+        workspace_bytes=workspace_bytes(s, p),
+        counter_bytes=4 * d.tiles if s.splits > 1 else 0,
+    )
+
+
+TILES = (  # tile_m, tile_n, reg_m, row_items: from large to small
+    (64, 64, 4, 16),
+    (64, 32, 4, 16),
+    (64, 32, 4, 8),
+    (32, 64, 4, 16),
+    (32, 32, 4, 8),
+    (32, 32, 2, 16),
+    (32, 16, 2, 16),
+    (16, 64, 2, 16),
+    (16, 32, 2, 16),
+    (16, 32, 2, 8),
+    (16, 16, 2, 16),
+    (16, 8, 1, 8),
+    (8, 32, 1, 16),
+    (8, 32, 1, 8),
+    (8, 16, 1, 8),
+    (8, 8, 1, 8),
+    (4, 64, 1, 32),
+    (4, 32, 1, 16),
+    (4, 8, 1, 16),
+    (2, 2, 1, 32),
+    (1, 64, 1, 32),
+    (1, 32, 1, 32),
+    (1, 2, 1, 32),
+)
+LANES = 128  # multiply-adds per cycle of one unit, about
+LATENCY = 4  # cycles until a sum may be added to again
+SCORE_INSTRUCTIONS = 12  # of a score: its difference, exp2, total, its way to the second product
+STAGE_CYCLES = 900  # a stage's way from memory to shared memory and its four barriers: hidden only by other work-groups
+ENOUGH_WAVES = 0.85  # of the best split's share of busy units (FlashAttention's num_splits_heuristic)
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile that a model of one unit's cycles finds fastest, then the smallest split that fills the device.
+
+    A GPU's; a CPU runs one work-item a group.
+    """
+    if limits.warp == 1:
+        return _one_at_a_time(p, limits)
+    names = ("tile_m", "tile_n", "reg_m", "row_items")
+    candidates = [dict(zip(names, t, strict=True)) | {"splits": 1, "vector": 1} for t in TILES]
+    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    schedule = min(legal, key=lambda s: cycles(s, p, limits))
+    return schedule | {"splits": _splits(schedule, p, limits)}
+
+
+def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of the busiest unit: its share of work-groups, each so many stages, bound by sums, memory or latency."""
+    d = SimpleNamespace(**derive(SimpleNamespace(**s), p))
+    share = max(1, -(-d.tiles // limits.units))
+    reads = 1 / s["reg_m"] + 1 / d.reg_n, 1 / s["reg_m"] + 1 / d.reg_v  # of shared memory, a multiply-add
+    work = s["tile_m"] * s["row_items"] * d.reg_n * (d.depth_pad * (1 + reads[0]) + d.values_pad * (1 + reads[1]))
+    work += 2 * (s["tile_n"] + 4) * (d.depth_pad + d.values_pad)  # the tile's way through registers
+    own = min(LANES, d.threads * min(1, s["reg_m"] * min(d.reg_n, d.reg_v) / LATENCY))  # what a group alone gets of it
+    return -(-p.n // s["tile_n"]) * max(share * work / LANES, STAGE_CYCLES + work / own)
+
+
+def _splits(schedule: Schedule, p: SimpleNamespace, limits: Limits) -> int:
+    d = SimpleNamespace(**derive(SimpleNamespace(**schedule), p))
+
+    def is_legal(splits: int) -> bool:
+        return not list(objections(SimpleNamespace(**{**schedule, "splits": splits}), p, limits))
+
+    return smallest_split(d.tiles, -(-p.n // schedule["tile_n"]), limits.units, is_legal)
+
+
+def smallest_split(tiles: int, stages: int, units: int, is_legal: Callable[[int], bool]) -> int:
+    """The smallest split whose last wave leaves few units idle; one where tiles of rows fill the device already."""
+    if tiles >= 0.8 * units or stages <= 4:
+        return 1
+
+    def busy(splits: int) -> float:
+        waves = tiles * splits / units
+        return waves / math.ceil(waves)
+
+    useful = [n for n in SPLITS.choices if n <= stages // 2 and is_legal(n)]
+    best = max(map(busy, useful))
+    return next(n for n in useful if busy(n) >= ENOUGH_WAVES * best)
+
+
+def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """A CPU behind OpenCL: one work-item a group, blocks of rows in vector registers, tiles that fit its caches."""
+    vector = max(w for w in (4, 8, 16) if w == 4 or (4 * w <= limits.vector_bytes and w < 2 * max(p.values, 4)))
+    vectors = -(-p.values // vector)
+    reg_m = next(r for r in (8, 4, 2, 1) if r == 1 or (r * vectors <= 16 and r < 2 * p.m))
+    tile_m = max(reg_m, next((t for t in (8, 16, 32) if p.m <= t), 32))
+    schedule = {"tile_m": tile_m, "tile_n": 32, "reg_m": reg_m, "row_items": 1, "splits": 1, "vector": vector}
+    for name, fewest in (("tile_n", vector), ("tile_m", reg_m)):
+        while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule[name] > fewest:
+            schedule[name] //= 2
+    while list(objections(SimpleNamespace(**schedule), p, limits)) and schedule["tile_m"] > 1:
+        schedule["tile_m"] //= 2
+        schedule["reg_m"] = min(schedule["reg_m"], schedule["tile_m"])
+    return schedule
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    d = SimpleNamespace(**derive(s, p))
+    stages = min(d.tiles_per_split, -(-p.n // s.tile_n))
+    columns = s.tile_n if d.alone else s.row_items * d.reg_n
+    idle = -(-d.threads // 32) * 32 / d.threads  # lanes of a warp that is not full
+    pairs, heads = idle * s.tile_m * columns * stages, p.depth + p.values
+    # elements of shared memory that the two products read
+    read = pairs * (d.depth_pad * (1 / s.reg_m + 1 / d.reg_n) + d.values_pad * (1 / s.reg_m + 1 / d.reg_v))
+    macs = pairs * (d.depth_pad + d.values_pad)
+    return Work(
+        macs=macs,
+        cache_bytes=4 * (s.tile_m * p.depth + stages * s.tile_n * heads),
+        steps=stages,
+        out_bytes=4 * s.tile_m * p.values,
+        shared_traffic=2 * read + 8 * stages * s.tile_n * heads,
+        shared_bytes=shared_bytes(s, p),
+        instructions=(macs + read / UNROLL + SCORE_INSTRUCTIONS * pairs + 4 * stages * s.tile_n * heads) / 32,
+        chains=s.reg_m * least(d.reg_n, d.reg_v),
+        registers=(registers(s, p) + registers_taken(s, p)) // 2,
+        step_cycles=STAGE_CYCLES / 3,
+        splits=s.splits,
+        joined_bytes=4 * d.part_words * d.threads,
+    )
+
+
+FAMILY = Family(
+    "attention", "attention/simt/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "simt", work=work,
+    registers=registers
+)  # fmt: skip

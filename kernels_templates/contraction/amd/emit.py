@@ -1,0 +1,262 @@
+"""Blocks of statements for the `amd` contraction template: loads of 16 bytes into local memory, matrix instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.emit import Emitter, flat_stores
+from gpucomp.codegen.c.epilogue import split_scratch
+from gpucomp.codegen.c.helpers import FP16
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import Cast, Const, Expr, Load, Select, Var, both, call, index, literal, select, substitute, var
+from gpucomp.expr.simplify import coefficient, simplify
+from gpucomp.ir.types import F16, F32, I8, I32, DType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.access import Rewriter, parts_within, regroup, split
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.operand import places
+from gpucomp.kernel.forms.plain_loads import padded
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A matrix instruction as a wave issues it, with the lane maps of AMD's matrix instruction calculator.
+
+    builtin   of the compiler
+    size      rows, and columns, of its result
+    sums      of its result that each lane holds
+    row       of the result in which a lane's sum ``r`` stands; the column is ``lane % size``
+    parts     of a lane's 16-byte chunk (of its ``chunks`` chunks) that go into one instruction each; ``@`` is the chunk
+    call      the call: of ``a``, ``b`` and the sums ``c``
+    chunks    of a row that each lane holds for one step
+    """
+
+    builtin: str
+    size: int
+    sums: int
+    row: str
+    parts: tuple[str, ...] = ("@",)
+    call: str = "{builtin}({a}, {b}, {c}, 0, 0, 0)"
+    chunks: int = 1
+
+    def calls(self, a: str, b: str, c: str) -> list[str]:
+        """The sums ``c`` with the products of two chunks added, an instruction after the other."""
+        return [
+            self.call.format(builtin=self.builtin, a=part.replace("@", a), b=part.replace("@", b), c=c)
+            for part in self.parts
+        ]
+
+
+ROW_32 = "r / 4 * 8 + lane / 32 * 4 + r % 4"
+ROW_16 = "lane / 16 * 4 + r"
+HALVES, FOUR = ("@.lo", "@.hi"), ("@.s0", "@.s1", "@.s2", "@.s3")
+EIGHTS = ("as_long(@.lo)", "as_long(@.hi)")  # bytes
+WMMA_F16 = Instruction("__builtin_amdgcn_wmma_f32_16x16x16_f16_w32", 16, 8, "r * 2 + lane / 16",
+                       call="{builtin}({a}, {b}, {c})", chunks=2)  # fmt: skip
+WMMA_I8 = Instruction("__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32", 16, 8, "r * 2 + lane / 16",
+                      call="{builtin}(true, {a}, true, {b}, {c}, false)")  # fmt: skip
+INSTRUCTIONS: Mapping[tuple[DType, int, int], Instruction] = {  # by element, lanes of a wave, size
+    (F16, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x8f16", 32, 16, ROW_32, HALVES),
+    (F16, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x16f16", 16, 4, ROW_16, HALVES),
+    (F32, 64, 32): Instruction("__builtin_amdgcn_mfma_f32_32x32x2f32", 32, 16, ROW_32, FOUR),
+    (F32, 64, 16): Instruction("__builtin_amdgcn_mfma_f32_16x16x4f32", 16, 4, ROW_16, FOUR),
+    (I8, 64, 32): Instruction("__builtin_amdgcn_mfma_i32_32x32x8i8", 32, 16, ROW_32, FOUR),
+    (I8, 64, 16): Instruction("__builtin_amdgcn_mfma_i32_16x16x16i8", 16, 4, ROW_16, FOUR),
+    (F16, 32, 16): WMMA_F16,
+    (I8, 32, 16): WMMA_I8,
+}
+# of CDNA3, which has no others for bytes: twice the depth
+DEEP: Mapping[tuple[DType, int, int], Instruction] = {
+    (I8, 64, 32): Instruction("__builtin_amdgcn_mfma_i32_32x32x16_i8", 32, 16, ROW_32, EIGHTS),
+    (I8, 64, 16): Instruction("__builtin_amdgcn_mfma_i32_16x16x32_i8", 16, 4, ROW_16, EIGHTS),
+}
+
+
+@dataclass(frozen=True)
+class Element:
+    """What an operand is made of: its C type, that of a chunk, and of the sums."""
+
+    dtype: DType
+    ctype: str
+    chunk: str
+    sums: DType
+
+
+ELEMENTS = {
+    F16: Element(F16, "half", "half8", F32),
+    F32: Element(F32, "float", "float4", F32),
+    I8: Element(I8, "char", "int4", I32),
+}
+
+
+def instruction_of(element: DType, wave: int, block: int, features: Collection[str]) -> Instruction:
+    """The matrix instruction of a device with ``features``."""
+    key = element, wave, block
+    return DEEP[key] if "mfma_deep" in features and key in DEEP else INSTRUCTIONS[key]
+
+
+def bare(value: Expr) -> Expr:
+    """An operand of halves or bytes without the cast to the sums' type, under a guard too."""
+    if isinstance(value, Select) and isinstance(value.otherwise, Const):
+        then, other = bare(value.then), value.otherwise.value
+        if other == 0 or (then.dtype is I8 and -128 <= other <= 127):
+            return select(value.condition, then, literal(other, then.dtype))
+    narrow = isinstance(value, Cast) and (value.value.dtype, value.dtype) in ((F16, F32), (I8, I32))
+    return value.value if isinstance(value, Cast) and narrow else value
+
+
+def element_type(body: Contraction) -> DType | None:
+    """What both operands are made of, where a matrix instruction takes it and adds it up in the sums' type."""
+    types = {bare(body.a).dtype, bare(body.b).dtype}
+    found = types.pop() if len(types) == 1 else None
+    return found if found in ELEMENTS and ELEMENTS[found].sums is body.acc.dtype else None
+
+
+def amd_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/contraction/amd/kernel.j2`` for what each hook is."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    dtype = element_type(body)
+    assert dtype is not None
+    element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
+    a = _loader(kernel, printer, "a", body.a, body.m, p.m, p, derived)
+    b = _loader(kernel, printer, "b", body.b, body.n, p.n, p, derived)
+    row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
+    batch = var("batch", max(1, p.batch))
+    rewriter = Rewriter(kernel.params, places(body.m, row) | places(body.n, col) | places(body.batch, batch))
+    known: dict[Expr, str] = {row: "row", col: "col", batch: "batch", body.acc: "sum"}
+    store = Emitter(printer, known).store(flat_stores(kernel.stores, rewriter))
+    if dtype is F16 and not any(text.startswith(FP16) for text in printer.helpers.values()):
+        printer.helpers = {"half": FP16} | printer.helpers
+    return {
+        "a": a,
+        "b": b,
+        "store": store,
+        "instruction": instruction_of(dtype, s.wave, s.block, printer.features),
+        "chunk_type": element.chunk,
+        "double_type": f"{element.ctype}{2 * derived.vector}",
+        "sum_type": sum_type,
+        "zero": printer.dialect.literal(0, body.acc.dtype),
+        "scratch": split_scratch(printer, sum_type, s.splits),
+        "index": printer.dialect.index_type(max(p.m + derived.tile_m, p.n + derived.tile_n, p.k + derived.tile_k)),
+    }
+
+
+def _loader(
+    kernel: Kernel,
+    printer: CPrinter,
+    name: str,
+    value: Expr,
+    axes: Sequence[Var],
+    extent: int,
+    p: SimpleNamespace,
+    derived: SimpleNamespace,
+) -> SimpleNamespace:
+    """One operand's chunks of a tile, a work-item's share of them each with a name.
+
+    before   statements in front of the loop over tiles: row numbers, and what depends on them alone
+    lines    statements that fill ``a_next0``, ``a_next1`` ... with the chunk number ``a_chunk`` of each row
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    width, loads = derived.vector, getattr(derived, f"{name}_loads")
+    batch = var("batch", max(1, p.batch))
+    span, lane = var("span", max(1, extent)), var(LANE, width)
+    chunk = var("chunk", max(1, derived.tiles_k * derived.chunks))
+    flat = var("flat_depth", max(1, derived.tiles_k * derived.chunks * width))
+    depth: Expr = chunk * width + lane
+    at = places(axes, span) | {v: substitute(e, {flat: depth}) for v, e in places(body.k, flat).items()}
+    rewriter = Rewriter(kernel.params, at | places(body.batch, batch))
+    outer, inner = frozenset({span, batch}), frozenset({chunk})
+    whole = derived.tiles_k * derived.chunks * width == p.k
+    wide = _wide(rewriter, value, lane, chunk, whole=whole, depth=p.k, width=width)
+    other = bare(body.b if name == "a" else body.a)
+    if wide is not None and wide[3] and not whole and isinstance(other, Select):
+        wide = None  # past the depth neither is zero
+    if wide is not None:
+        exprs = [split(wide[1], (outer, inner)), *([regroup(wide[2], (outer, inner))] if wide[2] is not None else [])]
+    else:
+        element = rewriter(bare(value))
+        if not whole:
+            element = select(call("lt", depth, index(p.k)), element, literal(0, element.dtype))
+        exprs = [regroup(element, (outer, inner))]
+    known: dict[Expr, str] = {batch: "batch"}
+    lines, shared = Emitter(printer, known | {chunk: f"{name}_chunk"}, prefix=f"{name}c").named(
+        [] if wide is None else parts_within(exprs, inner)
+    )
+    before: list[str] = []
+    for i in range(loads):
+        step = f" + {i * derived.threads // derived.chunks}" if i else ""
+        number = f"first_{'row' if name == 'a' else 'column'} + my_slot{step}"
+        clamp = (
+            f"min({number}, {extent - 1})"
+            if extent % getattr(derived, f"tile_{'m' if name == 'a' else 'n'}")
+            else number
+        )
+        before.append(f"const int {name}_span{i} = {clamp};")
+        mine = known | {span: f"{name}_span{i}"}
+        more, names = Emitter(printer, mine, prefix=f"{name}{i}s").named(parts_within(exprs, outer))
+        before += more
+        emitter = Emitter(printer, mine | names | shared | {chunk: f"{name}_chunk"}, prefix=f"{name}{i}e")
+        lines += _chunk(printer, emitter, f"{name}_next{i}", wide, exprs, lane, width, bare(value).dtype)
+    return SimpleNamespace(name=name, before=before, lines=lines, loads=loads)
+
+
+def _wide(
+    rewriter: Rewriter, value: Expr, lane: Var, chunk: Var, *, whole: bool, depth: int, width: int
+) -> tuple[int, Expr, Expr | None, int] | None:
+    """(parameter, offset, condition, element where that fails) of an operand whose chunks are one access each; else
+    ``None``. Past the depth that is what an element is, which does not matter where the other operand is zero there."""
+    found = padded(value, ELEMENTS[bare(value).dtype].sums)
+    if found is None or depth % width:
+        return None
+    guard, ld, pad = found
+    if ld.dtype is not bare(value).dtype:
+        return None  # it is converted on the way
+    placed = rewriter(ld)
+    conditions = [] if guard is None else [rewriter(guard)]
+    if not whole:
+        conditions.append(call("lt", chunk, index(depth // width)))
+    conditions = [c for c in conditions if not (isinstance(c, Const) and c.value)]
+    if not isinstance(placed, Load) or coefficient(placed.index[0], lane) != 1:
+        return None
+    if any(lane in c.free for c in conditions):
+        return None
+    offset = simplify(substitute(placed.index[0], {lane: index(0)}))
+    return ld.source, offset, both(conditions) if conditions else None, pad
+
+
+def _chunk(
+    printer: CPrinter,
+    emitter: Emitter,
+    target: str,
+    wide: tuple[int, Expr, Expr | None, int] | None,
+    exprs: Sequence[Expr],
+    lane: Var,
+    width: int,
+    bare_type: DType,
+) -> list[str]:
+    """Statements that put one chunk of ``bare_type`` into ``target``."""
+    chunk = ELEMENTS[bare_type]
+    if wide is not None:
+        name, _ = printer.params[wide[0]]
+        lines, texts = emitter.values(exprs)
+        loaded = _as_chunk(chunk, f"vload{width}(0, {name} + {texts[0]})")
+        pad = f"({chunk.chunk})({int.from_bytes([wide[3] & 255] * 4, 'little', signed=True)})"  # only bytes have any but 0
+        text = f"{texts[1]} ? {loaded} : {pad}" if len(texts) > 1 else loaded
+        return [*lines, f"{target} = {text};"]
+    (element,) = exprs
+    lines, texts = emitter.values([simplify(substitute(element, {lane: index(k)})) for k in range(width)])
+    cast = "" if chunk.dtype is F32 else f"({chunk.ctype})"
+    values = ", ".join(f"{cast}({t})" if cast else t for t in texts)
+    return [*lines, f"{target} = {_as_chunk(chunk, f'({chunk.ctype}{width})({values})')};"]
+
+
+def _as_chunk(element: Element, text: str) -> str:
+    """Elements as what stands in local memory: bytes by fours."""
+    return f"as_{element.chunk}({text})" if element.dtype is I8 else text

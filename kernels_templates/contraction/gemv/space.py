@@ -1,0 +1,258 @@
+"""The parameters of the contraction family's `gemv` engine: few rows (or columns), each a long sum, no tiles.
+
+The operand with many rows or columns is the *matrix*, the other one the *vectors*, ``few`` of them. The matrix is
+read once, in the widest accesses that memory allows, straight to registers; the vectors come from the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.lockstep import least
+from gpucomp.ir.types import F32, F64, I32, I64, U32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.copyable import stored
+from gpucomp.kernel.forms.operand import fast_axis
+from gpucomp.kernel.forms.tail import no_tail
+from gpucomp.kernel.forms.words import Words, bytes_per_product, in_words, is_whole, packed_in_words, word_packing
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Packing
+from gpucomp.schedule.space import (
+    MOST_REGISTERS,
+    Family,
+    Param,
+    Schedule,
+    Work,
+    groups_for_less_than_a_warp,
+    groups_for_registers,
+    remembered,
+)
+
+PARAMS = (
+    Param("many_items", (1, 2, 4, 8, 16, 32, 64), "work-items side by side along the matrix's rows or columns"),
+    Param("depth_items", (1, 2, 4, 8, 16, 32, 64, 128, 256), "work-items that share a sum"),
+    Param("accesses", (1, 2, 4), "rows or columns of the matrix per work-item, or vectors of them"),
+    Param("unroll", (1, 2, 4, 8), "steps of the sum whose reads are under way together"),
+    Param("shuffle", (0, 1), "1: a warp adds up its sums by shuffles before they meet in shared memory"),
+)
+MOST_ROWS, MOST_COLUMNS = 8, 4  # more of them fill a tile of simt's
+LEAST_DEPTH = 64  # of a sum that several work-items share, where simt's tile would idle otherwise
+MAX_GROUPS = (1 << 31) - 1
+SHUFFLED = (F32, F64, I32, U32, I64)
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if reason := no_tail(kernel):
+        return reason
+    m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
+    if 0 in (m, n):
+        return "there is nothing to compute"
+    if m > MOST_ROWS and (n > MOST_COLUMNS or k < LEAST_DEPTH):
+        return f"{m} rows and {n} columns are no vectors: at most {MOST_ROWS} rows or {MOST_COLUMNS} columns are"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes, and how memory runs.
+
+    few, many   rows and columns of the result, or columns and rows where ``few_columns``
+    by_depth    1 when the matrix's neighbours in memory are neighbours in depth
+    width       elements that an access of it takes: of both operands, where it is along the depth
+    element_bytes  of the matrix in memory
+    dot         steps of the depth that a product takes, 4 of bytes: elements are words of four then, ``k`` counts words
+    """
+    words = packed_in_words(kernel)
+    kernel = words if _pays(words) else kernel
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
+    few_columns = _few_columns(body)
+    matrix, vectors = ((body.a, body.m), (body.b, body.n))[:: 1 if few_columns else -1]
+    by_depth, width = fast_axis(kernel, *matrix, body.k)
+    if by_depth:
+        along, narrow = fast_axis(kernel, *vectors, body.k)
+        width = min(width, narrow if along else 1)
+    return {
+        "batch": batch, "m": m, "n": n, "k": k,
+        "few": min(m, n) if few_columns else m, "many": m if few_columns else n, "few_columns": few_columns,
+        "by_depth": by_depth, "width": width, "acc_bytes": max(4, body.acc.dtype.nbytes),
+        "element_bytes": max(1, stored(matrix[0]).dtype.nbytes),
+        "shuffles": int(body.acc.dtype in SHUFFLED), "dot": bytes_per_product(kernel),
+    }  # fmt: skip
+
+
+def _few_columns(body: Contraction) -> int:
+    """1 where ``a`` is the matrix, against the few columns of ``b``."""
+    m, n = (math.prod(v.extent for v in axes) for axes in (body.m, body.n))
+    return int(m > MOST_ROWS or (n <= MOST_COLUMNS and n < m))
+
+
+def _pays(kernel: Kernel) -> bool:
+    """Whether the matrix comes in whole words: putting each together for one product takes longer than four products."""
+    body = kernel.body
+    return isinstance(body, Words) and is_whole(body.a if _few_columns(body) else body.b)
+
+
+def rewritten(kernel: Kernel) -> Kernel:
+    """By words, where the problem counts them: a constant matrix that nobody has packed is put together all the same."""
+    return in_words(kernel) if _pays(packed_in_words(kernel)) else kernel
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Constant bytes in whole words."""
+    return word_packing(kernel) if p.dot > 1 else None
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """``sums`` of a work-item and vector; ``tile``: rows or columns of a work-group, in ``groups_many`` of them."""
+    sums = s.accesses * (1 if p.by_depth else p.width)
+    tile = s.many_items * sums
+    groups_many = -(-p.many // tile)
+    return {
+        "threads": s.many_items * s.depth_items,
+        "sums": sums,
+        "tile": tile,
+        "depth_step": s.depth_items * (p.width if p.by_depth else 1),
+        "groups_many": groups_many,
+        "groups": groups_many * p.batch,
+        "parts": s.depth_items // 32 if s.shuffle else s.depth_items,
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    d = SimpleNamespace(**derive(s, p))
+    return d.parts * p.few * d.tile * p.acc_bytes
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What has to be held at once: the sums, one step of the matrix and of a vector, addresses, 24 for the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    words = p.acc_bytes // 4
+    vectors = p.width if p.by_depth else p.few
+    return words * (p.few * d.sums + vectors + s.accesses * p.width) + p.few + s.accesses + 24
+
+
+def registers_ahead(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """What is held when the reads of ``unroll`` steps are under way together: of the matrix as memory has it."""
+    matrix = s.accesses * -(-p.width * p.element_bytes // 4)
+    vectors = p.few * (p.width if p.by_depth else 1) * -(-p.element_bytes // 4)
+    return least(MOST_REGISTERS, registers(s, p) + (s.unroll - 1) * (matrix + vectors + s.accesses))
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > min(limits.shared_bytes, 48 << 10):
+        yield f"{shared} B of shared memory, the device has {min(limits.shared_bytes, 48 << 10)} B"
+    if limits.warp > 1 and (used := registers(s, p)) > (available := limits.registers_for(d.threads)):
+        yield f"about {used} registers per work-item, the device has {available}"
+    if d.groups > MAX_GROUPS:
+        yield f"{d.groups} work-groups, a launch has at most {MAX_GROUPS}"
+    if not s.shuffle:
+        return
+    if not (limits.subgroups and limits.warp == 32 and p.shuffles):
+        yield "shuffles are of warps of 32 that have them, and of sums of 4 or 8 bytes"
+    if s.depth_items % 32:
+        yield f"depth_items={s.depth_items} is no number of whole warps"
+    if not p.by_depth:
+        yield "work-items of a warp share no sum: they stand side by side along the matrix's columns"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry((d.groups, 1, 1), (d.threads, 1, 1))
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The work-group that a model of one unit's cycles finds fastest. A CPU's work-items are alone.
+
+    Legal wherever a work-item has 128 registers; eight rows of a narrow device are left to the next engine.
+    """
+    if limits.warp == 1:
+        return {"many_items": 1, "depth_items": 1, "accesses": 4, "unroll": 4, "shuffle": 0}
+    steps = max(1, p.k // (p.width if p.by_depth else 1))
+    candidates = []
+    for many_items in (32, 16, 8, 4, 2, 1):
+        for depth_items in (256, 128, 64, 32, 16, 8, 4, 2, 1):
+            if many_items * depth_items > 256 or depth_items > max(1, steps):
+                continue
+            shape = {"many_items": many_items, "depth_items": depth_items, "accesses": 1, "unroll": 4}
+            ways = [shape | {"shuffle": shuffle} for shuffle in (1, 0)]
+            candidates += [s for s in ways if not list(objections(SimpleNamespace(**s), p, limits))][:1]
+    least = {"many_items": 1, "depth_items": 1, "accesses": 1, "unroll": 1, "shuffle": 0}
+    return min([*candidates, least], key=lambda s: cycles(s, p, limits))
+
+
+LATENCY = 600  # cycles from asking memory to having it
+ACCESS_INSTRUCTIONS = 3  # of an access: it, its address, a conversion
+ADDING_INSTRUCTIONS = 10  # five exchanges in a warp, and their sums
+ADDING_CYCLES = 8  # of one part of a sum, in shared memory or from another lane
+SECTOR = 32  # bytes that memory moves at least
+UNIT_BYTES_PER_CYCLE = 32  # of one unit's share of the bandwidth, about
+
+
+def cycles(s: Schedule, p: SimpleNamespace, limits: Limits) -> float:
+    """Of the busiest unit: its share of the matrix's bytes, or the way of one work-item through its sum."""
+    d = SimpleNamespace(**derive(SimpleNamespace(**s), p))
+    shared_out = -(-d.groups // limits.units)
+    rounds = -(-p.k // (d.depth_step * s["unroll"]))
+    resident = max(1, min(shared_out, 2048 // max(32, d.threads)))
+    element = 4
+    waste = 1.0 if p.by_depth else max(1.0, SECTOR / (element * d.tile))
+    if p.by_depth and s["depth_items"] * p.width * element < SECTOR:
+        waste = SECTOR / (s["depth_items"] * p.width * element)
+    moved = shared_out * d.tile * p.k * element * waste / UNIT_BYTES_PER_CYCLE
+    idle = 32 / min(32, d.threads)  # lanes of a warp without work
+    added = 8 * d.parts + (40 if s["shuffle"] else 0)
+    return max(moved * idle, -(-shared_out // resident) * rounds * LATENCY) + added
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """Its part of the matrix, in whole sectors, once; the vectors come from the cache that the unit has to itself."""
+    d = SimpleNamespace(**derive(s, p))
+    element, accesses = p.element_bytes, s.accesses * s.unroll
+    run = element * (s.depth_items * p.width if p.by_depth else d.tile)  # bytes side by side
+    waste = SECTOR / run if run < SECTOR else 1.0
+    rounds = -(-p.k // (d.depth_step * s.unroll))
+    products = d.tile * p.k * p.few * p.dot
+    warps = -(-d.threads // 32)
+    issued = d.sums * s.unroll * p.few * (p.width if p.by_depth else 1) + ACCESS_INSTRUCTIONS * accesses * (1 + p.few)
+    return Work(
+        macs=products,
+        math="dp4a" if p.dot > 1 else "fma",
+        cache_bytes=d.tile * p.k * element * waste,
+        steps=rounds,
+        out_bytes=d.tile * p.few * element,
+        shared_traffic=2 * d.parts * p.few * d.tile * p.acc_bytes,
+        shared_bytes=shared_bytes(s, p),
+        instructions=warps * (rounds * issued + (ADDING_INSTRUCTIONS * d.sums * p.few if s.shuffle else 0)),
+        chains=d.sums * p.few,
+        registers=registers_ahead(s, p),
+        start_cycles=200 + ADDING_CYCLES * (d.parts + 5 * s.shuffle),
+    )
+
+
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and ``groups_per_unit``: how many work-groups a unit is to hold at a time.
+
+    Left to itself ptxas saves registers for as many as can be there, 32 a thread, and asks for two or three steps at a
+    time where the schedule says eight; of work-groups of less than a warp it even spills. Where more would be under way
+    than there are registers for, it is left to itself: told to take all it spills too.
+    """
+    threads, ahead = s.many_items * s.depth_items, registers_ahead(s, p)
+    if ahead < min(MOST_REGISTERS, REGISTER_FILE // threads // 8 * 8):
+        return {**derive(s, p), "groups_per_unit": groups_for_registers(ahead, threads)}
+    return {**derive(s, p), "groups_per_unit": groups_for_less_than_a_warp(threads)}
+
+
+FAMILY = Family(
+    "contraction", "contraction/gemv/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
+    work=work, packing=packing, registers=registers, rewritten=rewritten
+)  # fmt: skip

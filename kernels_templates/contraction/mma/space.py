@@ -1,0 +1,410 @@
+"""The parameters of the contraction family's `mma` engine: warp tiles on matrix units, a ring of stages, split-K."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+
+from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.lockstep import gcd, least, most
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.copyable import copyable, stored
+from gpucomp.kernel.forms.operand import along_memory, fast_axis
+from gpucomp.kernel.forms.stores import store_width
+from gpucomp.kernel.forms.tail import has_tail, tail_problem
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernels_templates.contraction.tail import tail_counter_bytes, tail_cycles, tail_registers, tail_work
+from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, remembered, worthwhile_splits
+
+SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
+PARAMS = (
+    Param("warp_m", (16, 32, 64), "rows of the result per warp"),
+    Param("warp_n", (8, 16, 32, 64, 128), "columns of the result per warp"),
+    Param("warps_m", (1, 2, 4), "warps along the rows"),
+    Param("warps_n", (1, 2, 4), "warps along the columns"),
+    Param("warps_k", (1, 2, 4), "warps that share the depth of a stage and add up through shared memory"),
+    Param("k_steps", (1, 2, 4, 8), "depth of a stage, in steps of 32 bytes: what one mma multiplies"),
+    Param("stages", (2, 3, 4, 5, 6), "tiles in shared memory: one is computed with, the others are on their way"),
+    SPLITS,
+    Param("raster", (1, 2, 4, 8), "columns of tiles that work-groups walk down together, for the second-level cache"),
+)
+WARP = 32
+STEP_BYTES = 32  # of one row of an operand that one mma takes
+CHUNK_BYTES = 16  # what shared memory is swizzled by
+STAGE_PAD = 8  # columns behind a staged row of sums, where eight rows would meet in four banks
+FLAG_BYTES = 128  # static: who is the last to arrive, up to where dynamic shared memory may begin
+MAX_GROUPS = (1 << 31) - 1
+RESERVED = 40  # registers for addresses, predicates and loop counters (kernels.md 1.2)
+
+
+def operand_types(kernel: Kernel) -> tuple[DType, DType] | str:
+    """The types that matrix units multiply, as memory holds them; or why they cannot."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    a, b, acc = stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype
+    if acc is I32 and {a, b} <= {I8, U8}:
+        return a, b
+    if acc is F32 and a is b and a in (F16, BF16):
+        return a, b
+    if acc is F32 and a is b is F32:
+        return "f32 is multiplied exactly unless the kernel allows tf32 or 3xtf32" if body.math == "strict" else (a, b)
+    return f"matrix units do not multiply {a} by {b} into {acc}"
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if "mma" not in features:
+        return "the device has no mma.sync"
+    found = operand_types(kernel)
+    if isinstance(found, str):
+        return found
+    if found[0] in (BF16, F32) and "mma_sm80" not in features:
+        return f"the device multiplies no {'bf16' if found[0] is BF16 else 'tf32'} on matrix units"
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
+        return "there is nothing to multiply"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes, and how memory runs.
+
+    element_bytes   of both operands in shared memory; ``products`` of matrix units for one: 3 for 3xtf32
+    a_by_depth      neighbours in memory are neighbours in depth, not rows; so ``b_by_depth``
+    a_wide          elements that one access may take; ``a_copied`` says whether it may be asynchronous
+    out_wide        columns that a store may take at once
+    """
+    kernel = along_memory(kernel)
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    types = operand_types(kernel)
+    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    sizes = {
+        name: math.prod(v.extent for v in axes)
+        for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
+    }
+    sides: dict[str, int] = {}
+    for name, value, span in (("a", body.a, body.m), ("b", body.b, body.n)):
+        found = copyable(kernel, value, span, body.k)
+        # fragments of single bytes are read along the depth only: another order is turned on its way
+        copied = int(found.width > 0 and (nbytes > 1 or found.by_depth))
+        wide = found.width or fast_axis(kernel, stored(value), span, body.k)[1]
+        sides |= {f"{name}_by_depth": found.by_depth, f"{name}_wide": wide, f"{name}_copied": copied}
+    return {
+        **sizes,
+        "element_bytes": nbytes,
+        "products": 3 if body.math == "3xtf32" and nbytes == 4 else 1,
+        **sides,
+        "out_wide": store_width(kernel),
+        "inputs": kernel.inputs,
+        **tail_problem(kernel),
+    }
+
+
+def operand_sizes(tile: int, tile_k: int, by_depth: int, wide: int, threads: int, nbytes: int) -> dict[str, int]:
+    """How a tile's load is dealt out, and how it lies in shared memory. All of it powers of two.
+
+    fast_steps, slow_steps   chunks per work-item along the axis that is contiguous in memory, and across it
+    fast_items, slow_items   work-items side by side along each
+    shared_by_depth          a row of the tile in shared memory runs along the depth
+    row_bytes                of such a row
+    """
+    fast, slow = (tile_k, tile) if by_depth else (tile, tile_k)
+    chunks = fast // wide
+    fast_items = least(chunks, threads)
+    slow_items = threads // fast_items
+    shared_by_depth = int(by_depth or nbytes == 1)
+    return {
+        "vector": wide,
+        "fast_items": fast_items,
+        "fast_steps": chunks // fast_items,
+        "slow_items": slow_items,
+        "slow_steps": -(-slow // slow_items),
+        "slow_guard": int(slow % slow_items != 0),
+        "shared_by_depth": shared_by_depth,
+        "row_bytes": (tile_k if shared_by_depth else tile) * nbytes,
+    }
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    tile_m, tile_n = s.warp_m * s.warps_m, s.warp_n * s.warps_n
+    tile_k = s.k_steps * STEP_BYTES // p.element_bytes
+    threads = WARP * s.warps_m * s.warps_n * s.warps_k
+    tiles_m, tiles_n, tiles_k = -(-p.m // tile_m), -(-p.n // tile_n), -(-p.k // tile_k)
+    sides: dict[str, int] = {}
+    for name, tile in (("a", tile_m), ("b", tile_n)):
+        by_depth, wide = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_wide")
+        wide = gcd(wide, tile_k if by_depth else tile)
+        sizes = operand_sizes(tile, tile_k, by_depth, wide, threads, p.element_bytes)
+        sides |= {f"{name}_{k}": v for k, v in sizes.items()} | {f"{name}_bytes": tile * tile_k * p.element_bytes}
+    out_vector = least(p.out_wide, s.warp_n // 2)  # sixteen rows keep all lanes of a warp busy
+    return {
+        "threads": threads,
+        "tile_m": tile_m,
+        "tile_n": tile_n,
+        "tile_k": tile_k,
+        "warp_steps": s.k_steps // s.warps_k,
+        "blocks_m": s.warp_m // 16,
+        "blocks_n": s.warp_n // 8,
+        **sides,
+        "stage_bytes": sides["a_bytes"] + sides["b_bytes"],
+        "out_vector": out_vector,
+        "sum_columns": s.warp_n + STAGE_PAD,
+        "tiles_m": tiles_m,
+        "tiles_n": tiles_n,
+        "tiles_k": tiles_k,
+        "tiles_per_split": -(-tiles_k // s.splits),
+        "tiles": tiles_m * tiles_n * p.batch,
+    }
+
+
+def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """The ring of stages; what follows the last of them reuses it: the sums of other warps along the depth, then
+    sixteen rows of sums of each warp."""
+    d = SimpleNamespace(**derive(s, p))
+    ring = s.stages * d.stage_bytes
+    shared_depth = (s.warps_k - 1) * d.tile_m * d.tile_n * 4
+    staged = s.warps_m * s.warps_n * 16 * d.sum_columns * 4
+    return most(most(ring, shared_depth), staged)
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    return dynamic_shared_bytes(s, p) + FLAG_BYTES * (s.splits > 1 or has_tail(p))
+
+
+def staged_registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool) -> int:
+    """Registers that hold a tile on its way, where no asynchronous copy brings it; one each for parts of a word."""
+    d = SimpleNamespace(**derive(s, p))
+    total = 0
+    for o in "ab":
+        if not (async_copy and getattr(p, f"{o}_copied")):
+            chunk = min(4, getattr(d, f"{o}_vector") * p.element_bytes)
+            total += -(-getattr(d, f"{o}_bytes") // (chunk * d.threads))
+    return total
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace, *, async_copy: bool = True) -> int:
+    """kernels.md 1.2: sums, the fragments of two steps, a tile on its way, and the rest.
+
+    3xtf32 splits the fragments of ``b`` and one block of ``a``, adds up apart from the sums, and ptxas splits those of
+    later steps early.
+    """
+    d = SimpleNamespace(**derive(s, p))
+    buffers = 1 + (d.warp_steps > 1)
+    fragments = 4 * d.blocks_m + 2 * d.blocks_n
+    apart = 4 * d.blocks_n + 12 + fragments * (min(d.warp_steps, 4) - 1) if p.products == 3 else 0
+    spans = sum(getattr(d, f"{o}_slow_steps" if getattr(p, f"{o}_by_depth") else f"{o}_fast_steps") for o in "ab")
+    staged = staged_registers(s, p, async_copy=async_copy)
+    sums = 4 * d.blocks_m * d.blocks_n
+    # what other work-groups left is held while it is added, and the way to it: beside 128 sums there is room for that only
+    # in second fragments
+    left = fragments + 8 if s.splits > 1 and sums >= 128 and buffers == 1 else 0
+    before = sums + buffers * fragments + apart + staged + 2 * spans + left + RESERVED
+    return most(before, tail_registers(d.threads, d.tile_m, p))
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if limits.warp != WARP:
+        yield f"fragments are dealt to warps of {WARP}, the device's have {limits.warp}"
+    if s.k_steps % s.warps_k:
+        yield f"warps_k={s.warps_k} warps cannot share k_steps={s.k_steps}"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    available = least(limits.registers, REGISTER_FILE // d.threads)
+    if (used := registers(s, p, async_copy=limits.async_copy)) > available:
+        yield f"about {used} registers per work-item, {d.threads} of them may have {available}"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if (s.splits > 1) * d.tiles * s.splits * d.tile_m * d.tile_n * 4 > MAX_GROUPS:
+        yield "the partial sums of split-K need more than 2 GiB"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    split = s.splits > 1
+    return Geometry(
+        (d.tiles, s.splits, 1),
+        (d.threads, 1, 1),
+        dynamic_shared_bytes=dynamic_shared_bytes(s, p),
+        workspace_bytes=d.tiles * s.splits * d.tile_m * d.tile_n * 4 if split else 0,
+        counter_bytes=(4 * d.tiles if split else 0) + tail_counter_bytes(d.tiles // d.tiles_n, d.tiles_n, p),
+    )
+
+
+TILES = (  # warp_m, warp_n, warps_m, warps_n, warps_k, k_steps, stages: from large to small
+    (64, 64, 2, 2, 1, 2, 4),
+    (64, 64, 2, 2, 1, 2, 3),
+    (64, 32, 2, 2, 1, 2, 4),
+    (32, 64, 2, 2, 1, 2, 4),
+    (32, 32, 2, 2, 1, 4, 4),
+    (32, 32, 2, 2, 1, 4, 3),
+    (32, 32, 2, 2, 1, 2, 3),
+    (32, 64, 1, 2, 2, 4, 3),
+    (64, 32, 2, 1, 2, 4, 3),
+    (32, 32, 2, 1, 2, 4, 4),
+    (32, 32, 1, 2, 2, 4, 4),
+    (32, 32, 1, 1, 4, 4, 4),
+    (16, 32, 2, 2, 1, 4, 4),
+    (16, 32, 1, 2, 2, 4, 4),
+    (16, 32, 1, 1, 4, 4, 4),
+    (16, 16, 1, 1, 4, 4, 4),
+    (32, 32, 2, 2, 1, 2, 2),
+    (16, 32, 2, 2, 1, 2, 2),
+    (16, 16, 1, 1, 1, 1, 2),
+)
+NAMES = ("warp_m", "warp_n", "warps_m", "warps_n", "warps_k", "k_steps", "stages")
+
+# of one unit, about: those of an A100, which the others resemble
+MULTIPLY_ADDS_PER_CYCLE = {1: 2048, 2: 1024, 4: 512}  # by bytes of an element
+MEMORY_BYTES_PER_CYCLE = 28  # from the second-level cache, when all units ask
+SHARED_BYTES_PER_CYCLE = 128
+MEMORY_CYCLES = 700  # a tile's way to shared memory
+BARRIER_CYCLES = 60  # of a stage: its barrier and its first fragments
+SPLIT_CYCLES = 1500  # leaving partial sums, arriving
+
+# instructions of a warp, about
+TRIP_INSTRUCTIONS = 24  # of a stage: waits, barrier, where the next one goes
+COPY_INSTRUCTIONS = 4  # of a chunk on its way: its address, its halo test
+SPLIT_INSTRUCTIONS = 4  # of a fragment's register that 3xtf32 splits
+OUT_INSTRUCTIONS = 3  # of a sum
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile and split that a model of one unit's cycles finds fastest."""
+    candidates = [
+        dict(zip(NAMES, tile, strict=True)) | {"splits": splits, "raster": 1}
+        for tile in TILES
+        for splits in SPLITS.choices
+    ]
+    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    best = min(legal, key=lambda s: cycles(SimpleNamespace(**s), p, limits))
+    return best | {"raster": _raster(derive(SimpleNamespace(**best), p)["tiles_n"])}
+
+
+def _raster(tiles_n: int) -> int:
+    """As CUTLASS groups columns of tiles (threadblock_swizzle.h)."""
+    return 8 if tiles_n >= 6 else 4 if tiles_n >= 3 else 2 if tiles_n >= 2 else 1
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of the busiest unit: its share of work-groups, each so many stages deep, each bound by matrix units,
+    by the caches, by shared memory or by what its ring does not hide of memory's latency."""
+    d = SimpleNamespace(**derive(s, p))
+    if s.splits > 1 and (d.tiles_k < 2 * s.splits or d.tiles > 2 * limits.units):
+        return float("inf")  # too little for each, or enough of them without
+    groups = d.tiles * s.splits
+    share = -(-groups // limits.units)
+    warps = s.warps_m * s.warps_n * s.warps_k
+    multiply = d.tile_m * d.tile_n * d.tile_k * p.products / MULTIPLY_ADDS_PER_CYCLE[p.element_bytes]
+    multiply *= max(1.0, 4 / (warps * share))  # a unit has four of them, each warp feeds one
+    memory = d.stage_bytes / MEMORY_BYTES_PER_CYCLE
+    fragments = warps * d.warp_steps * (s.warp_m + s.warp_n) * STEP_BYTES / SHARED_BYTES_PER_CYCLE
+    latency = (MEMORY_CYCLES + BARRIER_CYCLES) / (s.stages - 1) if limits.async_copy else MEMORY_CYCLES
+    stage = max(share * max(multiply, memory, fragments), latency, BARRIER_CYCLES)
+    out = share * d.tile_m * d.tile_n * 4 / MEMORY_BYTES_PER_CYCLE
+    added = SPLIT_CYCLES + (1 + s.splits) * out if s.splits > 1 else 0
+    added += tail_cycles(d.threads, d.tile_m, d.tiles_n, p)
+    return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's share of the depth for its tile; partial sums go to the workspace and back."""
+    d = SimpleNamespace(**derive(s, p))
+    warps, sums = s.warps_m * s.warps_n * s.warps_k, d.tile_m * d.tile_n * 4
+    kinds = {1: "s8", 2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    products, fragments = d.blocks_m * d.blocks_n, 4 * d.blocks_m + 2 * d.blocks_n
+    step = products * p.products + fragments / 4 + (SPLIT_INSTRUCTIONS * fragments if p.products == 3 else 0)
+    chunks = d.a_bytes / (d.a_vector * p.element_bytes) + d.b_bytes / (d.b_vector * p.element_bytes)
+    trip = warps * (d.warp_steps * step + TRIP_INSTRUCTIONS) + COPY_INSTRUCTIONS * chunks / WARP
+    read = warps * d.warp_steps * (s.warp_m + s.warp_n) * STEP_BYTES
+    return Work(
+        macs=d.tile_m * d.tile_n * d.tile_k * d.tiles_per_split,
+        cache_bytes=d.tiles_per_split * d.stage_bytes,
+        steps=d.tiles_per_split,
+        math=kinds[p.element_bytes],
+        out_bytes=sums,
+        ahead=s.stages - 1,
+        shared_traffic=d.tiles_per_split * (read + d.stage_bytes) + 2 * (s.warps_k - 1) * sums,
+        shared_bytes=shared_bytes(s, p),
+        instructions=d.tiles_per_split * trip + warps * products * 4 * OUT_INSTRUCTIONS,
+        chains=products,
+        step_cycles=BARRIER_CYCLES,
+        by_warp=True,
+        splits=s.splits,
+        joined_bytes=sums,
+        **tail_work(d.threads, d.tile_m, d.tiles_n, p),
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """All but the order in which tiles are walked, which ``settle`` knows, and stages too thin or too deep to pay."""
+    return {
+        "warp_n": (16, 32, 64) if p.n > 8 else (8, 16),
+        "k_steps": (2, 4),
+        "stages": (2, 3, 4) if limits.async_copy else (2,),
+        "splits": worthwhile_splits(SPLITS.choices, p.k, STEP_BYTES // p.element_bytes, p.batch * p.m * p.n, limits),
+        "raster": (1,),
+    }
+
+
+def settle(s: SimpleNamespace, p: SimpleNamespace) -> Schedule:
+    return {**vars(s), "raster": _raster(derive(s, p)["tiles_n"])}
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """A constant operand along the depth, where as it is it cannot be copied, or not by whole chunks, or its fragments
+    are read piecemeal."""
+    for name, extent in (("b", p.n), ("a", p.m)):
+        by_depth, copied = getattr(p, f"{name}_by_depth"), getattr(p, f"{name}_copied")
+        width = math.gcd(p.k, CHUNK_BYTES // p.element_bytes)
+        whole = width * p.element_bytes == CHUNK_BYTES
+        piecemeal = p.element_bytes != 2 and not by_depth and whole
+        narrow = whole and getattr(p, f"{name}_wide") < width
+        if (copied and not piecemeal and not narrow) or width * p.element_bytes < 4 or not packable(kernel, name):
+            continue
+        after = SimpleNamespace(**{**vars(p), f"{name}_by_depth": 1, f"{name}_wide": width, f"{name}_copied": 1})
+        available = min(MOST_REGISTERS, REGISTER_FILE // derive(s, p)["threads"])
+        # the schedule was chosen for the operand as it is, and has to run with this one
+        if all(registers(s, after, async_copy=is_async) <= available for is_async in (True, False)):
+            batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
+            return Packing(name, (*batch, Digit("span", 1, extent), *_depth_digits(kernel)))
+    return None
+
+
+def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
+    """The depth as the engine walks along it: one digit, or one of each axis where it takes them in another order."""
+    body, ordered = kernel.body, along_memory(kernel).body
+    assert isinstance(body, Contraction)
+    assert isinstance(ordered, Contraction)
+    if ordered.k == body.k:
+        return (Digit("k", 1, math.prod(v.extent for v in body.k)),)
+    inner = {axis: math.prod(v.extent for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
+    return tuple(Digit("k", inner[axis], axis.extent) for axis in ordered.k)
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/mma/kernel.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "mma",
+    accepts=accepts,
+    work=work,
+    packing=packing,
+    registers=registers,
+    focus=focus,
+    settle=settle,
+)

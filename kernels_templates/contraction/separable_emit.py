@@ -1,0 +1,48 @@
+"""Depthwise separable convolutions: the depthwise part of such a contraction, and statements for the two templates.
+
+A work-group computes the part of the depthwise result that its tile of pixels needs into shared memory, where the
+pointwise convolution reads it: a work-item's outputs are the register window of the depthwise family.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import Expr
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.convolution import packed_filters
+from gpucomp.kernel.forms.separable import depthwise_kernel
+from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
+
+CHUNK_BYTES = 16  # of depth, as matrix units take them
+
+
+
+
+
+
+def window_hooks(
+    kernel: Kernel, printer: CPrinter, value: Expr, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> dict[str, Any]:
+    """The window of one work-item: ``w``, and ``keep``, which leaves an output's channels in the array ``kept``."""
+    part = depthwise_kernel(kernel, value)
+    own = CPrinter(printer.dialect, [*printer.params[: kernel.inputs], ("kept", value.dtype)], printer.features)
+    sizes = SimpleNamespace(**{**vars(derived.window), "tiles_y": derived.spots_y, "tiles_x": derived.spots_x})
+    hooks = depthwise_hooks(part, own, derived.windows, p, sizes, into="kept")
+    printer.helpers.update(own.helpers)
+    dialect = printer.dialect
+    return {
+        "w": hooks["w"],
+        "keep": hooks["store"],
+        "kept_array": dialect.aligned_array(dialect.moved_type(value.dtype), "kept", s.vector),
+    }
+
+
+def filters_of(kernel: Kernel, printer: CPrinter, shape: tuple[int, ...], engine: str) -> tuple[str, Any]:
+    return printer.params[packed_filters(kernel, shape, engine)]
+
+
+
+

@@ -1,0 +1,227 @@
+"""The parameters of the contraction family's `separable_mma` engine: the depthwise result in shared memory, matrix units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least, most
+from gpucomp.ir.types import I32
+from gpucomp.kernel import Kernel, Separable
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernels_templates.contraction import separable
+from gpucomp.kernels_templates.contraction.mma import space as mma
+from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, too_large
+
+PARAMS = (
+    separable.TILE_Y,
+    separable.TILE_X,
+    Param("warp_n", (8, 16, 32, 64, 128), "columns of the result per warp"),
+    Param("warps_m", (1, 2, 4), "warps along the outputs; each has 16, 32 or 64"),
+    Param("warps_n", (1, 2, 4), "warps along the columns"),
+    Param("warps_k", (1, 2, 4), "warps that share the depth of a part and add up through shared memory"),
+    separable.VECTOR,
+    separable.REG_Y,
+    separable.REG_X,
+    separable.PARTS,
+    separable.SPLITS,
+)
+WARP = 32
+RESERVED = 40  # registers for addresses, predicates and counters
+BARRIER_CYCLES = 60
+WARP_ROWS = (16, 32, 64)  # of a warp
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if reason := mma.accepts(kernel, features) or separable.accepts(kernel):
+        return reason
+    body = kernel.body
+    assert isinstance(body, Separable)
+    return "bytes are left to other engines" if body.acc.dtype is I32 else ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """See ``separable.problem``; ``element_bytes`` and ``products`` as for the `mma` engine."""
+    body, types = kernel.body, mma.operand_types(kernel)
+    assert isinstance(body, Separable)
+    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
+    return {**separable.problem(kernel), "element_bytes": nbytes, "products": products}
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, object]:
+    """``chunk_elements`` in 16 bytes of depth, ``chunks`` of them in a part; ``steps`` of two of them for each warp along the
+    depth; ``pitch``: bytes of a pixel in shared memory."""
+    chunk_elements = separable.ROW_PAD // p.element_bytes
+    threads = WARP * s.warps_m * s.warps_n * s.warps_k
+    common = separable.sizes(s, p, threads, s.warp_n * s.warps_n, 2 * chunk_elements * s.warps_k)
+    part_k, tile_m = common["part_k"], common["tile_m"]
+    pitch = part_k * p.element_bytes + separable.ROW_PAD
+    warp_m = tile_m // s.warps_m
+    return {
+        **common,
+        "warp_m": warp_m,
+        "blocks_m": warp_m // 16,
+        "blocks_n": s.warp_n // 8,
+        "chunk_elements": chunk_elements,
+        "chunks": part_k // chunk_elements,
+        "steps": part_k // (2 * chunk_elements * s.warps_k),
+        "pitch": pitch,
+        "pixel_bytes": tile_m * pitch,
+        "out_vector": least(p.out_wide, s.warp_n // 2),
+        "sum_columns": s.warp_n + mma.STAGE_PAD,
+    }
+
+
+def dynamic_shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """The pixels and the filters; what warps along the depth leave, and sixteen rows of sums of each warp, lie there
+    afterwards."""
+    d = SimpleNamespace(**derive(s, p))
+    tiles = d.pixel_bytes + d.part_k * d.tile_n * p.element_bytes
+    others = (s.warps_k - 1) * d.tile_m * d.tile_n * 4
+    return most(most(tiles, others), s.warps_m * s.warps_n * 16 * d.sum_columns * 4)
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    return dynamic_shared_bytes(s, p) + separable.FLAG_BYTES * (s.splits > 1)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Of a window, with the sums where several parts follow each other; or the sums and the fragments of two steps.
+
+    3xtf32 splits the fragments of ``b`` and one block of ``a`` and adds up apart from the sums.
+    """
+    d = SimpleNamespace(**derive(s, p))
+    sums = 4 * d.blocks_m * d.blocks_n
+    fragments = 2 * (4 * d.blocks_m + 2 * d.blocks_n)
+    apart = 4 * d.blocks_n + 12 + fragments if p.products == 3 else 0
+    first = separable.window_registers(s, p) + sums * (d.parts_per_split > 1)
+    return most(first, sums + fragments + apart + RESERVED)
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while there are some: it reads the sums of several splits together."""
+    d = SimpleNamespace(**derive(s, p))
+    others = (s.splits > 1) * separable.TOGETHER * 4 * d.blocks_m * d.blocks_n
+    return separable.taken(s, p, registers(s, p) + others)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if limits.warp != WARP:
+        yield f"fragments are dealt to warps of {WARP}, the device's have {limits.warp}"
+    if s.tile_y * s.tile_x % s.warps_m or s.tile_y * s.tile_x // s.warps_m not in WARP_ROWS:
+        yield f"{s.warps_m} warps do not share {s.tile_y * s.tile_x} outputs by 16, 32 or 64"
+        return
+    if wrong := list(separable.objections(s, p)):
+        yield from wrong
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    yield from separable.split_objections(s, d)
+    yield from too_large(limits, d.threads, registers(s, p), d.tiles)
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    return separable.geometry(s, SimpleNamespace(**derive(s, p)), dynamic_shared_bytes(s, p))
+
+
+NAMES = ("tile_y", "tile_x", "warp_n", "warps_m", "warps_n", "warps_k", "reg_x")
+TILES = (  # from large to small
+    (8, 8, 32, 4, 2, 1, 4),
+    (4, 8, 32, 2, 2, 1, 4),
+    (4, 8, 32, 2, 1, 2, 2),
+    (2, 8, 32, 1, 2, 2, 2),
+    (2, 8, 16, 1, 2, 2, 2),
+    (4, 4, 16, 1, 1, 2, 1),
+    (4, 4, 8, 1, 1, 1, 1),
+)
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The first tile of a short list that leaves no unit idle, in as few parts as fit; the smallest where none does."""
+    fallback: Schedule | None = None
+    vector = max(v for v in separable.VECTOR.choices if p.widest % v == 0)
+    for tile in TILES:
+        for parts in separable.PARTS.choices:
+            s = dict(zip(NAMES, tile, strict=True)) | {"vector": vector, "reg_y": 1, "parts": parts, "splits": 1}
+            if list(objections(SimpleNamespace(**s), p, limits)):
+                continue
+            fallback = s
+            if derive(SimpleNamespace(**s), p)["tiles"] >= limits.units:  # type: ignore[operator]
+                return s
+            break
+    smallest = dict(zip(NAMES, TILES[-1], strict=True))
+    return fallback or smallest | {
+        "vector": separable.VECTOR.choices[0], "reg_y": 1, "parts": separable.PARTS.choices[-1], "splits": 1
+    }  # fmt: skip
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A tile over a work-group's parts of the depth: windows first, then the products of fragments."""
+    d = SimpleNamespace(**derive(s, p))
+    kinds = {2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    warps, products, sums = s.warps_m * s.warps_n * s.warps_k, d.blocks_m * d.blocks_n, d.tile_m * d.tile_n * 4
+    fragments = 4 * d.blocks_m + 2 * d.blocks_n
+    step = products * p.products + fragments / 4 + (mma.SPLIT_INSTRUCTIONS * fragments if p.products == 3 else 0)
+    depth = d.parts_per_split * d.part_k
+    read = warps * d.parts_per_split * d.steps * (d.warp_m + s.warp_n) * mma.STEP_BYTES
+    return Work(
+        macs=d.tile_m * d.tile_n * depth,
+        cache_bytes=separable.moved_bytes(s, p, d),
+        steps=d.parts_per_split * d.trips,
+        math=kinds[p.element_bytes],
+        out_bytes=d.tile_m * d.tile_n * p.element_bytes,
+        shared_traffic=read + depth * p.element_bytes * (d.tile_m + d.tile_n) + 2 * (s.warps_k - 1) * sums,
+        shared_bytes=shared_bytes(s, p),
+        instructions=warps * d.parts_per_split * d.steps * step + separable.window_instructions(s, p, d)
+        + warps * products * 4 * mma.OUT_INSTRUCTIONS,
+        chains=products,
+        step_cycles=2 * BARRIER_CYCLES / d.trips,
+        by_warp=True,
+        splits=s.splits,
+        joined_bytes=sums,
+    )  # fmt: skip
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    return {
+        **separable.worthwhile(p, limits),
+        "warp_n": (16, 32, 64) if p.n > 8 else (8, 16),
+        "warps_n": tuple(n for n in (1, 2, 4) if n == 1 or 16 * n < 2 * p.n),
+        "warps_k": (1, 2),
+    }
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+    """Filters as [16 bytes of depth, column, elements of them], filled up to whole parts and tiles."""
+    d = SimpleNamespace(**derive(s, p))
+    digits = (
+        Digit("k", d.chunk_elements, d.padded_k // d.chunk_elements), Digit("span", 1, d.padded_n),
+        Digit("k", 1, d.chunk_elements),
+    )  # fmt: skip
+    return Packing("b", digits)
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/separable_mma/kernel.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,  # type: ignore[arg-type]
+    geometry,
+    default,
+    "separable_mma",
+    accepts=accepts,
+    work=work,
+    packing=packing,
+    registers=registers,
+    focus=focus,
+    taken=registers_taken,
+)

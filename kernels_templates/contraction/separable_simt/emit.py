@@ -1,0 +1,42 @@
+"""What the template of a separable convolution on plain units is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.epilogue import epilogue, split_scratch
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import cast, var
+from gpucomp.ir.types import F32
+from gpucomp.kernel import Kernel, Separable
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernels_templates.contraction.separable_emit import filters_of, window_hooks
+from gpucomp.kernels_templates.contraction.simt.emit import left_sums
+
+
+def separable_simt_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/contraction/separable_simt/kernel.j2`` for what each hook is."""
+    body, dialect, width = kernel.body, printer.dialect, derived.out_vector
+    assert isinstance(body, Separable)
+    ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")
+    filters, dtype = filters_of(kernel, printer, (derived.padded_k, derived.padded_n), "contraction/separable_simt")
+    assert dtype is F32
+    acc_type = dialect.value_type(F32)
+    return {
+        **window_hooks(kernel, printer, cast(body.a, F32), s, p, derived),
+        "scratch": split_scratch(printer, acc_type, s.splits),
+        **left_sums(printer, F32, s.splits, s.reg_n),
+        "filters": filters,
+        "row_lines": ends.row_lines,
+        "store": ends.store,
+        "index": dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n),
+        "acc_type": acc_type,
+        "zero": dialect.literal(0, F32),
+        "copy": lambda to, source, width: dialect.copy(to, source, F32, width),
+        "array": lambda name, size: dialect.aligned_array(acc_type, name, size),
+        "zeros": lambda to: [f"({to})[{k}] = {dialect.literal(0, F32)};" for k in range(s.vector)],
+    }

@@ -1,0 +1,82 @@
+"""Convolutions of few channels: how a tile of the image comes to shared memory, and statements for the two templates.
+
+A few channels are no wide access where they are neighbours (channels last), and none at all where each is an image of
+its own (planar, as a model's input is). But neighbouring pixels of a row are: work-items read *groups* of them, all
+channels, in accesses as wide as the row allows, convert them, and leave them in shared memory pixel by pixel, each
+filled up with zeros to ``depth`` channels. There every tap of every output finds its pixel at a fixed distance.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.emit import Emitter, lane_loop
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import Cast, Expr, Var, both, cast, index, literal, load, select, var
+from gpucomp.ir.types import F32, DType
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.access import Rewriter
+from gpucomp.kernel.forms.copyable import stored
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.stem import Stem
+
+
+def stage_hooks(
+    kernel: Kernel, printer: CPrinter, found: Stem, s: SimpleNamespace, derived: SimpleNamespace, dtype: DType
+) -> dict[str, Any]:
+    """How a work-item reads one group: see ``kernels_templates/contraction/stage_image.j2`` for what each hook is."""
+    form, group = found.pixels, max(1, derived.group)
+    images, height, width, channels = form.image
+    place_y = var("place_y", derived.tiles_y * s.tile_y * form.steps[0] + derived.rows)
+    chunk = var("chunk", derived.tiles_x * s.tile_x * form.steps[1] // group + derived.groups_x)
+    image = var("image", images) if images > 1 else index(0)
+    lane = var(LANE, group)
+    y, start = place_y + form.first[0], chunk * group + (form.first[1] - derived.shift)
+    inside = both([y >= 0, y < height, start >= 0, start < width])
+    rewrite = Rewriter(kernel.params, {})
+
+    def element(part: int) -> Expr:
+        """Of the channel ``part``, or, channels last, of the ``part``th access to the group."""
+        if found.planar:
+            place: tuple[Expr, ...] = (image, index(part), y, start + lane)
+        else:  # an access goes on where the last one ended, whichever channel that is
+            place = (image, y, start, lane + part * group)
+        value: Expr = load(form.source, place, form.dtype)
+        for to in found.casts:
+            value = cast(value, to)
+        value = stored(value) if value.dtype is not dtype else value
+        if isinstance(value, Cast) and value.dtype is dtype and value.value.dtype is F32:
+            value = value.value  # keeping it rounds
+        return select(inside, value, literal(0, value.dtype))
+
+    values = [rewrite(element(part)) for part in range(channels)]
+    names: dict[Expr, str] = {place_y: "place_y", chunk: "chunk"}
+    if isinstance(image, Var):
+        names[image] = "image"
+    emitter = Emitter(printer, names | ({lane: LANE} if group > 1 else {}))
+    if group > 1:
+        head, lines, texts = emitter.lanes(values, lane, group)
+    else:
+        lines, texts = emitter.values([rewrite(element(part)) for part in range(channels)])
+        head = []
+    at = LANE if group > 1 else "0"
+    lines += [f"pixels[{part * group} + {at}] = {printer.narrowed(t, dtype)};" for part, t in enumerate(texts)]
+    ctype = printer.dialect.storage_type(dtype)
+    of = f"c * {group} + i" if found.planar else f"i * {channels} + c"
+    keep = printer.dialect.copy(f"to + i * {derived.depth}", "pixel", dtype, derived.depth)
+    return {
+        "pixel_type": ctype,
+        "read_lines": [*head, *(lane_loop(lines, group) if group > 1 else lines)],
+        "pixel_of": of,
+        "pixel_array": printer.dialect.aligned_array(ctype, "pixel", derived.depth, printer.dialect.zeros),
+        "keep_lines": keep if derived.depth > 1 else ["to[i] = pixel[0];"],
+    }
+
+
+
+
+
+
+
+

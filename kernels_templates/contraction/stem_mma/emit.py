@@ -1,0 +1,43 @@
+"""What the template of a convolution of few channels on matrix units is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.epilogue import epilogue
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import var
+from gpucomp.ir.types import F32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.convolution import packed_filters
+from gpucomp.kernel.forms.copyable import stored
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.stem import CHUNK_BYTES, Stem, stem_of
+from gpucomp.kernels_templates.contraction.mma.emit import multiply_function, staged_stores
+from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
+
+
+def stem_mma_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/contraction/stem_mma/kernel.j2`` for what each hook is."""
+    body, found = kernel.body, stem_of(kernel)
+    assert isinstance(body, Contraction)
+    assert isinstance(found, Stem), found
+    dtype = stored(body.b).dtype
+    acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
+    ends = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)
+    filters = packed_filters(kernel, (derived.chunks, derived.padded_n, CHUNK_BYTES // dtype.nbytes), "contraction/stem_mma")
+    return {
+        **stage_hooks(kernel, printer, found, s, SimpleNamespace(**vars(p), **vars(derived)), dtype),
+        "filters": printer.params[filters][0],
+        "is_async": "cp_async" in printer.features,
+        **staged_stores(ends, printer, body.acc.dtype, s.warp_n, derived),
+        "index": printer.dialect.index_type(max(t.size for t in kernel.params) + derived.tile_n),
+        "acc_type": printer.dialect.value_type(body.acc.dtype),
+        "zero": printer.dialect.literal(0, body.acc.dtype),
+        "multiply": multiply_function(dtype, dtype),
+        "rounds": dtype is F32,
+    }

@@ -1,0 +1,234 @@
+"""The parameters of the contraction family's `stem_mma` engine: few channels on matrix units, the image in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.device.limits import Limits
+from gpucomp.ir.types import I32
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.stem import CHUNK_BYTES, Stem, filled_depth, staging, stem_of, stem_sizes
+from gpucomp.kernel.forms.stores import store_width
+from gpucomp.kernel.forms.tail import no_tail
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernels_templates.contraction.mma import space as mma
+from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
+from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
+
+PARAMS = (
+    Param("tile_y", (1, 2, 4, 8, 16, 32), "rows of outputs per work-group"),
+    Param("tile_x", (8, 16, 32, 64), "outputs of a row per work-group"),
+    Param("warp_n", (8, 16, 32, 64, 128), "columns of the result per warp"),
+    Param("warps_m", (1, 2, 4, 8), "warps along the outputs; each has 16, 32 or 64"),
+    Param("warps_n", (1, 2, 4), "warps along the columns"),
+)
+WARP = 32
+MOST_TAPS = 16  # of a side of the window: larger ones are deep enough without
+WRITTEN_STEPS = 16  # steps of the depth that are written out
+RESERVED = 40  # registers for addresses, predicates and counters
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if reason := no_tail(kernel):
+        return reason
+    if reason := mma.accepts(kernel, features):
+        return reason
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if body.acc.dtype is I32:
+        return "bytes of few channels are left to other engines"
+    found = stem_of(kernel)
+    if isinstance(found, str):
+        return found
+    if max(found.pixels.window) > MOST_TAPS:
+        return f"a window of {found.pixels.window}: at most {MOST_TAPS} taps along each side"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """See ``stem_sizes``; ``element_bytes`` and ``products`` as for the `mma` engine; ``out_wide``: columns of a store."""
+    body, found, types = kernel.body, stem_of(kernel), mma.operand_types(kernel)
+    assert isinstance(body, Contraction)
+    assert isinstance(found, Stem), found
+    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    return {
+        **stem_sizes(kernel, found),
+        "element_bytes": nbytes,
+        "products": 3 if body.math == "3xtf32" and nbytes == 4 else 1,
+        "out_wide": store_width(kernel),
+    }
+
+
+def depth_of(p: SimpleNamespace) -> int:
+    """Channels that a pixel has in shared memory: as few as let every output's run begin at a multiple of 16 bytes."""
+    least = 4 if p.channels <= 4 else 8
+    return least if p.step_x * least * p.element_bytes % CHUNK_BYTES == 0 else 8
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """
+    chunk_elements      in 16 bytes of depth; ``chunks`` of them in all, ``pairs`` of two in a row of the window
+    depth, pixel_bytes  channels of a pixel in shared memory, and their bytes
+    padded_n            columns, filled up to whole tiles
+    rows_written        rows of the window that are written out together
+    """
+    depth = depth_of(p)
+    chunk_elements = CHUNK_BYTES // p.element_bytes
+    pairs = -(-p.taps_x * depth // (2 * chunk_elements))
+    threads = WARP * s.warps_m * s.warps_n
+    tile_m, tile_n = s.tile_y * s.tile_x, s.warp_n * s.warps_n
+    taps_x = pairs * 2 * chunk_elements // depth
+    image = staging(s, p, threads, taps_x, max(1, chunk_elements // depth))
+    tiles_n = -(-p.n // tile_n)
+    warp_m = tile_m // s.warps_m
+    return {
+        "threads": threads,
+        "tile_m": tile_m,
+        "tile_n": tile_n,
+        "warp_m": warp_m,
+        "blocks_m": warp_m // 16,
+        "blocks_n": s.warp_n // 8,
+        "depth": depth,
+        "pixel_bytes": depth * p.element_bytes,
+        "chunk_elements": chunk_elements,
+        "pairs": pairs,
+        "chunks": p.taps_y * pairs * 2,
+        "filled_x": taps_x,
+        "rows_written": 1 if p.products > 1 else max(1, min(p.taps_y, WRITTEN_STEPS // pairs)),
+        **image,
+        "image_bytes_shared": image["rows"] * image["columns"] * depth * p.element_bytes,
+        "tiles_n": tiles_n,
+        "padded_n": tiles_n * tile_n,
+        "tiles": tiles_n * image["tiles_x"] * image["tiles_y"] * p.images,
+        "out_vector": min(p.out_wide, s.warp_n // 2),
+        "sum_columns": s.warp_n + mma.STAGE_PAD,
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """The image and the filters; sixteen rows of sums of each warp lie there afterwards."""
+    d = SimpleNamespace(**derive(s, p))
+    image = d.rows * d.columns * d.pixel_bytes
+    return max(image + d.chunks * d.tile_n * CHUNK_BYTES, s.warps_m * s.warps_n * 16 * d.sum_columns * 4)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Sums, the fragments of two steps, and the rest; or, before that, the groups of pixels that are read together.
+
+    3xtf32 splits the fragments of ``b`` and one block of ``a``, adds up apart from the sums, and ptxas splits those of
+    later steps of a row early.
+    """
+    d = SimpleNamespace(**derive(s, p))
+    fragments = 2 * (4 * d.blocks_m + 2 * d.blocks_n)
+    apart = 4 * d.blocks_n + 12 + fragments * min(d.pairs, 4) if p.products == 3 else 0
+    read = min(4, d.load_trips) * p.channels * p.group * p.image_bytes // 4 + p.group * p.channels
+    return max(4 * d.blocks_m * d.blocks_n + fragments + apart, read) + RESERVED
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if limits.warp != WARP:
+        yield f"fragments are dealt to warps of {WARP}, the device's have {limits.warp}"
+    if s.tile_y * s.tile_x // s.warps_m not in (16, 32, 64):
+        yield f"{s.warps_m} warps do not share {s.tile_y * s.tile_x} outputs by 16, 32 or 64"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (shared := shared_bytes(s, p)) > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    yield from too_large(limits, d.threads, registers(s, p), d.tiles)
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    return Geometry((d.tiles, 1, 1), (d.threads, 1, 1), dynamic_shared_bytes=shared_bytes(s, p))
+
+
+NAMES = ("tile_y", "tile_x", "warp_n", "warps_m", "warps_n")
+TILES = (  # from large to small
+    (8, 16, 64, 4, 1),
+    (8, 16, 32, 4, 1),
+    (8, 16, 32, 4, 2),
+    (8, 8, 64, 4, 1),
+    (8, 8, 32, 4, 1),
+    (8, 8, 32, 2, 2),
+    (4, 16, 32, 4, 1),
+    (4, 8, 32, 2, 1),
+    (4, 8, 16, 2, 1),
+    (2, 8, 16, 1, 1),
+    (2, 8, 8, 1, 1),
+)
+
+STEP_CYCLES = 40  # from a step's fragments to its sums, in one warp
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile that a model of one unit's cycles finds fastest."""
+    return fastest([dict(zip(NAMES, tile, strict=True)) for tile in TILES], objections, cycles, p, limits)
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of the busiest unit: its share of tiles, each bound by the caches or by matrix units; one tile's way."""
+    d = SimpleNamespace(**derive(s, p))
+    share = -(-d.tiles // limits.units)
+    macs = d.tile_m * d.tile_n * d.chunks * d.chunk_elements * p.products
+    multiply = macs / mma.MULTIPLY_ADDS_PER_CYCLE[p.element_bytes] * max(1.0, 4 / (share * s.warps_m * s.warps_n))
+    moved = _moved_bytes(s, p) / mma.MEMORY_BYTES_PER_CYCLE
+    alone = LATENCY_CYCLES * -(-d.load_trips // 4) + STEP_CYCLES * d.chunks / 2
+    return float(share * max(multiply, moved) + alone)
+
+
+def _moved_bytes(s: SimpleNamespace, p: SimpleNamespace) -> Any:
+    """Of the image, the filters and the result of one work-group."""
+    d = SimpleNamespace(**derive(s, p))
+    return image_bytes(d, p) + d.chunks * d.tile_n * CHUNK_BYTES + d.tile_m * d.tile_n * p.element_bytes
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A tile of outputs, over the depth as it is filled up."""
+    d = SimpleNamespace(**derive(s, p))
+    kinds = {2: "f16", 4: "3xtf32" if p.products == 3 else "tf32"}  # bf16 goes as fast as f16
+    warps, products, out = s.warps_m * s.warps_n, d.blocks_m * d.blocks_n, d.tile_m * d.tile_n * p.element_bytes
+    fragments = 4 * d.blocks_m + 2 * d.blocks_n
+    step = products * p.products + fragments / 4 + (mma.SPLIT_INSTRUCTIONS * fragments if p.products == 3 else 0)
+    return Work(
+        macs=d.tile_m * d.tile_n * d.chunks * d.chunk_elements,
+        cache_bytes=_moved_bytes(s, p) - out,
+        steps=1 + -(-d.load_trips // 4),
+        math=kinds[p.element_bytes],
+        out_bytes=out,
+        shared_traffic=warps * d.chunks * (d.warp_m + s.warp_n) * CHUNK_BYTES,
+        shared_bytes=shared_bytes(s, p),
+        instructions=warps * (d.chunks / 2 * step + products * 4 * mma.OUT_INSTRUCTIONS + COPY_INSTRUCTIONS * d.load_trips),
+        chains=products,
+        by_warp=True,
+    )
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+    """Filters as [16 bytes of depth, column, elements of them], window rows filled up as the image's are."""
+    d = SimpleNamespace(**derive(s, p))
+    digits = (
+        Digit("k", d.chunk_elements, d.chunks), Digit("span", 1, d.padded_n), Digit("k", 1, d.chunk_elements)
+    )  # fmt: skip
+    return Packing("b", digits, filled=filled_depth(p, d.filled_x, d.depth))
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/stem_mma/kernel.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "stem_mma",
+    accepts=accepts,
+    work=work,
+    packing=packing,
+    registers=registers,
+)

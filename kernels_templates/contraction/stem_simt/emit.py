@@ -1,0 +1,52 @@
+"""What the template of a convolution of few channels on plain units is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.emit import lane_loop
+from gpucomp.codegen.c.epilogue import epilogue
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import var
+from gpucomp.ir.types import F32
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.convolution import packed_filters
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.stem import Stem, stem_of
+from gpucomp.kernels_templates.contraction.stage_image import stage_hooks
+
+
+def stem_simt_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/contraction/stem_simt/kernel.j2`` for what each hook is."""
+    found = stem_of(kernel)
+    assert isinstance(found, Stem), found
+    width, dialect = derived.out_vector, printer.dialect
+    ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")
+    filters, dtype = printer.params[packed_filters(kernel, (derived.taps, derived.padded_n), "contraction/stem_simt")]
+    if dtype is F32:
+        lines = dialect.copy("filter_tile + to", f"{filters} + from", F32, 4)
+    else:
+        lines = [
+            dialect.aligned_array(dialect.moved_type(dtype), "taken", 4),
+            *dialect.fetch("taken", f"{filters} + from", dtype, 4),
+            *lane_loop([f"filter_tile[to + {LANE}] = {printer.fetched(f'taken[{LANE}]', dtype)};"], 4),
+        ]
+
+    def copy(to: str, source: str, width: int) -> list[str]:
+        return dialect.copy(to, source, F32, width) if width > 1 else [f"{to}[0] = ({source})[0];"]
+
+    return {
+        **stage_hooks(kernel, printer, found, s, SimpleNamespace(**vars(p), **vars(derived)), F32),
+        "filters_lines": lines,
+        "row_lines": ends.row_lines,
+        "store": ends.store,
+        "index": dialect.index_type(max(t.size for t in kernel.params) + s.tile_n),
+        "acc_type": dialect.value_type(F32),
+        "zero": dialect.literal(0, F32),
+        "copy": copy,
+        "array": lambda name, size: dialect.aligned_array(dialect.value_type(F32), name, size),
+    }

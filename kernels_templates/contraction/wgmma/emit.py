@@ -1,0 +1,199 @@
+"""Blocks of statements and tensor maps for the `wgmma` engine: what its producer loads, and the epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.banks import best_exchange, half_offset
+from gpucomp.codegen.c.epilogue import epilogue
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.codegen.c.tail import tail_hooks, tail_scratch
+from gpucomp.codegen.c.text import modulo, over, times
+from gpucomp.codegen.c.tma import map_of_a, map_of_b, map_of_result
+from gpucomp.errors import ScheduleError
+from gpucomp.expr.core import index, var
+from gpucomp.ir.types import I32, DType
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.convolution import Pixels
+from gpucomp.kernel.forms.lanes import LANE
+from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
+from gpucomp.kernels_templates.contraction.wgmma.types import kind_of
+
+
+def wgmma_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/contraction/wgmma/kernel.j2`` for what each hook is."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    a, b, c, kind = form_of_a(kernel), matrix_of(kernel, "b"), result_matrix(kernel), kind_of(kernel)
+    if isinstance(a, str) or isinstance(b, str) or kind is None:
+        reason = next((r for r in (a, b) if isinstance(r, str)), "its types are not multiplied by wgmma")
+        raise ScheduleError(f"{kernel.label or kernel.family}: {reason}", code="GPC8001")
+    instruction, element = kind
+    maps = [
+        map_of_a(a, element, derived.load_m, derived.tile_k),
+        map_of_b(b, element, derived.load_n, derived.tile_k, max(1, p.taps)),
+    ]
+    batch = var("batch", p.batch) if p.batch > 1 else index(0)
+    if s.tma_store and isinstance(c, Matrix):
+        maps.append(map_of_result(c, ROWS, derived.piece))
+        found = epilogue(kernel, printer, batch, 2, f"sums[{LANE}]", into="out")
+    else:
+        acc = f"sums[{LANE if derived.out_vector > 1 else 0}]"
+        runs = s.tile_m // s.splits * s.tile_n // derived.out_vector
+        few = runs <= derived.early_runs
+        found = epilogue(kernel, printer, batch, derived.out_vector, acc, fetched_early=few)
+    tail = tail_hooks(kernel, printer, p, 128 * s.consumers, s.tile_m // s.splits, derived.tiles_n)
+    return {
+        **tail,
+        "scratch": tail_scratch(printer, tail),
+        "tensor_maps": tuple(maps),
+        "programmatic": bool(s.overlap),
+        "instruction": instruction,
+        "acc_type": printer.dialect.value_type(body.acc.dtype),
+        "pair_type": "int2" if body.acc.dtype is I32 else "float2",
+        "zero": printer.dialect.literal(0, body.acc.dtype),
+        "index": printer.dialect.index_type(max(p.m + 2 * s.tile_m, p.n + 2 * s.tile_n, p.batch) + 1),
+        **_tile(s, p, derived),
+        **_producer(a, b, s, p, derived),
+        **(_pieces(printer, c, derived) if s.tma_store and isinstance(c, Matrix) else {}),
+        "row_lines": found.row_lines,
+        "store": found.store,
+        "early": found.early,
+        "early_count": found.early_count,
+        **_halves(printer, body.acc.dtype, s.tile_n, derived),
+    }
+
+
+def _halves(printer: CPrinter, dtype: DType, tile_n: int, derived: SimpleNamespace) -> Mapping[str, Any]:
+    """How a thread takes a run of staged sums: where the first half of eight is left and taken (banks.py)."""
+    copy, width = printer.dialect.copy, derived.out_vector
+    terms = best_exchange(tile_n // 8, derived.pitch) if width == 8 else ()
+    sums_copy = copy("sums", "from", dtype, width)
+    if terms:
+        sums_copy = copy("sums", "from + first_half", dtype, 4) + copy("sums + 4", "from + (first_half ^ 4)", dtype, 4)
+    return {
+        "sums_copy": sums_copy,
+        "half_left": half_offset(terms, {"c": "j / 4", "row": "line"}),
+        "half_taken": half_offset(terms, {"c": f"i % {tile_n // 8}", "row": "local_row"}),
+    }
+
+
+ROWS = 64  # of a block of sums
+SWIZZLES = {128: "line % 8", 64: "line / 2 % 4", 32: "line / 4 % 2"}  # by bytes of a row: what its chunks are moved by
+
+
+def _pieces(printer: CPrinter, c: Matrix, derived: SimpleNamespace) -> dict[str, Any]:
+    """``first_chunk``: bytes from a row's start to what a thread writes of columns 0 to 7, or 0 to 15 with stmatrix.
+
+    ``together``: groups of eight columns that it writes at once.
+    """
+    is_half, swizzle = c.dtype.nbytes == 2, SWIZZLES.get(derived.piece_bytes)
+    chunk = "id % 32 / 16" if is_half else "id % 4 / 2"
+    moved = f"({chunk} ^ {swizzle}) * 16" if swizzle else f"{chunk} * 16"
+    return {
+        "out_type": printer.dialect.storage_type(c.dtype),
+        "together": 2 if is_half else 1,
+        "first_chunk": moved if is_half else f"{moved} + id % 2 * 8",
+    }
+
+
+def _tile(s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace) -> dict[str, str]:
+    """Where the work-group's tile starts. Tiles are walked row by row; pairs along the rows are neighbours."""
+    if s.multicast == 1:
+        row, column, pairs = (
+            over("tile / 2", derived.tiles_n),
+            modulo("tile / 2", derived.tiles_n),
+            derived.tiles_m // 2,
+        )
+        row = f"{row} % {pairs} * 2 + tile % 2" if p.batch > 1 and pairs > 1 else _moved_on(row, pairs)
+    else:
+        row, column = over("tile", derived.tiles_n), modulo("tile", derived.tiles_n)
+        row = modulo(row, derived.tiles_m) if p.batch > 1 or derived.tiles_m == 1 else row
+    return {
+        "first_row": times(row, s.tile_m),
+        "first_column": times(column, s.tile_n),
+        "in_batch": over("tile", derived.tiles_n * derived.tiles_m),
+    }
+
+
+def _moved_on(row: str, pairs: int) -> str:
+    return "tile % 2" if pairs == 1 else f"{row} * 2 + tile % 2"
+
+
+def _producer(
+    a: Matrix | Pixels, b: Matrix, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> dict[str, Any]:
+    """``first_lines``: once, where the pixels start. ``step_lines``: where a step is. ``load_a``, ``load_b``: its loads.
+
+    ``wait_empty``: until the ring has room. An operand that is shared comes in halves, one from each work-group.
+    """
+    shares_a, shares_b = s.multicast == 2, s.multicast == 1
+    to_a = f"to + rank * {derived.load_m * 128}" if shares_a else "to"
+    to_b = f"to + {s.tile_m * 128}" + (f" + rank * {derived.load_n * 128}" if shares_b else "")
+    first_row = f"(first_row + rank * {derived.load_m})" if shares_a else "first_row"
+    first_column = f"first_column + rank * {derived.load_n}" if shares_b else "first_column"
+    waits = {"wait_empty": f"gc_mbarrier_wait{'_cluster' if s.multicast else ''}(empty + stage, parity);"}
+    if isinstance(a, Matrix):
+        depth = f"step * {derived.tile_k}" if derived.steps > 1 else "0"
+        return {
+            "first_lines": [],
+            "step_lines": [],
+            "load_a": _matrix_load(to_a, "map_a", depth, first_row.strip("()"), a.batch, shares_a),
+            "load_b": _matrix_load(to_b, "map_b", depth, first_column, b.batch, shares_b),
+            **waits,
+        }
+    columns, per_tap = a.window[1], derived.steps_per_tap
+    tap = "step" if per_tap == 1 else "tap"
+    channel = "0" if per_tap == 1 else f"step % {per_tap} * {derived.tile_k}"
+    step_lines = [f"const int tap = step / {per_tap};"] if p.taps > 1 and per_tap > 1 else []
+    offsets = [
+        _scaled(f"{tap} % {columns}" if a.window[0] > 1 else tap, a.dilations[1]) if columns > 1 else "0",
+        _scaled(f"{tap} / {columns}" if columns > 1 else tap, a.dilations[0]) if a.window[0] > 1 else "0",
+    ]
+    (oh, ow), first = a.out, first_row
+    image = "0" if a.image[0] == 1 else f"{first} / {oh * ow}"
+    line = f"{first} / {ow}" if ow > 1 else first
+    at = [f"{first} % {ow}" if ow > 1 else "0", line if a.image[0] == 1 else f"{line} % {oh}" if oh > 1 else "0"]
+    first_lines = [
+        f"const int first_{name} = {_moved(_scaled(text, step), start)};"
+        for name, text, step, start in zip("wh", at, a.steps[::-1], a.first[::-1], strict=True)
+    ]
+    load_b = (
+        _load("3d", to_b, "map_b", [channel, tap, first_column], shares_b)
+        if p.taps > 1
+        else _matrix_load(to_b, "map_b", channel, first_column, b.batch, shares_b)
+    )
+    pixel = [channel, "first_w", "first_h", "first_n" if a.image[0] > 1 else "0", *offsets]
+    return {
+        "first_lines": [*first_lines, *([f"const int first_n = {image};"] if a.image[0] > 1 else [])],
+        "step_lines": step_lines,
+        "load_a": _load("im2col_4d", to_a, "map_a", pixel, shares_a),
+        "load_b": load_b,
+        **waits,
+    }
+
+
+def _matrix_load(to: str, name: str, depth: str, span: str, batch: int, shared: bool) -> str:
+    if batch > 1:
+        return _load("3d", to, name, [depth, span, "batch"], shared)
+    return _load("2d", to, name, [depth, span], shared)
+
+
+def _load(form: str, to: str, name: str, at: list[str], shared: bool) -> str:
+    """One load into the stage, of this work-group or of both."""
+    suffix, ranks = ("_multicast", ", 3") if shared else ("", "")
+    return f"gc_tma_load_{form}{suffix}({to}, &{name}, full + stage, {', '.join(at)}{ranks});"
+
+
+def _scaled(text: str, factor: int) -> str:
+    return text if factor == 1 or text == "0" else f"{text} * {factor}"
+
+
+def _moved(text: str, by: int) -> str:
+    if text == "0":
+        return str(by)
+    return text if by == 0 else f"{text} {'-' if by < 0 else '+'} {abs(by)}"

@@ -1,0 +1,382 @@
+"""The parameters of the contraction family's `wgmma` engine (sm_90a): TMA tiles, a ring of stages, clusters.
+
+Tiles are 128 bytes deep, the span of the swizzle. The producer is one warp, which suffices for one consumer's 128 x 192
+and two consumers' 128 x 256. Larger ones take registers from a producer that is a warpgroup (``setmaxnreg``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+
+from gpucomp.device.limits import REGISTER_FILE, Limits
+from gpucomp.device.lockstep import least, most
+from gpucomp.expr.core import Load, Var, walk
+from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel.forms.convolution import Pixels
+from gpucomp.kernel.forms.matrix import Matrix, form_of_a, matrix_of, result_matrix
+from gpucomp.kernel.forms.stores import store_width
+from gpucomp.kernel.forms.tail import has_tail, tail_problem
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernels_templates.contraction.tail import (
+    FLAG_BYTES,
+    tail_counter_bytes,
+    tail_cycles,
+    tail_registers,
+    tail_work,
+)
+from gpucomp.kernels_templates.contraction.wgmma.types import kind_of, operand_dtypes
+from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, worthwhile_splits
+
+DEPTH_BYTES = 128
+GROUP = 128  # threads of a warpgroup
+WARP = 32
+MAX_GROUPS = (1 << 31) - 1
+EARLY_TRIPS = 8  # of one consumer's threads over a tile's runs, whose residuals are fetched together
+PAD = 8  # floats behind a staged row: rows of a fragment start in other banks
+BARRIER_BYTES = 16  # of a stage: full and empty
+COLUMNS = (8, 16, 32, 48, 64, 96, 128, 192, 256)
+SPLITS = (1, 2, 4, 8)
+INSTRUCTION_REGISTERS = 26  # that ptxas asks for besides an instruction's sums
+TRADES = {2: (40, 232), 3: (32, 160)}  # by consumers: registers the producer keeps, a consumer has (kernels.md 1.2)
+SWIZZLE_BYTES, SWIZZLE_ROWS = 128, 8  # the longest row that is swizzled; after how many rows the pattern repeats
+
+PARAMS = (
+    Param("tile_m", (64, 128, 192, 256), "rows of the result per work-group"),
+    Param("tile_n", COLUMNS, "columns of the result per work-group"),
+    Param("consumers", (1, 2, 3), "warpgroups that multiply; each has 64 or 128 rows"),
+    Param("stages", (2, 3, 4, 5, 6, 7, 8, 10, 12), "tiles of both operands that are loaded ahead"),
+    Param("splits", SPLITS, "work-groups, of one cluster, that share the depth of a tile"),
+    Param("overlap", (0, 1, 2), "1: starts before the launch before it ends; 2: and loads tiles of a constant b"),
+    Param("setmaxnreg", (0, 1), "1: the producer is a warpgroup that leaves most of its registers to the consumers"),
+    Param("multicast", (0, 1, 2), "two work-groups of a cluster load for both: 1 tiles of b, 2 tiles of a"),
+    Param("tma_store", (0, 1), "1: the result leaves through shared memory by the tensor memory accelerator"),
+)
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    if not {"wgmma", "tma", "cluster"} <= features:
+        return "the device has no wgmma"
+    if kind_of(kernel) is None:
+        a, b = operand_dtypes(kernel)
+        return f"wgmma does not multiply {a} by {b} into {body.acc.dtype} ({body.math})"
+    if not all(v.extent for v in (*body.batch, *body.m, *body.n, *body.k)):
+        return "there is nothing to multiply"
+    a_form = form_of_a(kernel)
+    if isinstance(a_form, str):
+        return a_form
+    b_form = matrix_of(kernel, "b")
+    if isinstance(b_form, str) and not packable(kernel, "b"):
+        return b_form
+    if _count(body.k) * a_form.dtype.nbytes % 16:
+        return f"a depth of {_count(body.k)} {a_form.dtype} is no multiple of 16 bytes"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes. ``taps``: parts of the depth that an im2col load takes one by one; 0 for a matrix.
+
+    ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model. ``out_bytes``: of an
+    element of a result that TMA can store, else 0. ``out_reads``: what the epilogue loads beside the sums.
+    """
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    form, result = form_of_a(kernel), result_matrix(kernel)
+    reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
+    return {
+        "batch": _count(body.batch),
+        "m": _count(body.m),
+        "n": _count(body.n),
+        "k": _count(body.k),
+        "taps": form.taps if isinstance(form, Pixels) else 0,
+        "element_bytes": form.dtype.nbytes if isinstance(form, (Matrix, Pixels)) else 4,
+        "out_wide": store_width(kernel),
+        "b_known": int(packable(kernel, "b")),
+        "out_bytes": result.dtype.nbytes if isinstance(result, Matrix) else 0,
+        "out_reads": len(reads),
+        **tail_problem(kernel),
+    }
+
+
+def _count(axes: tuple[Var, ...]) -> int:
+    return math.prod(v.extent for v in axes)
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing | None:
+    """Columns outermost, depth innermost, as both operands of wgmma are; nothing to do when ``b`` lies so already."""
+    if isinstance(matrix_of(kernel, "b"), Matrix) or not packable(kernel, "b"):
+        return None
+    batch = (Digit("batch", 1, p.batch),) if p.batch > 1 else ()
+    return Packing("b", (*batch, Digit("span", 1, p.n), Digit("k", 1, p.k)))
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """
+    tile_k            elements of the depth in 128 bytes
+    steps             tiles along the depth: of all taps, one tap after another
+    steps_per_tap     tiles along a tap's channels
+    blocks            64-row blocks of a consumer
+    load_m, load_n    rows of a and columns of b that one load brings
+    piece             columns of the result that one TMA store takes; ``piece_bytes`` of a row of them
+    given, taken      registers of a thread of the producer and of a consumer after ``setmaxnreg``
+    ring, shared      bytes of all stages; of everything
+    early_runs        runs of sums up to which their residuals are fetched together
+    """
+    tile_k = DEPTH_BYTES // p.element_bytes
+    per_tap = -(-(p.k // max(1, p.taps)) // tile_k)
+    steps = per_tap * max(1, p.taps)
+    stage = DEPTH_BYTES * (s.tile_m + s.tile_n)
+    # the result takes the place of the ring
+    result = s.tile_m * s.tile_n * p.out_bytes if s.tma_store else 4 * s.tile_m * (s.tile_n + PAD)
+    ring = max(s.stages * stage, result)
+    tiles_m, tiles_n = -(-p.m // s.tile_m), -(-p.n // s.tile_n)
+    tiles_m, tiles_n = tiles_m + (s.multicast == 1 and tiles_m % 2), tiles_n + (s.multicast == 2 and tiles_n % 2)
+    piece = math.gcd(s.tile_n, SWIZZLE_BYTES // max(1, p.out_bytes))
+    given, taken = TRADES.get(s.consumers, (0, 0))
+    return {
+        "threads": GROUP * s.consumers + (GROUP if s.setmaxnreg else WARP),
+        "tile_k": tile_k,
+        "steps": steps,
+        "steps_per_tap": per_tap,
+        "steps_per_split": -(-steps // s.splits),
+        "blocks": s.tile_m // s.consumers // 64,
+        "sums": s.tile_n // 2,
+        "load_m": s.tile_m // 2 if s.multicast == 2 else s.tile_m,
+        "load_n": s.tile_n // 2 if s.multicast == 1 else s.tile_n,
+        "piece": piece,
+        "piece_bytes": piece * p.out_bytes,
+        "given": given,
+        "taken": taken,
+        "stage_bytes": stage,
+        "ring": ring,
+        "shared": ring + BARRIER_BYTES * s.stages + FLAG_BYTES * has_tail(p),
+        "pitch": s.tile_n + PAD,
+        "early_runs": GROUP * s.consumers * (EARLY_TRIPS if s.consumers == 1 else EARLY_TRIPS // 2),
+        "tiles_m": tiles_m,
+        "tiles_n": tiles_n,
+        "tiles": tiles_m * tiles_n * p.batch,
+        "out_vector": math.gcd(p.out_wide, s.tile_n),
+    }
+
+
+def accumulators(s: SimpleNamespace) -> int:
+    """Sums of a thread: its part of 64 rows, once for each block of its warpgroup."""
+    return int(s.tile_m // s.consumers // 64 * s.tile_n // 2)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes: the sums, with descriptors, barriers and counters, or else the epilogue's runs.
+
+    Measured over 150 schedules of the kernels in the tests.
+    """
+    early = 4 * EARLY_TRIPS if s.consumers == 1 and p.out_reads else 0
+    beside = 40 if s.tma_store and p.out_reads else 32
+    sums = max(accumulators(s) + beside, 72 if p.out_wide <= 4 else 104 + early)
+    return most(sums, tail_registers(GROUP * s.consumers, s.tile_m // s.splits, p))
+
+
+def registers_there(s: SimpleNamespace, limits: Limits) -> int:
+    """What a consumer's thread may have when one work-group runs on a multiprocessor."""
+    return TRADES[s.consumers][1] if s.setmaxnreg else launch_registers(s, limits)
+
+
+def launch_registers(s: SimpleNamespace, limits: Limits) -> int:
+    """What every thread starts with: 255, 168, 128 with 1, 2, 3 consumers.
+
+    Each of the four parts of a multiprocessor has a quarter of the registers, for its share of the warps, by eights.
+    """
+    warps = GROUP * s.consumers // WARP + 1
+    return min(limits.registers, REGISTER_FILE // 4 // (-(-warps // 4) * WARP) // 8 * 8)
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if s.tile_m % s.consumers or s.tile_m // s.consumers not in (64, 128):
+        yield f"{s.consumers} warpgroups do not share {s.tile_m} rows by 64 or 128"
+        return
+    if s.setmaxnreg and s.consumers not in TRADES:
+        yield f"{s.consumers} warpgroup that multiplies has all registers it can use: there is nothing to take"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if (needed := registers(s, p)) > (there := registers_there(s, limits)):
+        yield f"about {needed} registers per work-item, there are {there}"
+    if (needed := s.tile_n // 2 + INSTRUCTION_REGISTERS) > (there := launch_registers(s, limits)):
+        yield f"ptxas wants {needed} registers for one wgmma whatever setmaxnreg brings, a launch has {there}"
+    if d.shared > limits.shared_bytes:
+        yield f"{d.shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if d.tiles > MAX_GROUPS:
+        yield f"{d.tiles} work-groups, a launch has at most {MAX_GROUPS}"
+    if max(p.m + s.tile_m * (1 + (s.multicast == 1)), p.n + s.tile_n * (1 + (s.multicast == 2))) > MAX_GROUPS:
+        yield f"rows and columns are counted with 32 bits, there are {p.m} and {p.n}"
+    if s.overlap == 2 and not p.b_known:
+        yield "b is the result of another kernel: its tiles cannot be loaded before that ends"
+    if s.multicast and s.splits > 1:
+        yield "a cluster shares the depth or the loads, not both"
+    if s.multicast == 1 and d.load_n % SWIZZLE_ROWS:
+        yield f"half of {s.tile_n} columns of b is no multiple of {SWIZZLE_ROWS}, which the swizzle repeats after"
+    if s.tma_store:
+        if not p.out_bytes or p.out_wide * p.out_bytes != 16:
+            yield "the result is no matrix of f16, bf16 or f32 with rows of whole 16 bytes, which TMA could store"
+        if s.splits > 1:
+            yield "the parts of a split sum are added up in order of the rows, not where wgmma leaves them"
+        if p.out_bytes == 2 and s.tile_n % 16:
+            yield f"stmatrix takes 16 columns at a time, the tile has {s.tile_n}"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    counters = tail_counter_bytes(d.tiles // d.tiles_n * s.splits, d.tiles_n, p)
+    return Geometry((d.tiles, s.splits, 1), (d.threads, 1, 1), dynamic_shared_bytes=d.shared, counter_bytes=counters)
+
+
+# ---- the model: cycles of the busiest multiprocessor, after DeepGEMM's sm90 heuristics and kernels.md 4.2 ----
+
+MULTIPLIER_SHARE = (
+    32  # products of 128 bytes of depth that a multiprocessor makes a cycle: 2048 f16, 1024 tf32, 4096 s8
+)
+SHARED_BYTES_PER_CYCLE = 128
+LOAD_BYTES_PER_CYCLE = 32  # of one multiprocessor, from L2, when all of them load
+START_CYCLES = 1500  # launch, barriers, the way of the first bytes
+STORE_SHARE = 16  # elements a cycle through shared memory and the epilogue
+CLUSTER_CYCLES = 2000  # two waits of a cluster and its reduction's latency
+PAIR_CYCLES = 500  # a wait of both work-groups at their start, and for each other later on
+TMA_STORE_SHARE = {True: 12, False: 24}  # as STORE_SHARE, with tma_store; by whether elements are read two by two
+TRIP_INSTRUCTIONS = 24  # of a consumer's warp and stage: waits, products, arrivals
+OUT_INSTRUCTIONS = 3  # of a sum; one less where TMA stores it
+TRIP_CYCLES = 40  # of a stage: its barriers
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    d = SimpleNamespace(**derive(s, p))
+    multiply = s.tile_m * s.tile_n / MULTIPLIER_SHARE
+    read = DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) / SHARED_BYTES_PER_CYCLE
+    load = DEPTH_BYTES * (d.load_m + d.load_n) / LOAD_BYTES_PER_CYCLE
+    filled = min(s.stages, d.steps_per_split)
+    late = START_CYCLES * max(0.0, 1 - filled / 4) / 4  # fewer than four stages do not hide the way of the bytes
+    waves = -(-d.tiles * s.splits // limits.units)
+    store = s.tile_m * s.tile_n / s.splits / (TMA_STORE_SHARE[p.out_reads > 0] if s.tma_store else STORE_SHARE)
+    added = CLUSTER_CYCLES + s.tile_m * s.tile_n / STORE_SHARE if s.splits > 1 else PAIR_CYCLES * (s.multicast > 0)
+    tail = tail_cycles(GROUP * s.consumers, s.tile_m // s.splits, d.tiles_n, p)
+    return tail + waves * (START_CYCLES + d.steps_per_split * (max(multiply, read, load) + late) + store + added)
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """What a work-group does, for the analytic model. A consumer's rows are read once, columns for each 64 of them."""
+    d = SimpleNamespace(**derive(s, p))
+    out_bytes = s.tile_m * s.tile_n * (p.out_bytes or 4)
+    staged = out_bytes if s.tma_store else 4 * s.tile_m * s.tile_n  # through shared memory on its way out
+    sums = d.blocks * d.sums * (OUT_INSTRUCTIONS - s.tma_store)
+    return Work(
+        macs=s.tile_m * s.tile_n * d.tile_k * d.steps_per_split,
+        cache_bytes=DEPTH_BYTES * (d.load_m + d.load_n) * d.steps_per_split,
+        steps=d.steps_per_split,
+        math={1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes],
+        out_bytes=out_bytes / s.splits,
+        ahead=s.stages,
+        shared_traffic=d.steps_per_split * (DEPTH_BYTES * (s.tile_m + s.tile_m // 64 * s.tile_n) + d.stage_bytes)
+        + 2 * staged,
+        shared_bytes=d.shared,
+        registers=least(registers(s, p), REGISTER_FILE // d.threads // 8 * 8),  # setmaxnreg deals them out anew
+        instructions=4 * s.consumers * (d.steps_per_split * TRIP_INSTRUCTIONS + sums),
+        chains=d.blocks * s.tile_n // 8,
+        step_cycles=TRIP_CYCLES,
+        start_cycles=START_CYCLES / 2 + PAIR_CYCLES * (s.multicast > 0),
+        splits=s.splits,
+        in_cluster=True,
+        joined_bytes=staged,
+        **tail_work(GROUP * s.consumers, s.tile_m // s.splits, d.tiles_n, p),
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    """All but starting early, which costs nothing; loads are shared where tiles may fill the device."""
+    step, results = DEPTH_BYTES // p.element_bytes // 2, p.batch * p.m * p.n
+    many = results > 64 * 64 * limits.units
+    return {
+        "tile_m": (64, 128, 192, 256) if many else (64, 128),
+        "consumers": (1, 2, 3) if many else (1, 2),
+        "stages": (2, 3, 4, 6, 8),
+        "splits": worthwhile_splits(SPLITS, p.k, step, results, limits),
+        "overlap": (early(p),),
+        "setmaxnreg": (0, 1) if many else (0,),
+        "multicast": (0, 1, 2) if many else (0,),
+        "tma_store": (0, 1) if p.out_bytes and p.out_wide * p.out_bytes == 16 else (0,),
+    }
+
+
+TILES = ((64, 1, 0), (128, 2, 0), (192, 3, 0), (256, 2, 0), (192, 3, 1), (256, 2, 1))  # rows, consumers, setmaxnreg
+PLAIN = {"splits": 1, "overlap": 0, "setmaxnreg": 0, "multicast": 0, "tma_store": 0}
+
+
+def early(p: SimpleNamespace) -> int:
+    """The ``overlap`` that begins the soonest."""
+    return 2 if p.b_known else 1
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile and split that the model finds fastest, with as many stages as fit and the depth has.
+
+    It starts early, with the tiles of a constant b. Registers are taken only by tiles that cannot do without, loads
+    shared only where there is more than a wave of tiles (as DeepGEMM's heuristics have it), and the result stored by
+    TMA where nothing is read beside it.
+    """
+    candidates: list[dict[str, int]] = []
+    for tile_m, consumers, trade in TILES:
+        for tile_n in COLUMNS:
+            tile = PLAIN | {"overlap": early(p), "tile_m": tile_m, "tile_n": tile_n, "consumers": consumers}
+            if trade and registers(SimpleNamespace(**tile), p) <= registers_there(SimpleNamespace(**tile), limits):
+                continue
+            tiles = -(-p.m // tile_m) * -(-p.n // tile_n) * p.batch
+            clusters = [{"splits": splits} for splits in SPLITS]
+            clusters += [{"multicast": way} for way in (1, 2)] if tiles > limits.units else []
+            for cluster in clusters:
+                if found := _staged(tile | cluster | {"setmaxnreg": trade}, p, limits):
+                    candidates.append(found)
+    if not candidates:  # too many tiles for a launch, whatever their size: another engine's business
+        return PLAIN | {"tile_m": 64, "tile_n": 8, "consumers": 1, "stages": 2}
+    best = min(candidates, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
+    out = best | {"tma_store": 1}
+    if list(objections(SimpleNamespace(**out), p, limits)):
+        return best
+    return min(best, out, key=lambda c: cycles(SimpleNamespace(**c), p, limits))
+
+
+MOST_STAGES = 8
+
+
+def _staged(schedule: dict[str, int], p: SimpleNamespace, limits: Limits) -> dict[str, int] | None:
+    """With the most stages that can run and are of use; ``None`` when none can."""
+    steps = derive(SimpleNamespace(**schedule, stages=2), p)["steps_per_split"]
+    if schedule["splits"] > 1 and steps < 2:
+        return None
+    choices = next(param.choices for param in PARAMS if param.name == "stages")
+    for stages in reversed([c for c in choices if c <= max(2, min(MOST_STAGES, steps))]):
+        candidate = schedule | {"stages": stages}
+        if not list(objections(SimpleNamespace(**candidate), p, limits)):
+            return candidate
+    return None
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/wgmma/kernel.j2",
+    PARAMS,
+    problem,
+    objections,
+    derive,
+    geometry,
+    default,
+    "wgmma",
+    accepts=accepts,
+    work=work,
+    packing=packing,
+    registers=registers,
+    focus=focus,
+)

@@ -1,0 +1,41 @@
+"""The element types that wgmma multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpucomp.expr.core import Cast, Expr, Select
+from gpucomp.ir.types import BF16, F16, F32, I8, I32, DType
+from gpucomp.kernel import Contraction, Kernel
+
+# operands, accumulator and what may be done to them: the instruction, and the element that TMA brings
+KINDS: Mapping[tuple[DType, DType, str], tuple[str, str]] = {
+    (F16, F32, "strict"): ("f16", "f16"),
+    (F16, F32, "tf32"): ("f16", "f16"),
+    (F16, F32, "3xtf32"): ("f16", "f16"),
+    (BF16, F32, "strict"): ("bf16", "bf16"),
+    (BF16, F32, "tf32"): ("bf16", "bf16"),
+    (BF16, F32, "3xtf32"): ("bf16", "bf16"),
+    (F32, F32, "tf32"): ("tf32", "tf32"),
+    (I8, I32, "strict"): ("s8", "i8"),
+}
+
+
+def operand_dtypes(kernel: Kernel) -> tuple[DType, DType]:
+    """What ``a`` and ``b`` are before they are cast to the accumulator's type."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    return _stored(body.a), _stored(body.b)
+
+
+def _stored(value: Expr) -> DType:
+    value = value.then if isinstance(value, Select) else value  # a load guarded by the image's edges
+    return value.value.dtype if isinstance(value, Cast) else value.dtype
+
+
+def kind_of(kernel: Kernel) -> tuple[str, str] | None:
+    """The instruction and TMA's element for the kernel's types; ``None`` when there is none."""
+    body = kernel.body
+    assert isinstance(body, Contraction)
+    a, b = operand_dtypes(kernel)
+    return KINDS.get((a, body.acc.dtype, body.math)) if a is b else None

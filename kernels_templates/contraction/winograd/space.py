@@ -1,0 +1,375 @@
+"""The parameters of the contraction family's `winograd` engine: F(2x2, 3x3) and F(4x4, 3x3) in one kernel, strict f32.
+
+Four outputs take 16 products instead of 36, sixteen take 36 instead of 144: worth it where multipliers are scarce and
+channels are many. Matrix units beat it where a kernel lets them round; so do devices whose local memory is plain memory.
+
+No work-item has registers for the pixels of a block beside its sums, or not for several channels of them, as memory gives
+them at once. So pixels are transformed a line at a time, meeting in shared memory between columns and rows. F(4, 3) has 36
+positions a block; a work-item adds up a whole line of them, of which it makes the line's four outputs itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import most
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_sizes
+from gpucomp.kernel.forms.matrix import loadable_pixels
+from gpucomp.kernel.forms.stores import store_width
+from gpucomp.kernel.forms.tail import no_tail
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernels_templates.contraction.simt.space import (
+    BARRIER_CYCLES,
+    MEMORY_BYTES_PER_CYCLE,
+    MEMORY_CYCLES,
+    MULTIPLY_ADDS_PER_CYCLE,
+    PASS_BYTES,
+    SPLIT_CYCLES,
+    STATIC_SHARED,
+    TRIP_INSTRUCTIONS,
+    passes,
+)
+from gpucomp.kernels_templates.contraction.winograd.emit import CHANNEL_ACCESS, COLUMN_ACCESS, transform_of
+from gpucomp.schedule.space import (
+    Family,
+    Param,
+    Schedule,
+    Work,
+    cannot_meet,
+    groups_for_registers,
+    remembered,
+    too_large,
+    worthwhile_splits,
+)
+
+SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16), "work-groups that share the channels of a tile")
+PARAMS = (
+    Param("outputs", (2, 4), "rows, and columns, of outputs of a block"),
+    Param("columns", (16, 32, 64), "output channels per work-group"),
+    Param("blocks", (8, 16, 32), "blocks of output pixels per work-group"),
+    Param("channels", (2, 4, 8), "input channels of one shared-memory stage"),
+    Param("positions", (1, 2, 4, 6), "of a block's 16 or 36 products, how many a work-item adds up"),
+    Param("reg_n", (4, 8), "output channels per work-item"),
+    Param("reg_b", (2, 4, 8), "blocks per work-item"),
+    Param("stages", (1, 2), "buffers in shared memory: with 2 the next one is stored while this one is read"),
+    SPLITS,
+)
+BANKS = 32
+ROLLED = 160
+HIDING_WARPS = 8  # resident warps of a unit that keep its arithmetic busy
+FLAG_BYTES = 16
+RESERVED = 44  # registers for addresses, predicates and loop counters
+PLENTY = 60  # more of them that ptxas takes while there are some, to read operands early
+MAX_GROUPS = (1 << 31) - 1
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    if reason := no_tail(kernel):
+        return reason
+    if "mali" in features:
+        return "it works in local memory, and this device's is plain memory"
+    found = winograd_pixels(kernel)
+    if isinstance(found, str):
+        return found
+    loadable = loadable_pixels(kernel)  # it reads four channels at a time
+    return loadable if isinstance(loadable, str) else ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """Sizes of the convolution; ``out_wide``: columns that a store may take at once."""
+    form = loadable_pixels(kernel)
+    assert isinstance(form, Pixels), form
+    return {**winograd_sizes(kernel, form), "out_wide": store_width(kernel)}
+
+
+def products_of(s: SimpleNamespace) -> int:
+    """Positions of a block: products of each channel with each filter, of which its outputs are made."""
+    return int((s.outputs + 2) ** 2)
+
+
+def threads_of(s: SimpleNamespace) -> int:
+    return (products_of(s) // s.positions) * (s.columns // s.reg_n) * (s.blocks // s.reg_b)
+
+
+def wide_of(s: SimpleNamespace) -> int:
+    """Channels of a pixel that a work-item reads at once, and then transforms one after the other.
+
+    A stage of two channels is for work-items with hardly a register left, and is read by twice as many of them.
+    """
+    return CHANNEL_ACCESS if s.channels >= CHANNEL_ACCESS else 1
+
+
+def rows_at_once(s: SimpleNamespace) -> int:
+    """Rows of each of a stage's blocks that all work-items transform at once; 0 where they are too few."""
+    side, most_rows = s.outputs + 2, threads_of(s) // (s.blocks * s.channels)
+    return next((n for n in range(side, 0, -1) if side % n == 0 and n <= most_rows), 0)
+
+
+@remembered
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """``rows``, ``row_columns``: work-items of one position along blocks and columns.
+
+    ``u_rows``: of a position in the filters' shared memory: channels, and in the end rows of products.
+    ``side``: pixels of a block along each axis, ``products`` in all; ``patches``: blocks, each channel on its own.
+    ``column_tasks``: work-items that read a column of pixels, ``v_wide`` channels at once; ``row_tasks``: those that transform
+    ``row_steps`` rows each, ``row_step`` apart.
+    ``v_pad``: behind a position in shared memory, so that columns side by side lie in banks side by side.
+    ``in_lines``: a work-item has a whole line of positions, and makes the outputs of the line itself.
+    ``filter_step``: positions of the filters that all work-items move at once, in ``filter_steps``.
+    """
+    threads, products, side = threads_of(s), products_of(s), s.outputs + 2
+    wide, patches = wide_of(s), s.blocks * s.channels
+    row_step = most(1, rows_at_once(s))
+    in_lines = int(s.positions == side)
+    blocks_y, blocks_x = -(-p.out_y // s.outputs), -(-p.out_x // s.outputs)
+    blocks = p.images * blocks_y * blocks_x
+    tiles_b, tiles_n, tiles_k = -(-blocks // s.blocks), -(-p.n // s.columns), -(-p.depth // s.channels)
+    out_vector = min(4, p.out_wide)
+    filter_step = max(1, threads // (s.columns // COLUMN_ACCESS * s.channels))
+    return {
+        "threads": threads,
+        "rows": s.blocks // s.reg_b,
+        "row_columns": s.columns // s.reg_n,
+        "u_rows": max(s.channels, s.blocks // s.reg_b),
+        "v_pad": (s.blocks - patches) % BANKS,
+        "side": side,
+        "products": products,
+        "in_lines": in_lines,
+        "patches": patches,
+        "v_wide": wide,
+        "column_tasks": patches // wide * side,
+        "row_tasks": patches * row_step,
+        "row_step": row_step,
+        "row_steps": side // row_step,
+        "filter_step": filter_step,
+        "filter_steps": -(-products // filter_step),
+        "blocks_y": blocks_y,
+        "blocks_x": blocks_x,
+        "all_blocks": blocks,
+        "padded_n": tiles_n * s.columns,
+        "tiles_b": tiles_b,
+        "tiles_n": tiles_n,
+        "tiles": tiles_b * tiles_n,
+        "tiles_k": tiles_k,
+        "tiles_per_split": -(-tiles_k // s.splits),
+        "out_vector": out_vector,
+        "out_tasks": s.blocks // s.reg_b * s.outputs ** (1 if in_lines else 2) * s.columns // out_vector,
+        "task_outputs": s.outputs if in_lines else 1,
+    }
+
+
+def shared_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Transformed pixels and filters of one stage each; the products of the output transform lie on the filters."""
+    d = SimpleNamespace(**derive(s, p))
+    tiles = s.stages * d.products * (d.patches + d.v_pad + d.u_rows * s.columns) * 4
+    return tiles + (FLAG_BYTES if s.splits > 1 else 0)
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Sums, the operands of a step, the pixels and the filters on their way, and the rest."""
+    d = SimpleNamespace(**derive(s, p))
+    sums = s.positions * s.reg_n * s.reg_b
+    return sums + s.reg_n + s.reg_b + d.side * d.v_wide + COLUMN_ACCESS * d.filter_steps + RESERVED
+
+
+def registers_taken(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """At most what ptxas takes while there are some: told how many work-groups a unit is to hold, it does without."""
+    return registers(s, p) + PLENTY
+
+
+def groups_of_a_unit(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Work-groups whose registers, by the formula, a unit has at once."""
+    return groups_for_registers(registers(s, p), threads_of(s))
+
+
+def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    """What ``derive`` says, and ``rolled``: the loop over a stage's channels stays one.
+
+    Written out, ptxas reads the operands of all of them ahead. One work-group transforms while another multiplies,
+    where a unit has registers for two: those operands would cost the second, or be spilled. Of F(2, 3) ptxas
+    spills some from ``ROLLED`` registers on, whatever a unit has left.
+
+    ``groups_per_unit``: how many a unit is to hold. Left to itself ptxas saves registers for one more, and spills.
+    """
+    groups = groups_of_a_unit(s, p)
+    rolled = groups > 1 if s.outputs > 2 else registers(s, p) >= ROLLED
+    return {**derive(s, p), "rolled": int(rolled), "groups_per_unit": groups}
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if limits.warp == 1:
+        yield "its tiles are dealt to warps, the device runs one work-item at a time"
+    if s.columns % s.reg_n or s.blocks % s.reg_b:
+        yield "reg_n, reg_b must divide columns, blocks"
+        return
+    if products_of(s) % s.positions or s.positions > s.outputs + 2:
+        yield f"positions={s.positions} is no part of a line of F({s.outputs}, 3)'s positions"
+        return
+    d = SimpleNamespace(**derive(s, p))
+    if s.outputs > 2 and not d.in_lines:
+        yield f"the outputs of F({s.outputs}, 3) are made of whole lines, positions={d.side}"
+    if d.threads > limits.threads:
+        yield f"{d.threads} work-items per work-group, the device allows {limits.threads}"
+    if not rows_at_once(s) or d.column_tasks > d.threads:
+        lines = f"{d.column_tasks} columns to read, {d.patches} rows to transform at a time"
+        yield f"{lines}, {d.threads} work-items take one each"
+    if d.filter_step * s.columns // COLUMN_ACCESS * s.channels != d.threads or d.products % d.filter_step:
+        yield f"{d.threads} work-items cannot share filters of {s.channels} x {s.columns} evenly"
+    shared = shared_bytes(s, p)
+    if shared > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if shared > STATIC_SHARED:
+        yield f"{shared} B of shared memory in arrays of fixed size, compilers allow {STATIC_SHARED}"
+    yield from too_large(limits, d.threads, registers(s, p), d.tiles)
+    if s.splits > 1 and workspace_bytes(s, p) > MAX_GROUPS:
+        yield "the partial sums of split channels need more than 2 GiB"
+    yield from cannot_meet(s.splits, limits)
+
+
+def workspace_bytes(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Partial sums, one an output."""
+    d = SimpleNamespace(**derive(s, p))
+    return int(d.tiles * s.splits * s.blocks * s.outputs**2 * s.columns * 4)
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    d = SimpleNamespace(**derive(s, p))
+    split = s.splits > 1
+    return Geometry(
+        (d.tiles, s.splits, 1),
+        (d.threads, 1, 1),
+        workspace_bytes=workspace_bytes(s, p) if split else 0,
+        counter_bytes=4 * d.tiles if split else 0,
+    )
+
+
+NAMES = ("outputs", "columns", "blocks", "channels", "positions", "reg_n", "reg_b", "stages")
+TILES = (  # from large to small
+    (2, 64, 32, 4, 2, 8, 8, 1),
+    (2, 64, 16, 4, 2, 8, 4, 2),
+    (2, 64, 16, 4, 2, 8, 4, 1),
+    (2, 32, 32, 4, 2, 4, 8, 2),
+    (2, 32, 32, 4, 2, 4, 8, 1),
+    (2, 32, 16, 8, 2, 4, 4, 1),
+    (2, 32, 16, 4, 2, 4, 4, 2),
+    (2, 32, 16, 4, 2, 4, 4, 1),
+    (4, 32, 16, 2, 6, 4, 4, 1),
+    (4, 32, 16, 4, 6, 4, 4, 1),
+    (4, 64, 8, 4, 6, 4, 2, 1),
+    (4, 32, 8, 4, 6, 4, 2, 1),
+    (4, 32, 8, 2, 6, 4, 2, 1),
+)
+
+# a block of a channel, as multiply-adds: a quarter of 16 guarded loads, 32 additions, 16 values that go to shared memory, come
+# back and go there again; 36 loads, 144 multiply-adds, 36 values
+TRANSFORM_MACS = {2: 100, 4: 288}
+# a vector of one output: nine reads of shared memory, what is added up, the epilogue; of four: six reads and four epilogues
+OUT_MACS = {2: 40, 4: 120}
+LINE_MACS = 80  # a work-item's line of sums of a run of four columns: its outputs, and four stores
+MOST_SPLIT_SUMS = 96
+LOSS = {2: 1.0, 4: 1.1}  # F(4, 3) has three times the error of F(2, 3): it has to be worth it
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """The tile and split that a model of one unit's cycles finds fastest."""
+    candidates = [
+        dict(zip(NAMES, tile, strict=True)) | {"splits": splits} for tile in TILES for splits in SPLITS.choices
+    ]
+    # the largest tile has all registers for its sums: adding up splits besides made ptxas spill on sm_90a
+    candidates = [s for s in candidates if s["splits"] == 1 or s["positions"] * s["reg_n"] * s["reg_b"] <= MOST_SPLIT_SUMS]
+    legal = [s for s in candidates if not list(objections(SimpleNamespace(**s), p, limits))]
+    return min(legal or candidates[-1:], key=lambda s: LOSS[s["outputs"]] * cycles(SimpleNamespace(**s), p, limits))
+
+
+def cycles(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> float:
+    """Cycles of the busiest unit, reckoned as simt's are, to be compared with them: its share of work-groups, each so
+    many stages deep, each bound by arithmetic, by the caches or by memory's latency."""
+    d = SimpleNamespace(**derive(s, p))
+    groups = d.tiles * s.splits
+    if s.splits > 1 and (d.tiles_k < 4 * s.splits or groups > 4 * limits.units):
+        return float("inf")  # too little for each, or enough of them without
+    share = -(-groups // limits.units)
+    warps = min(share, groups_of_a_unit(s, p)) * d.threads / 32
+    rate = min(MULTIPLY_ADDS_PER_CYCLE * min(1, warps / HIDING_WARPS), share * d.threads)
+    sums = d.products * s.blocks * s.columns * s.channels * (1 + 1 / s.reg_n + 1 / s.reg_b)
+    # pixels of a block that no other block of the work-group reads: two columns of four, four of six
+    loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
+    arithmetic, memory = (sums + d.patches * TRANSFORM_MACS[s.outputs]) / rate, loaded / MEMORY_BYTES_PER_CYCLE
+    stage = max(share * max(arithmetic, memory), MEMORY_CYCLES) + (4 - s.stages) * BARRIER_CYCLES
+    vectors = s.reg_b * d.out_tasks
+    lines = s.reg_b * d.threads * s.reg_n // 4 * LINE_MACS * d.in_lines
+    stored = vectors * d.task_outputs * d.out_vector * 4 / MEMORY_BYTES_PER_CYCLE
+    out = share * ((vectors * OUT_MACS[s.outputs] + lines) / rate + stored) + 2 * s.reg_b * BARRIER_CYCLES
+    added = SPLIT_CYCLES + s.splits * s.blocks * s.outputs**2 * s.columns / 32 if s.splits > 1 else 0
+    return float(MEMORY_CYCLES + d.tiles_per_split * stage + out + added)
+
+
+PATCH_ADDS = {2: 32, 4: 144}  # additions, or multiply-adds, that transform a block of a channel
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A work-group's share of the channels for its tile; partial sums go to the workspace and back."""
+    d = SimpleNamespace(**derive(s, p))
+    warps, sums = -(-d.threads // 32), s.positions * s.reg_n * s.reg_b
+    outputs = s.blocks * s.outputs**2 * s.columns * 4
+    products = 32 * warps * sums * s.channels  # lanes of a warp that is not full idle
+    read = products * (1 / s.reg_n + 1 / s.reg_b) / 4  # accesses of four elements
+    trip = (products + read + d.patches * TRANSFORM_MACS[s.outputs]) / 32
+    trip += warps * (4 * d.filter_steps + TRIP_INSTRUCTIONS)
+    tiles = d.products * s.channels * 4 * (s.blocks + s.columns)
+    vectors, lines = s.reg_b * d.out_tasks, s.reg_b * d.threads * s.reg_n // 4 * d.in_lines
+    # pixels of a block that no other block of the work-group reads: two columns of four, four of six
+    loaded = d.products * s.channels * 4 * (s.blocks * s.outputs / d.side + s.columns)
+    return Work(
+        macs=d.tiles_per_split * (products + d.patches * PATCH_ADDS[s.outputs]),
+        cache_bytes=d.tiles_per_split * loaded,
+        steps=d.tiles_per_split,
+        out_bytes=outputs,
+        shared_traffic=d.tiles_per_split * (read / 32 * passes(4) * PASS_BYTES + tiles)
+        + 2 * d.products * s.blocks * s.columns * 4,
+        shared_bytes=shared_bytes(s, p),
+        instructions=d.tiles_per_split * trip + (vectors * OUT_MACS[s.outputs] + lines * LINE_MACS) / 32,
+        chains=sums,
+        # a work-item's own way through a transform, two cycles an instruction, is for other work-groups to fill
+        step_cycles=(4 - s.stages) * BARRIER_CYCLES + 2 * TRANSFORM_MACS[s.outputs],
+        # and at its end each of its blocks' outputs in turn
+        start_cycles=400 + s.reg_b * (2 * BARRIER_CYCLES + OUT_MACS[s.outputs]),
+        least_share=36 / 144,  # F(4, 3)'s
+        splits=s.splits,
+        joined_bytes=outputs,
+    )
+
+
+def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
+    results = p.images * p.out_y * p.out_x * p.n
+    return {"positions": (2, 6), "splits": worthwhile_splits(SPLITS.choices, p.depth, 4, results, limits)}
+
+
+def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
+    """Transformed filters [position, input channel, output channel], output channels filled up to whole tiles."""
+    d = SimpleNamespace(**derive(s, p))
+    digits = (Digit("k", p.depth, d.products), Digit("k", 1, p.depth), Digit("span", 1, d.padded_n))
+    return Packing("b", digits, transform_of(s.outputs))
+
+
+FAMILY = Family(
+    "contraction",
+    "contraction/winograd/kernel.j2",
+    PARAMS,
+    problem,
+    objections,
+    template_sizes,
+    geometry,
+    default,
+    "winograd",
+    accepts=accepts,
+    work=work,
+    packing=packing,
+    registers=registers,
+    focus=focus,
+    taken=registers_taken,
+)

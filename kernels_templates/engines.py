@@ -1,0 +1,52 @@
+"""Which template family renders a kernel for CUDA and OpenCL. The families' spaces live beside their templates."""
+
+from __future__ import annotations
+
+from gpucomp.kernel import Attention, Blocks, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Separable, Window
+from gpucomp.kernels_templates.attention.mma.space import FAMILY as ATTENTION_MMA
+from gpucomp.kernels_templates.attention.simt.space import FAMILY as ATTENTION
+from gpucomp.kernels_templates.blocks.space import FAMILY as BLOCKS
+from gpucomp.kernels_templates.contraction.amd.space import FAMILY as AMD
+from gpucomp.kernels_templates.contraction.gemv.space import FAMILY as GEMV
+from gpucomp.kernels_templates.contraction.mali.space import FAMILY as MALI
+from gpucomp.kernels_templates.contraction.mma.space import FAMILY as MMA
+from gpucomp.kernels_templates.contraction.separable_mma.space import FAMILY as SEPARABLE_MMA
+from gpucomp.kernels_templates.contraction.separable_simt.space import FAMILY as SEPARABLE_SIMT
+from gpucomp.kernels_templates.contraction.simt.space import FAMILY as SIMT
+from gpucomp.kernels_templates.contraction.stem_mma.space import FAMILY as STEM_MMA
+from gpucomp.kernels_templates.contraction.stem_simt.space import FAMILY as STEM_SIMT
+from gpucomp.kernels_templates.contraction.wgmma.space import FAMILY as WGMMA
+from gpucomp.kernels_templates.contraction.winograd.space import FAMILY as WINOGRAD
+from gpucomp.kernels_templates.depthwise.space import FAMILY as DEPTHWISE
+from gpucomp.kernels_templates.loops.space import FAMILY as LOOPS
+from gpucomp.kernels_templates.loops.transpose.space import FAMILY as TRANSPOSE
+from gpucomp.kernels_templates.pool.space import FAMILY as POOL
+from gpucomp.kernels_templates.pool.window.space import FAMILY as POOL_WINDOW
+from gpucomp.kernels_templates.rowwise.space import FAMILY as ROWWISE
+from gpucomp.kernels_templates.scan.space import FAMILY as SCAN
+from gpucomp.kernels_templates.scatter.space import FAMILY as SCATTER
+from gpucomp.schedule.space import Family
+
+# engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
+ENGINES: dict[type, tuple[Family, ...]] = {
+    Loops: (DEPTHWISE, TRANSPOSE, LOOPS),
+    Contraction: (MALI, GEMV, AMD, WGMMA, STEM_MMA, MMA, STEM_SIMT, WINOGRAD, SIMT),
+    Separable: (SEPARABLE_MMA, SEPARABLE_SIMT),
+    Rowwise: (ROWWISE,),
+    Scan: (SCAN,),
+    Scatter: (SCATTER,),
+    Window: (POOL_WINDOW, POOL),
+    Attention: (ATTENTION_MMA, ATTENTION),
+    Blocks: (BLOCKS,),
+}
+FAMILIES = {family.title: family for engines in ENGINES.values() for family in engines}
+
+
+def engines_of(kernel: Kernel, features: frozenset[str] = frozenset()) -> tuple[Family, ...]:
+    """The engines that can compute ``kernel`` on a device with ``features``, the one to prefer first."""
+    return tuple(family for family in ENGINES[type(kernel.body)] if not family.accepts(kernel, features))
+
+
+def family_of(kernel: Kernel) -> Family:
+    """The engine that computes ``kernel`` on every device."""
+    return ENGINES[type(kernel.body)][-1]

@@ -1,0 +1,46 @@
+"""What the templates of loops and pools are given: the statements of one point of the domain, or of a vector of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.emit import Emitter, flat_stores
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import Var, substitute, var
+from gpucomp.expr.simplify import unflatten
+from gpucomp.kernel import Kernel, Loops, Store, Window
+from gpucomp.kernel.forms.access import Rewriter
+from gpucomp.kernel.forms.lanes import lanes_of
+
+
+def loops_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """``body``: the statements for one ``point``; ``index``: the type of its number."""
+    body = kernel.body
+    assert isinstance(body, (Loops, Window))
+    return pointwise_hooks(kernel, printer, s, p, body.domain, kernel.stores)
+
+
+
+
+def pointwise_hooks(
+    kernel: Kernel,
+    printer: CPrinter,
+    s: SimpleNamespace,
+    p: SimpleNamespace,
+    domain: tuple[Var, ...],
+    stores: tuple[Store, ...] | list[Store],
+) -> Mapping[str, Any]:
+    point, lane = var("point", max(1, p.size // s.vector)), var("lane", s.vector)
+    flat = var("flat", max(1, p.size))
+    places = dict(zip(domain, unflatten(flat, tuple(a.extent for a in domain)), strict=True)) if domain else {}
+    vector = lanes_of(flat, point, lane, s.vector)
+    rewriter = Rewriter(kernel.params, {v: substitute(place, vector) for v, place in places.items()})
+    emitter = Emitter(printer, {point: "point", lane: "lane"} if s.vector > 1 else {point: "point"})
+    body = emitter.store(flat_stores(stores, rewriter), lane, s.vector)
+    # one past the last work-group has to be a number of this type as well
+    index_type = printer.dialect.index_type(p.size // s.vector + s.threads * s.items)
+    return {"body": body, "index": index_type}

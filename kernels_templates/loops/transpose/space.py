@@ -1,0 +1,114 @@
+"""The loops family's `transpose` engine: tiles turned in shared memory, so that reads and writes both run along memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from gpucomp.device.limits import Limits
+from gpucomp.device.lockstep import least
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.transpose import Transposed, transposed_of
+from gpucomp.kernel.geometry import Geometry
+from gpucomp.schedule.space import WARP, Family, Param, Schedule, Work
+
+PARAMS = (
+    Param("tile", (8, 16, 32, 64), "elements of both sides of a tile"),
+    Param("threads", (32, 64, 128, 256, 512), "work-items per work-group"),
+)
+MAX_GROUPS = (1 << 31) - 1
+SHORTEST = 8  # of a side that is worth a tile: below it, lines of memory are shared by neighbours anyway
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    found = transposed_of(kernel)
+    if isinstance(found, str):
+        return found
+    if min(found.reading.extent, found.writing.extent) < SHORTEST:
+        return f"a side of less than {SHORTEST} elements fills no tile"
+    return ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    """``reading``, ``writing``: extents of the axes that the source and the results run along; ``batch``: the rest."""
+    found = transposed_of(kernel)
+    assert isinstance(found, Transposed)
+    return {
+        "batch": math.prod(v.extent for v in found.batch),
+        "reading": found.reading.extent,
+        "writing": found.writing.extent,
+        "width": kernel.params[found.source.source].dtype.nbytes,
+    }
+
+
+def derive(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
+    tiles_reading, tiles_writing = -(-p.reading // s.tile), -(-p.writing // s.tile)
+    return {
+        "tiles_reading": tiles_reading,
+        "tiles_writing": tiles_writing,
+        "tiles": p.batch * tiles_reading * tiles_writing,
+        "rows": s.threads // s.tile,
+    }
+
+
+def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterator[str]:
+    if s.threads > limits.threads:
+        yield f"{s.threads} work-items per work-group, the device allows {limits.threads}"
+    if not s.tile <= s.threads <= s.tile * s.tile:
+        yield f"{s.threads} work-items do not divide a tile of {s.tile} by {s.tile} into rows"
+        return
+    shared = s.tile * (s.tile + 1) * (4 if p.width == 2 else p.width)  # f16 is four bytes to OpenCL
+    if shared > limits.shared_bytes:
+        yield f"{shared} B of shared memory, the device has {limits.shared_bytes} B"
+    if derive(s, p)["tiles"] > MAX_GROUPS:
+        yield f"more than {MAX_GROUPS} work-groups"
+
+
+def geometry(s: SimpleNamespace, p: SimpleNamespace) -> Geometry:
+    return Geometry((derive(s, p)["tiles"], 1, 1), (s.threads, 1, 1))
+
+
+SECTOR = 32  # bytes that a cache delivers at least
+INSTRUCTIONS = 16  # of an element: two accesses each of memory and of the tile, and where they are
+
+
+def registers(s: SimpleNamespace, p: SimpleNamespace) -> int:
+    """Those of a tile's reads that are under way together, and addresses."""
+    return 24 + least(8, -(-s.tile * s.tile // s.threads)) * -(-p.width // 4)
+
+
+def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
+    """A tile: read along memory, turned, written along memory."""
+    elements = s.tile * s.tile
+    trips = -(-elements // s.threads)
+    moved = elements * p.width * SECTOR / least(SECTOR, s.tile * p.width)
+    return Work(
+        macs=0,
+        cache_bytes=moved,
+        steps=-(-trips // 8),
+        out_bytes=moved,
+        shared_traffic=2 * elements * 4,
+        shared_bytes=s.tile * (s.tile + 1) * p.width,
+        instructions=-(-s.threads // WARP) * trips * INSTRUCTIONS,
+        step_cycles=40,
+        start_cycles=200,
+    )
+
+
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
+    """128 bytes along both axes, smaller tiles where a side is short or too few of them would be there."""
+    side = min(p.reading, p.writing)
+    tile = 64 if p.width <= 2 and side >= 64 else 32
+    while tile > 8 and (
+        tile >= 2 * side or tile * (tile + 1) * max(4, p.width) > limits.shared_bytes or tile * 4 > limits.threads
+    ):
+        tile //= 2
+    while tile > 16 and p.batch * -(-p.reading // tile) * -(-p.writing // tile) < limits.units:
+        tile //= 2
+    threads = max(t for t in PARAMS[1].choices if t <= min(limits.threads, 256, tile * tile))
+    return {"tile": tile, "threads": threads}
+
+
+FAMILY = Family("loops", "loops/transpose/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "transpose",
+                accepts, registers=registers, work=work)  # fmt: skip

@@ -1,0 +1,30 @@
+"""What the template of a pool is given."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import REDUCTIONS, Expr, call, index, reduce, substitute
+from gpucomp.kernel import Kernel, Store, Window
+from gpucomp.kernels_templates.loops.emit import pointwise_hooks
+
+
+def pool_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """As ``loops``, with the accumulator written out over the window or as a loop."""
+    body = kernel.body
+    assert isinstance(body, Window)
+    taps = list(itertools.product(*(range(a.extent) for a in body.window)))
+    acc: Expr = reduce(body.op, body.window, body.value)
+    if s.unroll and taps:
+        at = [substitute(body.value, dict(zip(body.window, map(index, tap), strict=True))) for tap in taps]
+        acc = at[0]
+        for value in at[1:]:
+            acc = call(REDUCTIONS[body.op], acc, value)
+    stores = [Store(t.target, t.index, substitute(t.value, {body.acc: acc})) for t in kernel.stores]
+    return pointwise_hooks(kernel, printer, s, p, body.domain, stores)

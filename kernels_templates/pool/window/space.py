@@ -1,0 +1,37 @@
+"""The pool family's `window` engine: a register window of the image, as depthwise convolutions have it, without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpucomp.kernel import Kernel
+from gpucomp.kernel.forms.sliding import Sliding, pooling_of
+from gpucomp.kernels_templates.depthwise.space import (
+    PARAMS,
+    default,
+    derive,
+    focus,
+    geometry,
+    objections,
+    registers_ahead,
+    sizes_of,
+    work,
+)
+from gpucomp.schedule.space import Family
+
+
+def accepts(kernel: Kernel, features: frozenset[str]) -> str:
+    found = pooling_of(kernel)
+    return found if isinstance(found, str) else ""
+
+
+def problem(kernel: Kernel) -> Mapping[str, int]:
+    found = pooling_of(kernel)
+    assert isinstance(found, Sliding)
+    return sizes_of(kernel, found)
+
+
+FAMILY = Family(
+    "pool", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
+    registers=registers_ahead, work=work, focus=focus
+)  # fmt: skip

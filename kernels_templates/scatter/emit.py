@@ -1,0 +1,128 @@
+"""How a scatter runs through memory, and blocks of statements for its template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from gpucomp.codegen.c.emit import Emitter, FlatStore, flat_stores, lane_loop
+from gpucomp.codegen.c.printer import CPrinter
+from gpucomp.expr.core import Const, Expr, Hole, Var, both, call, index, substitute, var, walk
+from gpucomp.expr.simplify import flatten
+from gpucomp.kernel import Kernel, Scatter, Store
+from gpucomp.kernel.forms.access import Rewriter
+from gpucomp.kernel.forms.lanes import LANE, lanes_of
+from gpucomp.kernel.forms.operand import places
+from gpucomp.kernel.forms.scatter import copied_in_place, inside_of
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The kernel over flat variables: ``line`` counts vectors of lines, ``place`` places, ``number`` updates.
+
+    found     where an update's element is, one flat index; ``inside``: whether it is one of the places at all
+    """
+
+    line: Var
+    lane: Var
+    place: Var
+    number: Var
+    guard: Expr
+    where: Expr
+    inside: Expr
+    found: Expr
+    initial: tuple[FlatStore, ...]
+    after: Expr
+
+
+
+
+def walk_of(kernel: Kernel, vector: int) -> Walk:
+    """``kernel`` brought onto the variables of the template, ``vector`` lines at a time."""
+    body = kernel.body
+    assert isinstance(body, Scatter)
+    lines = math.prod(v.extent for v in body.lines)
+    flat, lane = var("flat_line", lines), var(LANE, vector)
+    line, place = var("line", lines // vector), var("place", math.prod(v.extent for v in body.places))
+    number = var("number", math.prod(v.extent for v in body.updates))
+    at = {v: substitute(e, lanes_of(flat, line, lane, vector)) for v, e in places(body.lines, flat).items()}
+    at |= places(body.places, place) | places(body.updates, number)
+    rewriter = Rewriter(kernel.params, at)
+    found = flatten(body.found, tuple(v.extent for v in body.places))
+    copied = [Store(s.target, s.index, body.initial) for s in kernel.stores]
+    return Walk(
+        line, lane, place, number,
+        rewriter(body.guard), rewriter(body.where), rewriter(inside_of(body)), rewriter(found),
+        tuple(flat_stores(copied, rewriter)), rewriter(body.after),
+    )  # fmt: skip
+
+
+def scatter_hooks(
+    kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
+) -> Mapping[str, Any]:
+    """See ``kernels_templates/scatter/kernel.j2`` for what each hook is."""
+    body = kernel.body
+    assert isinstance(body, Scatter)
+    w = walk_of(kernel, s.vector)
+    known: dict[Expr, str] = {w.line: "line"}
+    if s.vector > 1:
+        known[w.lane] = LANE
+    copy = Emitter(printer, known | {w.place: "place"}, prefix="c").store(w.initial, w.lane, s.vector)
+    outer = Emitter(printer, known | {w.number: "number"})
+    where_lines, where = _condition(outer, w.where)
+    ends = var("begin", p.places + 1), var("end", p.places + 1)
+    within = both([w.inside, call("le", ends[0], w.found), call("lt", w.found, ends[1])])
+    inner = Emitter(printer, known | {w.number: "number", ends[0]: "begin", ends[1]: "end"}, prefix="f")
+    found_lines, (condition, target) = inner.values([within, w.found])
+    index_type = printer.dialect.index_type(p.places)
+    changing = known | {w.number: "number", w.place: "target"}
+    guard_lines, guard = _condition(Emitter(printer, known, prefix="g"), w.guard)
+    data = copied_in_place(kernel)
+    return {
+        "index": printer.dialect.index_type(max(p.lines, p.places, p.updates) + s.line_items * s.vector + derived.part),
+        "in_place": f"x{kernel.stores[0].target} != x{data}" if data is not None else "",
+        "copy": copy,
+        "guard_lines": guard_lines,
+        "guard": guard,
+        "where_lines": where_lines,
+        "where": where,
+        "found_lines": found_lines,
+        "found": condition,
+        "change": [
+            f"const {index_type} target = ({index_type})({target});",
+            *(text for t in w.initial for text in _change(kernel, printer, changing, body.acc, t, w, s.vector)),
+        ],
+    }
+
+
+def _condition(emitter: Emitter, condition: Expr) -> tuple[list[str], str]:
+    if isinstance(condition, Const) and condition.value:
+        return [], ""
+    lines, (text,) = emitter.values([condition])
+    return lines, text
+
+
+def _change(
+    kernel: Kernel, printer: CPrinter, known: Mapping[Expr, str], acc: Hole, t: FlatStore, w: Walk, width: int
+) -> list[str]:
+    """Statements that read the element of store ``t``, or a vector of them, and write what the update makes of it."""
+    value, reads = printer.written(t.target, w.after), any(n is acc for n in walk(w.after))
+    name, dtype = printer.params[t.target]
+    lines, (at,) = Emitter(printer, known, prefix="o").values([substitute(t.offset, {w.lane: index(0)})])
+    lines.append(f"const {printer.dialect.index_type(kernel.params[t.target].size)} at = {at};")
+    if width == 1:
+        if reads:
+            lines.append(f"const {printer.ctype(acc)} old = {printer.load(t.target, 'at')};")
+        more, (text,) = Emitter(printer, {**known, acc: "old"}, prefix="u").values([value])
+        return ["{", *(f"  {line}" for line in (*lines, *more, printer.store(t.target, "at", text))), "}"]
+    lines.append(printer.dialect.aligned_array(printer.dialect.moved_type(dtype), "old", width))
+    if reads:
+        lines += printer.dialect.fetch("old", f"{name} + at", dtype, width)
+    emitter = Emitter(printer, {**known, w.lane: LANE, acc: printer.fetched(f"old[{LANE}]", dtype)}, prefix="u")
+    head, more, (text,) = emitter.lanes([value], w.lane, width)
+    loop = lane_loop([*more, f"old[{LANE}] = {printer.put(text, dtype)};"], width)
+    lines += [*head, *loop, *printer.dialect.put(f"{name} + at", "old", dtype, width)]
+    return ["{", *(f"  {line}" for line in lines), "}"]
