@@ -68,6 +68,22 @@ def test_what_is_not_measured_in_the_end_failed():
     assert trials(search, TrialState.RUNNING) == []
 
 
+@pytest.mark.parametrize("name", ["model", "random", "tpe"])
+def test_a_trial_is_read_a_few_times_however_many_there_are(monkeypatch, name):
+    """Else a search of ten thousand would spend its time in reading what it knows."""
+    reads = []
+    row = Points.row
+    monkeypatch.setattr(Points, "row", lambda *a: reads.append(1) or row(*a))
+    search = made(name, table(*[[a, b] for a in range(20) for b in range(20)]))
+
+    for count in (100, 200):
+        reads.clear()
+        while len(trials(search, TrialState.COMPLETE)) < count:
+            for point in search.ask(20):
+                search.tell(point, 1.0 + point % 13)
+        assert len(reads) < 6 * 100
+
+
 def test_a_search_that_is_never_asked_makes_no_study():
     def never():
         pytest.fail("the space was gone through")

@@ -50,7 +50,7 @@ def made(table, name, seed=0):
     return AskTell(points, lambda: named.sampler(name, points, seed))
 
 
-@pytest.mark.parametrize("name", ["random", "genetic", "grid", "tpe"])
+@pytest.mark.parametrize("name", ["random", "genetic", "grid", "tpe", "cmaes"])
 def test_every_row_is_asked_for_once_and_legal(table, name):
     search, subject = made(table, name, 3), two_engines()
     seen = []
@@ -65,8 +65,21 @@ def test_every_row_is_asked_for_once_and_legal(table, name):
     assert sorted(seen) == list(range(len(table)))
 
 
-def test_defaults_come_first(table):
-    rows = made(table, "random").ask(2)
+def test_the_engine_is_a_parameter_and_each_parameter_has_one_distribution(table):
+    search = made(table, "random")
+    rows = [*search.ask(40), search.tell(59, None)]
+    trials = search.study.get_trials(deepcopy=False)
+
+    assert {t.params["engine"] for t in trials} == {family.title for family, _ in table.spaces}
+    for row, trial in zip([*rows[:40], 59], trials, strict=True):
+        candidate = table.candidate(row)
+        assert trial.params == {"engine": candidate.family.title, **candidate.schedule}
+        assert all(given == search.points.distributions[name] for name, given in trial.distributions.items())
+
+
+@pytest.mark.parametrize("name", ["random", "tpe"])
+def test_defaults_come_first(table, name):
+    rows = made(table, name).ask(2)
 
     assert [table.place(row)[0] for row in rows] == [0, 1]
     assert all(table.spaces[n][1].default == point for n, point in map(table.place, rows))

@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
+import optuna
 import pytest
 
 import gpucomp
@@ -91,6 +92,16 @@ def test_a_search_starts_from_the_trials_of_the_files_beside_its_own(tmp_path, m
 
     past = seen[0]
     assert past[made.task.default.family.title] == [[(dict(made.table.candidate(2).schedule), 0.5)]]
+
+
+def test_an_optuna_sampler_searches_and_records_say_which(tmp_path):
+    made = study(tmp_path, Device(right(test_study.KERNEL)))
+    own = optuna.samplers.NSGAIISampler(seed=1)
+
+    (search,) = tuner._studies([made.task], made.tools, Options(sampler=own), None)
+
+    assert isinstance(search.search.sampler.sampler, optuna.samplers.NSGAIISampler)
+    assert len(search.search.ask(30)) == 30
 
 
 def picks_in(made):

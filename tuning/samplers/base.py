@@ -46,7 +46,7 @@ class PointSampler(BaseSampler, ABC):
         self._study: str | None = None
         self._sign = 1.0
         self._read = 0  # trials that were read
-        self._open: list[int] = []  # of them those that were not finished then
+        self._open: dict[int, int | None] = {}  # of them those that were not finished then, with their points
 
     @abstractmethod
     def propose(self, study: Study, trial: FrozenTrial) -> int:
@@ -110,14 +110,15 @@ class PointSampler(BaseSampler, ABC):
         elif self._study != name:
             raise UsageError("a sampler of points serves one study: make another one for this study")
         trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
-        before, self._open = self._open, []
+        before, self._open = self._open, {}
         for trial in [*(trials[number] for number in before), *trials[self._read :]]:
-            row = None if trial.number == asking else self.points.row(trial.params)
-            if not trial.state.is_finished():
-                self._open.append(trial.number)
-                if row is not None and not self.ledger.taken[row]:
-                    self.take(row)
-            elif row is not None:
+            finished = trial.state.is_finished()
+            row = before.get(trial.number)
+            if row is None or finished:  # parameters come one by one
+                row = None if trial.number == asking else self.points.row(trial.params)
+            if not finished:
+                self._open[trial.number] = row
+            if row is not None:
                 self._note(row, trial)
         self._read = len(trials)
 
