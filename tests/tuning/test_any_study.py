@@ -273,6 +273,16 @@ def test_a_class_is_found_by_its_module(wanted):
     assert sorted(points.row(t.params) for t in study.get_trials(deepcopy=False)) == list(range(15))
 
 
+@pytest.mark.parametrize("wanted", ["cmaes", "optuna.samplers:CmaEsSampler", optuna.samplers.CmaEsSampler()])
+def test_without_cmaes_that_is_said_before_anything_is_measured(monkeypatch, wanted):
+    monkeypatch.setattr(named.importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(UsageError, match=r"needs cmaes: pip install 'gpucomp\[tune\]'") as found:
+        named.check(wanted)
+
+    assert found.value.code == "GPC2603"
+
+
 def test_an_instance_is_copied_for_each_search():
     """What CMA-ES and others remember is of one study."""
     points, own = planks(), optuna.samplers.RandomSampler(seed=3)
@@ -289,6 +299,7 @@ def test_an_instance_is_copied_for_each_search():
     ("wanted", "message"),
     [
         ("lucky", "one of model, genetic, random, grid, tpe, cmaes, or package.module:Class, expected"),
+        (":Sampler", "one of model"),
         ("no.such.module:Sampler", "No module named 'no'"),
         ("optuna.samplers:Lucky", "has no attribute 'Lucky'"),
         ("optuna.samplers:TPESampler.sample_relative", "has no attribute"),

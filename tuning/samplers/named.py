@@ -41,8 +41,6 @@ def tpe(seed: int) -> BaseSampler:
 
 def cmaes(seed: int) -> BaseSampler:
     """Covariance matrix adaptation over the sizes; switches and names are sampled at random, as optuna does."""
-    if importlib.util.find_spec("cmaes") is None:
-        raise UsageError("sampler 'cmaes' needs cmaes: pip install 'gpucomp[tune]'", code="GPC2603")
     return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
@@ -106,15 +104,24 @@ def _kind(wanted: Wanted, seed: int) -> type[PointSampler] | BaseSampler:
     """A class whose instances sample a table, or a sampler that is made already."""
     if isinstance(wanted, PointSampler):
         raise UsageError(f"a {type(wanted).__name__} has points of its own: give its name, as {__name__} has it")
+    found: type[PointSampler] | BaseSampler
     if isinstance(wanted, BaseSampler):
-        return copy.deepcopy(wanted)  # each search has one: what it remembers is of one study
-    if wanted in OF_POINTS:
+        found = copy.deepcopy(wanted)  # each search has one: what it remembers is of one study
+    elif wanted in OF_POINTS:
         return OF_POINTS[wanted]
-    if wanted in OF_OPTUNA:
-        return OF_OPTUNA[wanted](seed)
+    else:
+        found = OF_OPTUNA[wanted](seed) if wanted in OF_OPTUNA else _imported(wanted, seed)
+    # which it imports at its first proposal, when much has been measured
+    if isinstance(found, optuna.samplers.CmaEsSampler) and importlib.util.find_spec("cmaes") is None:
+        raise UsageError(f"--sampler {title(wanted)} needs cmaes: pip install 'gpucomp[tune]'", code="GPC2603")
+    return found
+
+
+def _imported(wanted: str, seed: int) -> type[PointSampler] | BaseSampler:
+    """What ``package.module:Class`` names."""
     module, _, name = wanted.partition(":")
     expected = f"one of {', '.join(NAMES)}, or package.module:Class, expected"
-    if not name:
+    if not module or not name:
         raise UsageError(f"--sampler {quote(wanted)}: {expected}")
     try:
         found = getattr(importlib.import_module(module), name)
