@@ -12,6 +12,7 @@ from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
 
 PARAMS = (
@@ -29,7 +30,7 @@ OTHER_REGISTERS = 30  # addresses, halo tests, indices
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = depthwise_of(kernel)
-    return found if isinstance(found, str) else ""
+    return found.reason if isinstance(found, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:

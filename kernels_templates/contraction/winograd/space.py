@@ -34,6 +34,7 @@ from gpucomp.kernels_templates.contraction.simt.space import (
     passes,
 )
 from gpucomp.kernels_templates.contraction.winograd.emit import CHANNEL_ACCESS, COLUMN_ACCESS, transform_of
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import (
     Family,
     Param,
@@ -73,10 +74,10 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if "mali" in features:
         return "it works in local memory, and this device's is plain memory"
     found = winograd_pixels(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     loadable = loadable_pixels(kernel)  # it reads four channels at a time
-    return loadable if isinstance(loadable, str) else ""
+    return loadable.reason if isinstance(loadable, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
