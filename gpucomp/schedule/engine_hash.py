@@ -24,7 +24,9 @@ TEMPLATES = "kernels_templates"
 RENDERER = "gpucomp.kernels_templates.render"
 TABLES = frozenset({"gpucomp.kernels_templates.engines", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.engines"})
 # definitions for all engines alike: where one changes a text, the text's own hash shows it
-SHARED = frozenset({"artifact", "config", "device", "errors", "ir", "kernel", "runtime", "schedule", "targets"})
+SHARED = frozenset(
+    {"artifact", "config", "device", "errors", "ir", "kernel", "refusal", "runtime", "schedule", "targets"}
+)
 OF_ENGINES = ("gpucomp.kernel.forms", "gpucomp.kernel.passes", "gpucomp.kernel.winograd_matrices")  # though a kernel's
 
 TEMPLATE_IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")

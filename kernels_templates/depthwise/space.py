@@ -13,6 +13,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
 
 PARAMS = (
@@ -30,7 +31,7 @@ OTHER_REGISTERS = 30  # addresses, halo tests, indices
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = depthwise_of(kernel)
-    return found if isinstance(found, str) else ""
+    return found.reason if isinstance(found, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:

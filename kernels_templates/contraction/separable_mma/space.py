@@ -47,7 +47,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``separable.problem``; ``element_bytes`` and ``products`` as for the `mma` engine."""
     body, types = kernel.body, mma.operand_types(kernel)
     assert isinstance(body, Separable)
-    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    nbytes = types[0].nbytes if types else 4
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
     return {**separable.problem(kernel), "element_bytes": nbytes, "products": products}
 

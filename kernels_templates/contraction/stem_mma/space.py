@@ -17,6 +17,7 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction.mma import space as mma
 from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
@@ -42,8 +43,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if body.acc.dtype is I32:
         return "bytes of few channels are left to other engines"
     found = stem_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if max(found.pixels.window) > MOST_TAPS:
         return f"a window of {found.pixels.window}: at most {MOST_TAPS} taps along each side"
     return ""
@@ -54,7 +55,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     body, found, types = kernel.body, stem_of(kernel), mma.operand_types(kernel)
     assert isinstance(body, Contraction)
     assert isinstance(found, Stem), found
-    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    nbytes = types[0].nbytes if types else 4
     return {
         **stem_sizes(kernel, found),
         "element_bytes": nbytes,

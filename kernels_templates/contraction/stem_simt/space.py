@@ -16,6 +16,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
@@ -39,8 +40,8 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if body.acc.dtype is not F32:
         return f"sums are of f32, not {body.acc.dtype}"
     found = stem_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if max(found.pixels.window) > MOST_TAPS:
         return f"a window of {found.pixels.window}: at most {MOST_TAPS} taps along each side"
     return ""

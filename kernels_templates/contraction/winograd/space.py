@@ -39,6 +39,7 @@ from gpucomp.kernels_templates.contraction.winograd.emit import (
     transform_of,
     winograd_hooks,
 )
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import (
     Family,
     Param,
@@ -78,10 +79,10 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if "mali" in features:
         return "it works in local memory, and this device's is plain memory"
     found = winograd_pixels(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     loadable = loadable_pixels(kernel)  # it reads four channels at a time
-    return loadable if isinstance(loadable, str) else ""
+    return loadable.reason if isinstance(loadable, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:

@@ -12,6 +12,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.transpose import Transposed, transposed_of
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import WARP, Family, Param, Schedule, Work
 
 PARAMS = (
@@ -24,8 +25,8 @@ SHORTEST = 8  # of a side that is worth a tile: below it, lines of memory are sh
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = transposed_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if min(found.reading.extent, found.writing.extent) < SHORTEST:
         return f"a side of less than {SHORTEST} elements fills no tile"
     return ""

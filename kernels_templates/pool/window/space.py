@@ -18,12 +18,13 @@ from gpucomp.kernels_templates.depthwise.space import (
     sizes_of,
     work,
 )
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Family
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = pooling_of(kernel)
-    return found if isinstance(found, str) else ""
+    return found.reason if isinstance(found, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:

@@ -120,7 +120,7 @@ def _first(step: Step, limits: Limits) -> list[_Candidate] | None:
 def _candidate(step: Step, handed: Value | None, limits: Limits) -> _Candidate | None:
     assert step.kernel is not None
     found = linked(step.kernel, None if handed is None else step.inputs.index(handed))
-    return None if isinstance(found, str) else _Candidate(step, handed, found, limits)
+    return _Candidate(step, handed, found, limits) if found else None
 
 
 def _is_far(nbytes: int, limits: Limits) -> bool:

@@ -17,6 +17,7 @@ from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_s
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.winograd_matrices import ALL, Algorithm
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
@@ -35,15 +36,15 @@ LINE_FLOATS = 16  # of a cache line
 STEPS = (1, 2)
 
 
-def pixels(kernel: Kernel) -> Pixels | str:
+def pixels(kernel: Kernel) -> Pixels | Refusal:
     """The convolution that the engine computes, or why it does not."""
     return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = pixels(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     body = kernel.body
     assert isinstance(body, Contraction)
     if body.b.dtype is not F32:
