@@ -11,7 +11,20 @@ import pytest
 
 from gpucomp.expr.core import Expr, Load, Var, hole, load, loads, transform, var
 from gpucomp.ir.types import F32, TensorType
-from gpucomp.kernel import HANDED, Body, Chain, Kernel, Link, Scan, Separable, Store, canonical, rename
+from gpucomp.kernel import (
+    HANDED,
+    Body,
+    Chain,
+    Contraction,
+    Kernel,
+    Link,
+    Loops,
+    Scan,
+    Separable,
+    Store,
+    canonical,
+    rename,
+)
 from gpucomp.kernel import ir as kernel_ir
 from gpucomp.kernel.passes import split_winograd
 from gpucomp.schedule.analytic import operations, traffic
@@ -162,3 +175,12 @@ def test_a_new_kind_of_body_is_printed_renamed_and_counted_where_it_says_how():
     ]
     assert operations(found) == 6
     assert traffic(found) == 48
+
+
+def test_a_body_of_another_kind_than_asked_for_is_an_error():
+    kernel = kernels.add_relu(3, 5)
+
+    assert kernel.body_as(Loops) is kernel.body
+    assert KERNELS["separable"].body_as(Contraction) is KERNELS["separable"].body
+    with pytest.raises(TypeError, match="kernel elementwise: Contraction expected, Loops found"):
+        kernel.body_as(Contraction)

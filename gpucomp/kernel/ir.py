@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from gpucomp.expr.core import Expr, Hole, Var
 from gpucomp.expr.printer import format_expr
@@ -521,6 +521,7 @@ class Blocks(Described):
         ]
 
 
+B = TypeVar("B", bound=Described)
 Body = Loops | Contraction | Rowwise | Window | Attention | Scan | Scatter | Chain | Blocks
 
 
@@ -542,6 +543,14 @@ class Kernel:
     @property
     def inputs(self) -> int:
         return len(self.params) - self.outputs
+
+    def body_as(self, kind: type[B]) -> B:
+        """The body, in code that is only asked about kernels of this ``kind``. Raises ``TypeError`` for another kind."""
+        if not isinstance(self.body, kind):
+            raise TypeError(
+                f"kernel {self.label or self.family}: {kind.__name__} expected, {type(self.body).__name__} found"
+            )
+        return self.body
 
     @cached_property
     def text(self) -> str:

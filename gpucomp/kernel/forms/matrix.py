@@ -38,8 +38,7 @@ Form = Matrix | Pixels
 
 def matrix_of(kernel: Kernel, operand: str) -> Matrix | str:
     """The operand (``a`` or ``b``) as a matrix, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     value = uncast(body.a if operand == "a" else body.b)
     if not isinstance(value, Load):
         return f"{operand} is computed while it is loaded"
@@ -52,8 +51,7 @@ STORED = (F16, BF16, F32)
 
 def result_matrix(kernel: Kernel) -> Matrix | str:
     """The result as a matrix that can be stored, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if len(kernel.stores) != 1:
         return f"there are {len(kernel.stores)} results"
     (store,) = kernel.stores
@@ -106,8 +104,7 @@ def loadable_pixels(kernel: Kernel) -> Pixels | str:
 
 def form_of_a(kernel: Kernel) -> Form | str:
     """How ``a`` is loaded, or why it cannot be."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     matrix = matrix_of(kernel, "a")
     if isinstance(matrix, Matrix):
         return matrix

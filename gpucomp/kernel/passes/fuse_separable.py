@@ -76,8 +76,7 @@ def fused_kernel(first: Step, second: Step, place: int) -> Step | str:
     assert below is not None
     if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
         return reason
-    body, store = below.body, above.stores[0]
-    assert isinstance(body, Contraction)
+    body, store = below.body_as(Contraction), above.stores[0]
     read = next(ld for ld in loads(body.a) if ld.source == place)
     at = _places(store.index, read.index)
     if isinstance(at, str):

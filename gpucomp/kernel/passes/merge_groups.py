@@ -43,11 +43,10 @@ def merged(kernel: Kernel) -> Kernel:
     ``sum over c of a[g, c] * b[g, c, o]``  ->  with g = G * f + i for the output and G * f + j for what is read,
     ``sum over j, c of a[G, j, c] * (b[G, j, c, o] where i = j, else 0)``
     """
-    body = kernel.body
     count = _mergeable(kernel)
     if count < 2:
         return kernel
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     (group,), channel = body.batch, body.k[-1]
     whole, mine, read = var("whole", group.extent // count), var("mine", count), var("read", count)
     simplify = Simplifier()
