@@ -29,8 +29,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     rows             inputs' rows of which a line of outputs is made, at most
     taps             rows of which all lines are made, together
     """
-    body = kernel.body
-    assert isinstance(body, Blocks)
+    body = kernel.body_as(Blocks)
     used = [sum(x != 0 for x in row) for row in body.matrix]
     moving = [kernel.params[k].dtype.nbytes for k in {t.target for t in kernel.stores} | {0}]
     return {

@@ -52,12 +52,11 @@ def problem(kernel: Kernel) -> dict[str, int]:
     """The sizes of the depthwise part, see ``depthwise.sizes_of``; ``n``: columns; ``out_wide``: of a store."""
     found = separable_of(kernel)
     assert found, found
-    assert isinstance(kernel.body, Separable)
     sizes = depthwise.sizes_of(*found)
     return {
         **sizes,
         "images": max(1, sizes["lead"]),
-        "n": math.prod(v.extent for v in kernel.body.n),
+        "n": math.prod(v.extent for v in kernel.body_as(Separable).n),
         "out_wide": store_width(kernel),
     }
 

@@ -29,8 +29,7 @@ MAX_GROUPS = (1 << 31) - 1
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """``size``: points of the domain; ``taps``: points of the window; ``width``: bytes of the widest element that moves;
     ``guarded``: whether a tap may lie outside; ``image``: elements of all that is read, a point of the domain."""
-    body = kernel.body
-    assert isinstance(body, Window)
+    body = kernel.body_as(Window)
     domain = body.domain
     return {
         "size": math.prod(a.extent for a in domain),

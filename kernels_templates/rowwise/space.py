@@ -52,8 +52,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     shuffles         whether CUDA's lanes may exchange all the statistics
     splittable       whether several work-groups may share a row: one statistic, and nothing stored once an element
     """
-    body = kernel.body
-    assert isinstance(body, Rowwise)
+    body = kernel.body_as(Rowwise)
     side_by_side = rows_side_by_side(kernel)
     element_stores = len(kernel.stores) - len(body.row_stores)
     return {

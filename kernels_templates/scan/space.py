@@ -52,8 +52,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     element_bytes    of the widest element that moves
     shuffles         whether CUDA's lanes may exchange such values
     """
-    body = kernel.body
-    assert isinstance(body, Scan)
+    body = kernel.body_as(Scan)
     side_by_side = rows_side_by_side(kernel)
     return {
         "rows": math.prod(a.extent for a in body.rows),

@@ -30,8 +30,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
     widest           lines that a work-item may change at once
     """
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     return {
         "lines": math.prod(v.extent for v in body.lines),
         "places": math.prod(v.extent for v in body.places),

@@ -40,8 +40,7 @@ class Pixels:
 
 def pixels_of(kernel: Kernel) -> Pixels | Refusal:
     """``a`` as the pixels of a convolution over an NHWC image, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     value, guards = uncast(body.a), []
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
         guards, value = conjuncts(value.condition), uncast(value.then)
@@ -55,8 +54,7 @@ def pixels_read(
 
     ``order``: which dimensions of the parameter are images, rows, columns and channels; ``Pixels.image`` has this order.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
         return Refusal(COMPUTED)
     n, h, w, c = (kernel.params[value.source].shape[d] for d in order)
@@ -90,8 +88,7 @@ def winograd_pixels(
     Its sums are strict f32, its pixels and filters both of one of ``dtypes``; with ``wide_filters`` these may be f32 beside
     narrower pixels.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if body.acc.dtype is not F32 or body.math != "strict":
         return Refusal("it is for strict f32: matrix units are faster where a kernel allows them")
     found = pixels_of(kernel)
@@ -116,8 +113,7 @@ def winograd_pixels(
 
 def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
     """What a Winograd engine has to know of ``form``; ``first_y``, ``first_x``: the pixel of the first output's first tap."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     images, height, width, depth = form.image
     return {
         "images": images, "height": height, "width": width, "depth": depth,
@@ -128,8 +124,7 @@ def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
 
 def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:
     """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` where the kernel is not packed."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     sources = {ld.source for ld in loads(body.b)}
     found = [k for k in sources if kernel.params[k].shape == shape]
     if len(sources) != 1 or not found:

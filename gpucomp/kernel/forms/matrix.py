@@ -39,8 +39,7 @@ Form = Matrix | Pixels
 
 def matrix_of(kernel: Kernel, operand: str) -> Matrix | Refusal:
     """The operand (``a`` or ``b``) as a matrix, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     value = uncast(body.a if operand == "a" else body.b)
     if not isinstance(value, Load):
         return Refusal(f"{operand} is computed while it is loaded")
@@ -53,8 +52,7 @@ STORED = (F16, BF16, F32)
 
 def result_matrix(kernel: Kernel) -> Matrix | Refusal:
     """The result as a matrix that can be stored, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if len(kernel.stores) != 1:
         return Refusal(f"there are {len(kernel.stores)} results")
     (store,) = kernel.stores
@@ -107,8 +105,7 @@ def loadable_pixels(kernel: Kernel) -> Pixels | Refusal:
 
 def form_of_a(kernel: Kernel) -> Form | Refusal:
     """How ``a`` is loaded, or why it cannot be."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     matrix = matrix_of(kernel, "a")
     if isinstance(matrix, Matrix):
         return matrix

@@ -15,8 +15,7 @@ from gpucomp.refusal import Refusal
 
 def depthwise_kernel(kernel: Kernel, value: Expr) -> Kernel:
     """``value``, which ``a`` is made of, as a kernel of its own. Its result, [pixels, channels], is the last parameter."""
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     domain = (*body.m, *body.k)
     result = TensorType(value.dtype, tuple(v.extent for v in domain))
     store = Store(kernel.inputs, domain, value)
@@ -26,8 +25,7 @@ def depthwise_kernel(kernel: Kernel, value: Expr) -> Kernel:
 
 def separable_of(kernel: Kernel) -> tuple[Kernel, Sliding] | Refusal:
     """The depthwise convolution that ``a`` is, in the type that memory would hold it in; or what it is instead."""
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
         return Refusal("there is nothing to multiply")
     if not packable(kernel, "b"):

@@ -33,8 +33,7 @@ class Stem:
 
 def stem_of(kernel: Kernel) -> Stem | Refusal:
     """A convolution of few channels whose filters are constants, or what ``kernel`` is instead."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     value, guards, casts = body.a, [], []
     while isinstance(value, (Cast, Select)):
         if isinstance(value, Cast):
@@ -75,8 +74,7 @@ def stem_sizes(kernel: Kernel, found: Stem) -> dict[str, int]:
     group              neighbouring pixels of a row that work-items read together
     image_bytes        of an element in memory
     """
-    body, form = kernel.body, found.pixels
-    assert isinstance(body, Contraction)
+    body, form = kernel.body_as(Contraction), found.pixels
     images, height, width, channels = form.image
     fits = (w for w in WIDTHS if width % w == 0 and w * form.dtype.nbytes <= ACCESS_BYTES)
     return {

@@ -86,9 +86,7 @@ def _waits(step: Step, place: Step, steps: Sequence[Step]) -> bool:
 def merged(first: Step, second: Step) -> Step | Refusal:
     """Both steps as one, which stands where ``first`` stood, or why they cannot be."""
     one, two = _kernel(first), _kernel(second)
-    above, below = one.body, two.body
-    assert isinstance(above, Rowwise)
-    assert isinstance(below, Rowwise)
+    above, below = one.body_as(Rowwise), two.body_as(Rowwise)
     extents = [[v.extent for v in axes] for axes in (above.rows, above.cols)]
     if [[v.extent for v in axes] for axes in (below.rows, below.cols)] != extents:
         return Refusal("their rows have other sizes")
@@ -177,8 +175,7 @@ def followed(step: Step, rows: Step, kept: Collection[Value]) -> Step | Refusal:
     ``kept`` are values that others need: a result that is but another one widened, for ``rows`` alone, is not stored.
     """
     one, two = _kernel(step), _kernel(rows)
-    body, below = one.body, two.body
-    assert isinstance(below, Rowwise)
+    body, below = one.body, two.body_as(Rowwise)
     if type(body) is not Contraction or body.tail is not None:
         return Refusal("it is no contraction, or one that has statistics")
     if any(s.hole.dtype is not F32 for s in below.statistics):
@@ -283,8 +280,7 @@ def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) ->
 def _without_widened(step: Step, kept: Collection[Value]) -> Step:
     """``step`` without a result that nobody needs but its own tail, which can widen the narrow one itself."""
     kernel = _kernel(step)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     assert body.tail is not None
     for wide in kernel.stores:
         value = step.outputs[wide.target - kernel.inputs]
@@ -302,8 +298,7 @@ def _without_widened(step: Step, kept: Collection[Value]) -> Step:
 def _without(step: Step, wide: Store, narrow: Store) -> Step:
     """``step`` without the store ``wide``: its tail reads an element where ``narrow`` stores it."""
     kernel = _kernel(step)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     assert body.tail is not None
     numbers = {k: k - (k > wide.target) for k in range(len(kernel.params)) if k != wide.target}
     there = kernel.params[narrow.target]

@@ -15,9 +15,9 @@ from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, load, loads,
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel import Contraction, Kernel, Loops, Separable, Store
+from gpucomp.kernel import Contraction, Kernel, Loops, Separable
 from gpucomp.kernel.pipeline import Expected
-from gpucomp.kernel.rename import canonical_names, rename
+from gpucomp.kernel.rename import canonical, moved
 from gpucomp.kernel.step import Step
 from gpucomp.refusal import Refusal
 
@@ -76,8 +76,7 @@ def fused_kernel(first: Step, second: Step, place: int) -> Step | Refusal:
     assert below is not None
     if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
         return Refusal(reason)
-    body, store = below.body, above.stores[0]
-    assert isinstance(body, Contraction)
+    body, store = below.body_as(Contraction), above.stores[0]
     read = next(ld for ld in loads(body.a) if ld.source == place)
     at = _places(store.index, read.index)
     if isinstance(at, Refusal):
@@ -92,22 +91,17 @@ def fused_kernel(first: Step, second: Step, place: int) -> Step | Refusal:
         numbers[below.inputs + k] = len(inputs) + k
     value = cast(_renumbered(substitute(store.value, at), mine), read.dtype)
     simplify = Simplifier()
-    # the sum over the window binds axes of its own, which are no axis of the contraction
-    names = canonical_names([value], {"b": (), "m": body.m, "n": body.n, "k": body.k})
-    a = rename(simplify(_renumbered(body.a, numbers, {read: value})), names)
+    a = simplify(_renumbered(body.a, numbers, {read: value}))
     params = (
         *(_param(value, first, second) for value in inputs),
         *below.params[below.inputs :],
     )
     constants = {mine[k] for k in above.constants} | {numbers[k] for k in below.constants}
-    new = Separable((), _named(body.m, names), _named(body.n, names), _named(body.k, names), a,
-                    rename(_renumbered(body.b, numbers), names), body.acc, body.math)  # fmt: skip
-    stores = tuple(
-        Store(numbers[s.target], tuple(rename(_renumbered(e, numbers), names) for e in s.index),
-              rename(_renumbered(s.value, numbers), names))
-        for s in below.stores
-    )  # fmt: skip
-    kernel = Kernel("separable", params, below.outputs, new, stores, f"{above.label} | {below.label}", frozenset(constants))
+    new = Separable((), body.m, body.n, body.k, a, _renumbered(body.b, numbers), body.acc, body.math)
+    stores = tuple(moved(s, numbers) for s in below.stores)
+    label = f"{above.label} | {below.label}"
+    # the sum over the window binds axes of its own, which may have the names of the contraction's
+    kernel = canonical(Kernel("separable", params, below.outputs, new, stores, label, frozenset(constants)))
     nodes = (*first.nodes, *second.nodes)
     return replace(
         second, name=second.name.replace(below.family, "separable"), kernel=kernel, inputs=tuple(inputs), nodes=nodes,
@@ -119,10 +113,6 @@ def _param(value: Value, first: Step, second: Step) -> TensorType:
     step = second if value in second.inputs else first
     assert step.kernel is not None
     return step.kernel.params[step.inputs.index(value)]
-
-
-def _named(axes: Sequence[Var], names: dict[Expr, Expr]) -> tuple[Var, ...]:
-    return tuple(names[axis] for axis in axes)  # type: ignore[misc]
 
 
 def _is_depthwise(kernel: Kernel) -> str:

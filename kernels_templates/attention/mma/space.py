@@ -32,8 +32,7 @@ FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared m
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if "mma_sm80" not in features:
         return "the device has no mma.sync of sm_80"
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     types = {stored(e).dtype for e in (body.q, body.k, body.v)}
     if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16, F32}:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
@@ -60,8 +59,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     q_wide, k_wide, v_wide   elements of a copy
     element_bytes            of an operand; ``products`` of matrix units for one: 3 for 3xtf32
     """
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     nbytes = stored(body.q).dtype.nbytes
     found = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)}
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1

@@ -40,8 +40,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ``v_inside``. ``causal``: how far right of its own number a row sees columns, -1 where that is no matter.
     ``out_wide``: values that a store may take at once.
     """
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     sizes = {
         name: math.prod(v.extent for v in axes)
         for name, axes in (

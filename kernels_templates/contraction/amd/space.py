@@ -49,8 +49,7 @@ ELEMENTS = {1: I8, 2: F16, 4: F32}  # by their bytes
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """Sizes; ``element_bytes`` of an operand's element; ``b_constant``: the right operand can be packed."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     element = element_type(body)
     sizes = {
         name: math.prod(v.extent for v in axes)
@@ -65,8 +64,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if reason := no_tail(kernel):
         return reason
     if not {"mfma", "wmma"} & features:

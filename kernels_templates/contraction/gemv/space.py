@@ -46,8 +46,7 @@ SHUFFLED = (F32, F64, I32, U32, I64)
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if reason := no_tail(kernel):
         return reason
     m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
@@ -69,8 +68,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     """
     words = packed_in_words(kernel)
     kernel = words if _pays(words) else kernel
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
     few_columns = _few_columns(body)
     matrix, vectors = ((body.a, body.m), (body.b, body.n))[:: 1 if few_columns else -1]

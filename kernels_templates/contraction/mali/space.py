@@ -41,8 +41,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     b_pixels    images hold the right operand's elements
     out_wide    columns that one store may take
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     sizes = {
         name: math.prod(v.extent for v in axes)
         for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
@@ -63,8 +62,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if reason := no_tail(kernel):
         return reason
     if "mali" not in features:

@@ -45,8 +45,7 @@ RESERVED = 40  # registers for addresses, predicates and loop counters (kernels.
 
 def operand_types(kernel: Kernel) -> tuple[DType, DType] | Refusal:
     """The types that matrix units multiply, as memory holds them; or why they cannot."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     a, b, acc = stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype
     if acc is I32 and {a, b} <= {I8, U8}:
         return a, b
@@ -66,8 +65,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return found.reason
     if found[0] in (BF16, F32) and "mma_sm80" not in features:
         return f"the device multiplies no {'bf16' if found[0] is BF16 else 'tf32'} on matrix units"
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
         return "there is nothing to multiply"
     return ""
@@ -82,8 +80,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     out_wide        columns that a store may take at once
     """
     kernel = along_memory(kernel)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     types = operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     sizes = {
@@ -385,9 +382,7 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 
 def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
     """The depth as the engine walks along it: one digit, or one of each axis where it takes them in another order."""
-    body, ordered = kernel.body, along_memory(kernel).body
-    assert isinstance(body, Contraction)
-    assert isinstance(ordered, Contraction)
+    body, ordered = (k.body_as(Contraction) for k in (kernel, along_memory(kernel)))
     if ordered.k == body.k:
         return (Digit("k", 1, math.prod(v.extent for v in body.k)),)
     inner = {axis: math.prod(v.extent for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}

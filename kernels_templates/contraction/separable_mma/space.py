@@ -38,15 +38,13 @@ WARP_ROWS = (16, 32, 64)  # of a warp
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if reason := mma.accepts(kernel, features) or separable.accepts(kernel):
         return reason
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     return "bytes are left to other engines" if body.acc.dtype is I32 else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``separable.problem``; ``element_bytes`` and ``products`` as for the `mma` engine."""
-    body, types = kernel.body, mma.operand_types(kernel)
-    assert isinstance(body, Separable)
+    body, types = kernel.body_as(Separable), mma.operand_types(kernel)
     nbytes = types[0].nbytes if types else 4
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
     return {**separable.problem(kernel), "element_bytes": nbytes, "products": products}

@@ -42,8 +42,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return "its local memory, and its registers, are of another kind"
     if reason := separable.accepts(kernel):
         return reason
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     if body.acc.dtype is not F32 or stored(body.b).dtype is not F32:
         return "sums and filters are of f32"
     return ""

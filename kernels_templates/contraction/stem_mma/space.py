@@ -38,8 +38,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return reason
     if reason := mma.accepts(kernel, features):
         return reason
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if body.acc.dtype is I32:
         return "bytes of few channels are left to other engines"
     found = stem_of(kernel)
@@ -52,8 +51,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``stem_sizes``; ``element_bytes`` and ``products`` as for the `mma` engine; ``out_wide``: columns of a store."""
-    body, found, types = kernel.body, stem_of(kernel), mma.operand_types(kernel)
-    assert isinstance(body, Contraction)
+    body, found, types = kernel.body_as(Contraction), stem_of(kernel), mma.operand_types(kernel)
     assert isinstance(found, Stem), found
     nbytes = types[0].nbytes if types else 4
     return {

@@ -35,8 +35,7 @@ RESERVED = 44  # registers for addresses, predicates and counters
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if body.acc.dtype is not F32:
         return f"sums are of f32, not {body.acc.dtype}"
     found = stem_of(kernel)

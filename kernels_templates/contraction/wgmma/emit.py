@@ -26,8 +26,7 @@ def wgmma_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/wgmma/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     a, b, c, kind = form_of_a(kernel), matrix_of(kernel, "b"), result_matrix(kernel), kind_of(kernel)
     if not a or not b or kind is None:
         reason = next((r for r in (a, b) if not r), "its types are not multiplied by wgmma")

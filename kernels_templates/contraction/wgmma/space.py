@@ -60,8 +60,7 @@ PARAMS = (
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if not {"wgmma", "tma", "cluster"} <= features:
         return "the device has no wgmma"
     if kind_of(kernel) is None:
@@ -86,8 +85,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model. ``out_bytes``: of an
     element of a result that TMA can store, else 0. ``out_reads``: what the epilogue loads beside the sums.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     form, result = form_of_a(kernel), result_matrix(kernel)
     reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
     return {

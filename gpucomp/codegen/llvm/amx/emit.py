@@ -451,8 +451,7 @@ class Tiles:
 
 def _packed_columns(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> int | None:
     """The parameter that holds the columns as ``packing`` has them; ``None`` where they are to be copied."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     wanted = packing(kernel, s, p)
     b = body.b.value if isinstance(body.b, Cast) else body.b
     if wanted is None or not isinstance(b, Load):

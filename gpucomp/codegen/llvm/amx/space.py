@@ -62,8 +62,7 @@ def problem(kernel: Kernel) -> Problem:
     window      ``a`` is a window that slides over ``images`` images of ``channels``; out_* and the rest describe it
     b_constant  columns can be laid out when the model is compiled
     """
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     narrow, image = narrow_of(kernel), image_of(kernel)
     assert narrow is not None
     ops = narrow.ops

@@ -23,8 +23,7 @@ PARAMS = (
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     """Why the kernel has no few rows; empty when it has."""
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     rows = math.prod(v.extent for v in body.rows)
     return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
 

@@ -68,8 +68,7 @@ class _Emitter:
     def _function(linked: Linked, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
         if linked.row is None:
             return emit_windows(linked.kernel, schedule, name, target)
-        assert isinstance(linked.row.body, Contraction)
-        return emit_contraction(linked.row, linked.row.body, schedule, name, target)
+        return emit_contraction(linked.row, linked.row.body_as(Contraction), schedule, name, target)
 
     def emit(self) -> tuple[str, int]:
         code, entry = self.code, self.entry

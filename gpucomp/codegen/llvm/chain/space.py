@@ -41,8 +41,7 @@ def sizes(links: Sequence[Linked]) -> Problem:
 
 
 def problem(kernel: Kernel) -> Problem:
-    assert isinstance(kernel.body, Chain)
-    return sizes(links_of(kernel.body))
+    return sizes(links_of(kernel.body_as(Chain)))
 
 
 def kept_bytes(rows: int, p: SimpleNamespace) -> int:

@@ -48,8 +48,7 @@ PARAMS = (
 
 def contraction_form(kernel: Kernel) -> str:
     """Which of ``FORMS`` computes a contraction."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     if c.acc.dtype.storage_only or c.acc.dtype.nbytes < 4:
         return "loops"
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
@@ -71,8 +70,7 @@ def problem(kernel: Kernel) -> Problem:
     b_place      columns can be read where they lie
     b_constant   columns can be laid out when the model is compiled
     """
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     sizes = {
         name: math.prod(a.extent for a in axes)
         for name, axes in (("batch", c.batch), ("m", c.m), ("n", c.n), ("k", c.k))

@@ -41,8 +41,7 @@ def scatter_default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 def rowwise_problem(kernel: Kernel) -> Problem:
-    body = kernel.body
-    assert isinstance(body, Rowwise)
+    body = kernel.body_as(Rowwise)
     return {"rows": math.prod(a.extent for a in body.rows), "cols": math.prod(a.extent for a in body.cols)}
 
 

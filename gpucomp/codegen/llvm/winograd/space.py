@@ -45,8 +45,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = pixels(kernel)
     if isinstance(found, Refusal):
         return found.reason
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if body.b.dtype is not F32:
         return "its filters are no f32 when they are multiplied"
     slow = found.dtype is F16 and not features & {"f16c", "neon"}
