@@ -175,7 +175,9 @@ def _kernels(
         members = {n for step in after for n in (*step.nodes, *step.prologue)}
         before = steps_of(stage.before, members.union(nodes))
         if len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True)):
-            old, new = ([line for step in steps for line in _step(step, namer, "")] for steps in (before, after))
+            mine = set(steps_of(stage.before, nodes))
+            old = [line for step in before for line in _step(step, namer, "")[: None if step in mine else 1]]
+            new = [line for step in after for line in _step(step, namer, "")]
             if diff := list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]:
                 changed.append([stage.name, *(f"  {d[0]} {d[1:]}" for d in diff if not d.startswith("@@"))])
     lines += ["", f"Kernel passes: {len(changed)} of {len(journey.kernels)} changed it"]
