@@ -25,7 +25,7 @@ from gpucomp.kernel import (
     canonical,
     rename,
 )
-from gpucomp.kernel import ir as kernel_ir
+from gpucomp.kernel.body import Described
 from gpucomp.kernel.passes import split_winograd
 from gpucomp.schedule.analytic import operations, traffic
 
@@ -133,7 +133,7 @@ def test_a_scan_says_its_one_axis_as_the_others_do():
 
 
 @dataclass(frozen=True, eq=False)
-class Doubled(kernel_ir.Described):
+class Doubled(Described):
     """``acc[cells] = 2 * value[cells]``: a kind that the compiler has never seen."""
 
     AXES: ClassVar = {"cells": "i"}
