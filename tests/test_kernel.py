@@ -121,6 +121,8 @@ def test_a_kernel_of_other_axes_has_the_same_canonical_text(name):
     assert "other" in other.text
     assert canonical(other).text == canonical(kernel).text
     assert "other" not in canonical(other).text
+    names = [axis.name for group in canonical(other).body.axes().values() for axis in group]
+    assert len(set(names)) == len(names)
 
 
 def test_a_scan_says_its_one_axis_as_the_others_do():
