@@ -10,6 +10,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
 from gpucomp.kernel import Blocks, Kernel
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.blocks.emit import blocks_hooks
 from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule, Work
 
 PARAMS = (
@@ -104,5 +105,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-FAMILY = Family("blocks", "blocks/kernel.j2", PARAMS, problem, objections, derive, geometry, default, work=work,
-                registers=registers)  # fmt: skip
+FAMILY = Family("blocks", PARAMS, problem, objections, derive, geometry, default, work=work,
+                registers=registers,
+    emit=blocks_hooks, template="blocks/kernel.j2",
+)  # fmt: skip

@@ -12,6 +12,7 @@ from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.space import focus
+from gpucomp.kernels_templates.pool.emit import pool_hooks
 from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
 
 PARAMS = (
@@ -109,5 +110,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return schedule if fits else schedule | {"unroll": 0}
 
 
-FAMILY = Family("pool", "pool/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers,
-                work=work, focus=focus)  # fmt: skip
+FAMILY = Family("pool", PARAMS, problem, objections, derive, geometry, default, registers=registers,
+                work=work, focus=focus,
+    emit=pool_hooks, template="pool/kernel.j2",
+)  # fmt: skip

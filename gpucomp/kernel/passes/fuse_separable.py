@@ -19,6 +19,7 @@ from gpucomp.kernel import Contraction, Kernel, Loops, Separable
 from gpucomp.kernel.pipeline import Expected
 from gpucomp.kernel.rename import canonical, moved
 from gpucomp.kernel.step import Step
+from gpucomp.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -64,25 +65,24 @@ def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
             alone = readers[value] == writers[value] == 1 and value not in outputs and step.inputs.count(value) == 1
             if first is None or step.kernel is None or not alone:
                 continue
-            kernel = fused_kernel(first, step, place)
-            if not isinstance(kernel, str):
-                yield Pair(first, step, kernel)
+            if both := fused_kernel(first, step, place):
+                yield Pair(first, step, both)
 
 
-def fused_kernel(first: Step, second: Step, place: int) -> Step | str:
+def fused_kernel(first: Step, second: Step, place: int) -> Step | Refusal:
     """``second`` with the depthwise convolution ``first`` in the place of its input ``place``, or why it cannot be."""
     above, below = first.kernel, second.kernel
     assert above is not None
     assert below is not None
     if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
-        return reason
+        return Refusal(reason)
     body, store = below.body_as(Contraction), above.stores[0]
     read = next(ld for ld in loads(body.a) if ld.source == place)
     at = _places(store.index, read.index)
-    if isinstance(at, str):
+    if isinstance(at, Refusal):
         return at
     if above.params[store.target].dtype is not read.dtype or above.params[store.target].shape != below.params[place].shape:
-        return "what is stored is not what is read"
+        return Refusal("what is stored is not what is read")
     inputs = [value for k, value in enumerate(second.inputs) if k != place]
     numbers = {k: inputs.index(value) for k, value in enumerate(second.inputs) if k != place}
     inputs += [value for value in dict.fromkeys(first.inputs) if value not in inputs]
@@ -146,14 +146,14 @@ def _reads_pixels(kernel: Kernel, place: int) -> str:
     return ""
 
 
-def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | str:
+def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | Refusal:
     """The axes of the one who stores as those of the one who reads, where each element is in its own place."""
     at: dict[Expr, Expr] = {}
     for here, there in zip(stored, read, strict=True):
         if isinstance(here, Var) and isinstance(there, Var) and here.extent == there.extent and here not in at:
             at[here] = there
         elif here is not index(0) or there is not index(0):
-            return "elements are read in other places than they are stored"
+            return Refusal("elements are read in other places than they are stored")
     return at
 
 

@@ -69,7 +69,7 @@ def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
 
 def possible(kernel: Kernel) -> tuple[int, ...]:
     """The block sizes of ``OUTPUTS`` by which ``kernel`` can be computed; none where it is no such convolution."""
-    return () if isinstance(winograd_pixels(kernel, STORED), str) else OUTPUTS
+    return OUTPUTS if winograd_pixels(kernel, STORED) else ()
 
 
 def _outputs(kernel: Kernel, expected: Expected) -> int:

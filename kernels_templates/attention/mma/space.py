@@ -10,6 +10,7 @@ from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.attention.mma.emit import mma_attention_hooks
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered
 
@@ -190,7 +191,6 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 FAMILY = Family(
     "attention",
-    "attention/mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -201,4 +201,5 @@ FAMILY = Family(
     accepts=accepts,
     work=work,
     registers=registers,
+    emit=mma_attention_hooks, template="attention/mma/kernel.j2",
 )

@@ -17,7 +17,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, element_type
+from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, amd_hooks, element_type
 from gpucomp.schedule.space import (
     MAX_GROUPS,
     Family,
@@ -270,7 +270,6 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 FAMILY = Family(
     "contraction",
-    "contraction/amd/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -283,4 +282,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    emit=amd_hooks, template="contraction/amd/kernel.j2",
 )

@@ -20,6 +20,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.forms.words import Words, bytes_per_product, in_words, is_whole, packed_in_words, word_packing
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernels_templates.contraction.gemv.emit import gemv_hooks
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     Family,
@@ -251,6 +252,7 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 
 
 FAMILY = Family(
-    "contraction", "contraction/gemv/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
-    work=work, packing=packing, registers=registers, rewritten=rewritten
+    "contraction", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
+    work=work, packing=packing, registers=registers, rewritten=rewritten,
+    emit=gemv_hooks, template="contraction/gemv/kernel.j2",
 )  # fmt: skip

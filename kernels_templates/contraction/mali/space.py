@@ -15,7 +15,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.kernels_templates.contraction.mali.emit import store_width
+from gpucomp.kernels_templates.contraction.mali.emit import mali_hooks, store_width
 from gpucomp.schedule.space import Family, Param, Schedule, Work
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -242,7 +242,6 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 FAMILY = Family(
     "contraction",
-    "contraction/mali/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -255,4 +254,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    emit=mali_hooks, template="contraction/mali/kernel.j2",
 )

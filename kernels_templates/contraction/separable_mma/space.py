@@ -13,6 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction import separable
 from gpucomp.kernels_templates.contraction.mma import space as mma
+from gpucomp.kernels_templates.contraction.separable_mma.emit import separable_mma_hooks
 from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, too_large
 
 PARAMS = (
@@ -44,7 +45,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``separable.problem``; ``element_bytes`` and ``products`` as for the `mma` engine."""
     body, types = kernel.body_as(Separable), mma.operand_types(kernel)
-    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    nbytes = types[0].nbytes if types else 4
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
     return {**separable.problem(kernel), "element_bytes": nbytes, "products": products}
 
@@ -208,7 +209,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/separable_mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -222,4 +222,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    emit=separable_mma_hooks, template="contraction/separable_mma/kernel.j2",
 )

@@ -13,6 +13,7 @@ from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction import separable
+from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
 from gpucomp.kernels_templates.contraction.simt.space import passes
 from gpucomp.kernels_templates.contraction.stem_simt.space import STATIC_SHARED
 from gpucomp.schedule.space import Family, Param, Schedule, Work, cannot_meet, remembered, too_large
@@ -194,7 +195,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/separable_simt/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -208,4 +208,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    emit=separable_simt_hooks, template="contraction/separable_simt/kernel.j2",
 )

@@ -20,6 +20,7 @@ from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.forms.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernels_templates.contraction.simt.emit import contraction_hooks
 from gpucomp.kernels_templates.contraction.tail import (
     tail_counter_bytes,
     tail_cycles,
@@ -483,7 +484,6 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 FAMILY = Family(
     "contraction",
-    "contraction/simt/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -497,4 +497,5 @@ FAMILY = Family(
     focus=focus,
     taken=registers_taken,
     rewritten=in_words,
+    emit=contraction_hooks, template="contraction/simt/kernel.j2",
 )

@@ -138,6 +138,8 @@ class _Emitter:
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 
 
-def emit_chain(kernel: Kernel, chain: Chain, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_chain(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
+    chain = kernel.body
+    assert isinstance(chain, Chain)
     return _Emitter(kernel, chain, schedule, name, target).emit()
