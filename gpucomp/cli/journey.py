@@ -178,7 +178,11 @@ def _kernels(
             mine = set(steps_of(stage.before, nodes))
             old = [line for step in before for line in _step(step, namer, "")[: None if step in mine else 1]]
             new = [line for step in after for line in _step(step, namer, "")]
-            if diff := list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]:
+            if len(before) == len(after):
+                diff = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
+            else:  # other kernels: their lines are not mixed
+                diff = [*(f"-{line}" for line in old), *(f"+{line}" for line in new)]
+            if diff:
                 changed.append([stage.name, *(f"  {d[0]} {d[1:]}" for d in diff if not d.startswith("@@"))])
     lines += ["", f"Kernel passes: {len(changed)} of {len(journey.kernels)} changed it"]
     for text in changed:
@@ -198,7 +202,7 @@ def _made_of(step: Step, journey: Journey) -> str:
     names = list(dict.fromkeys(name for node in nodes for name in sorted(journey.made_of(node))))
     others = counted(node.op.name for node in nodes if not journey.made_of(node))
     if not nodes:
-        return "a part of the kernel that reads it"
+        return "no node alone: it is a part of what the kernel behind it computes"
     return "; besides, by passes: ".join(text for text in (_names(names), others) if text)
 
 
