@@ -461,6 +461,5 @@ def _packed_columns(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> i
 
 def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     return Tiles(kernel, c, schedule, name, target).emit()

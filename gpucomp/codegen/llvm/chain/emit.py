@@ -140,6 +140,5 @@ class _Emitter:
 
 def emit_chain(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
-    chain = kernel.body
-    assert isinstance(chain, Chain)
+    chain = kernel.body_as(Chain)
     return _Emitter(kernel, chain, schedule, name, target).emit()

@@ -14,8 +14,7 @@ from gpucomp.schedule.space import Schedule
 
 def emit_in_form(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     form = contraction_form(kernel)
     if form == "gemm" and schedule["lanes"]:
         return emit_contraction(kernel, c, schedule, name, target)

@@ -74,13 +74,11 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
 
 def emit_elementwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    assert isinstance(kernel.body, Loops)
-    return emit_loops(kernel, kernel.body.domain, {}, schedule, name, target)
+    return emit_loops(kernel, kernel.body_as(Loops).domain, {}, schedule, name, target)
 
 
 def emit_pool(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """A pool as loops, its window as a sum in each of its stores."""
-    window = kernel.body
-    assert isinstance(window, Window)
+    window = kernel.body_as(Window)
     values: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
     return emit_loops(kernel, window.domain, values, schedule, name, target)

@@ -269,8 +269,7 @@ def _for_rows(entry: Entry, taken: Sequence[Var], inner: Sequence[Var], block: i
 
 def emit_rowwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    assert isinstance(kernel.body, Rowwise)
-    return emit_rows(kernel, kernel.body, schedule, name, target)
+    return emit_rows(kernel, kernel.body_as(Rowwise), schedule, name, target)
 
 
 def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:

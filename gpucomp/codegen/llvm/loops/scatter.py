@@ -80,8 +80,7 @@ class _Walk:
 
 def emit_scatter(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     w = _Walk(kernel, body, schedule, name, target)
     entry, code, bound = w.entry, w.code, w.bound
     extent = w.fast.extent if w.fast is not None else 1

@@ -103,6 +103,5 @@ class _Dots(Tiles):
 
 def emit_dots(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     return _Dots(kernel, c, schedule, name, target).emit()

@@ -297,6 +297,5 @@ class _Emitter:
 
 def emit_winograd(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks. Raises ``ScheduleError`` where the filters are not packed."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     return _Emitter(kernel, c, schedule, name, target).emit()
