@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("gpucomp", "tuning", "kernels_templates") for p in (ROOT / folder).rglob("*.py"))
 PROGRAMS = sorted(p for folder in ("bench", "examples") for p in (ROOT / folder).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEMPLATES = sorted((ROOT / "kernels_templates").rglob("*.j2"))
 
 # lowest first; a module may import what is in its own row or above it, and the longest name that fits it counts
@@ -128,6 +129,28 @@ def searches_outside_the_tuner(tree: ast.AST, module: str) -> Iterator[str]:
             yield f"line {line}: optuna lives in tuning/ only"
 
 
+# top-level names that are modules of tests/ only; `bench` and others are packages of the root as well as folders of tests
+HELPERS = {path.relative_to(ROOT / "tests").parts[0].removesuffix(".py") for path in TESTS}
+HELPERS -= {path.name for path in ROOT.iterdir()}
+
+
+def bare_helpers(tree: ast.AST, module: str) -> Iterator[str]:
+    """One file is one module: a second name would make a second copy of its classes and state."""
+    for name, line in imported(tree):
+        if name.split(".")[0] in HELPERS:
+            yield f"line {line}: import tests.{name}"
+
+
+def path_changes(tree: ast.AST, module: str) -> Iterator[str]:
+    """Modules are found from the root of the project, and nowhere else."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "path" and ast.unparse(node.value) == "sys":
+            yield f"line {node.lineno}: sys.path"
+    for name, line in imported(tree):
+        if name == "site":
+            yield f"line {line}: import of site"
+
+
 def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
     if tree.body and not ast.get_docstring(tree):
         yield "no docstring that says what is here"
@@ -143,6 +166,10 @@ RULES = {
     searches_outside_the_tuner: ("gpucomp.schedule.choose", "import optuna"),
     missing_docstring: ("gpucomp.cli", "x = 1"),
 }
+RULES_OF_TESTS = {
+    bare_helpers: ("tests.test_rest", "from tolerance import assert_matches"),
+    path_changes: ("bench.gpu.devices", "sys.path.insert(0, str(TESTS))"),
+}
 MORE_FAULTS = [
     (upward_imports, "gpucomp.runtime.executable", "from gpucomp.planning import make_plan"),
     (upward_imports, "gpucomp.schedule.choose", "from gpucomp import tuning"),
@@ -157,6 +184,10 @@ MORE_FAULTS = [
     (relative_or_star_imports, "gpucomp.cli", "from gpucomp.ops import *"),
     (template_strings, "gpucomp.kernels_templates.render", "Template(name)"),
     (template_strings, "gpucomp.cli.show", "from jinja2 import Environment"),
+    (bare_helpers, "tests.test_rest", "import fake_driver.driver as driver"),
+    (bare_helpers, "tests.test_rest", "def f():\n    from hostile import corpus"),
+    (path_changes, "tests.test_rest", "import sys\nsys.path += [folder]"),
+    (path_changes, "tests.test_rest", "import site\nsite.addsitedir(folder)"),
 ]
 FINE = [
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.device.target import Target"),
@@ -168,10 +199,16 @@ FINE = [
     (template_strings, "gpucomp.kernels_templates.render", "import jinja2\nenvironment.get_template(family.template)"),
     (searches_outside_the_tuner, "gpucomp.tuning.search", "import optuna"),
     (missing_docstring, "gpucomp.runtime", ""),
+    (bare_helpers, "tests.test_rest", "from tests.tolerance import assert_matches\nfrom bench.models import build"),
+    (path_changes, "tests.test_rest", "import sys\nimport os\nos.path.join(sys.prefix, 'x')"),
 ]
 EXEMPT = {
     (environment_reads, "gpucomp.config"),
     (broad_handlers, "gpucomp.targets.patience"),  # what its thread catches, the one who waits raises
+    (
+        path_changes,
+        "bench.amd_emulator",
+    ),  # the emulator is in the tests of tinygrad's sources, which no package installs
 }
 
 
@@ -188,13 +225,27 @@ def test_the_code_keeps_the_rules():
     assert list(faults_of(SOURCES, RULES, module_name)) == []
 
 
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def test_tests_and_programs_import_a_module_by_one_name():
+    assert list(faults_of((*TESTS, *PROGRAMS), RULES_OF_TESTS, dotted)) == []
+
+
+def test_every_folder_of_the_tests_is_a_package():
+    folders = {path.parent for path in TESTS}
+
+    assert [str(f.relative_to(ROOT)) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
 def test_programs_around_the_package_keep_the_rules():
     assert list(faults_of(PROGRAMS, (environment_reads, broad_handlers, unsafe_code), lambda path: "bench")) == []
 
 
 @pytest.mark.parametrize(
     ("rule", "module", "code"),
-    [(rule, *example) for rule, example in RULES.items()] + MORE_FAULTS,
+    [(rule, *example) for rule, example in (RULES | RULES_OF_TESTS).items()] + MORE_FAULTS,
     ids=lambda v: v.__name__ if callable(v) else None,
 )
 def test_a_rule_finds_its_fault(rule, module, code):
@@ -215,9 +266,7 @@ def sessions(tree: ast.AST) -> Iterator[str]:
 
 def test_only_sessions_that_are_measured_are_made_elsewhere():
     """Peers are timed, and their own errors told, as their users run them."""
-    tests = sorted((ROOT / "tests").rglob("*.py"))
-
-    texts = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PROGRAMS, *tests)}
+    texts = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PROGRAMS, *TESTS)}
     found = {
         str(path.relative_to(ROOT))
         for path, text in texts.items()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import kernels
 import pytest
 
 from gpucomp.expr.core import Expr, Load, load, loads, transform
 from gpucomp.kernel import mapped
+from tests import kernels
 
 KERNELS = {
     "loops": kernels.add_relu(3, 5),

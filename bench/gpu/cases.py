@@ -43,7 +43,7 @@ class Cases:
 @cache
 def cases() -> Cases:
     """The distinct kernels that have something to compute."""
-    import template_cases
+    from tests import template_cases
 
     found, lost = dict(template_cases.CASES), {}
     with stand_ins():
@@ -114,6 +114,9 @@ def stand_ins() -> Iterator[None]:
         for name, module in list(sys.modules.items()):
             if name not in before and (isinstance(module, _StandIn) or _is_of_tests(module)):
                 del sys.modules[name]
+                package, _, attribute = name.rpartition(".")
+                if package in sys.modules:  # `from package import module` would find it there
+                    vars(sys.modules[package]).pop(attribute, None)
         sys.modules.update({name: module for name, module in before.items() if name.partition(".")[0] in NEEDLESS})
 
 

@@ -29,8 +29,6 @@ from gpucomp.targets.cache import open_cache
 from gpucomp.tuning.devices import import_nvml, nvml_clocks
 
 TESTS = Path(__file__).parents[2] / "tests"
-if str(TESTS) not in sys.path:
-    sys.path.insert(0, str(TESTS))  # kernels, their oracle and the harness live there
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -240,14 +238,14 @@ class HarnessProgram:
     """A plan's launches one after another, each a process; an arena with bands is an arena here too."""
 
     def __init__(self, plan: Plan, sources: Mapping[str, str], weights: Arrays, folder: Path | None = None) -> None:
-        from cuda_on_cpu.harness import CudaOnCpu
+        from tests.cuda_on_cpu.harness import CudaOnCpu
 
         self.plan, self.weights = plan, weights
         pairs = [(sources[k.source], k.name) for k in plan.kernels]
         self._kernels = [CudaOnCpu(*pair, batch=pairs, cache_dir=folder) for pair in pairs]
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        from cuda_on_cpu.harness import Mapped
+        from tests.cuda_on_cpu.harness import Mapped
 
         plan = self.plan
         arena = np.full(plan.arena_bytes // 2 + 1, 0x7FFD, np.uint16).view(np.uint8)  # NaN in every float type

@@ -81,7 +81,7 @@ def reference(context: Any, problem: Problem, inputs: Sequence[np.ndarray]) -> t
 
     Raises ``ValueError`` when neither can: such a kernel is not timed.
     """
-    from kernel_oracle import expected
+    from tests.kernel_oracle import expected
 
     work = checks.cost(problem.kernel)
     if work <= SMALL:

@@ -15,10 +15,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from fake_driver.cubins import cubin
-from kernels import add_relu, matmul
-from template_cases import CASES
 
 from bench.gpu import __main__ as kit
 from bench.gpu import call, candidates, cases, checks, contact, correct, devices, first, loops, results, work
@@ -28,6 +24,10 @@ from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
 from gpucomp.targets import cuda, opencl
 from gpucomp.tuning import setups
+from tests.fake_cupy import FakeCupy
+from tests.fake_driver.cubins import cubin
+from tests.kernels import add_relu, matmul
+from tests.template_cases import CASES
 
 ROOT = Path(__file__).parents[2]
 TARGET = cuda.manifest("sm_80")

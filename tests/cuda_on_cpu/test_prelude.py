@@ -6,10 +6,11 @@ import re
 
 import ml_dtypes
 import numpy as np
-import nvrtc
 import pytest
-from cuda_on_cpu.harness import ORDERS, CudaOnCpu, compile_many
-from cuda_on_cpu.kernel_files import KERNEL_FILES, PRELUDE_CPU, PRELUDE_CUDA, architectures, broken, kernel_text
+
+from tests import nvrtc
+from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpu, compile_many
+from tests.cuda_on_cpu.kernel_files import KERNEL_FILES, PRELUDE_CPU, PRELUDE_CUDA, architectures, broken, kernel_text
 
 DECLARATION = re.compile(r"^(template <[^>]*>\n)?__device__ __forceinline__ ([^;{]*?\bgc_\w+\([^)]*\))", re.MULTILINE)
 CONVERSIONS, COLLECTIVES = kernel_text("conversions"), kernel_text("collectives")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_builders import model, node, value
 
 import gpucomp
 from gpucomp.frontend.onnx import load
 from gpucomp.ops.interpreter import interpret
+from tests.onnx_builders import model, node, value
 from tests.tolerance import assert_matches
 
 NUMBERS = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE}

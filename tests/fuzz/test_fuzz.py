@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from kernel_oracle import run_steps
 
 from gpucomp.frontend.onnx import load, translate
 from gpucomp.kernel.partition import Policy, partition
@@ -21,6 +20,7 @@ from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome
 from tests.fuzz.draft import Draft, names_read
 from tests.fuzz.generate import draw
 from tests.fuzz.neural import window
+from tests.kernel_oracle import run_steps
 
 BY_NUMPY = range(24)
 ON_CPU = range(100, 116)

@@ -8,15 +8,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import oclgrind
-import opencl_c
-import opencl_device
 import pytest
-from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, grouped_conv, into_part, matmul, random_inputs
 from onnx.reference import ReferenceEvaluator
-from onnx_builders import model, node, value
-from tolerance import assert_matches, winograd_bound
 
 from gpucomp import compiler, lowering
 from gpucomp.codegen.c.vectors import HEX
@@ -32,6 +25,11 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
+from tests import oclgrind, opencl_c, opencl_device
+from tests.kernel_oracle import UNWRITTEN, expected
+from tests.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from tests.onnx_builders import model, node, value
+from tests.tolerance import assert_matches, winograd_bound
 
 FAMILY = FAMILIES["blocks"]
 MALI = opencl.manifest("mali")

@@ -5,15 +5,7 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-import nvrtc
-import opencl_device
 import pytest
-from cuda_on_cpu.errors import CudaOnCpuError
-from cuda_on_cpu.harness import compile_many
-from kernel_oracle import expected
-from kernels import add_relu, depthwise, elementwise, into_part, random_inputs
-from launches import in_any_order, launched
-from tolerance import assert_matches
 
 from gpucomp.expr.core import axes_of, load, reduce, var
 from gpucomp.ir.types import BF16, F16, F32, TensorType
@@ -23,6 +15,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
+from tests import nvrtc, opencl_device
+from tests.cuda_on_cpu.errors import CudaOnCpuError
+from tests.cuda_on_cpu.harness import compile_many
+from tests.kernel_oracle import expected
+from tests.kernels import add_relu, depthwise, elementwise, into_part, random_inputs
+from tests.launches import in_any_order, launched
+from tests.tolerance import assert_matches
 
 FAMILY = FAMILIES["depthwise"]
 TARGET = cuda.manifest("sm_80")

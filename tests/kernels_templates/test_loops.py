@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import nvrtc
-import opencl_device
 import pytest
-from cuda_on_cpu.errors import CudaOnCpuError
-from cuda_on_cpu.harness import RaceError, compile_many
-from kernel_oracle import expected
-from kernels import add_relu, elementwise, padded, random_inputs, transposed
-from launches import in_any_order, launched
-from tolerance import assert_matches
 
 from gpucomp import ops
 from gpucomp.expr.core import axes_of, call, load, select
@@ -23,6 +15,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl, sass
+from tests import nvrtc, opencl_device
+from tests.cuda_on_cpu.errors import CudaOnCpuError
+from tests.cuda_on_cpu.harness import RaceError, compile_many
+from tests.kernel_oracle import expected
+from tests.kernels import add_relu, elementwise, padded, random_inputs, transposed
+from tests.launches import in_any_order, launched
+from tests.tolerance import assert_matches
 
 FAMILY = FAMILIES["loops/transpose"]
 TARGET = cuda.manifest("sm_80")

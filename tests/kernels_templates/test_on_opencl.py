@@ -11,14 +11,7 @@ import os
 from dataclasses import replace
 
 import numpy as np
-import opencl_device
-import opencl_drivers
 import pytest
-from kernel_oracle import expected
-from kernels import random_inputs
-from opencl_drivers import DEVICES, DRIVERS, OTHERS, DriverError
-from template_cases import CASES, default, is_empty, spread
-from tolerance import assert_matches
 
 from bench.kernel_sweep.cases import CELLS, Cell, draw
 from bench.kernel_sweep.play import by_opencl, prepared
@@ -28,6 +21,12 @@ from gpucomp.kernel import Attention, Contraction, Rowwise, Scan
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
+from tests import opencl_device, opencl_drivers
+from tests.kernel_oracle import expected
+from tests.kernels import random_inputs
+from tests.opencl_drivers import DEVICES, DRIVERS, OTHERS, DriverError
+from tests.template_cases import CASES, default, is_empty, spread
+from tests.tolerance import assert_matches
 
 WHOLE = [case for case in CASES if not is_empty(CASES[case])]
 DRAWS = 100  # of cases for one that fits

@@ -7,8 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kernels import conv, grouped_conv, into_part, matmul
-from wgmma_kernels import FAMILY, TARGET, TILE, TMA_STORE, TWO, constant_b, image, one_result, problem_of, with_math
 
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, cast, load, select
@@ -23,6 +21,19 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, sass
+from tests.kernels import conv, grouped_conv, into_part, matmul
+from tests.wgmma_kernels import (
+    FAMILY,
+    TARGET,
+    TILE,
+    TMA_STORE,
+    TWO,
+    constant_b,
+    image,
+    one_result,
+    problem_of,
+    with_math,
+)
 
 
 @pytest.mark.parametrize(

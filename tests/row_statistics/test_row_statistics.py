@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cuda_on_cpu.whole_models import ModelOnCpu
-from kernel_oracle import run_steps
 from onnx import TensorProto, shape_inference
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 import gpucomp
 from gpucomp import compiler, lowering
@@ -24,6 +20,10 @@ from gpucomp.kernel.step import Step
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import cpu, cuda, opencl, resolve
+from tests.cuda_on_cpu.whole_models import ModelOnCpu
+from tests.kernel_oracle import run_steps
+from tests.onnx_builders import model, node, value
+from tests.tolerance import assert_matches
 
 ROWS, DEPTH, COLUMNS = 19, 48, 72
 GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8)

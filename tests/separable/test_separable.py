@@ -6,10 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_oracle import run_steps
-from kernels import matmul
-from onnx_builders import model, node, value
-from tolerance import assert_matches
 
 from bench.models import build
 from gpucomp import lowering, targets
@@ -24,6 +20,10 @@ from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule import expected
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cuda, opencl
+from tests.kernel_oracle import run_steps
+from tests.kernels import matmul
+from tests.onnx_builders import model, node, value
+from tests.tolerance import assert_matches
 
 TARGET = cuda.manifest("sm_90a")
 

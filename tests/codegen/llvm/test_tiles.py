@@ -16,12 +16,6 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from kernel_oracle import UNWRITTEN, expected
-from kernels import conv, grouped_conv, matmul, random_inputs, stem
-from matrix_emulation import emulated
-from native import innermost_loops
-from onnx_builders import model, node, value
-from tolerance import assert_identical, assert_rounded_once
 
 import gpucomp
 from gpucomp import config
@@ -43,6 +37,12 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
+from tests.kernel_oracle import UNWRITTEN, expected
+from tests.kernels import conv, grouped_conv, matmul, random_inputs, stem
+from tests.matrix_emulation import emulated
+from tests.native import innermost_loops
+from tests.onnx_builders import model, node, value
+from tests.tolerance import assert_identical, assert_rounded_once
 
 HOST = cpu.host()
 SAPPHIRE_RAPIDS = cpu.named("cpu:sapphirerapids")
