@@ -19,8 +19,8 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
+from testing.kernel_oracle import UNWRITTEN
 from tests.arm64 import Processor
-from tests.kernel_oracle import UNWRITTEN
 
 
 def default_schedule(kernel: Kernel, target: Target | None = None) -> Schedule:

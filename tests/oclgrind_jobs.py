@@ -23,11 +23,11 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
-from tests import opencl_device
-from tests.kernel_oracle import expected
-from tests.kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed, with_row_statistics
-from tests.template_cases import CASES
-from tests.tolerance import assert_matches
+from testing import opencl_device
+from testing.kernel_oracle import expected
+from testing.kernels import attention, conv, depthwise, matmul, random_inputs, stem, transposed, with_row_statistics
+from testing.template_cases import CASES
+from testing.tolerance import assert_matches
 
 TINY = {
     "odd": matmul(5, 7, 9),

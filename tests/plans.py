@@ -8,8 +8,8 @@ from gpucomp.artifact.plan import COUNTER, INPUT, OUTPUT, TEMP, WEIGHT, Buffer, 
 from gpucomp.device.target import Target
 from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.render import render
-from tests.kernels import add_relu, matmul
-from tests.template_cases import default
+from testing.kernels import add_relu, matmul
+from testing.template_cases import default
 
 ROWS, COLUMNS = 5, 7
 BIAS = np.linspace(-1, 1, COLUMNS).astype(np.float32)

@@ -10,7 +10,7 @@ from gpucomp.dynamic import outline as heavy
 from gpucomp.ir import Graph, Input, TensorType, Value, constant, input_value, topological
 from gpucomp.ir.types import F32, I64
 from gpucomp.ops.interpreter import interpret
-from tests.tolerance import assert_matches
+from testing.tolerance import assert_matches
 
 N = 11
 RNG = np.random.default_rng(1)

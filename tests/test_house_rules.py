@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for folder in ("gpucomp", "tuning", "kernels_templates") for p in (ROOT / folder).rglob("*.py"))
 PROGRAMS = sorted(p for folder in ("bench", "examples") for p in (ROOT / folder).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TESTING = sorted((ROOT / "testing").rglob("*.py"))  # what tests and programs share
 TEMPLATES = sorted((ROOT / "kernels_templates").rglob("*.j2"))
 
 # lowest first; a module may import what is in its own row or above it, and the longest name that fits it counts
@@ -129,8 +130,8 @@ def searches_outside_the_tuner(tree: ast.AST, module: str) -> Iterator[str]:
             yield f"line {line}: optuna lives in tuning/ only"
 
 
-# top-level names that are modules of tests/ only; `bench` and others are packages of the root as well as folders of tests
-HELPERS = {path.relative_to(ROOT / "tests").parts[0].removesuffix(".py") for path in TESTS}
+# modules at the top of tests/ and testing/; `bench` and others are packages of the root as well as folders of tests
+HELPERS = {path.relative_to(ROOT).parts[1].removesuffix(".py") for path in (*TESTS, *TESTING)}
 HELPERS -= {path.name for path in ROOT.iterdir()}
 
 
@@ -138,7 +139,7 @@ def bare_helpers(tree: ast.AST, module: str) -> Iterator[str]:
     """One file is one module: a second name would make a second copy of its classes and state."""
     for name, line in imported(tree):
         if name.split(".")[0] in HELPERS:
-            yield f"line {line}: import tests.{name}"
+            yield f"line {line}: {name} has a second name here, tests.{name} or testing.{name}"
 
 
 def path_changes(tree: ast.AST, module: str) -> Iterator[str]:
@@ -149,6 +150,13 @@ def path_changes(tree: ast.AST, module: str) -> Iterator[str]:
     for name, line in imported(tree):
         if name == "site":
             yield f"line {line}: import of site"
+
+
+def imports_of_tests(tree: ast.AST, module: str) -> Iterator[str]:
+    """Tests import what they test, and nothing else imports tests. What others need of them is in testing/."""
+    for name, line in imported(tree):
+        if name.split(".")[0] == "tests" or (name.split(".")[0] == "bench" and not module.startswith("bench.")):
+            yield f"line {line}: import of {name}"
 
 
 def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
@@ -169,6 +177,7 @@ RULES = {
 RULES_OF_TESTS = {
     bare_helpers: ("tests.test_rest", "from tolerance import assert_matches"),
     path_changes: ("bench.gpu.devices", "sys.path.insert(0, str(TESTS))"),
+    imports_of_tests: ("bench.gpu.devices", "def f():\n    from tests.tolerance import assert_matches"),
 }
 MORE_FAULTS = [
     (upward_imports, "gpucomp.runtime.executable", "from gpucomp.planning import make_plan"),
@@ -188,6 +197,8 @@ MORE_FAULTS = [
     (bare_helpers, "tests.test_rest", "def f():\n    from hostile import corpus"),
     (path_changes, "tests.test_rest", "import sys\nsys.path += [folder]"),
     (path_changes, "tests.test_rest", "import site\nsite.addsitedir(folder)"),
+    (imports_of_tests, "testing.launches", "import tests.plans"),
+    (imports_of_tests, "testing.launches", "from bench.models import build"),
 ]
 FINE = [
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.device.target import Target"),
@@ -201,6 +212,7 @@ FINE = [
     (missing_docstring, "gpucomp.runtime", ""),
     (bare_helpers, "tests.test_rest", "from tests.tolerance import assert_matches\nfrom bench.models import build"),
     (path_changes, "tests.test_rest", "import sys\nimport os\nos.path.join(sys.prefix, 'x')"),
+    (imports_of_tests, "bench.gpu.devices", "from bench.models import build\nfrom testing.launches import launched"),
 ]
 EXEMPT = {
     (environment_reads, "gpucomp.config"),
@@ -230,11 +242,17 @@ def dotted(path: Path) -> str:
 
 
 def test_tests_and_programs_import_a_module_by_one_name():
-    assert list(faults_of((*TESTS, *PROGRAMS), RULES_OF_TESTS, dotted)) == []
+    assert list(faults_of((*TESTS, *TESTING, *PROGRAMS), (bare_helpers, path_changes), dotted)) == []
+
+
+def test_nothing_but_tests_imports_tests():
+    shared = [path for path in PROGRAMS if path.is_relative_to(ROOT / "bench")] + TESTING
+
+    assert list(faults_of((*SOURCES, *shared), (imports_of_tests,), dotted)) == []
 
 
 def test_every_folder_of_the_tests_is_a_package():
-    folders = {path.parent for path in TESTS}
+    folders = {path.parent for path in (*TESTS, *TESTING)}
 
     assert [str(f.relative_to(ROOT)) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
 
@@ -266,7 +284,7 @@ def sessions(tree: ast.AST) -> Iterator[str]:
 
 def test_only_sessions_that_are_measured_are_made_elsewhere():
     """Peers are timed, and their own errors told, as their users run them."""
-    texts = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PROGRAMS, *TESTS)}
+    texts = {path: path.read_text(encoding="utf-8") for path in (*SOURCES, *PROGRAMS, *TESTING, *TESTS)}
     found = {
         str(path.relative_to(ROOT))
         for path, text in texts.items()
@@ -302,7 +320,7 @@ def test_templates_spell_no_assembly_and_no_macro_of_the_c_preprocessor():
 
 def test_no_text_names_a_folder_of_somebodys_machine():
     suffixes = {".py", ".md", ".toml", ".j2", ".h", ".cpp"}
-    folders = ("gpucomp", "tuning", "kernels_templates", "tests", "bench", "examples")
+    folders = ("gpucomp", "tuning", "kernels_templates", "tests", "testing", "bench", "examples")
     files = [p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in suffixes]
     files += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
     marks = ["/" + "work/", "/" + "home/", "/" + "root/", "/" + "Users/"]

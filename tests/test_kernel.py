@@ -8,7 +8,7 @@ import pytest
 
 from gpucomp.expr.core import Expr, Load, load, loads, transform
 from gpucomp.kernel import mapped
-from tests import kernels
+from testing import kernels
 
 KERNELS = {
     "loops": kernels.add_relu(3, 5),

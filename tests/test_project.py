@@ -51,7 +51,7 @@ def test_the_readme_lists_every_variable():
 
 
 def test_what_the_readme_sends_the_reader_to_exists():
-    named = set(re.findall(r"`((?:gpucomp|tests|bench|kernels_templates)/[\w/.]*)`", README))
+    named = set(re.findall(r"`((?:gpucomp|tests|testing|bench|kernels_templates)/[\w/.]*)`", README))
 
     assert len(named) >= 12
     assert [path for path in named if not (ROOT / path).exists()] == []

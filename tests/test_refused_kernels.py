@@ -13,11 +13,11 @@ from gpucomp import config, targets
 from gpucomp.errors import KernelBuildError
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.targets import cuda, opencl
+from testing.template_cases import CASES, default
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model as onnx_model
 from tests.onnx_builders import node as onnx_node
 from tests.onnx_builders import value as onnx_value
-from tests.template_cases import CASES, default
-from tests.tolerance import assert_matches
 
 X = np.random.default_rng(3).standard_normal((300, 60)).astype(np.float32)
 W = np.random.default_rng(5).standard_normal((60, 50)).astype(np.float32)

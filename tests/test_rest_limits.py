@@ -16,8 +16,8 @@ from gpucomp.frontend.onnx import folding
 from gpucomp.ir import Graph, Input, TensorType, constant, input_value
 from gpucomp.ir.types import F32
 from gpucomp.ops import suppression
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 RNG = np.random.default_rng(7)
 ZERO = {"zero": np.array(0, np.float32)}

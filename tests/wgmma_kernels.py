@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
-from tests.kernels import conv
+from testing.kernels import conv
 
 FAMILY = FAMILIES["contraction/wgmma"]
 TARGET = cuda.manifest("sm_90a")

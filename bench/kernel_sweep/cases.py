@@ -20,7 +20,7 @@ from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES
 from gpucomp.schedule.space import Family
 from gpucomp.targets import cuda, opencl
-from tests.kernels import (
+from testing.kernels import (
     add_relu,
     attention,
     average_pool,

@@ -24,13 +24,13 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import is_copied
 from gpucomp.kernels_templates.render import render
 from gpucomp.tuning.checks import error_of
-from tests import opencl_device
-from tests.amd_emulation import emulated
-from tests.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
-from tests.kernel_oracle import UNWRITTEN, expected, row_statistics
-from tests.kernels import random_inputs
-from tests.launches import in_any_order, launched
-from tests.tolerance import assert_matches, assert_rounded_once, winograd_bound
+from testing import opencl_device
+from testing.amd_emulation import emulated
+from testing.cuda_on_cpu.harness import CudaOnCpu, CudaOnCpuError, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected, row_statistics
+from testing.kernels import random_inputs
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches, assert_rounded_once, winograd_bound
 
 FEW = 16  # elements of a result among which none may be as large as its sum's terms
 OPTIMISED = 4  # one in so many texts is built with PoCL's optimiser, which takes as long as all else: the rest without

@@ -29,7 +29,7 @@ from bench.kernel_sweep.play import difference, prepared
 from bench.simulated import SimulatorError, arguments_of
 from gpucomp.errors import DeviceError
 from gpucomp.targets import amdgcn
-from tests.kernels import matmul
+from testing.kernels import matmul
 
 LINKER = next((path for name in amd_emulator.LINKERS if (path := shutil.which(name))), None)
 needs_a_linker = pytest.mark.skipif(

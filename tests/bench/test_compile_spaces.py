@@ -12,7 +12,7 @@ from bench.nvrtc import Journal, Measured
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.targets import cuda
-from tests.kernels import conv, grouped_conv, into_part, matmul, separable, with_inverse_rms
+from testing.kernels import conv, grouped_conv, into_part, matmul, separable, with_inverse_rms
 
 SM_80 = cuda.manifest("sm_80")
 

@@ -23,8 +23,8 @@ from gpucomp import config
 from gpucomp.cli.compare import onnxruntime_session
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.targets import cuda, opencl
-from tests import kernel_oracle
-from tests.kernels import conv, matmul, softmax
+from testing import kernel_oracle
+from testing.kernels import conv, matmul, softmax
 from tests.plans import two_layers
 
 ROOT = Path(__file__).parents[2]

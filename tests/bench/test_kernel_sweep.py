@@ -20,9 +20,8 @@ from bench.kernel_sweep.points import sampled
 from gpucomp.ir.types import F16, I32
 from gpucomp.kernels_templates.contraction.simt.space import row_chunk
 from gpucomp.kernels_templates.engines import FAMILIES
-from tests.cuda_on_cpu.kernel_files import broken
-from tests.kernel_oracle import expected
-from tests.kernels import (
+from testing.kernel_oracle import expected
+from testing.kernels import (
     attention,
     average_pool,
     conv,
@@ -36,6 +35,7 @@ from tests.kernels import (
     with_largest,
     with_row_statistics,
 )
+from tests.cuda_on_cpu.kernel_files import broken
 
 SIMT = Cell("sm_80", "contraction/simt", "f32")
 

@@ -10,10 +10,10 @@ from gpucomp.expr.core import Expr, axes_of, call, cast, index, literal, load, r
 from gpucomp.expr.functions import FUNCTIONS
 from gpucomp.ir.types import BF16, BOOL, DTYPES, F4E2M1, F16, F32, F64, I8, I32, I64, U8, U32, DType, TensorType
 from gpucomp.kernels_templates.render import render
-from tests import opencl_device
-from tests.kernel_oracle import expected
-from tests.kernels import elementwise
-from tests.tolerance import UNIT_ROUNDOFF, assert_identical, assert_matches
+from testing import opencl_device
+from testing.kernel_oracle import expected
+from testing.kernels import elementwise
+from testing.tolerance import UNIT_ROUNDOFF, assert_identical, assert_matches
 
 LOGIC = {"and", "or", "xor", "not"}
 BITS = {"bitand", "bitor", "bitxor", "bitnot", "shl", "shr"}

@@ -12,11 +12,12 @@ from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
-from tests import opencl_c, opencl_device
-from tests.kernel_oracle import expected
-from tests.kernels import add_relu, joined, matmul, padded, softmax
-from tests.template_cases import default
-from tests.tolerance import assert_matches
+from testing import opencl_device
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, joined, matmul, padded, softmax
+from testing.template_cases import default
+from testing.tolerance import assert_matches
+from tests import opencl_c
 
 KERNELS = {
     "vectors": add_relu(5, 16, dtype=F16),

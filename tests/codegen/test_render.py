@@ -21,8 +21,8 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import environment, render
 from gpucomp.targets import cuda, opencl
-from tests import opencl_device
-from tests.kernels import (
+from testing import opencl_device
+from testing.kernels import (
     add_relu,
     conv,
     conv_of_bytes,

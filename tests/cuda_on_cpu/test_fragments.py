@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, compile_many
 from tests.cuda_on_cpu.kernel_files import kernel_text
 
 SOURCE = kernel_text("fragments")

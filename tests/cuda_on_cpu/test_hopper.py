@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpucomp.artifact.tensor_map import TensorMap
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, RaceError, compile_many
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, RaceError, compile_many
 from tests.cuda_on_cpu.kernel_files import broken, kernel_text
 
 HOPPER, READ_BACK, WGMMA = kernel_text("hopper"), kernel_text("read_back"), kernel_text("wgmma")

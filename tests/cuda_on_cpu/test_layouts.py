@@ -24,12 +24,12 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import render
+from testing.cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import matmul
 from tests import nvrtc
 from tests.cuda_on_cpu.cute import ABSENT, Cute, include_folders
-from tests.cuda_on_cpu.harness import CudaOnCpu, Mapped, compile_many
 from tests.cuda_on_cpu.kernel_files import PRELUDE_CUDA, broken, kernel_text
-from tests.kernel_oracle import expected
-from tests.kernels import matmul
 from tests.wgmma_kernels import FAMILY, TARGET, TILE, image, one_result, problem_of, with_math
 
 if not (INCLUDE := include_folders()):

@@ -5,9 +5,9 @@ import functools
 import numpy as np
 import pytest
 
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, RaceError, compile_many
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, RaceError, compile_many
+from testing.cuda_on_cpu.sanitizers import races
 from tests.cuda_on_cpu.kernel_files import broken, kernel_text, line_of
-from tests.cuda_on_cpu.sanitizers import races
 
 BARRIER = "__syncthreads();"
 SOURCES = {

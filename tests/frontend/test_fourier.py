@@ -9,8 +9,8 @@ from onnx import TensorProto
 import gpucomp
 from gpucomp.frontend.onnx import load
 from gpucomp.ops.interpreter import interpret
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 NUMBERS = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE}
 ROUNDING = {np.float32: 2.0**-24, np.float64: 2.0**-53}

@@ -5,8 +5,8 @@ import pytest
 
 from gpucomp.errors import ShapeError, UnsupportedError
 from gpucomp.frontend.onnx import load
+from testing.tolerance import assert_matches
 from tests.microsoft import by_onnxruntime, compiled, interpreted, model_of
-from tests.tolerance import assert_matches
 
 RNG = np.random.default_rng(13)
 F = np.float32

@@ -14,13 +14,13 @@ import pytest
 from gpucomp.frontend.onnx import load, translate
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.kernel_oracle import run_steps
 from tests.fuzz import control, fleet, learned, lists, microsoft, rare
 from tests.fuzz.__main__ import journalled, report
 from tests.fuzz.check import CUDA_ON_CPU, Outcome, difference, outcome
 from tests.fuzz.draft import Draft, names_read
 from tests.fuzz.generate import draw
 from tests.fuzz.neural import window
-from tests.kernel_oracle import run_steps
 
 BY_NUMPY = range(24)
 ON_CPU = range(100, 116)

@@ -17,11 +17,11 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
-from tests.cuda_on_cpu.harness import ORDERS, compile_many
-from tests.kernel_oracle import UNWRITTEN, expected
-from tests.kernels import conv, grouped_conv, matmul, random_inputs
+from testing.cuda_on_cpu.harness import ORDERS, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 MMA, TARGET = FAMILIES["contraction/mma"], cuda.manifest("sm_80")
 SMALL = {"warp_m": 16, "warp_n": 16, "warps_m": 2, "warps_n": 1, "warps_k": 1, "k_steps": 2, "stages": 3, "splits": 1,

@@ -9,7 +9,7 @@ import gpucomp
 from gpucomp.compiler import lower
 from gpucomp.kernel import Contraction
 from gpucomp.targets import resolve
-from tests.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from tests.onnx_builders import model, node, value
 
 U8, I8, I32 = 2, 3, 6  # ONNX's numbers of element types

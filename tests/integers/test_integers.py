@@ -16,9 +16,9 @@ from gpucomp.kernel import Contraction, Kernel, Store
 from gpucomp.kernel.passes import narrow_integers as integers
 from gpucomp.kernel.passes.narrow_integers import Narrow, fitting, split_offset
 from gpucomp.targets import resolve
-from tests.cuda_on_cpu.whole_models import ModelOnCpu
-from tests.kernel_oracle import expected
-from tests.kernels import random_inputs
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import expected
+from testing.kernels import random_inputs
 from tests.onnx_builders import model, node, value
 
 IMAGE = (1, 5, 9, 7)

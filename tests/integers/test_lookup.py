@@ -16,7 +16,7 @@ from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.kernel.passes.lookup_tables import look_up, table_of
 from gpucomp.kernel.step import Step
 from gpucomp.targets import resolve
-from tests.kernel_oracle import expected
+from testing.kernel_oracle import expected
 from tests.onnx_builders import model, node, value
 
 SHAPE = (3, 7)

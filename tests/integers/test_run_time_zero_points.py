@@ -10,7 +10,7 @@ from gpucomp.compiler import lower
 from gpucomp.ir.types import F32
 from gpucomp.kernel import Contraction
 from gpucomp.targets import resolve
-from tests.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
 from tests.onnx_builders import model, node, value
 
 NUMBERS = {np.float32: 1, np.uint8: 2, np.int8: 3, np.int32: 6}  # ONNX's of element types

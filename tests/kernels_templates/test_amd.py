@@ -21,11 +21,12 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
-from tests import oclgrind, opencl_device
-from tests.amd_emulation import emulated, shape_only
-from tests.kernel_oracle import expected
-from tests.kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
-from tests.tolerance import assert_matches
+from testing import opencl_device
+from testing.amd_emulation import emulated, shape_only
+from testing.kernel_oracle import expected
+from testing.kernels import attention, conv, conv_of_bytes, grouped_conv, matmul, random_inputs, reduction
+from testing.tolerance import assert_matches
+from tests import oclgrind
 
 FAMILY = FAMILIES["contraction/amd"]
 CDNA, CDNA3, RDNA = (opencl.manifest(name) for name in ("gfx90a", "gfx942", "gfx1100"))

@@ -15,13 +15,13 @@ from gpucomp.kernels_templates.attention.simt.space import registers_taken, shar
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import attention, random_inputs
+from testing.launches import in_any_order, launched
+from testing.template_cases import SMALLEST, default, spread
+from testing.tolerance import assert_matches
 from tests import nvrtc
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import attention, random_inputs
-from tests.launches import in_any_order, launched
-from tests.template_cases import SMALLEST, default, spread
-from tests.tolerance import assert_matches
 
 SIMT = FAMILIES["attention/simt"]
 SM_80 = cuda.manifest("sm_80")

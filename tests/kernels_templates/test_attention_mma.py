@@ -15,13 +15,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import attention, into_part, random_inputs
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
 from tests import nvrtc
-from tests.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import attention, into_part, random_inputs
-from tests.launches import in_any_order, launched
-from tests.template_cases import default
-from tests.tolerance import assert_matches
 
 MMA = FAMILIES["attention/mma"]
 SM_80 = cuda.manifest("sm_80")

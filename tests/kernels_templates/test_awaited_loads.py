@@ -17,9 +17,9 @@ from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, sass
-from tests.kernels import add_relu, attention, conv, matmul
+from testing.kernels import add_relu, attention, conv, matmul
+from testing.template_cases import default
 from tests.sass_paths import before, kernels
-from tests.template_cases import default
 
 TARGET = cuda.manifest("sm_90a")
 WAIT = "ACQBULK"  # griddepcontrol.wait

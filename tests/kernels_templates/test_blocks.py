@@ -25,11 +25,12 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import opencl
-from tests import oclgrind, opencl_c, opencl_device
-from tests.kernel_oracle import UNWRITTEN, expected
-from tests.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing import opencl_device
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.tolerance import assert_matches, winograd_bound
+from tests import oclgrind, opencl_c
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches, winograd_bound
 
 FAMILY = FAMILIES["blocks"]
 MALI = opencl.manifest("mali")

@@ -18,10 +18,9 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
-from tests.cuda_on_cpu.harness import CudaOnCpuError, compile_many
-from tests.cuda_on_cpu.kernel_files import broken
-from tests.kernel_oracle import expected
-from tests.kernels import (
+from testing.cuda_on_cpu.harness import CudaOnCpuError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import (
     add_relu,
     attention,
     conv,
@@ -37,9 +36,10 @@ from tests.kernels import (
     stem,
     transposed,
 )
-from tests.launches import in_any_order, launched
-from tests.template_cases import default
-from tests.tolerance import assert_matches
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
+from tests.cuda_on_cpu.kernel_files import broken
 
 TARGET = cuda.manifest("sm_90a")
 

@@ -17,15 +17,15 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of, family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl, sass
-from tests import opencl_device
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.launches import in_any_order, launched
+from testing.template_cases import default, spread
+from testing.tolerance import assert_matches
 from tests.builders import graph_of, tensor
-from tests.cuda_on_cpu.harness import RaceError, compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import conv, grouped_conv, into_part, matmul, random_inputs
-from tests.launches import in_any_order, launched
 from tests.sass_paths import loads_together
-from tests.template_cases import default, spread
-from tests.tolerance import assert_matches
 
 GEMV = FAMILIES["contraction/gemv"]
 

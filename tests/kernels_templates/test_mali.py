@@ -22,11 +22,12 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import opencl
-from tests import oclgrind, opencl_c, opencl_device
-from tests.kernel_oracle import expected
-from tests.kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
-from tests.template_cases import SMALLEST
-from tests.tolerance import assert_matches
+from testing import opencl_device
+from testing.kernel_oracle import expected
+from testing.kernels import conv, conv_of_bytes, grouped_conv, into_part, matmul, random_inputs
+from testing.template_cases import SMALLEST
+from testing.tolerance import assert_matches
+from tests import oclgrind, opencl_c
 
 FAMILY = FAMILIES["contraction/mali"]
 MALI = opencl.manifest("mali")

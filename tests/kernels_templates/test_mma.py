@@ -18,12 +18,12 @@ from gpucomp.kernels_templates.contraction.mma.space import dynamic_shared_bytes
 from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda, opencl
-from tests.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
 from tests.cuda_on_cpu.kernel_files import broken
-from tests.kernel_oracle import expected
-from tests.kernels import conv, grouped_conv, into_part, matmul, random_inputs, stem
-from tests.launches import in_any_order, launched
-from tests.tolerance import assert_matches
 
 MMA = FAMILIES["contraction/mma"]
 SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")

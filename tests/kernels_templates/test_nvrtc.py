@@ -11,8 +11,8 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN, registers_ta
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
-from tests.kernels import conv, matmul, max_pool, reduction, softmax
-from tests.template_cases import CASES, default, spread
+from testing.kernels import conv, matmul, max_pool, reduction, softmax
+from testing.template_cases import CASES, default, spread
 
 REAL = {
     "stem": conv((1, 224, 224, 3), 64, (7, 7), stride=2, pad=3),

@@ -13,10 +13,9 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
-from tests.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from tests.cuda_on_cpu.kernel_files import broken
-from tests.kernel_oracle import expected
-from tests.kernels import (
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import (
     add_relu,
     conv,
     grouped_conv,
@@ -29,9 +28,10 @@ from tests.kernels import (
     reduction,
     softmax,
 )
-from tests.launches import in_any_order, launched
-from tests.template_cases import CASES, default, is_empty, spread
-from tests.tolerance import assert_matches
+from testing.launches import in_any_order, launched
+from testing.template_cases import CASES, default, is_empty, spread
+from testing.tolerance import assert_matches
+from tests.cuda_on_cpu.kernel_files import broken
 
 TARGET = cuda.manifest("sm_80")
 LIVE = [c for c in CASES if not is_empty(CASES[c])]

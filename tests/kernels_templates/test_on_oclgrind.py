@@ -20,10 +20,10 @@ from gpucomp.kernels_templates.contraction.simt.space import PLAIN
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl
+from testing.kernels import average_pool, conv, random_inputs
+from testing.template_cases import CASES, default, is_empty, spread
 from tests import oclgrind
-from tests.kernels import average_pool, conv, random_inputs
 from tests.oclgrind_jobs import KERNELS, TARGET, TINY, source_of
-from tests.template_cases import CASES, default, is_empty, spread
 
 ROOT = Path(__file__).parents[2]
 SMALL = TARGET.with_limits(threads=64).limits

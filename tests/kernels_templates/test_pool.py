@@ -14,13 +14,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
-from tests import opencl_device
-from tests.cuda_on_cpu.errors import CudaOnCpuError
-from tests.cuda_on_cpu.harness import compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import average_pool, into_part, max_pool, random_inputs
-from tests.launches import in_any_order, launched
-from tests.tolerance import assert_matches
+from testing import opencl_device
+from testing.cuda_on_cpu.errors import CudaOnCpuError
+from testing.cuda_on_cpu.harness import compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import average_pool, into_part, max_pool, random_inputs
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
 
 FAMILY = FAMILIES["pool/window"]
 TARGET = cuda.manifest("sm_80")

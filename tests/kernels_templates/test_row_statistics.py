@@ -23,15 +23,15 @@ from gpucomp.kernels_templates.engines import ENGINES, FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
-from tests import opencl_device
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected, row_statistics
+from testing.kernels import conv, matmul, random_inputs, with_inverse_rms, with_largest, with_row_statistics
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
 from tests.cuda_on_cpu.kernel_files import broken
-from tests.kernel_oracle import expected, row_statistics
-from tests.kernels import conv, matmul, random_inputs, with_inverse_rms, with_largest, with_row_statistics
-from tests.launches import in_any_order, launched
 from tests.schedules_together import assert_agrees
-from tests.template_cases import default
-from tests.tolerance import assert_matches
 from tests.wgmma_kernels import TILE as WGMMA_TILE
 from tests.wgmma_kernels import TMA_STORE, TWO, constant_b, image, one_result, with_math
 

@@ -14,14 +14,15 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.rowwise.space import OTHER_REGISTERS, registers, registers_taken, shared_bytes
 from gpucomp.targets import cuda, opencl, sass
-from tests import nvrtc, opencl_device
-from tests.cuda_on_cpu.errors import CudaOnCpuError
-from tests.cuda_on_cpu.harness import RaceError, compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import layer_norm, random_inputs, reduction, softmax
-from tests.launches import in_any_order, launched
+from testing import opencl_device
+from testing.cuda_on_cpu.errors import CudaOnCpuError
+from testing.cuda_on_cpu.harness import RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import layer_norm, random_inputs, reduction, softmax
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
+from tests import nvrtc
 from tests.sass_paths import loads_together
-from tests.tolerance import assert_matches
 
 FAMILY = FAMILIES["rowwise"]
 TARGET = cuda.manifest("sm_80")

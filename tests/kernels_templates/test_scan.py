@@ -15,13 +15,13 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scan.space import depth, derive, taking_down
 from gpucomp.targets import amdgcn, cuda, opencl, sass
-from tests import opencl_device
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import random_inputs, scan
-from tests.launches import in_any_order, launched
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import random_inputs, scan
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
 from tests.native import Library
-from tests.tolerance import assert_matches
 
 FAMILY = FAMILIES["scan"]
 TARGET = cuda.manifest("sm_80")

@@ -18,13 +18,13 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.kernels_templates.scatter.space import READERS, READERS_OF_A_UNIT, most_parts
 from gpucomp.targets import cuda, sass
-from tests import opencl_device
-from tests.cuda_on_cpu.harness import RaceError, compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import scatter
-from tests.launches import in_any_order, launched
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import scatter
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_identical
 from tests.native import Library
-from tests.tolerance import assert_identical
 
 FAMILY = FAMILIES["scatter"]
 TARGET = cuda.manifest("sm_80")

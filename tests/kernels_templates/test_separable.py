@@ -16,12 +16,13 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.targets import cuda, opencl
-from tests import nvrtc, opencl_device
-from tests.cuda_on_cpu.errors import CudaOnCpuError, RaceError
-from tests.cuda_on_cpu.harness import ORDERS, compile_many
-from tests.kernel_oracle import UNWRITTEN, expected
-from tests.kernels import random_inputs, separable
-from tests.tolerance import assert_matches
+from testing import opencl_device
+from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
+from testing.cuda_on_cpu.harness import ORDERS, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import random_inputs, separable
+from testing.tolerance import assert_matches
+from tests import nvrtc
 
 SIMT, MMA = FAMILIES["contraction/separable_simt"], FAMILIES["contraction/separable_mma"]
 TARGET = cuda.manifest("sm_80")

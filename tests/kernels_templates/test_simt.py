@@ -18,13 +18,13 @@ from gpucomp.kernels_templates.contraction.simt.space import (
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cuda
-from tests import opencl_device
-from tests.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
-from tests.kernel_oracle import expected
-from tests.kernels import conv, grouped_conv, into_part, matmul, random_inputs
-from tests.launches import in_any_order, launched
-from tests.template_cases import default
-from tests.tolerance import assert_matches
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, into_part, matmul, random_inputs
+from testing.launches import in_any_order, launched
+from testing.template_cases import default
+from testing.tolerance import assert_matches
 
 SIMT = FAMILIES["contraction/simt"]
 TARGET = cuda.manifest("sm_80")

@@ -19,13 +19,14 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, opencl
-from tests import nvrtc, opencl_device
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import expected
+from testing.kernels import into_part, matmul, random_inputs, stem
+from testing.launches import in_any_order, launched
+from testing.tolerance import assert_matches
+from tests import nvrtc
 from tests.cuda_on_cpu.kernel_files import broken
-from tests.kernel_oracle import expected
-from tests.kernels import into_part, matmul, random_inputs, stem
-from tests.launches import in_any_order, launched
-from tests.tolerance import assert_matches
 
 MMA, SIMT = FAMILIES["contraction/stem_mma"], FAMILIES["contraction/stem_simt"]
 SM_80, SM_75 = cuda.manifest("sm_80"), cuda.manifest("sm_75")

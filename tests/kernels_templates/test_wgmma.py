@@ -13,12 +13,12 @@ from gpucomp import compiler
 from gpucomp.ir.types import BF16, F16, I8, I32
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernels_templates.render import render
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, Mapped, RaceError, compile_many
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import into_part, matmul, random_inputs
+from testing.tolerance import assert_matches
 from tests.cuda_on_cpu.kernel_files import broken
-from tests.cuda_on_cpu.whole_models import ModelOnCpu
-from tests.kernel_oracle import UNWRITTEN, expected
-from tests.kernels import into_part, matmul, random_inputs
-from tests.tolerance import assert_matches
 from tests.wgmma_kernels import (
     FAMILY,
     TARGET,

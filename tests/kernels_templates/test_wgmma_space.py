@@ -21,7 +21,7 @@ from gpucomp.kernels_templates.render import render
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, sass
-from tests.kernels import conv, grouped_conv, into_part, matmul
+from testing.kernels import conv, grouped_conv, into_part, matmul
 from tests.wgmma_kernels import (
     FAMILY,
     TARGET,

@@ -27,11 +27,12 @@ from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, cuda, opencl, sass
-from tests import nvrtc, opencl_device
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
-from tests.kernel_oracle import UNWRITTEN, expected
-from tests.kernels import conv, into_part, matmul, random_inputs
-from tests.tolerance import winograd_bound
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpuError, RaceError, compile_many
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, into_part, matmul, random_inputs
+from testing.tolerance import winograd_bound
+from tests import nvrtc
 
 FAMILY = FAMILIES["contraction/winograd"]
 TARGET = cuda.manifest("sm_80")

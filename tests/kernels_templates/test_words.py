@@ -23,12 +23,13 @@ from gpucomp.schedule.analytic import demand, floor_us, math_of
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.rank import predicted
 from gpucomp.targets import amdgcn, cuda, opencl, sass
-from tests import oclgrind, opencl_c, opencl_device
-from tests.cuda_on_cpu.harness import compile_many
-from tests.kernel_oracle import expected
-from tests.launches import in_any_order
+from testing import opencl_device
+from testing.cuda_on_cpu.harness import compile_many
+from testing.kernel_oracle import expected
+from testing.launches import in_any_order
+from testing.template_cases import default
+from tests import oclgrind, opencl_c
 from tests.schedules_together import assert_agrees
-from tests.template_cases import default
 
 SIMT, GEMV = FAMILIES["contraction/simt"], FAMILIES["contraction/gemv"]
 SM_80 = cuda.manifest("sm_80")

@@ -12,7 +12,7 @@ from gpucomp.frontend.onnx import load
 from gpucomp.ir import Graph
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.rewrite.pipeline import run_pipeline
-from tests.kernel_oracle import run_steps
+from testing.kernel_oracle import run_steps
 
 MOST_KERNELS = {
     "resnet18": 23,

@@ -9,8 +9,8 @@ from gpucomp.expr.simplify import simplify
 from gpucomp.ir.graph import infer
 from gpucomp.ir.types import F32, type_of
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_identical, assert_matches
 from tests.op_cases import CASE_LIST, CASES, HOST_CASES
-from tests.tolerance import assert_identical, assert_matches
 
 
 def as_tuple(result):

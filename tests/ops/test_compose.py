@@ -5,8 +5,8 @@ from gpucomp.ir.graph import Graph, constant_value, input_value
 from gpucomp.ir.types import type_of
 from gpucomp.ops.compose import top_k
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_identical
 from tests.op_cases import CASES
-from tests.tolerance import assert_identical
 
 
 def interpret(graph, arrays):

@@ -7,9 +7,9 @@ from gpucomp.ir.graph import Graph, input_value
 from gpucomp.ir.types import type_of
 from gpucomp.kernel.partition import partition
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_matches
 from tests.native import run_kernel
 from tests.op_cases import CASE_LIST
-from tests.tolerance import assert_matches
 
 
 def variant(name, case):

@@ -7,8 +7,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from gpucomp.ops.registry import OPS
+from testing.tolerance import assert_matches
 from tests.op_cases import CASES
-from tests.tolerance import assert_matches
 
 SAME = {
     *("Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos"),

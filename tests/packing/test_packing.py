@@ -17,9 +17,9 @@ from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.partition import partition
 from gpucomp.kernel.passes.pack_weights import TRANSFORMS, pack, packable, packed_constant
 from gpucomp.targets.back_end import back_end
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
 from tests.graphs import tensor, weight
-from tests.kernel_oracle import expected
-from tests.kernels import conv, grouped_conv, matmul, random_inputs
 from tests.onnx_builders import model, node, value
 
 

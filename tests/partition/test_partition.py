@@ -13,8 +13,8 @@ from gpucomp.ir.types import F32, I64, U8, TensorType
 from gpucomp.kernel.partition import MAX_PARAMS, MAX_STORES, Policy, partition
 from gpucomp.lowering import kernels_of
 from gpucomp.targets import resolve
+from testing.kernel_oracle import run_steps
 from tests.graphs import interpret, random_graph, tensor, weight
-from tests.kernel_oracle import run_steps
 
 CONV = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "layout": "NHWC"}
 

@@ -17,8 +17,8 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.planning import Rendered, make_plan
 from gpucomp.schedule.choose import Choice
+from testing.kernel_oracle import update
 from tests.graphs import interpret, random_graph, tensor, weight
-from tests.kernel_oracle import update
 
 
 def plan_of(graph, geometry=None, alignment=64):

@@ -12,7 +12,7 @@ from gpucomp.ir import F32, TensorType
 from gpucomp.ir.types import F16, I32, I64
 from gpucomp.kernel import Attention, Contraction, Loops, Rowwise, Store, Window
 from gpucomp.kernel.recognise import Composed, recognise
-from tests.kernel_oracle import expected
+from testing.kernel_oracle import expected
 
 
 def f32(*shape):

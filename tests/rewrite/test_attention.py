@@ -13,9 +13,9 @@ from gpucomp.rewrite import attention
 from gpucomp.rewrite.pipeline import BASICS, PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
 from gpucomp.targets import resolve
+from testing.tolerance import assert_matches
 from tests.builders import graph_of, ops_of, scalar, tensor
 from tests.rewrite.examples import attention_pieces, draw
-from tests.tolerance import assert_matches
 
 
 def recognised(graph):

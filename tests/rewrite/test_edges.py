@@ -13,8 +13,8 @@ from gpucomp.rewrite import canonicalize, fold, simplify
 from gpucomp.rewrite.canonicalize import holds
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.rewrite.rule import apply_rules
+from testing.tolerance import assert_identical
 from tests.builders import graph_of, ops_of, scalar, tensor
-from tests.tolerance import assert_identical
 
 EDGES = np.array(
     [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-38, 3e38, -3e38, 0.1, -7.5, 6.0, 2.0**24 + 2], np.float32

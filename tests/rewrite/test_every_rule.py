@@ -6,9 +6,9 @@ from gpucomp.ir import Namer, format_graph, verify
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import PIPELINE, run_pipeline
 from gpucomp.rewrite.rule import apply_rules
+from testing.tolerance import assert_matches
 from tests.rewrite.examples import EXAMPLES, RULES, UNKNOWN, draw
 from tests.rewrite.refusals import REFUSALS
-from tests.tolerance import assert_matches
 
 
 def test_every_rule_has_an_example():

@@ -18,11 +18,11 @@ from gpucomp.kernel.passes.precision import rounding
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.norm_products import fold_norms
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import run_steps
+from testing.tolerance import assert_matches
 from tests.builders import graph_of, ops_of, tensor, weights
-from tests.cuda_on_cpu.whole_models import ModelOnCpu
-from tests.kernel_oracle import run_steps
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 ROWS, DEEP, WIDE = 3, 5, 7  # of what is normalised, what makes it and what it makes
 RNG = np.random.default_rng(11)

@@ -7,9 +7,9 @@ from gpucomp import config, ops
 from gpucomp.ir import Graph, Value, constant
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import run_pipeline
+from testing.tolerance import assert_matches
 from tests.builders import graph_of, scalar, tensor
 from tests.rewrite.examples import draw
-from tests.tolerance import assert_matches
 
 STEPS = 14
 LARGEST = 4000  # elements

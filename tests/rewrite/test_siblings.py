@@ -4,9 +4,9 @@ from gpucomp import ops
 from gpucomp.ir import format_graph, verify
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.siblings import merge_siblings
+from testing.tolerance import assert_matches
 from tests.builders import graph_of, ops_of, tensor, weights
 from tests.rewrite.examples import SQUARE, draw
-from tests.tolerance import assert_matches
 
 X = tensor("x", 2, 3, 5)
 IMAGE = tensor("image", 2, 6, 7, 5)

@@ -20,10 +20,10 @@ from gpucomp.kernel.step import Step
 from gpucomp.ops.interpreter import interpret
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import cpu, cuda, opencl, resolve
-from tests.cuda_on_cpu.whole_models import ModelOnCpu
-from tests.kernel_oracle import run_steps
+from testing.cuda_on_cpu.whole_models import ModelOnCpu
+from testing.kernel_oracle import run_steps
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 ROWS, DEPTH, COLUMNS = 19, 48, 72
 GPU = Limits(threads=256, shared_bytes=49152, warp=32, registers=255, units=8)

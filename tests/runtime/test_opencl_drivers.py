@@ -17,10 +17,11 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.runtime.opencl import OpenCLProgram
 from gpucomp.targets import opencl
 from gpucomp.targets.cache import KernelCache
-from tests import opencl_drivers
+from testing import opencl_drivers
+from testing.opencl_drivers import DRIVERS
 from tests.integers.test_dots import MODELS as QUANTISED
 from tests.onnx_cases import cases, listed, verdict
-from tests.opencl_drivers import DRIVERS, OTHERS, param
+from tests.opencl_params import OTHERS, param
 from tests.plans import COLUMNS, ROWS, answer, split_products, two_layers
 
 X = np.random.default_rng(3).standard_normal((ROWS, COLUMNS)).astype(np.float32)

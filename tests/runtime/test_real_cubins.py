@@ -15,11 +15,11 @@ from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.runtime.cuda import CudaProgram
 from gpucomp.targets import cuda
-from tests.cuda_on_cpu.harness import Mapped, compile_many
+from testing.cuda_on_cpu.harness import Mapped, compile_many
+from testing.kernels import matmul
+from testing.tolerance import assert_matches
 from tests.fake_cupy import FakeCupy
 from tests.fake_driver.driver import FakeDriver
-from tests.kernels import matmul
-from tests.tolerance import assert_matches
 from tests.wgmma_kernels import f16_model
 
 OPT_IN = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_90a": 227 << 10, "sm_100": 227 << 10}

@@ -15,7 +15,7 @@ from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cuda, resolve
-from tests.kernels import matmul
+from testing.kernels import matmul
 
 SIMT = FAMILIES["contraction/simt"]
 TARGET = cuda.manifest("sm_80")

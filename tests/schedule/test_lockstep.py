@@ -16,9 +16,9 @@ from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.schedule import points
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.back_end import back_end
-from tests.kernels import attention, conv, depthwise, matmul
+from testing.kernels import attention, conv, depthwise, matmul
+from testing.template_cases import CASES
 from tests.schedules_together import assert_agrees
-from tests.template_cases import CASES
 
 TARGETS = (cuda.manifest("sm_75"), cuda.manifest("sm_90a"), opencl.manifest("mali"), cpu.named("cpu:sapphirerapids"))
 KERNELS = {

@@ -13,7 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.analytic import Demand
 from gpucomp.schedule.model import Launch, predict, resident_groups, terms
 from gpucomp.schedule.space import Work, groups_for_registers
-from tests.kernels import add_relu, matmul
+from testing.kernels import add_relu, matmul
 
 H200 = CUDA["sm_90a"]
 NOTHING = Demand(1.0, 1.0, 0.0)

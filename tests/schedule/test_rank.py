@@ -16,7 +16,7 @@ from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.schedule import points, rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, opencl
-from tests.kernels import (
+from testing.kernels import (
     add_relu,
     conv,
     joined,

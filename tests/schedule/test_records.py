@@ -22,7 +22,7 @@ from gpucomp.targets import cpu, cuda
 from gpucomp.tuning import specs
 from gpucomp.tuning.records import Store
 from gpucomp.tuning.tasks import Candidate, tasks_of
-from tests.kernels import conv, matmul
+from testing.kernels import conv, matmul
 
 HERE = dataclasses.replace(cpu.named("cpu:skylake"), name="cpu", identity="a processor, 3 cores")
 KERNEL = matmul(29, 53, 31)

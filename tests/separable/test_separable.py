@@ -20,10 +20,10 @@ from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule import expected
 from gpucomp.schedule.expected import Expected
 from gpucomp.targets import cuda, opencl
-from tests.kernel_oracle import run_steps
-from tests.kernels import matmul
+from testing.kernel_oracle import run_steps
+from testing.kernels import matmul
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 TARGET = cuda.manifest("sm_90a")
 

@@ -20,13 +20,13 @@ from gpucomp.errors import ArtifactError, DeviceError
 from gpucomp.runtime import cpu as runtime
 from gpucomp.targets import cpu
 from gpucomp.targets.isa import AARCH64
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, matmul
+from testing.template_cases import CASES
+from testing.tolerance import assert_matches
 from tests.arm64 import PAGE, Processor
 from tests.codegen.llvm.test_families import random_inputs
-from tests.kernel_oracle import expected
-from tests.kernels import add_relu, matmul
 from tests.native import Library, default_schedule
-from tests.template_cases import CASES
-from tests.tolerance import assert_matches
 
 ARM = cpu.named("cpu:neoverse-n1")
 elsewhere = pytest.mark.skipif(platform.machine() == "aarch64", reason="this is such a processor")

@@ -15,8 +15,8 @@ from gpucomp.kernels_templates.engines import engines_of
 from gpucomp.kernels_templates.render import render
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import amdgcn, opencl
-from tests.kernels import add_relu, axes_of, conv, elementwise, matmul, max_pool, softmax
-from tests.template_cases import CASES
+from testing.kernels import add_relu, axes_of, conv, elementwise, matmul, max_pool, softmax
+from testing.template_cases import CASES
 
 pytestmark = pytest.mark.skipif(amdgcn.compiler() is None, reason="clang is not installed")
 KERNELS = {

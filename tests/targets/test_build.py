@@ -20,8 +20,8 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import cpu, cuda, opencl
 from gpucomp.targets.cache import KernelCache
-from tests.kernels import add_relu
-from tests.template_cases import default
+from testing.kernels import add_relu
+from testing.template_cases import default
 
 KERNEL = add_relu(5, 7)
 BROKEN = {

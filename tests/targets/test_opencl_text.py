@@ -8,7 +8,7 @@ from gpucomp.ir.types import F16
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import opencl, opencl_text
-from tests.kernels import add_relu, joined, matmul, scatter, transposed
+from testing.kernels import add_relu, joined, matmul, scatter, transposed
 
 TARGET = opencl.manifest("mali")
 TEXT = """__kernel void k0(

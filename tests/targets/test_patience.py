@@ -14,8 +14,8 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import opencl, patience
 from gpucomp.targets.patience import patiently
+from testing.tolerance import assert_matches
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 TEXT = "__kernel void k0(__global float* x) { x[0] = 1; }"
 

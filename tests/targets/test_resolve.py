@@ -14,7 +14,7 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import FAMILIES
 from gpucomp.kernels_templates.render import render
 from gpucomp.targets import amdgcn, cuda, opencl
-from tests.kernels import matmul
+from testing.kernels import matmul
 
 
 @pytest.mark.parametrize("arch", cuda.ARCHITECTURES)

@@ -16,7 +16,7 @@ import pytest
 from gpucomp.tuning import messages
 from gpucomp.tuning.crew import Builders, Runner, Worker
 from gpucomp.tuning.measure import Patience
-from tests.kernels import add_relu
+from testing.kernels import add_relu
 from tests.tuning.test_study import task
 
 ECHO = """

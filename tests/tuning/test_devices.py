@@ -14,10 +14,10 @@ from gpucomp.targets.back_end import back_end
 from gpucomp.tuning import devices, worker
 from gpucomp.tuning.checks import error_of, run_checked
 from gpucomp.tuning.setups import setup
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, matmul, random_inputs
 from tests.fake_cupy import FakeCupy
 from tests.fake_driver.cubins import cubin
-from tests.kernel_oracle import expected
-from tests.kernels import add_relu, matmul, random_inputs
 
 HOST = cpu.host()
 KERNEL = add_relu(5, 37)

@@ -12,9 +12,9 @@ from gpucomp.kernel.passes import split_winograd as winograd_steps
 from gpucomp.tuning import reference
 from gpucomp.tuning.checks import error_of, limit
 from gpucomp.tuning.setups import poisoned
-from tests import kernels
-from tests.kernel_oracle import expected
-from tests.tolerance import assert_matches
+from testing import kernels
+from testing.kernel_oracle import expected
+from testing.tolerance import assert_matches
 
 CASES = {
     "elementwise": lambda: kernels.add_relu(3, 17),

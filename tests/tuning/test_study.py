@@ -18,8 +18,8 @@ from gpucomp.tuning import checks, choice, records, worker
 from gpucomp.tuning.records import Known
 from gpucomp.tuning.study import Rules, Study, Tools
 from gpucomp.tuning.tasks import Candidate, Progress, Task
-from tests.kernel_oracle import expected
-from tests.kernels import add_relu, matmul
+from testing.kernel_oracle import expected
+from testing.kernels import add_relu, matmul
 from tests.tuning.fakes import TARGET, Builders, Device, Runner
 
 M, N, K = 13, 53, 11

@@ -10,7 +10,7 @@ import pytest
 
 from gpucomp.errors import UsageError
 from gpucomp.tuning import choice, study_page
-from tests.kernels import matmul
+from testing.kernels import matmul
 from tests.tuning.fakes import Builders, Device
 from tests.tuning.test_study import KERNEL, M, N, right, speeds, study, texts
 

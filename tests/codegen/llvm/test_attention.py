@@ -28,11 +28,11 @@ from gpucomp.runtime.cpu import CpuProgram
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from tests.kernel_oracle import expected
-from tests.kernels import attention, random_inputs
+from testing.kernel_oracle import expected
+from testing.kernels import attention, random_inputs
+from testing.tolerance import assert_identical, assert_matches
 from tests.native import HERE, Library, run_kernel
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_identical, assert_matches
 
 CASES = {
     "awkward heads": attention(37, 53, 23, 19),

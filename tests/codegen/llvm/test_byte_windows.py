@@ -23,9 +23,9 @@ from gpucomp.ir.types import BOOL, F32, I8, I16, I32, U8, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from tests.kernel_oracle import expected
-from tests.kernels import depthwise as depthwise_of_floats
-from tests.kernels import max_pool
+from testing.kernel_oracle import expected
+from testing.kernels import depthwise as depthwise_of_floats
+from testing.kernels import max_pool
 from tests.matrix_emulation import emulated
 from tests.native import image_of, run_source
 from tests.schedules_together import assert_agrees

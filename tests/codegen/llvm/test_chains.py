@@ -24,11 +24,11 @@ from gpucomp.runtime.executable import Executable
 from gpucomp.schedule.analytic import operations, traffic
 from gpucomp.targets import cpu
 from gpucomp.tuning import reference
+from testing.kernel_oracle import expected, run_steps
+from testing.tolerance import assert_matches
 from tests.builders import graph_of, tensor, weights
-from tests.kernel_oracle import expected, run_steps
 from tests.native import Library
 from tests.schedules_together import assert_agrees
-from tests.tolerance import assert_matches
 
 HOST = cpu.host()
 

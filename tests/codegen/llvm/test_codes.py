@@ -11,8 +11,8 @@ from gpucomp.expr.core import Expr, axes_of, call, cast, load
 from gpucomp.ir.types import F32, F64, I8, I16, I32, U8, U16, DType, TensorType
 from gpucomp.kernel import Kernel, Loops, Store
 from gpucomp.targets import cpu
-from tests.kernel_oracle import expected
-from tests.kernels import elementwise
+from testing.kernel_oracle import expected
+from testing.kernels import elementwise
 from tests.native import WIDEST, image_of, run_source
 
 ROW = 37  # two vectors and a part of one, however wide they are

@@ -34,11 +34,11 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from tests.kernel_oracle import expected
-from tests.kernels import conv, grouped_conv, matmul, random_inputs
+from testing.kernel_oracle import expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs
+from testing.tolerance import assert_matches
 from tests.native import HERE, Library, innermost_loops
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_matches
 
 V3 = cpu.named("cpu:x86-64-v3")
 

@@ -19,8 +19,8 @@ from gpucomp.ir import Graph, constant
 from gpucomp.ir.types import I64
 from gpucomp.kernel.partition import partition
 from gpucomp.targets import cpu
+from testing.kernels import conv, into_part, matmul
 from tests.builders import tensor
-from tests.kernels import conv, into_part, matmul
 
 V4 = cpu.named("cpu:x86-64-v4")
 

@@ -19,9 +19,9 @@ from gpucomp.ir.types import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType, Ten
 from gpucomp.kernel import Contraction, Kernel, Loops, Rowwise, Statistic, Store, Window
 from gpucomp.schedule.space import Schedule
 from gpucomp.targets import cpu
-from tests.kernel_oracle import expected
+from testing.kernel_oracle import expected
+from testing.tolerance import assert_matches
 from tests.native import Library, default_schedule
-from tests.tolerance import assert_matches
 
 SPREAD = 5  # schedules beside the default
 

@@ -15,10 +15,10 @@ from gpucomp.expr.core import axes_of, call, cast, hole, load
 from gpucomp.ir.types import F32, I32, U8, TensorType
 from gpucomp.kernel import Kernel, Rowwise, Statistic, Store
 from gpucomp.targets import cpu, resolve
-from tests.kernel_oracle import expected
-from tests.kernels import layer_norm, softmax
+from testing.kernel_oracle import expected
+from testing.kernels import layer_norm, softmax
+from testing.tolerance import assert_matches
 from tests.native import WIDEST, default_schedule, run_kernel
-from tests.tolerance import assert_matches
 
 
 def exponentials(kernel: Kernel) -> int:

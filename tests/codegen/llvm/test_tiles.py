@@ -37,12 +37,12 @@ from gpucomp.kernel.source import KernelSource
 from gpucomp.schedule.choose import choose
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from tests.kernel_oracle import UNWRITTEN, expected
-from tests.kernels import conv, grouped_conv, matmul, random_inputs, stem
+from testing.kernel_oracle import UNWRITTEN, expected
+from testing.kernels import conv, grouped_conv, matmul, random_inputs, stem
+from testing.tolerance import assert_identical, assert_rounded_once
 from tests.matrix_emulation import emulated
 from tests.native import innermost_loops
 from tests.onnx_builders import model, node, value
-from tests.tolerance import assert_identical, assert_rounded_once
 
 HOST = cpu.host()
 SAPPHIRE_RAPIDS = cpu.named("cpu:sapphirerapids")

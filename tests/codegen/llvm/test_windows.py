@@ -16,10 +16,10 @@ from gpucomp.ir.types import BF16, F32, F64, TensorType
 from gpucomp.kernel import Kernel, Store, Window
 from gpucomp.schedule.space import Family, Schedule
 from gpucomp.targets import cpu
-from tests.kernel_oracle import expected
-from tests.kernels import average_pool, conv, depthwise, into_part, max_pool, random_inputs
+from testing.kernel_oracle import expected
+from testing.kernels import average_pool, conv, depthwise, into_part, max_pool, random_inputs
+from testing.tolerance import assert_matches
 from tests.native import WIDEST, Library
-from tests.tolerance import assert_matches
 
 CASES = [
     depthwise((1, 9, 11, 2 * WIDEST), (3, 3), pad=1),

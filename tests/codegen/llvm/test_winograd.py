@@ -22,8 +22,8 @@ from gpucomp.kernel import Contraction, Store
 from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.schedule.choose import choose
 from gpucomp.targets import cpu
-from tests.kernel_oracle import UNWRITTEN
-from tests.kernels import conv, grouped_conv, into_part, matmul
+from testing.kernel_oracle import UNWRITTEN
+from testing.kernels import conv, grouped_conv, into_part, matmul
 
 AVX512 = Limits(threads=1, shared_bytes=0, warp=1, registers=32, vector_bytes=64, cache_bytes=2 << 20)
 AVX2 = replace(AVX512, registers=16, vector_bytes=32, cache_bytes=1 << 20)

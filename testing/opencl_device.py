@@ -14,8 +14,8 @@ from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
 from gpucomp.targets import opencl
-from tests import opencl_drivers
-from tests.kernel_oracle import UNWRITTEN
+from testing import opencl_drivers
+from testing.kernel_oracle import UNWRITTEN
 
 GUARD_BYTES = 4096  # before and after a buffer; a multiple of what any device aligns parts of buffers to
 

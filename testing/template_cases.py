@@ -11,7 +11,7 @@ from gpucomp.ir.types import BF16, BOOL, F16, F64, I32, I64, U8
 from gpucomp.kernel import Kernel
 from gpucomp.kernels_templates.engines import family_of
 from gpucomp.schedule.space import Family
-from tests.kernels import (
+from testing.kernels import (
     add_relu,
     attention,
     conv,

@@ -8,9 +8,9 @@ import numpy as np
 
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.source import KernelSource
-from tests.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, Order
-from tests.kernel_oracle import UNWRITTEN
-from tests.kernels import random_inputs
+from testing.cuda_on_cpu.harness import ORDERS, CudaOnCpu, CudaOnCpuError, Mapped, Order
+from testing.kernel_oracle import UNWRITTEN
+from testing.kernels import random_inputs
 
 TIMEOUT_S = 900.0  # whole layers are played, on machines that have other work
 

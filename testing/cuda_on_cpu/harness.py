@@ -22,9 +22,9 @@ from typing import Literal
 import numpy as np
 
 from gpucomp.artifact.tensor_map import ELEMENT_BYTES, TensorMap
-from tests.cuda_on_cpu.errors import CudaOnCpuError, RaceError
-from tests.cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
-from tests.cuda_on_cpu.translation_unit import cluster_of, registers_of, translation_unit
+from testing.cuda_on_cpu.errors import CudaOnCpuError, RaceError
+from testing.cuda_on_cpu.sanitizers import memory_error, misaligned_access, races
+from testing.cuda_on_cpu.translation_unit import cluster_of, registers_of, translation_unit
 
 HERE = Path(__file__).parent
 PRELUDE = HERE / "prelude_cpu.h"

@@ -10,7 +10,7 @@ from gpucomp.artifact.plan import COUNTER, INPUT, TEMP, WEIGHT
 from gpucomp.ir.types import DTYPES
 from gpucomp.runtime.executable import Executable
 from gpucomp.targets import cuda
-from tests.cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
+from testing.cuda_on_cpu.harness import Argument, CudaOnCpu, Mapped, Order, Sanitizer, compile_many
 
 POISON = 0x7FFD  # as the harness fills what nobody wrote: NaN in every float type
 
