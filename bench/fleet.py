@@ -144,7 +144,7 @@ def rate(device: str, sample_s: float, count: int, trials: int, spec: str) -> di
         measured = [
             record
             for _, record in reading.read(tuned.records)
-            if not isinstance(record, str) and record["kind"] == "trial" and record["invalidity"] == "correct"
+            if record and record["kind"] == "trial" and record["invalidity"] == "correct"
         ][1:]  # the first is the default's, before the others may begin
     ends = [reading.time_of(record) for record in measured]
     seconds = max(ends) - min(ends)

@@ -143,7 +143,7 @@ class History:
         if not self.path.exists():
             return [], 0
         read = [record for _, record in reading.read(self.path)]
-        return [r for r in read if not isinstance(r, str)], sum(isinstance(r, str) for r in read)
+        return [r for r in read if r], sum(not r for r in read)
 
     @property
     def hopeless(self) -> bool:
@@ -164,7 +164,7 @@ class History:
         self.path.write_bytes(data[:keep] + end)
         lost = reading.unsealed(data[start:].decode().strip())
         self.lines = lines_of(self.path)
-        self.told -= not isinstance(lost, str) and lost["kind"] == "trial"  # it is the disk that has lost it
+        self.told -= bool(lost) and lost["kind"] == "trial"  # it is the disk that has lost it
         self.torn += 1
         return True
 

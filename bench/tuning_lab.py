@@ -32,7 +32,7 @@ from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded, read
 from gpucomp.tuning.replay import BUDGETS, Search, interval, search
-from gpucomp.tuning.samplers import DEFAULT, SAMPLERS
+from gpucomp.tuning.samplers import DEFAULT, named
 
 HERE = Path(__file__).parent
 KERNEL_TUNER = "kernel_tuner>=1.5"
@@ -267,8 +267,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
     names = options.samplers.split(",")
-    if unknown := set(names) - set(SAMPLERS):
-        parser.error(f"--samplers {sorted(unknown)}: {sorted(SAMPLERS)} expected")
+    for name in names:
+        named.check(name)
     trials = BUDGETS[-1]
     spaces = {file.name: read(file)[0] for file in options.files}
     own = {file.name: read(file)[0] for file in options.own if options.altered_seeds}

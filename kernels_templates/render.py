@@ -19,7 +19,6 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.tail import read_again
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.engines import family_of
-from gpucomp.kernels_templates.hooks import HOOKS
 from gpucomp.schedule.space import Family, Schedule
 
 
@@ -55,7 +54,7 @@ def render(kernel: Kernel, schedule: Schedule, target: Target, name: str, family
     params = [(f"x{i}", t.dtype) for i, t in enumerate(kernel.params)]
     printer = CPrinter(dialect, params, target.features)
     derived = family.derive(s, p)
-    hooks = HOOKS[family.title](kernel, printer, s, p, SimpleNamespace(**derived))
+    hooks = family.emit(kernel, printer, s, p, SimpleNamespace(**derived))
     waits = "pdl" in target.features
     programmatic = hooks.get("programmatic", waits)
     text = (

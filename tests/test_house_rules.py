@@ -15,7 +15,7 @@ TEMPLATES = sorted((ROOT / "kernels_templates").rglob("*.j2"))
 
 # lowest first; a module may import what is in its own row or above it, and the longest name that fits it counts
 LAYERS = (
-    ("gpucomp.errors", "gpucomp.config"),
+    ("gpucomp.errors", "gpucomp.refusal", "gpucomp.config"),
     ("gpucomp.ir",),
     ("gpucomp.device", "gpucomp.artifact"),  # plain data: what a target is, what a compiled model consists of
     ("gpucomp.expr",),
@@ -40,6 +40,7 @@ Rule = Callable[[ast.Module, str], Iterator[str]]
 UNSAFE_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml"}
 UNSAFE_CALLS = {"eval", "exec", "__import__"}
 UNSAFE_METHODS = {("os", "system"), ("os", "popen"), ("jinja2", "Template")}
+PLAIN = {"None", "bool", "int", "float", "complex", "str", "bytes"}  # what may be a result beside text
 
 
 def module_name(path: Path) -> str:
@@ -159,6 +160,26 @@ def imports_of_tests(tree: ast.AST, module: str) -> Iterator[str]:
             yield f"line {line}: import of {name}"
 
 
+def reasons_among_results(tree: ast.AST, module: str) -> Iterator[str]:
+    """Why there is no result is a ``gpucomp.refusal.Refusal``, which says so itself, and no text in the result's place."""
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.returns is None:
+            continue
+        for part in ast.walk(node.returns):
+            found = set(members(part)) if isinstance(part, ast.BinOp) else set()
+            if "str" in found and not found <= PLAIN:
+                yield f"line {node.lineno}: {node.name} gives {ast.unparse(part)}, a reason is a Refusal"
+                break
+
+
+def members(union: ast.expr) -> Iterator[str]:
+    """The types of ``A | B | C``, as they are written."""
+    if isinstance(union, ast.BinOp) and isinstance(union.op, ast.BitOr):
+        yield from (*members(union.left), *members(union.right))
+    else:
+        yield ast.unparse(union)
+
+
 def missing_docstring(tree: ast.Module, module: str) -> Iterator[str]:
     if tree.body and not ast.get_docstring(tree):
         yield "no docstring that says what is here"
@@ -172,6 +193,7 @@ RULES = {
     relative_or_star_imports: ("gpucomp.cli", "from .show import table"),
     template_strings: ("gpucomp.kernels_templates.render", "environment.from_string(name)"),
     searches_outside_the_tuner: ("gpucomp.schedule.choose", "import optuna"),
+    reasons_among_results: ("gpucomp.kernel.forms", "def matrix_of(kernel: Kernel) -> Matrix | str: ..."),
     missing_docstring: ("gpucomp.cli", "x = 1"),
 }
 RULES_OF_TESTS = {
@@ -199,6 +221,9 @@ MORE_FAULTS = [
     (path_changes, "tests.test_rest", "import site\nsite.addsitedir(folder)"),
     (imports_of_tests, "testing.launches", "import tests.plans"),
     (imports_of_tests, "testing.launches", "from bench.models import build"),
+    (reasons_among_results, "gpucomp.kernel.forms", "def load(value: Expr) -> str | tuple[Load, int] | None: ..."),
+    (reasons_among_results, "gpucomp.kernel.forms", "class A:\n    async def found(self) -> core.Load | str: ..."),
+    (reasons_among_results, "gpucomp.schedule.records", "def read() -> Iterator[tuple[int, Record | str]]: ..."),
 ]
 FINE = [
     (upward_imports, "gpucomp.rewrite.pipeline", "from gpucomp.device.target import Target"),
@@ -209,11 +234,23 @@ FINE = [
     (unsafe_code, "gpucomp.cli", "np.load(name, allow_pickle=False)\nsubprocess.run([name], shell=False)"),
     (template_strings, "gpucomp.kernels_templates.render", "import jinja2\nenvironment.get_template(family.template)"),
     (searches_outside_the_tuner, "gpucomp.tuning.search", "import optuna"),
+    (reasons_among_results, "gpucomp.kernel.forms", "def matrix_of(kernel: Kernel | str) -> Matrix | Refusal: ..."),
+    (
+        reasons_among_results,
+        "gpucomp.ops",
+        "def text(x: Value) -> str | None: ...\ndef of(x: Value) -> str | bytes | int: ...",
+    ),
+    (
+        reasons_among_results,
+        "gpucomp.ops",
+        "def pairs(found) -> dict[str, Kernel | None] | None:\n    kept: Kernel | str = ''",
+    ),
     (missing_docstring, "gpucomp.runtime", ""),
     (bare_helpers, "tests.test_rest", "from tests.tolerance import assert_matches\nfrom bench.models import build"),
     (path_changes, "tests.test_rest", "import sys\nimport os\nos.path.join(sys.prefix, 'x')"),
     (imports_of_tests, "bench.gpu.devices", "from bench.models import build\nfrom testing.launches import launched"),
 ]
+RULES_OF_PROGRAMS = (environment_reads, broad_handlers, unsafe_code, reasons_among_results)
 EXEMPT = {
     (environment_reads, "gpucomp.config"),
     (broad_handlers, "gpucomp.targets.patience"),  # what its thread catches, the one who waits raises
@@ -258,7 +295,7 @@ def test_every_folder_of_the_tests_is_a_package():
 
 
 def test_programs_around_the_package_keep_the_rules():
-    assert list(faults_of(PROGRAMS, (environment_reads, broad_handlers, unsafe_code), lambda path: "bench")) == []
+    assert list(faults_of(PROGRAMS, RULES_OF_PROGRAMS, lambda path: "bench")) == []
 
 
 @pytest.mark.parametrize(

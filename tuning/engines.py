@@ -1,12 +1,10 @@
-"""A kernel's candidates of all engines as one table, and the search that shares its measurements out among them."""
+"""A kernel's candidates of all engines as one table, and what records of others say of them."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
-import math
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,16 +14,12 @@ from gpucomp.kernels_templates import engines as families
 from gpucomp.schedule import rank
 from gpucomp.schedule.records import Record, distance
 from gpucomp.schedule.space import Family
-from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.records import current_hashes
-from gpucomp.tuning.samplers import Sampler
 from gpucomp.tuning.space import Candidates
 from gpucomp.tuning.tasks import Candidate, Task
 
-PATIENCE = 0.25  # an engine this part slower than the fastest is asked 1/e times as often
 MOST = 6000  # points of an engine: of a larger space so many are drawn
-LEAST = 0.01  # of the measurements, for an engine that nothing good is known of
 EXPECTED = 6  # of an engine's points that are measured first: those that the analytic model finds fastest
 SOURCES = 4  # other kernels or devices whose records a search starts from
 Key = tuple[str, tuple[tuple[str, int], ...]]
@@ -64,6 +58,17 @@ class Engines:
         """The first row of each engine."""
         return [0, *itertools.accumulate(len(found) for _, found in self.spaces)][:-1]
 
+    @property
+    def defaults(self) -> list[int]:
+        """The row of each engine's default, where it has a legal one."""
+        spaces = zip(self.starts, self.spaces, strict=True)
+        return [start + found.default for start, (_, found) in spaces if found.default is not None]
+
+    def prior(self, number: int, past: Mapping[str, Sequence[Source]]) -> Prior | None:
+        """What ``past``, trials of other kernels and devices by engine, says of an engine's points: see ``sources``."""
+        family, found = self.spaces[number]
+        return Prior.from_records(found, past[family.title]) if past.get(family.title) else None
+
     def __len__(self) -> int:
         return sum(len(found) for _, found in self.spaces)
 
@@ -83,85 +88,6 @@ class Engines:
             if family.title == key[0] and (point := found.find(dict(key[1]))) is not None:
                 return start + point
         return None
-
-
-class Shared:
-    """A sampler for each engine. Their defaults come first; then the faster an engine's best is, the more often it is asked.
-
-    The weight of an engine is ``exp(-(its best / the best of all - 1) / PATIENCE)``, at least ``LEAST``.
-    """
-
-    def __init__(self, table: Engines, make: Callable[[int, Family, Candidates], Sampler], seed: int = 0) -> None:
-        self._table, self._make = table, make
-        self._draw = random.Random(seed)
-        self._taken: set[int] = set()
-
-    @cached_property
-    def _each(self) -> list[Sampler]:
-        return [self._make(number, family, found) for number, (family, found) in enumerate(self._table.spaces)]
-
-    @cached_property
-    def _best(self) -> list[float]:
-        return [math.inf] * len(self._each)
-
-    @cached_property
-    def _done(self) -> list[bool]:
-        return [False] * len(self._each)
-
-    @cached_property
-    def _first(self) -> list[int]:
-        defaults = zip(self._table.starts, self._table.spaces, strict=True)
-        return [start + found.default for start, (_, found) in defaults if found.default is not None]
-
-    def ask(self, count: int) -> list[int]:
-        """As every sampler: rows that nobody had; fewer than ``count`` only when there are no more."""
-        rows: list[int] = []
-        while len(rows) < count:
-            if self._first:
-                self._take([self._first.pop(0)], rows)
-                continue
-            open_engines = [number for number, done in enumerate(self._done) if not done]
-            if not open_engines:
-                break
-            shares: dict[int, int] = {}
-            for number in self._draw.choices(
-                open_engines, [self._weight(n) for n in open_engines], k=count - len(rows)
-            ):
-                shares[number] = shares.get(number, 0) + 1
-            for number, share in shares.items():
-                points = self._each[number].ask(share)
-                self._done[number] = len(points) < share
-                self._take([self._table.starts[number] + point for point in points], rows)
-        return rows
-
-    def _take(self, found: Sequence[int], rows: list[int]) -> None:
-        rows += [row for row in found if row not in self._taken]
-        self._taken |= set(found)
-
-    def _weight(self, number: int) -> float:
-        best = min(self._best)
-        if math.isinf(best):
-            return 1.0
-        if math.isinf(self._best[number]):
-            return LEAST
-        return max(LEAST, math.exp(-(self._best[number] / best - 1) / PATIENCE))
-
-    def tell(self, point: int, seconds: float | None) -> None:
-        number, row = self._table.place(point)
-        self._taken.add(point)
-        self._each[number].tell(row, seconds)
-        if seconds is not None:
-            self._best[number] = min(self._best[number], seconds)
-
-
-def sampler(table: Engines, name: str, seed: int, past: Mapping[str, Sequence[Source]]) -> Shared:
-    """The search ``name`` over ``table``. ``past`` are trials of other kernels and devices by engine: see ``sources``."""
-
-    def make(number: int, family: Family, found: Candidates) -> Sampler:
-        prior = Prior.from_records(found, past[family.title]) if past.get(family.title) else None
-        return samplers.create(name, found, seed + number, prior)
-
-    return Shared(table, make, seed)
 
 
 def sources(found: Sequence[Record], task: Task, device: Mapping[str, str]) -> dict[str, list[Source]]:

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.errors import RecordError, quote
 from gpucomp.schedule.records import Record, device_key
 
 T4_VERSION = "1.0.0"
@@ -133,24 +133,22 @@ def autotvm(trials: Sequence[Record]) -> Iterator[dict[str, Any]]:
 
 
 def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:
-    """One study a kernel, device and engine in a journal file; how many trials they have."""
-    try:
-        import optuna
-        from optuna.distributions import BaseDistribution, CategoricalDistribution
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError as error:
-        raise UsageError("optuna is not installed: pip install gpucomp[tune]", code="GPC2024") from error
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    """One study a kernel, device and engine in a journal file; how many trials they have.
+
+    Raises ``UsageError`` (GPC2603) without optuna.
+    """
+    from gpucomp.tuning.samplers import ask_tell, optuna
+
     count = 0
-    try:
-        storage = JournalStorage(JournalFileBackend(str(path)))
+    storage = ask_tell.opened(str(path))
+    with ask_tell.quiet():
         for key, trials in groups.items():
             study = optuna.create_study(storage=storage, study_name=" ".join(key), direction="minimize")
             study.set_user_attr("device", trials[0]["device"])
             study.set_user_attr("label", trials[0].get("label", ""))
-            space: dict[str, BaseDistribution] = {k: CategoricalDistribution(v) for k, v in parameters(trials).items()}
+            space: dict[str, Any] = {
+                k: optuna.distributions.CategoricalDistribution(v) for k, v in parameters(trials).items()
+            }
             for trial in trials:
                 value = milliseconds(trial)
                 state = optuna.trial.TrialState.PRUNED if value is None else optuna.trial.TrialState.COMPLETE
@@ -159,12 +157,15 @@ def optuna_journal(groups: Mapping[Group, Sequence[Record]], path: Path) -> int:
                 }
                 study.add_trial(
                     optuna.trial.create_trial(
-                        params=trial["configuration"], distributions=space, value=value, state=state, user_attrs=facts
+                        params=trial["configuration"],
+                        distributions=space,
+                        value=value,
+                        state=state,
+                        user_attrs=facts,
+                        constraints={ask_tell.RUNS: 1.0 if value is None else 0.0},
                     )
                 )
                 count += 1
-    finally:
-        optuna.logging.set_verbosity(before)
     return count
 
 

@@ -168,7 +168,7 @@ def _lines(path: Path) -> list[Recorded]:
     groups: dict[tuple[str, Device], list[Row]] = {}
     extents: dict[tuple[str, Device], tuple[int, ...]] = {}
     for _, record in records.read(path):
-        if isinstance(record, str) or record["kind"] not in ("task", "trial"):
+        if not record or record["kind"] not in ("task", "trial"):
             continue
         key = record["kernel"], records.device_key(record["device"])
         if record["kind"] == "trial":

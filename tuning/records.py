@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucomp.errors import RecordError, quote
+from gpucomp.refusal import Refusal
 from gpucomp.schedule import records
 from gpucomp.schedule.engine_hash import engine_hash
 from gpucomp.schedule.records import Record
@@ -86,7 +87,7 @@ class Store:
         """All records of the file, in order."""
         self.damage, found = [], []
         for number, record in records.read(self.path):
-            if isinstance(record, str):
+            if isinstance(record, Refusal):
                 note(self.damage, f"line {number}: {record}")
             else:
                 found.append(record)
@@ -260,7 +261,7 @@ def everything(places: Iterable[Path]) -> tuple[list[Record], list[str]]:
             )
         for path in paths:
             for number, record in records.read(path):
-                if isinstance(record, str):
+                if isinstance(record, Refusal):
                     note(damage, f"{path}:{number}: {record}")
                 else:
                     found.append(record)
@@ -277,7 +278,7 @@ def beside(path: Path) -> list[Record]:
         if place == path:
             continue
         try:
-            read = [record for _, record in records.read(place) if not isinstance(record, str)]
+            read = [record for _, record in records.read(place) if record]
         except RecordError as error:
             warnings.warn(f"nothing is learned from {error.message}", RuntimeWarning, stacklevel=2)
             continue

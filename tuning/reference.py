@@ -105,22 +105,7 @@ def terms(kernel: Kernel) -> int:
         return sum(terms(link.kernel) for link in kernel.body.links)
     written_out = (n.axes for e in kernel.expressions() for n in walk(e) if isinstance(n, Reduce))
     axes: list[Sequence[Var]] = [max(written_out, key=_points, default=())]
-    match kernel.body:
-        case Contraction(k=k, n=n, tail=tail):
-            axes += [k, n] if tail else [k]
-        case Rowwise(cols=cols):
-            axes.append(cols)
-        case Window(window=window):
-            axes.append(window)
-        case Scan(axis=axis):
-            axes.append((axis,))
-        case Scatter(updates=updates):
-            axes.append(updates)
-        case Blocks(inputs=inputs):
-            axes.append(inputs)
-        case Attention(cols=cols, depth=depth):
-            axes += [cols, depth]
-    return math.prod(map(_points, axes))
+    return math.prod(map(_points, [*axes, *kernel.body.reduced()]))
 
 
 def _points(axes: Sequence[Var]) -> int:

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from gpucomp.errors import UsageError
-from gpucomp.tuning import samplers
 from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.recorded import Recorded
+from gpucomp.tuning.samplers import DEFAULT, named
+from gpucomp.tuning.samplers.ask_tell import AskTell
+from gpucomp.tuning.samplers.named import Wanted
 
 BUDGETS = (25, 50, 100, 200)
 
@@ -70,7 +72,7 @@ class Search:
 
 def search(
     recorded: Recorded,
-    sampler: str = samplers.DEFAULT,
+    sampler: Wanted = DEFAULT,
     *,
     trials: int = 200,
     seed: int = 0,
@@ -81,12 +83,13 @@ def search(
     """Search ``recorded`` as if it were a device; ``batch`` trials are under way at a time."""
     device = ReplayDevice(recorded, faults, seed)
     start = time.process_time()
-    strategy = samplers.create(sampler, recorded.candidates, seed, prior)
+    points = named.points_of(recorded.candidates, sampler)
+    made = AskTell(points, lambda: named.sampler(sampler, points, seed, lambda number: prior))
     seen: list[tuple[int, float | None]] = []
-    while len(seen) < trials and (points := strategy.ask(min(batch, trials - len(seen)))):
-        for point in points:
-            seen.append((point, device.measure(point)))
-            strategy.tell(*seen[-1])
+    while len(seen) < trials and (rows := made.ask(min(batch, trials - len(seen)))):
+        for row in rows:
+            seen.append((row, device.measure(row)))
+            made.tell(*seen[-1])
     sampler_s = time.process_time() - start
     fractions = np.zeros(trials)
     chosen, best = None, np.inf
@@ -121,7 +124,7 @@ class Result:
 
 def replay(
     recorded: Recorded,
-    sampler: str = samplers.DEFAULT,
+    sampler: Wanted = DEFAULT,
     *,
     trials: int = 200,
     seeds: int = 10,
@@ -147,7 +150,7 @@ def replay(
     budgets = [b for b in BUDGETS if b <= trials] or [trials]
     return Result(
         file=recorded.name,
-        sampler=sampler,
+        sampler=named.title(sampler),
         device=recorded.device,
         points=len(recorded.candidates),
         failing=int(np.isnan(recorded.seconds).sum()),

@@ -154,11 +154,17 @@ class Candidates:
             found.append(rows[rows >= 0])
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
-    def nearest(self, ordinals: np.ndarray, among: np.ndarray) -> int:
-        """The row of ``among`` whose ordinals are nearest in L1, every parameter's range counting as one."""
+    def nearest(self, places: np.ndarray, among: np.ndarray) -> np.ndarray:
+        """The rows of ``among`` nearest to ``places``, float [parameters]: which of its levels each is, or between.
+
+        Nearest in L1, every parameter's range counting as one; of two names one is as far from the other as any.
+        """
         spans = np.maximum([len(levels) - 1 for levels in self.levels], 1)
-        distance = (np.abs(self.ordinals[among] - ordinals) / spans).sum(1)
-        return int(among[np.argmin(distance)])
+        distance = np.abs(self.ordinals[among] - places)
+        named = [j for j, name in enumerate(self.names) if name in self.categories]
+        distance[:, named] = spans[named] * (distance[:, named] > 0)
+        total = (distance / spans).sum(1)
+        return among[total <= total.min() * (1 + 1e-9)]
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:

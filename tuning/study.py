@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from gpucomp.schedule.records import Record, source_hash
 from gpucomp.tuning import messages
 from gpucomp.tuning.checks import RUNS
 from gpucomp.tuning.crew import Answer, Crew, Runner
+from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.measure import Rules
 from gpucomp.tuning.messages import Message
 from gpucomp.tuning.records import Known, Store
-from gpucomp.tuning.samplers import Sampler
+from gpucomp.tuning.samplers.ask_tell import REASON, AskTell
 from gpucomp.tuning.setups import subject
 from gpucomp.tuning.tasks import NAME, Candidate, Progress, Task, rendered_hash
 
@@ -38,18 +39,8 @@ BUILD_S = 30.0  # between two looks at the builders
 MOST_RUNNERS = 256  # that measure at once
 LOOK_S = 0.2  # between two looks for a runner, where all have left
 RULES = Rules()
-
-
-class Table(Protocol):
-    """The candidates of a kernel."""
-
-    def __len__(self) -> int: ...
-
-    def candidate(self, row: int) -> Candidate: ...
-
-    def row(self, key: tuple[str, tuple[tuple[str, int], ...]]) -> int | None:
-        """The row of a candidate, by its key; ``None`` where the table has not got it."""
-        ...
+KILLED = {"invalidity": "killed", REASON: "it ended an earlier search"}  # of a point whose record is a launch only
+FACTS = ("invalidity", REASON, "ratio", "source", "timestamp", "runs", "noise")  # of a record, that a trial has too
 
 
 @dataclass(frozen=True)
@@ -144,11 +135,14 @@ class Tools:
 
 @dataclass(eq=False)
 class Study:
-    """One task's search. ``fault`` says why there is none: the default itself does not pass the check."""
+    """One task's search: ``search`` is the optuna study of it, in rows of ``table``.
+
+    ``fault`` says why there is none: the default itself does not pass the check.
+    """
 
     task: Task
-    table: Table
-    sampler: Sampler
+    table: Engines
+    search: AskTell
     tools: Tools
     known: Known
     progress: Progress
@@ -156,7 +150,7 @@ class Study:
     trials: list[Record] = field(default_factory=list)
     _data: dict[int, tuple[list[np.ndarray], list[np.ndarray]]] = field(default_factory=dict)
     _packed: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
-    _times: dict[str, float | None] = field(default_factory=dict)  # what was measured, by what was rendered
+    _measured: dict[str, Record] = field(default_factory=dict)  # by what was rendered
     _waiting: dict[str, list[Candidate]] = field(
         default_factory=dict
     )  # what is being measured, and who else asks for it
@@ -177,7 +171,8 @@ class Study:
         return self._data[seed]
 
     def close(self) -> None:
-        """Let go of the data."""
+        """Let go of the data; what was asked for and not measured failed."""
+        self.search.close("the search ended before it was measured")
         self._data.clear()
         self._packed.clear()
 
@@ -270,7 +265,7 @@ class Study:
                 self._tell(self.table.candidate(row), trial)
         for key in self.known.killers:
             if key not in self.known.trials and key != name and (row := self.table.row(key[1:])) is not None:
-                self.sampler.tell(row, None)
+                self.search.tell(row, None, facts=KILLED)
 
     def _seconds(self, record: Record) -> float | None:
         """What a trial took, had the default been as fast as it was in its own."""
@@ -283,17 +278,17 @@ class Study:
             kind = record["invalidity"]
             self.progress.invalid[kind] = self.progress.invalid.get(kind, 0) + 1
 
-    def _inform(self, candidate: Candidate, seconds: float | None) -> None:
+    def _inform(self, candidate: Candidate, record: Record) -> None:
         row = self.table.row(candidate.key)
         if row is not None:
-            self.sampler.tell(row, seconds)
+            facts = {name: record[name] for name in FACTS if record.get(name) not in (None, "")}
+            self.search.tell(row, self._seconds(record), lost=bool(record.get("transient")), facts=facts)
 
     def _tell(self, candidate: Candidate, record: Record) -> None:
-        """The sampler and everybody who asked for the same source."""
-        seconds = self._seconds(record)
+        """Its trial, and those of all who asked for the same source."""
         for asked in (candidate, *self._waiting.pop(record["rendered"], ())):
-            self._inform(asked, seconds)
-        self._times[record["rendered"]] = seconds
+            self._inform(asked, record)
+        self._measured[record["rendered"]] = record
         self._seen(record)
 
     def batch(self, count: int, in_time: Callable[[], bool] = lambda: True) -> int:
@@ -305,15 +300,17 @@ class Study:
             return 0
         fresh: list[Candidate] = []
         while len(fresh) < count:
-            rows = self.sampler.ask(count - len(fresh))
+            rows = self.search.ask(count - len(fresh))
             if not rows:
                 self.progress.exhausted = True
                 break
             for row in rows:
                 candidate = self.table.candidate(row)
                 key = (self.task.kernel.digest, *candidate.key)
-                if key in self.known.killers or candidate.key == self.task.default.key:
-                    self.sampler.tell(row, None if key in self.known.killers else self.anchor_s)
+                if key in self.known.killers:
+                    self.search.tell(row, None, facts=KILLED)
+                elif candidate.key == self.task.default.key:
+                    self.search.tell(row, self.anchor_s)
                 else:
                     fresh.append(candidate)
         side_by_side = len(self.tools.runners) > 1
@@ -426,8 +423,8 @@ class Study:
                 if not again:
                     self._failed(candidate, "compile", {"fault": error.message}, "", "")
                 continue
-            if not again and name in self._times:
-                self._inform(candidate, self._times[name])
+            if not again and name in self._measured:
+                self._inform(candidate, self._measured[name])
                 continue
             if not again and name in self._waiting:
                 self._waiting[name].append(candidate)

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,19 @@ from gpucomp.errors import RecordError, UsageError, quote
 from gpucomp.runtime.executable import Executable
 from gpucomp.runtime.inputs import random_inputs
 from gpucomp.schedule.records import Pick, Picks
-from gpucomp.tuning import choice, engines, fleet, records, samplers
+from gpucomp.tuning import choice, engines, fleet, records
 from gpucomp.tuning.choice import Comparison, Verdict
 from gpucomp.tuning.crew import Builders, Runner, required
+from gpucomp.tuning.prior import Prior
 from gpucomp.tuning.records import Known, Store
+from gpucomp.tuning.samplers import DEFAULT, named
+from gpucomp.tuning.samplers.ask_tell import AskTell, opened
 from gpucomp.tuning.study import RULES, Study, Tools
 from gpucomp.tuning.tasks import ENOUGH, Progress, Task, following, forecast, tasks_of, weigh
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from optuna.storages import BaseStorage
 
 BATCH = 8
 PROFILES = 7
@@ -51,7 +56,8 @@ class Options:
 
     budget     seconds, for everything; ``None`` for no end but that nothing is worth it any more
     trials     of all tasks together; ``None`` for no end but that
-    sampler    who proposes
+    sampler    who proposes: a name, ``package.module:Class``, or an optuna sampler
+    storage    where the optuna studies are kept, for its dashboard: an URL, the path of a journal file, or an optuna storage
     builders   processes that build
     lock       a file that is locked while anything is timed
     whole      whether the model is run with and without the picks: off for a kernel on its own
@@ -60,7 +66,8 @@ class Options:
 
     budget: float | None = None
     trials: int | None = None
-    sampler: str = samplers.DEFAULT
+    sampler: named.Wanted = DEFAULT
+    storage: str | BaseStorage | None = None
     seed: int = 0
     builders: int = 0
     resume: bool = False
@@ -214,15 +221,20 @@ def search(
         raise RecordError(f"--resume: there are no records {quote(path)}", code="GPC7103")
     if not tasks:
         raise UsageError("the model has no kernel to tune", code="GPC2020")
+    named.check(options.sampler)
+    storage = opened(options.storage)
     begin = time.monotonic()
     with (
         Store(path) as store,
         tempfile.TemporaryDirectory(prefix="gpucomp-tune-") as folder,
         _crew(target, options, store) as tools,
+        contextlib.ExitStack() as ended,
     ):
         model = _Model(lowered, target, precision, Path(folder))
         _weigh(model, tasks, tools)
-        studies = _studies(tasks, tools, options)
+        studies = _studies(tasks, tools, options, storage)
+        for study in studies:
+            ended.callback(study.close)
         deadline = FOREVER if options.budget is None else begin + options.budget
         state = State(studies, deadline=deadline, started=begin, waited=lambda: tools.runner.waited)
         _search(state, options, watch)
@@ -245,7 +257,7 @@ def _crew(target: Target, options: Options, store: Store) -> Iterator[Tools]:
         if options.fleet is None:
             runner = Runner(target.name, lock=options.lock)
             opened.callback(runner.close)
-            yield Tools(builders, runner, store, runner.facts(), options.sampler, options.seed, RULES)
+            yield Tools(builders, runner, store, runner.facts(), named.title(options.sampler), options.seed, RULES)
             return
         found = opened.enter_context(fleet.opened(options.fleet, target.kind, target.arch))
         told = 0
@@ -259,7 +271,7 @@ def _crew(target: Target, options: Options, store: Store) -> Iterator[Tools]:
             return joined
 
         first, *others = found.runners
-        yield Tools(builders, first, store, found.facts, options.sampler, options.seed, RULES, others=others,
+        yield Tools(builders, first, store, found.facts, named.title(options.sampler), options.seed, RULES, others=others,
                     newcomers=newcomers, wait=options.fleet.wait)  # fmt: skip
 
 
@@ -274,7 +286,9 @@ def _weigh(model: _Model, tasks: Sequence[Task], tools: Tools) -> None:
     weigh(tasks, names, list(zip(model.launches, answer["seconds"], strict=True)))
 
 
-def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Study]:
+def _studies(tasks: Sequence[Task], tools: Tools, options: Options, storage: BaseStorage | None) -> list[Study]:
+    """The searches of a run. Each run has studies of its own in a storage; what it knows from records is told to them."""
+    started = records.now()
     hashes: dict[str, str] = {}
     for task in tasks:
         hashes |= records.current_hashes(task.engines)
@@ -291,9 +305,17 @@ def _studies(tasks: Sequence[Task], tools: Tools, options: Options) -> list[Stud
             tools.store.append("task", {**fields, "problem": problem, "launches": task.launches})
         table = engines.Engines(task, options.seed)
         others = engines.sources(past, task, tools.device)
-        sampler = engines.sampler(table, options.sampler, options.seed + number, others)
-        found.append(Study(task, table, sampler, tools, here, Progress(task)))
+        points, seed = named.points_of(table, options.sampler), options.seed + number
+        make = partial(named.sampler, options.sampler, points, seed, partial(_prior, table, others))
+        name = f"{task.label} {digest[:12]} on {tools.device['name'] or tools.device['arch']}, {started}"
+        facts = {"kernel": digest, "label": task.label, "device": tools.device, "sampler": tools.sampler, "seed": seed}
+        search = AskTell(points, make, storage=storage, name=name, facts=facts)
+        found.append(Study(task, table, search, tools, here, Progress(task)))
     return found
+
+
+def _prior(table: engines.Engines, past: Mapping[str, Sequence[engines.Source]], number: int) -> Prior | None:
+    return table.prior(number, past)
 
 
 def space_size(task: Task, options: Options) -> int:

@@ -18,18 +18,19 @@ import numpy as np
 
 from gpucomp.device.target import Target
 from gpucomp.kernel import Contraction, Kernel
+from gpucomp.refusal import Refusal
 from gpucomp.targets import opencl
 
 WARMUPS = 2
 
 
-def sizes(kernel: Kernel) -> tuple[int, int, int] | str:
+def sizes(kernel: Kernel) -> tuple[int, int, int] | Refusal:
     """m, n and k of a product of f32 matrices, or why it is none."""
     body = kernel.body
     if not isinstance(body, Contraction) or body.tail:
-        return "CLBlast has no such routine"
+        return Refusal("CLBlast has no such routine")
     if math.prod(v.extent for v in body.batch) != 1 or body.acc.dtype.name != "f32":
-        return "only products of two f32 matrices are timed beside CLBlast"
+        return Refusal("only products of two f32 matrices are timed beside CLBlast")
     m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
     return m, n, k
 
@@ -39,8 +40,8 @@ def clblast_times(kernel: Kernel, target: Target, replays: int) -> dict[str, Any
     if importlib.util.find_spec("pyclblast") is None:
         return {"clblast": "pyclblast is not installed"}
     found = sizes(kernel)
-    if isinstance(found, str):
-        return {"clblast": found}
+    if isinstance(found, Refusal):
+        return {"clblast": found.reason}
     cl, library = opencl.pyopencl(), importlib.import_module("pyclblast")
     arrays = importlib.import_module("pyopencl.array")
     queue = cl.CommandQueue(cl.Context([opencl.device_of(target)]))

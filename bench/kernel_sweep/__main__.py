@@ -118,7 +118,7 @@ def play(batch: Sequence[tuple[str, Ready]], journal: Journal, races: bool) -> N
         return
     if cases[0].case.cell.target in cuda.ARCHITECTURES:
         for (name, ready), built in zip(batch, compiled(cases, races), strict=True):
-            told(journal, name, built if isinstance(built, str) else by_harness(ready, built), ready)
+            told(journal, name, by_harness(ready, built) if built else str(built), ready)
         return
     for name, ready in batch if len(batch) > 1 else ():
         journal.begin(name, ready.case.cell.name, batch=len(batch))

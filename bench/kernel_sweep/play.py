@@ -23,6 +23,7 @@ from gpucomp.kernel.passes.pack_weights import pack, packed_constant
 from gpucomp.kernel.source import KernelSource
 from gpucomp.kernels_templates.contraction.simt.space import is_copied
 from gpucomp.kernels_templates.render import render
+from gpucomp.refusal import Refusal
 from gpucomp.tuning.checks import error_of
 from testing import opencl_device
 from testing.amd_emulation import emulated
@@ -107,7 +108,7 @@ def to_tf32(x: np.ndarray) -> np.ndarray:
     return (x.view(np.uint32) + np.uint32(0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | str]:
+def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | Refusal]:
     """Every text by one run of g++; where that fails each by itself, and what g++ says of it in its place.
 
     ``races``: built with ThreadSanitizer.
@@ -117,7 +118,7 @@ def compiled(batch: Sequence[Ready], races: bool = False) -> list[CudaOnCpu | st
         return list(compile_many(pairs, sanitizer="thread" if races else None))
     except CudaOnCpuError as error:
         if len(batch) == 1:
-            return [str(error)]
+            return [Refusal(str(error))]
         return [found for ready in batch for found in compiled([ready], races)]
 
 

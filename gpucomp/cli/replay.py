@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--sampler", "names", multiple=True, metavar="NAME", help="model (default), tpe, genetic, random, grid; may repeat."
+    "--sampler",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as package.module:Class; may repeat.",
 )
 @click.option("--trials", type=click.IntRange(1), default=200, show_default=True, help="Measurements of one search.")
 @click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Searches of each file.")
@@ -54,12 +58,13 @@ def replay(
 
     FILES are Kernel Tuner caches (.json, .json.gz), T4 results or gpucomp's records (.jsonl).
     """
-    from gpucomp.tuning import recorded, samplers
+    from gpucomp.tuning import recorded
     from gpucomp.tuning import replay as laboratory
+    from gpucomp.tuning.samplers import DEFAULT, named
 
-    names = names or (samplers.DEFAULT,)
-    if unknown := [name for name in names if name not in samplers.SAMPLERS]:
-        raise UsageError(f"--sampler {quote(unknown[0])}: one of {', '.join(samplers.SAMPLERS)} expected")
+    names = names or (DEFAULT,)
+    for name in names:
+        named.check(name)
     faults = laboratory.Faults(noise=noise, failing=failing, throttle=throttle)
     known = [space for path in others for space in recorded.read(path)]
     results: list[Result] = []

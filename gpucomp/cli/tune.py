@@ -45,10 +45,10 @@ def seconds(text: str) -> float:
 
 def _check(sampler: str | None, lock: Path | None, report: Path | None) -> None:
     """Refuse what would fail after hours of measuring. Raises ``UsageError``."""
-    from gpucomp.tuning.samplers import SAMPLERS
+    if sampler is not None:
+        from gpucomp.tuning.samplers import named
 
-    if sampler is not None and sampler not in SAMPLERS:
-        raise UsageError(f"--sampler {quote(sampler)}: one of {', '.join(SAMPLERS)} expected")
+        named.check(sampler)
     for option, path in (("--json", report), ("--lock", lock)):
         if path is None or (option == "--json" and str(path) == "-"):
             continue
@@ -141,7 +141,17 @@ def terminable() -> Iterator[None]:
 @click.option("--budget", metavar="TIME", help="For everything: 90s, 20m, 1.5h.")
 @click.option("--trials", type=click.IntRange(1), help="Measurements of all kernels together.")
 @click.option("--records", "place", type=click.Path(path_type=Path), default=FOLDER, show_default=True, metavar="DIR")
-@click.option("--sampler", help="Who proposes candidates: model, tpe, genetic, random or grid.")
+@click.option(
+    "--sampler",
+    metavar="NAME",
+    help="Who proposes candidates: model (default), genetic, random, grid, tpe, cmaes, or an optuna sampler as "
+    "package.module:Class.",
+)
+@click.option(
+    "--storage",
+    metavar="URL",
+    help="Keep the optuna studies there, where optuna-dashboard sees them grow: sqlite:///tuning.db, or a journal file.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--builders", type=click.IntRange(1), help="Processes that compile; as many as cores where not given.")
 @click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Lock it while anything is timed.")
@@ -166,6 +176,7 @@ def tune(
     trials: int | None,
     place: Path,
     sampler: str | None,
+    storage: str | None,
     seed: int,
     builders: int | None,
     lock: Path | None,
@@ -200,7 +211,7 @@ def tune(
     if address is not None:
         network.Address.parse(address, signed is not None)
         wanted = fleet.Wanted(address, workers, signed)
-    options = tuner.Options(limit, trials, seed=seed, builders=builders or 0, resume=resume, lock=lock,
+    options = tuner.Options(limit, trials, storage=storage, seed=seed, builders=builders or 0, resume=resume, lock=lock,
                             whole=spec is None, fleet=wanted, **given)  # fmt: skip
     with progress("reading the model"):
         lowered, tasks = tuner.tasks_in(

@@ -19,9 +19,8 @@ from gpucomp.kernel.ir import (
     Tail,
     Window,
     format_kernel,
-    mapped,
 )
-from gpucomp.kernel.rename import canonical_names, moved, rename, renumbered
+from gpucomp.kernel.rename import canonical, moved, rename, renumbered
 from gpucomp.kernel.step import Step
 
 __all__ = [
@@ -43,9 +42,8 @@ __all__ = [
     "Store",
     "Tail",
     "Window",
-    "canonical_names",
+    "canonical",
     "format_kernel",
-    "mapped",
     "moved",
     "rename",
     "renumbered",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpucomp.device.limits import HEAD_LIMIT
 from gpucomp.expr.core import (
@@ -47,13 +47,12 @@ from gpucomp.kernel import (
     Loops,
     Rowwise,
     Scan,
-    Scatter,
     Statistic,
     Store,
     Window,
 )
 from gpucomp.kernel.recognise_scatter import scatter_of
-from gpucomp.kernel.rename import canonical_names, rename
+from gpucomp.kernel.rename import canonical, rename
 
 WINDOW_LIMIT = 1024  # more points than this are no pooling window
 
@@ -80,7 +79,7 @@ def recognise(composed: Composed, label: str = "") -> Kernel:
     else:
         domain, stores = _collapse(domain, stores, composed.params)
         family, body = "loops", Loops(domain)
-    return _canonical(Kernel(family, composed.params, composed.outputs, body, stores, label))
+    return canonical(Kernel(family, composed.params, composed.outputs, body, stores, label))
 
 
 Found = tuple[str, Body, tuple[Store, ...]]
@@ -157,7 +156,7 @@ def _is_weighted_mean(expr: Expr) -> bool:
 def _is_same(a: Expr, a_axes: tuple[Var, ...], b: Expr, b_axes: tuple[Var, ...]) -> bool:
     """Whether ``a`` is ``b`` but for the names of these axes and of those that reductions inside bind."""
     pairs = [(a_axes, b_axes), *((x.axes, y.axes) for x, y in zip(reduces(a), reduces(b), strict=False))]
-    names: dict[Expr, Expr] = {}
+    names: dict[Var, Var] = {}
     for ours, theirs in pairs:
         if [v.extent for v in ours] != [v.extent for v in theirs]:
             return False
@@ -275,7 +274,9 @@ def _scan(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[Tens
     (reduction,) = found
     (k,) = reduction.axes
     match reduction.body:
-        case Select(condition=Call(fn="lt" | "le" as how, args=(Var() as a, Var() as b)), then=value, otherwise=nothing):
+        case Select(
+            condition=Call(fn="lt" | "le" as how, args=(Var() as a, Var() as b)), then=value, otherwise=nothing
+        ):
             pass
         case _:
             return None
@@ -327,7 +328,7 @@ def _rowwise(domain: tuple[Var, ...], stores: tuple[Store, ...], params: tuple[T
     return family, Rowwise(rows, cols, tuple(statistics), per_row), stores
 
 
-# canonical form ---------------------------------------------------------------------------------------------
+# fewer axes -------------------------------------------------------------------------------------------------
 
 
 def _collapse(
@@ -376,56 +377,3 @@ def _uses_outside_loads(expr: Expr, pair: set[Var]) -> bool:
             return True
         stack.extend(node.operands)
     return False
-
-
-def _canonical(kernel: Kernel) -> Kernel:
-    domains: dict[str, tuple[Var, ...]]
-    match kernel.body:
-        case Loops(domain=domain):
-            domains = {"i": domain}
-        case Contraction() as c:
-            domains = {"b": c.batch, "m": c.m, "n": c.n, "k": c.k}
-        case Rowwise() as r:
-            domains = {"i": r.rows, "j": r.cols}
-        case Window() as w:
-            domains = {"i": w.domain, "r": w.window}
-        case Scan() as s:
-            domains = {"i": s.rows, "j": (s.axis,)}
-        case Scatter() as x:
-            domains = {"i": x.lines, "p": x.places, "k": x.updates}
-        case Attention() as t:
-            domains = {"b": t.batch, "i": t.rows, "j": t.cols, "c": t.depth, "d": t.values}
-    names = canonical_names(kernel.expressions(), domains)
-
-    def new(axes: tuple[Var, ...]) -> tuple[Var, ...]:
-        return tuple(names[a] for a in axes)  # type: ignore[misc]
-
-    body: Body
-    match kernel.body:
-        case Loops(domain=domain):
-            body = Loops(new(domain))
-        case Contraction() as c:
-            operands = rename(c.a, names), rename(c.b, names)
-            body = Contraction(new(c.batch), new(c.m), new(c.n), new(c.k), *operands, c.acc, c.math)
-        case Rowwise() as r:
-            statistics = tuple(Statistic(s.hole, s.op, rename(s.value, names)) for s in r.statistics)
-            body = Rowwise(new(r.rows), new(r.cols), statistics, r.row_stores)
-        case Window() as w:
-            body = Window(new(w.domain), new(w.window), w.op, rename(w.value, names), w.acc)
-        case Scatter() as x:
-            found = tuple(rename(e, names) for e in x.found)
-            guard, where, initial, after = (rename(e, names) for e in (x.guard, x.where, x.initial, x.after))
-            axes = new(x.lines), new(x.places), new(x.updates)
-            body = Scatter(*axes, found, guard, where, initial, after, x.acc)
-        case Scan() as s:
-            (axis,) = new((s.axis,))
-            body = replace(s, rows=new(s.rows), axis=axis, value=rename(s.value, names))
-        case Attention() as t:
-            q, k, v, score = (rename(e, names) for e in (t.q, t.k, t.v, t.score))
-            body = Attention(
-                new(t.batch), new(t.rows), new(t.cols), new(t.depth), new(t.values), q, k, v, t.dot, score, t.acc, t.math
-            )
-    stores = tuple(
-        Store(s.target, tuple(rename(i, names) for i in s.index), rename(s.value, names)) for s in kernel.stores
-    )
-    return replace(kernel, body=body, stores=stores)

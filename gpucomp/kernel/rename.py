@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 from gpucomp.expr.core import Expr, Load, Reduce, Var, load, reduce, transform, var, walk
-from gpucomp.kernel.ir import Store
+from gpucomp.kernel.ir import Kernel, Store
 
 
-def canonical_names(expressions: Sequence[Expr], domains: dict[str, tuple[Var, ...]]) -> dict[Expr, Expr]:
-    """Fresh variables named by role and position; ``domains`` gives the prefixes, bound axes become ``r0 ...``."""
-    names: dict[Expr, Expr] = {}
-    for prefix, axes in domains.items():
-        for position, axis in enumerate(axes):
-            names[axis] = var(f"{prefix}{position}", axis.extent)
-    for expr in expressions:
+def canonical(kernel: Kernel) -> Kernel:
+    """``kernel`` with its axes named by role and position, so that equal kernels have equal texts.
+
+    Axes that reductions inside expressions bind become ``r0 ...``.
+    """
+    axes = kernel.body.axes()
+    names: dict[Var, Var] = {}
+    for role, group in axes.items():
+        for position, axis in enumerate(group):
+            names[axis] = var(f"{kernel.body.AXES[role]}{position}", axis.extent)
+    for expr in kernel.expressions():
         for node in walk(expr):
             if isinstance(node, Reduce):
                 for axis in node.axes:
                     names.setdefault(axis, var(f"r{len(names)}", axis.extent))
-    return names
+
+    def renamed(expr: Expr) -> Expr:
+        return rename(expr, names)
+
+    body = kernel.body.with_axes({role: tuple(names[axis] for axis in group) for role, group in axes.items()})
+    return replace(kernel, body=body.mapped(renamed), stores=tuple(s.mapped(renamed) for s in kernel.stores))
 
 
-def rename(expr: Expr, names: dict[Expr, Expr]) -> Expr:
+def rename(expr: Expr, names: Mapping[Var, Var]) -> Expr:
     """``expr`` with every variable of ``names`` replaced, bound reduction axes included."""
 
     def change(node: Expr) -> Expr | None:
         if isinstance(node, Var):
             return names.get(node)
         if isinstance(node, Reduce) and any(a in names for a in node.axes):
-            return reduce(node.op, tuple(names.get(a, a) for a in node.axes), node.body)  # type: ignore[misc]
+            return reduce(node.op, tuple(names.get(a, a) for a in node.axes), node.body)
         return None
 
     return transform(expr, change)
@@ -46,5 +56,4 @@ def renumbered(expr: Expr, numbers: Mapping[int, int]) -> Expr:
 
 def moved(store: Store, numbers: Mapping[int, int]) -> Store:
     """``store`` with its loads from other parameters, and to another one."""
-    index = tuple(renumbered(e, numbers) for e in store.index)
-    return Store(numbers[store.target], index, renumbered(store.value, numbers))
+    return replace(store.mapped(lambda e: renumbered(e, numbers)), target=numbers[store.target])

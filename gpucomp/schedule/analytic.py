@@ -7,23 +7,21 @@ schedule cuts it up: work-groups to a unit, whole waves, bytes each work-group r
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpucomp.device.device import Device
-from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, Var, loads, walk
+from gpucomp.expr.core import Call, Cast, Expr, Load, Reduce, Select, loads, walk
 from gpucomp.kernel import (
     Attention,
     Blocks,
     Chain,
     Contraction,
     Kernel,
-    Loops,
     Rowwise,
     Scan,
     Scatter,
-    Separable,
     Window,
 )
 from gpucomp.kernel.passes.narrow_integers import as_byte
@@ -31,8 +29,6 @@ from gpucomp.kernel.passes.narrow_integers import as_byte
 
 def operations(kernel: Kernel) -> float:
     """Floating-point operations of ``kernel``: a multiply-add counts two, any other function one."""
-    if isinstance(kernel.body, Chain):
-        return sum(operations(link.kernel) for link in kernel.body.links)
     memo: dict[Expr, float] = {}
 
     def count(*exprs: Expr) -> float:
@@ -53,43 +49,7 @@ def operations(kernel: Kernel) -> float:
             stack.extend(node.operands)
         return total
 
-    body = kernel.body
-    points = math.prod(v.extent for v in body.domain)
-    stored = count(*(s.value for s in kernel.stores))
-    match body:
-        case Loops():
-            return points * stored
-        case Separable():
-            depth = math.prod(v.extent for v in body.k)
-            return points * (stored + 2 * depth) + math.prod(v.extent for v in body.m) * depth * count(body.a)
-        case Contraction():
-            counted = sum(count(s.value) + 1 for s in body.tail.statistics) if body.tail else 0
-            return points * (stored + counted + 2 * math.prod(v.extent for v in body.k))
-        case Window():
-            return points * (stored + math.prod(v.extent for v in body.window) * (count(body.value) + 1))
-        case Scan():
-            return points * (stored + count(body.value) + 1)
-        case Scatter():
-            changes = math.prod(v.extent for v in body.lines + body.updates)
-            return points * count(body.initial) + changes * count(body.after)
-        case Blocks(blocks=blocks, matrix=matrix):
-            # rows of the block become lines of outputs, then its columns do
-            maps = len(matrix[0]) + len(matrix)
-            return points * stored + math.prod(v.extent for v in blocks) * maps * 2 * sum(map(_factors, matrix))
-        case Rowwise():
-            per_point = sum(count(s.value) + 1 for s in body.statistics)
-            return points * (per_point + stored)
-        case Attention():
-            pairs, depth, values = (
-                math.prod(v.extent for v in axes)
-                for axes in (body.batch + body.rows + body.cols, body.depth, body.values)
-            )
-            # of a pair: two products, the score, a difference, exp, the total
-            return points * stored + pairs * (2 * depth + 2 * values + count(body.score) + 3)
-
-
-def _factors(row: Sequence[float]) -> int:
-    return sum(x != 0 for x in row)
+    return kernel.operations(count)
 
 
 def traffic(kernel: Kernel) -> float:
@@ -97,13 +57,8 @@ def traffic(kernel: Kernel) -> float:
     body = kernel.body
     if isinstance(body, Chain):
         return _traffic_of_chain(body)
-    inner: tuple[Var, ...] = ()
-    match body:
-        case Contraction(k=inner) | Window(window=inner) | Attention(cols=inner) | Scatter(updates=inner):
-            pass
-        case Blocks(inputs=inner):
-            pass
-    times = math.prod(v.extent for v in (*body.domain, *inner))
+    # the first reduction alone: attention's depth, its second one, is not counted
+    times = math.prod(v.extent for v in {*body.domain, *itertools.chain(*body.reduced()[:1])})
     total = float(sum(t.nbytes for t in kernel.params[kernel.inputs :]))
     count: dict[int, float] = {}
     for expr in kernel.expressions():

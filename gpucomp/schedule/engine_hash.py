@@ -21,10 +21,12 @@ from gpucomp.schedule.space import Family
 
 PACKAGE = "gpucomp"
 TEMPLATES = "kernels_templates"
-HOOKS, RENDERER = "gpucomp.kernels_templates.hooks", "gpucomp.kernels_templates.render"
-TABLES = frozenset({HOOKS, "gpucomp.kernels_templates.engines", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.engines"})
+RENDERER = "gpucomp.kernels_templates.render"
+TABLES = frozenset({"gpucomp.kernels_templates.engines", "gpucomp.codegen.llvm", "gpucomp.codegen.llvm.engines"})
 # definitions for all engines alike: where one changes a text, the text's own hash shows it
-SHARED = frozenset({"artifact", "config", "device", "errors", "ir", "kernel", "runtime", "schedule", "targets"})
+SHARED = frozenset(
+    {"artifact", "config", "device", "errors", "ir", "kernel", "refusal", "runtime", "schedule", "targets"}
+)
 OF_ENGINES = ("gpucomp.kernel.forms", "gpucomp.kernel.passes", "gpucomp.kernel.winograd_matrices")  # though a kernel's
 
 TEMPLATE_IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["']([^"']+)["']""")
@@ -32,7 +34,6 @@ TEMPLATE_IMPORT = re.compile(r"""\{%-?\s*(?:from|import|include|extends)\s+["'](
 FROM = re.compile(r"^[ \t]*from[ \t]+(gpucomp[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)", re.MULTILINE)
 IMPORT = re.compile(r"^[ \t]*import[ \t]+(gpucomp[\w.]*)", re.MULTILINE)
 COMMENT = re.compile(r"#[^\n]*")
-HOOK = re.compile(r'^ +"([^"]+)": (\w+),', re.MULTILINE)  # an entry of the table of hooks
 
 
 @cache
@@ -49,11 +50,9 @@ def files_of(family: Family) -> list[str]:
     made = {getattr(family, field.name) for field in dataclasses.fields(family) if callable(getattr(family, field.name))}
     roots = {str(getattr(function, "__module__", "")) for function in made}
     files = set[str]()
-    if family.template.endswith(".j2"):
+    if family.template:
         files = {f"{TEMPLATES}/{name}" for name in (*imported(family.template), *_dialects())}
-        roots |= {RENDERER, _hooks().get(family.title, HOOKS)}
-    else:
-        roots.add(f"{PACKAGE}.{family.template.replace('/', '.')}")
+        roots.add(RENDERER)
     return sorted(files | {path for module in _reached(roots) if (path := _path(module)) is not None})
 
 
@@ -107,15 +106,6 @@ def _room(module: str) -> str:
 
 
 @cache
-def _hooks() -> dict[str, str]:
-    """By the title of an engine of templates, the module that says what its template is given."""
-    modules = {name: module for module, name in imports_of(HOOKS)}
-    path = _path(HOOKS)
-    entries = HOOK.findall(_bytes(path).decode()) if path is not None else []
-    return {title: modules.get(function, HOOKS) for title, function in entries}
-
-
-@cache
 def _dialects() -> tuple[str, ...]:
     return tuple(f"dialect/{path.name}" for path in _root().joinpath(f"{TEMPLATES}/dialect").iterdir() if path.is_file())
 
@@ -153,5 +143,5 @@ def _bytes(path: str) -> bytes:
 
 def forget() -> None:
     """Read everything again: for tests that change a file."""
-    for known in (engine_hash, _modules_of, _hooks, _dialects, _path, _bytes, _content):
+    for known in (engine_hash, _modules_of, _dialects, _path, _bytes, _content):
         known.cache_clear()

@@ -24,6 +24,7 @@ from typing import Any
 from gpucomp import config
 from gpucomp.device.target import Target
 from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.refusal import Refusal
 
 SCHEMA = 1
 SEAL = ',"crc32":"'
@@ -40,27 +41,28 @@ def sealed(record: Mapping[str, Any]) -> str:
     return f'{text[:-1]}{SEAL}{zlib.crc32(text.encode()):08x}"}}'
 
 
-def unsealed(line: str) -> Record | str:
+def unsealed(line: str) -> Record | Refusal:
     """The record of a line, or what is wrong with it."""
     if len(line) > MAX_LINE:
-        return "longer than any record"
+        return Refusal("longer than any record")
     head, seal, tail = line.rpartition(SEAL)
     if not seal or len(tail) != 10 or not tail.endswith('"}'):
-        return "no checksum at its end: cut off, or no record"
+        return Refusal("no checksum at its end: cut off, or no record")
     if f"{zlib.crc32((head + '}').encode()):08x}" != tail[:8]:
-        return "the checksum does not fit: altered, or two writers' bytes"
+        return Refusal("the checksum does not fit: altered, or two writers' bytes")
     try:
         found = json.loads(head + "}")
     except (ValueError, RecursionError):
-        return "no JSON"
+        return Refusal("no JSON")
     if "\\ud" in head.lower():  # half of a pair of surrogates could be neither hashed nor printed
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except (UnicodeEncodeError, RecursionError):
-            return "a text in it is none"
+            return Refusal("a text in it is none")
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        return "of another format"
-    return fault(found) or found
+        return Refusal("of another format")
+    wrong = fault(found)
+    return Refusal(wrong) if wrong else found
 
 
 def _is_schedule(value: Any) -> bool:
@@ -137,7 +139,7 @@ def time_of(record: Record) -> float:
     return datetime.fromisoformat(record["timestamp"]).timestamp()
 
 
-def read(path: Path) -> Iterator[tuple[int, Record | str]]:
+def read(path: Path) -> Iterator[tuple[int, Record | Refusal]]:
     """Number and record of each line of a file, or what is wrong with the line. Raises ``RecordError``."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -303,7 +305,7 @@ def _load(place: Path, stamp: tuple[tuple[str, int, int], ...]) -> Picks:
     first, damaged = "", 0
     for path in files(place):
         for number, record in read(path):
-            if isinstance(record, str):
+            if isinstance(record, Refusal):
                 first = first or f"{quote(path.name)[1:-1]}:{number}: {record}"
                 damaged += 1
             elif record["kind"] in ("pick", "drop"):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from gpucomp.device.limits import REGISTER_FILE, Limits
 from gpucomp.errors import ScheduleError
@@ -123,6 +123,10 @@ def _as_it_is(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing
     return None
 
 
+def _emits_nothing(kernel: Kernel, *others: object) -> NoReturn:
+    raise NotImplementedError("an engine that writes no text")
+
+
 def _itself(kernel: Kernel) -> Kernel:
     return kernel
 
@@ -148,12 +152,13 @@ class Family:
     packing(kernel, s, p)        -> how the engine wants a constant operand laid out, or None for as it is
     registers(s, p)              -> what a work-item keeps in registers at once, by the engine's formula
     taken(s, p)                  -> at most what ptxas takes while registers are plenty; None: nobody has measured it
+    emit(kernel, ...)            -> what the template is given besides numbers, or the text itself where there is none
+    template                     -> the file that the template is in, within ``kernels_templates``
     rewritten(kernel)            -> the kernel that the template computes, with the same parameters at the same places,
                                     their bytes perhaps seen as another type; ``kernel`` itself, but for words of bytes
     """
 
     name: str
-    template: str
     params: tuple[Param, ...]
     problem: Callable[[Kernel], Problem]
     objections: Callable[[SimpleNamespace, SimpleNamespace, Limits], Iterator[str]]
@@ -171,6 +176,8 @@ class Family:
     settle: Callable[[SimpleNamespace, SimpleNamespace], Schedule] | None = None
     taken: Callable[[SimpleNamespace, SimpleNamespace], int] | None = None
     rewritten: Callable[[Kernel], Kernel] = _itself
+    emit: Callable[..., Any] = _emits_nothing
+    template: str = ""
 
     @property
     def title(self) -> str:

@@ -52,8 +52,7 @@ def _score(kernel: Kernel, printer: CPrinter, batch: Var, s: SimpleNamespace, p:
 
     Columns past the end have no weight: their score is the lowest. ``by_row``, ``by_column``: whether it needs these.
     """
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     row, col = var("row", max(1, p.m)), var("col", max(1, p.n))
     rewrite = Rewriter(kernel.params, places(body.rows, row) | places(body.cols, col) | places(body.batch, batch))
     value = rewrite(cast(body.score, F32))

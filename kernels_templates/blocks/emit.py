@@ -65,8 +65,7 @@ class _Work:
     """What a work-item computes of ``vector`` neighbouring blocks."""
 
     def __init__(self, kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace) -> None:
-        assert isinstance(kernel.body, Blocks)
-        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body, s.vector
+        self.kernel, self.printer, self.body, self.width = kernel, printer, kernel.body_as(Blocks), s.vector
         self.point, self.lane = var("point", max(1, p.points // s.vector)), var(LANE, s.vector)
         flat = var("flat", max(1, p.points))
         vector = lanes_of(flat, self.point, self.lane, s.vector)

@@ -10,6 +10,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.device.lockstep import most
 from gpucomp.kernel import Blocks, Kernel
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.blocks.emit import blocks_hooks
 from gpucomp.schedule.space import MAX_GROUPS, Family, Param, Schedule, Work
 
 PARAMS = (
@@ -28,8 +29,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     rows             inputs' rows of which a line of outputs is made, at most
     taps             rows of which all lines are made, together
     """
-    body = kernel.body
-    assert isinstance(body, Blocks)
+    body = kernel.body_as(Blocks)
     used = [sum(x != 0 for x in row) for row in body.matrix]
     moving = [kernel.params[k].dtype.nbytes for k in {t.target for t in kernel.stores} | {0}]
     return {
@@ -105,5 +105,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
     )
 
 
-FAMILY = Family("blocks", "blocks/kernel.j2", PARAMS, problem, objections, derive, geometry, default, work=work,
-                registers=registers)  # fmt: skip
+FAMILY = Family("blocks", PARAMS, problem, objections, derive, geometry, default, work=work,
+                registers=registers,
+    emit=blocks_hooks, template="blocks/kernel.j2",
+)  # fmt: skip

@@ -14,6 +14,7 @@ from gpucomp.kernel.forms.separable import separable_of
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.depthwise import space as depthwise
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import MOST_REGISTERS, Param
 
 TILE_Y = Param("tile_y", (1, 2, 4, 8, 16), "rows of outputs per work-group")
@@ -37,8 +38,8 @@ def accepts(kernel: Kernel) -> str:
     if not isinstance(kernel.body, Separable):
         return "it is no depthwise separable convolution"
     found = separable_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     sizes = depthwise.sizes_of(*found)
     if max(sizes["taps_y"], sizes["taps_x"]) > MOST_TAPS:
         return f"a window of {sizes['taps_y']} x {sizes['taps_x']}: at most {MOST_TAPS} taps along each side"
@@ -50,13 +51,12 @@ def accepts(kernel: Kernel) -> str:
 def problem(kernel: Kernel) -> dict[str, int]:
     """The sizes of the depthwise part, see ``depthwise.sizes_of``; ``n``: columns; ``out_wide``: of a store."""
     found = separable_of(kernel)
-    assert not isinstance(found, str), found
-    assert isinstance(kernel.body, Separable)
+    assert found, found
     sizes = depthwise.sizes_of(*found)
     return {
         **sizes,
         "images": max(1, sizes["lead"]),
-        "n": math.prod(v.extent for v in kernel.body.n),
+        "n": math.prod(v.extent for v in kernel.body_as(Separable).n),
         "out_wide": store_width(kernel),
     }
 

@@ -12,6 +12,8 @@ from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, access_width, depthwise_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, groups_for_registers
 
 PARAMS = (
@@ -29,7 +31,7 @@ OTHER_REGISTERS = 30  # addresses, halo tests, indices
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = depthwise_of(kernel)
-    return found if isinstance(found, str) else ""
+    return found.reason if isinstance(found, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -256,6 +258,7 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 
 FAMILY = Family(
-    "depthwise", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
-    registers=registers_ahead, work=work, focus=focus
+    "depthwise", PARAMS, problem, objections, derive, geometry, default, accepts=accepts,
+    registers=registers_ahead, work=work, focus=focus,
+    emit=depthwise_hooks, template="depthwise/kernel.j2",
 )  # fmt: skip

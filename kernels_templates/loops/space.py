@@ -13,6 +13,7 @@ from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.loops.emit import loops_hooks
 from gpucomp.schedule.analytic import load_times, operations
 from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
 
@@ -152,5 +153,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return {"threads": threads, "vector": vector, "items": items}
 
 
-FAMILY = Family("loops", "loops/kernel.j2", PARAMS, problem, objections, derive, geometry, default,
-                registers=registers, work=work, focus=focus)  # fmt: skip
+FAMILY = Family("loops", PARAMS, problem, objections, derive, geometry, default,
+                registers=registers, work=work, focus=focus,
+    emit=loops_hooks, template="loops/kernel.j2",
+)  # fmt: skip

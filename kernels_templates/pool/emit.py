@@ -17,8 +17,7 @@ def pool_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """As ``loops``, with the accumulator written out over the window or as a loop."""
-    body = kernel.body
-    assert isinstance(body, Window)
+    body = kernel.body_as(Window)
     taps = list(itertools.product(*(range(a.extent) for a in body.window)))
     acc: Expr = reduce(body.op, body.window, body.value)
     if s.unroll and taps:

@@ -12,6 +12,7 @@ from gpucomp.expr.core import Select, walk
 from gpucomp.kernel import Kernel, Window
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.loops.space import focus
+from gpucomp.kernels_templates.pool.emit import pool_hooks
 from gpucomp.schedule.space import WARP, WRITTEN_OUT, Family, Param, Schedule, Work, too_wide
 
 PARAMS = (
@@ -28,8 +29,7 @@ MAX_GROUPS = (1 << 31) - 1
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """``size``: points of the domain; ``taps``: points of the window; ``width``: bytes of the widest element that moves;
     ``guarded``: whether a tap may lie outside; ``image``: elements of all that is read, a point of the domain."""
-    body = kernel.body
-    assert isinstance(body, Window)
+    body = kernel.body_as(Window)
     domain = body.domain
     return {
         "size": math.prod(a.extent for a in domain),
@@ -110,5 +110,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return schedule if fits else schedule | {"unroll": 0}
 
 
-FAMILY = Family("pool", "pool/kernel.j2", PARAMS, problem, objections, derive, geometry, default, registers=registers,
-                work=work, focus=focus)  # fmt: skip
+FAMILY = Family("pool", PARAMS, problem, objections, derive, geometry, default, registers=registers,
+                work=work, focus=focus,
+    emit=pool_hooks, template="pool/kernel.j2",
+)  # fmt: skip

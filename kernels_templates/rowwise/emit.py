@@ -57,8 +57,7 @@ def rowwise_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/rowwise/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Rowwise)
+    body = kernel.body_as(Rowwise)
     row_width, col_width = derived.row_width, derived.col_width
     row, col = var("row", max(1, p.rows // row_width)), var("col", max(1, p.cols // col_width))
     walk_ = _Walk(row, col, var(LANE, s.vector), s.vector, row_width, {row: "row"})

@@ -14,6 +14,7 @@ from gpucomp.ir.types import U64
 from gpucomp.kernel import Kernel, Rowwise
 from gpucomp.kernel.forms.rows import SHUFFLED, access_width, parts_early, parts_kept, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.rowwise.emit import rowwise_hooks
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     WRITTEN_OUT,
@@ -51,8 +52,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     shuffles         whether CUDA's lanes may exchange all the statistics
     splittable       whether several work-groups may share a row: one statistic, and nothing stored once an element
     """
-    body = kernel.body
-    assert isinstance(body, Rowwise)
+    body = kernel.body_as(Rowwise)
     side_by_side = rows_side_by_side(kernel)
     element_stores = len(kernel.stores) - len(body.row_stores)
     return {
@@ -307,6 +307,7 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
 
 
 FAMILY = Family(
-    "rowwise", "rowwise/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers,
-    work=work, without_shuffles=partial(work, shuffles=False), focus=focus
+    "rowwise", PARAMS, problem, objections, template_sizes, geometry, default, registers=registers,
+    work=work, without_shuffles=partial(work, shuffles=False), focus=focus,
+    emit=rowwise_hooks, template="rowwise/kernel.j2",
 )  # fmt: skip

@@ -22,8 +22,7 @@ def scan_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scan/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Scan)
+    body = kernel.body_as(Scan)
     dtype = body.acc.dtype
     row, col, lane = var("row", max(1, p.rows)), var("col", derived.row_accesses), var(LANE, s.vector)
     at = places(body.rows, row)

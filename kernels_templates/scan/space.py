@@ -23,6 +23,7 @@ from gpucomp.kernel import Kernel, Scan
 from gpucomp.kernel.forms.rows import SHUFFLED, access_width, rows_side_by_side
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernels_templates.rowwise.space import LANES, halvings_of
+from gpucomp.kernels_templates.scan.emit import scan_hooks
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, cannot_meet, groups_for_registers
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -51,8 +52,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     element_bytes    of the widest element that moves
     shuffles         whether CUDA's lanes may exchange such values
     """
-    body = kernel.body
-    assert isinstance(body, Scan)
+    body = kernel.body_as(Scan)
     side_by_side = rows_side_by_side(kernel)
     return {
         "rows": math.prod(a.extent for a in body.rows),
@@ -277,5 +277,7 @@ def _one_at_a_time(p: SimpleNamespace) -> Schedule:
     return {"look_back": 0, "lanes": 1, "rows_per_group": rows, "vector": 1, "accesses": 1}
 
 
-FAMILY = Family("scan", "scan/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default,
-                registers=registers, work=work, without_shuffles=partial(work, shuffles=False), focus=focus)  # fmt: skip
+FAMILY = Family("scan", PARAMS, problem, objections, template_sizes, geometry, default,
+                registers=registers, work=work, without_shuffles=partial(work, shuffles=False), focus=focus,
+    emit=scan_hooks, template="scan/kernel.j2",
+)  # fmt: skip

@@ -42,8 +42,7 @@ class Walk:
 
 def walk_of(kernel: Kernel, vector: int) -> Walk:
     """``kernel`` brought onto the variables of the template, ``vector`` lines at a time."""
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     lines = math.prod(v.extent for v in body.lines)
     flat, lane = var("flat_line", lines), var(LANE, vector)
     line, place = var("line", lines // vector), var("place", math.prod(v.extent for v in body.places))
@@ -64,8 +63,7 @@ def scatter_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/scatter/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     w = walk_of(kernel, s.vector)
     known: dict[Expr, str] = {w.line: "line"}
     if s.vector > 1:

@@ -10,6 +10,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel, Scatter
 from gpucomp.kernel.forms.scatter import lines_side_by_side, slice_width
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.scatter.emit import scatter_hooks
 from gpucomp.schedule.space import Family, Param, Schedule
 
 PARAMS = (
@@ -29,8 +30,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
     widest           lines that a work-item may change at once
     """
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     return {
         "lines": math.prod(v.extent for v in body.lines),
         "places": math.prod(v.extent for v in body.places),
@@ -94,4 +94,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return {"line_items": lines, "part_items": part_items, "parts": parts, "vector": p.widest}
 
 
-FAMILY = Family("scatter", "scatter/kernel.j2", PARAMS, problem, objections, derive, geometry, default)
+FAMILY = Family(
+    "scatter", PARAMS, problem, objections, derive, geometry, default,
+    emit=scatter_hooks, template="scatter/kernel.j2",
+)  # fmt: skip

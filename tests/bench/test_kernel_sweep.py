@@ -162,7 +162,7 @@ def test_a_text_that_does_not_compile_is_told_and_the_others_are_played():
     good, bad = compiled([ready, wrong])
 
     assert by_harness(ready, good) == ""
-    assert "nonsense" in bad
+    assert "nonsense" in bad.reason
 
 
 def test_a_case_that_ended_the_process_is_a_failure_once_and_again_is_tried_again(tmp_path):

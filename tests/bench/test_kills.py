@@ -8,6 +8,7 @@ import pytest
 
 from bench import kills
 from bench.kills import Broken, History, Tally, faults
+from gpucomp.refusal import Refusal
 from gpucomp.schedule import records as reading
 from gpucomp.tuning.records import Store, key_of
 
@@ -90,8 +91,8 @@ def test_a_torn_line_is_repaired_by_the_next_and_costs_no_other(history, how, mo
 
     history.look()
     read = [record for _, record in reading.read(history.path)]
-    assert sum(isinstance(record, str) for record in read) == 1
-    assert [r["configuration"]["tile"] for r in read if not isinstance(r, str) and r["kind"] == "trial"] == [0, 1, 9]
+    assert sum(isinstance(record, Refusal) for record in read) == 1
+    assert [r["configuration"]["tile"] for r in read if r and r["kind"] == "trial"] == [0, 1, 9]
 
 
 def test_a_tuner_whose_processes_are_killed_five_times_keeps_its_promises(tmp_path):

@@ -52,7 +52,7 @@ def test_replay_learns_from_another_file_and_writes_a_report(command, cache, tmp
     ("arguments", "message"),
     [
         (("gone.json",), "cannot read 'gone.json'"),
-        (("t.json", "--sampler", "simplex"), "--sampler 'simplex': one of model, tpe"),
+        (("t.json", "--sampler", "simplex"), "--sampler 'simplex': one of model, genetic"),
         (("t.json", "--prior", "gone.json"), "cannot read 'gone.json'"),
         (("t.json", "--trials", "0"), "--trials"),
         ((), "Missing argument"),

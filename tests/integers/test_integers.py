@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gpucomp
-from gpucomp import compiler
+from gpucomp import compiler, lowering
 from gpucomp.compiler import lower
 from gpucomp.expr.core import call, cast, hole, literal, load, select, var
 from gpucomp.ir.types import F32, I8, I16, I32, U8, U16, TensorType
@@ -82,7 +82,7 @@ def quantized(zero_point: int, weights: type = np.int8):
 
 
 def wide(monkeypatch):
-    monkeypatch.setattr(compiler.integers, "narrow", lambda steps, graph, features: list(steps))
+    monkeypatch.setattr(lowering.narrow_integers, "narrow", lambda steps, graph, features: list(steps))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from gpucomp.kernel.passes.pack_weights import pack
 from gpucomp.kernels_templates.contraction.wgmma import space as wgmma
 from gpucomp.kernels_templates.engines import FAMILIES, engines_of
 from gpucomp.kernels_templates.render import render
+from gpucomp.refusal import Refusal
 from gpucomp.schedule import rank
 from gpucomp.schedule.analytic import demand
 from gpucomp.targets import cuda, sass
@@ -95,9 +96,9 @@ def test_a_condition_that_is_no_edge_is_refused():
     narrower = select(call("and", body.a.condition, body.m[1] < 5), body.a.then, body.a.otherwise)
     assert isinstance(form_of_a(kernel), Pixels)
 
-    assert (
-        form_of_a(replace(kernel, body=replace(body, a=narrower))) == "a has a condition that is no edge of the image"
-    )
+    found = form_of_a(replace(kernel, body=replace(body, a=narrower)))
+
+    assert found == Refusal("a has a condition that is no edge of the image")
 
 
 def test_rows_that_overlap_are_no_matrix():
@@ -108,7 +109,7 @@ def test_rows_that_overlap_are_no_matrix():
     windows = replace(signal, params=(TensorType(F16, (500 * 16 + 48,)), *signal.params[1:]),
                       body=replace(signal.body, a=cast(load(0, (i * 16 + k,), F16), F32)))  # fmt: skip
 
-    assert matrix_of(kernel, "a") == "rows of a overlap"
+    assert matrix_of(kernel, "a") == Refusal("rows of a overlap")
     assert isinstance(form_of_a(kernel), Pixels)
     assert "rows of a overlap" in FAMILY.accepts(windows, TARGET.features)
     assert engines_of(windows, TARGET.features)[0] is FAMILIES["contraction/mma"]
@@ -197,12 +198,12 @@ def test_a_result_says_why_it_is_no_matrix():
     half, narrow = matmul(64, 24, 64, dtype=F16, b_transposed=True), matmul(64, 24, 64, dtype=I8, acc=I32)
 
     assert result_matrix(one_result(half)) == Matrix(3, F16, 0, 24, 64, 24, 1, 0)
-    assert result_matrix(half) == "there are 2 results"
-    assert result_matrix(one_result(narrow)) == "the result is i8, not f16, bf16, f32"
+    assert result_matrix(half) == Refusal("there are 2 results")
+    assert result_matrix(one_result(narrow)) == Refusal("the result is i8, not f16, bf16, f32")
     nchw = conv((2, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
-    assert result_matrix(nchw) == "the result does not lie in memory as a matrix"
+    assert result_matrix(nchw) == Refusal("the result does not lie in memory as a matrix")
     one_image = conv((1, 9, 9, 8), 8, (3, 3), pad=1, nchw=True, dtype=F16)
-    assert result_matrix(one_image) == "the result is not contiguous in its columns"
+    assert result_matrix(one_image) == Refusal("the result is not contiguous in its columns")
 
 
 def test_too_many_tiles_and_threads_are_refused():

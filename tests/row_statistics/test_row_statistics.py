@@ -18,6 +18,7 @@ from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes.fuse_row_statistics import followed, join
 from gpucomp.kernel.step import Step
 from gpucomp.ops.interpreter import interpret
+from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.targets import cpu, cuda, opencl, resolve
 from testing.cuda_on_cpu.whole_models import ModelOnCpu
@@ -183,7 +184,7 @@ def test_rows_that_do_not_lie_in_memory_as_a_matrix_are_not_followed():
     across = replace(product, kernel=replace(product.kernel, stores=(replace(store, index=(zero, column, row)),)))
 
     assert isinstance(followed(product, mean, ()), Step)
-    assert followed(across, mean, ()) == "it does not store whole rows one after the other"
+    assert followed(across, mean, ()) == Refusal("it does not store whole rows one after the other")
 
 
 def test_a_part_of_a_concat_has_no_rows_of_its_own():

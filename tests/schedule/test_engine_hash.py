@@ -11,13 +11,12 @@ from jinja2 import meta, nodes
 
 from gpucomp.codegen.llvm.engines import ENGINES
 from gpucomp.kernels_templates.engines import FAMILIES
-from gpucomp.kernels_templates.hooks import HOOKS
 from gpucomp.kernels_templates.render import environment
 from gpucomp.schedule import engine_hash as module
 from gpucomp.schedule.engine_hash import engine_hash, files_of, imported, imports_of
 
 ROOT = Path(__file__).parents[2]
-CPU = {f"{family.title} {family.template}": family for engines in ENGINES.values() for family in engines}
+CPU = {family.title: family for engines in ENGINES.values() for family in engines}
 IMPORTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends)
 
 
@@ -64,7 +63,7 @@ def stale(package, families, changed):
         ("codegen/llvm/ir/runner.py", set()),  # of all kernels of a model, whatever they are
         ("kernels_templates/contraction/mma/emit.py", set()),
         ("kernels_templates/contraction/mma/kernel.j2", set()),
-        ("partition.py", set()),
+        ("kernel/partition.py", set()),
     ],
 )
 def test_an_engine_of_the_cpu_is_its_modules_and_what_those_import(package, changed, of):
@@ -99,8 +98,7 @@ CONTRACTIONS = {title for title in GPU if title.startswith("contraction/")}
         ("kernels_templates/shared/signature.j2", GPU),
         ("codegen/c/printer.py", GPU),
         ("kernels_templates/render.py", GPU),
-        ("kernels_templates/hooks.py", set()),  # a table
-        ("kernels_templates/engines.py", set()),
+        ("kernels_templates/engines.py", set()),  # a table
         ("codegen/llvm/amx/emit.py", set()),
     ],
 )  # fmt: skip
@@ -155,10 +153,10 @@ def test_modules_that_say_what_a_kernel_or_a_device_is_are_no_engine_s():
 
 def test_the_hash_of_an_engine_is_that_of_its_own_modules_and_of_those_that_emit_it():
     for family in CPU.values():
-        assert f"{family.template}.py" in files_of(family)
+        assert _path(family.emit) in files_of(family)
         assert _path(family.default) in files_of(family)
-    for title, family in FAMILIES.items():
-        assert {_path(HOOKS[title]), _path(family.default), _path(family.problem)} <= set(files_of(family))
+    for family in FAMILIES.values():
+        assert {_path(family.emit), _path(family.default), _path(family.problem)} <= set(files_of(family))
         assert f"kernels_templates/{family.template}" in files_of(family)
 
 

@@ -16,6 +16,7 @@ from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.passes import fuse_separable as separable
 from gpucomp.kernel.passes.fuse_separable import fused_kernel, pairs
 from gpucomp.kernels_templates.engines import engines_of
+from gpucomp.refusal import Refusal
 from gpucomp.rewrite.pipeline import run_pipeline
 from gpucomp.schedule import expected
 from gpucomp.schedule.expected import Expected
@@ -116,18 +117,18 @@ def test_what_is_stored_has_to_be_what_is_read():
     narrow = replace(pair.first, kernel=replace(pair.depthwise, params=tuple(params)))
 
     assert isinstance(fused_kernel(pair.first, pair.second, place), type(pair.both))
-    assert fused_kernel(narrow, pair.second, place) == "what is stored is not what is read"
+    assert fused_kernel(narrow, pair.second, place) == Refusal("what is stored is not what is read")
 
 
 def test_only_a_pointwise_convolution_takes_the_place():
     pair = a_pair()
     place = pair.second.inputs.index(pair.first.outputs[0])
 
-    assert "no depthwise convolution" in fused_kernel(pair.second, pair.second, place)
-    assert "no pointwise convolution" in fused_kernel(pair.first, pair.first, 0)
+    assert "no depthwise convolution" in fused_kernel(pair.second, pair.second, place).reason
+    assert "no pointwise convolution" in fused_kernel(pair.first, pair.first, 0).reason
     assert type(pair.pointwise.body) is Contraction
     again = replace(pair.second, kernel=pair.fused, inputs=pair.both.inputs)
-    assert "no pointwise convolution" in fused_kernel(pair.first, again, 0), "one that is fused already"
+    assert "no pointwise convolution" in fused_kernel(pair.first, again, 0).reason, "one that is fused already"
 
 
 def test_a_kernel_says_what_it_computes_and_keeps_its_constants():

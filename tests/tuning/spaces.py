@@ -6,6 +6,8 @@ import json
 import numpy as np
 
 from gpucomp.tuning.recorded import Recorded, Row, space_of
+from gpucomp.tuning.samplers import named
+from gpucomp.tuning.samplers.ask_tell import AskTell
 from gpucomp.tuning.space import Candidates
 
 EXTENT = 1536
@@ -33,6 +35,12 @@ def tiled(seed=0, failing=0.05):
 def table(*rows, names=None):
     values = np.array(rows, np.int64)
     return Candidates(names or [f"p{j}" for j in range(values.shape[1])], values)
+
+
+def made(sampler, candidates, seed=0, prior=None):
+    """A search of ``candidates``: rows to ask for and to tell."""
+    points = named.points_of(candidates, sampler)
+    return AskTell(points, lambda: named.sampler(sampler, points, seed, lambda number: prior))
 
 
 def empty():

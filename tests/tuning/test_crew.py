@@ -206,7 +206,7 @@ def test_a_search_survives_the_death_of_everybody_who_works_for_it(tmp_path):
     from gpucomp.tuning import records
     from gpucomp.tuning.study import Study, Tools
     from gpucomp.tuning.tasks import Progress
-    from tests.tuning.test_study import InOrder, Known, Rules, Table
+    from tests.tuning.test_study import Known, Rules, Table, in_order
 
     subject = task()
     subject.target = cpu.host()
@@ -214,7 +214,7 @@ def test_a_search_survives_the_death_of_everybody_who_works_for_it(tmp_path):
     with records.Store(tmp_path / "r.jsonl") as store:
         tools = Tools(builders, runner, store, runner.facts(), "test", 0, Rules(least=2, most=2))
         table = Table(subject, 6)
-        made = Study(subject, table, InOrder(table), tools, Known(), Progress(subject))
+        made = Study(subject, table, in_order(table), tools, Known(), Progress(subject))
         ask, asked = runner.ask, []
 
         def dying(job, arrays, **more):
@@ -249,7 +249,7 @@ def test_a_kernel_is_measured_by_real_processes(tmp_path, monkeypatch):
     from gpucomp.tuning import choice, records
     from gpucomp.tuning.study import Study, Tools
     from gpucomp.tuning.tasks import Progress
-    from tests.tuning.test_study import InOrder, Known, Rules, Table
+    from tests.tuning.test_study import Known, Rules, Table, in_order
 
     subject = task()
     subject.target = cpu.host()
@@ -258,7 +258,7 @@ def test_a_kernel_is_measured_by_real_processes(tmp_path, monkeypatch):
         with records.Store(tmp_path / "r.jsonl") as store:
             tools = Tools(builders, runner, store, runner.facts(), "test", 0, Rules(least=3, most=4))
             table = Table(subject, 4)
-            made = Study(subject, table, InOrder(table), tools, Known(), Progress(subject))
+            made = Study(subject, table, in_order(table), tools, Known(), Progress(subject))
             render, wrong = subject.rendered, table.candidate(3)
 
             def rendered(candidate):

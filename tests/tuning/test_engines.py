@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 
-from gpucomp.tuning.engines import Engines, sampler, sources
+from gpucomp.tuning.engines import Engines, sources
+from gpucomp.tuning.samplers import named
+from gpucomp.tuning.samplers.ask_tell import AskTell
 from tests.tuning.test_study import task
 
 
@@ -43,9 +45,14 @@ def test_rows_and_candidates_go_both_ways(table):
     assert table.row(("nobody", ())) is None
 
 
-@pytest.mark.parametrize("name", ["random", "genetic", "grid"])
+def made(table, name, seed=0):
+    points = named.points_of(table, name)
+    return AskTell(points, lambda: named.sampler(name, points, seed))
+
+
+@pytest.mark.parametrize("name", ["random", "genetic", "grid", "tpe", "cmaes"])
 def test_every_row_is_asked_for_once_and_legal(table, name):
-    search, subject = sampler(table, name, 3, {}), two_engines()
+    search, subject = made(table, name, 3), two_engines()
     seen = []
     while rows := search.ask(17):
         seen += rows
@@ -58,15 +65,28 @@ def test_every_row_is_asked_for_once_and_legal(table, name):
     assert sorted(seen) == list(range(len(table)))
 
 
-def test_defaults_come_first(table):
-    rows = sampler(table, "random", 0, {}).ask(2)
+def test_the_engine_is_a_parameter_and_each_parameter_has_one_distribution(table):
+    search = made(table, "random")
+    rows = [*search.ask(40), search.tell(59, None)]
+    trials = search.study.get_trials(deepcopy=False)
+
+    assert {t.params["engine"] for t in trials} == {family.title for family, _ in table.spaces}
+    for row, trial in zip([*rows[:40], 59], trials, strict=True):
+        candidate = table.candidate(row)
+        assert trial.params == {"engine": candidate.family.title, **candidate.schedule}
+        assert all(given == search.points.distributions[name] for name, given in trial.distributions.items())
+
+
+@pytest.mark.parametrize("name", ["random", "tpe"])
+def test_defaults_come_first(table, name):
+    rows = made(table, name).ask(2)
 
     assert [table.place(row)[0] for row in rows] == [0, 1]
     assert all(table.spaces[n][1].default == point for n, point in map(table.place, rows))
 
 
 def test_what_was_told_is_not_asked_for(table):
-    search = sampler(table, "random", 0, {})
+    search = made(table, "random")
     for row in range(0, len(table), 2):
         search.tell(row, 1e-3)
     seen = []
@@ -77,7 +97,7 @@ def test_what_was_told_is_not_asked_for(table):
 
 
 def test_the_slower_engine_is_asked_less_often(table):
-    search = sampler(table, "random", 0, {})
+    search = made(table, "random")
     counts = Counter()
     for _ in range(12):
         for row in search.ask(5):

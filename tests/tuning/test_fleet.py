@@ -23,7 +23,7 @@ from gpucomp.tuning.network import Address, Certificates
 from testing.kernels import matmul
 from tests.tuning.fakes import TARGET, Device
 from tests.tuning.fakes import Runner as Fake
-from tests.tuning.test_study import K, M, N, right, speeds, study, texts
+from tests.tuning.test_study import K, M, N, right, speeds, study, texts, told
 
 # addresses
 
@@ -211,8 +211,8 @@ def test_candidates_are_shared_out_each_measured_once(tmp_path):
         made.batch(16)
 
     assert len(met) == 2
-    assert set(made.sampler.told) == set(range(len(made.table)))
-    for row, seconds in made.sampler.told.items():
+    assert set(told(made)) == set(range(len(made.table)))
+    for row, seconds in told(made).items():
         assert seconds == pytest.approx(times[texts(made)[row]])
     trials = [r for r in made.tools.store.read() if r["kind"] == "trial"]
     assert len(trials) == len(set(texts(made)))
@@ -230,13 +230,13 @@ def test_a_board_that_goes_down_costs_its_candidate_and_is_asked_no_more(tmp_pat
 
     assert len(carrier.relays) == 1
     assert made.progress.invalid == {"killed": 1}
-    assert made.sampler.told[5] is None
-    assert {row for row, seconds in made.sampler.told.items() if seconds is None} == {5}
+    assert told(made)[5] is None
+    assert {row for row, seconds in told(made).items() if seconds is None} == {5}
     again, others = side_by_side(tmp_path, devices)
     while not again.progress.exhausted:
         again.batch(16)
     assert len(others.relays) == 2  # the one that did it is known
-    assert again.sampler.told[5] is None
+    assert told(again)[5] is None
 
 
 def source_in(frame):
@@ -264,7 +264,7 @@ def test_when_all_are_gone_what_was_measured_stays(tmp_path):
     second, _ = side_by_side(tmp_path, devices)
     while not second.progress.exhausted:
         second.batch(16)
-    assert sum(seconds is None for seconds in second.sampler.told.values()) == 2
+    assert sum(seconds is None for seconds in told(second).values()) == 2
 
 
 def test_the_default_is_measured_on_another_board_when_the_first_goes(tmp_path):
@@ -364,7 +364,7 @@ def test_the_only_board_may_come_back_and_its_candidate_is_not_tried_again(tmp_p
         made.batch(4)
     assert made.progress.invalid == {"killed": 1}
     assert by_member(carrier, "board again") > 0
-    assert set(made.sampler.told) == set(range(len(made.table)))
+    assert set(told(made)) == set(range(len(made.table)))
 
 
 def test_a_silent_newcomer_is_not_waited_for(monkeypatch):
@@ -424,13 +424,13 @@ def test_a_board_that_leaves_while_it_is_idle_is_given_nothing_more(tmp_path, bo
         made.batch(4)
     assert who not in {member for member, _ in carrier.jobs[before:]}
     assert made.progress.invalid == {}
-    assert None not in made.sampler.told.values()
+    assert None not in told(made).values()
     assert set(counted(made, "launch").values()) == {1, 2}  # twice what was taken from the one that had left
     assert made.tools.runner.member != who
     again, _ = side_by_side(tmp_path, [Device(right(matmul(M, N, K)))])
     while not again.progress.exhausted:
         again.batch(16)
-    assert None not in again.sampler.told.values()
+    assert None not in told(again).values()
 
 
 def test_a_board_that_leaves_before_its_job_has_come_is_not_waited_for(monkeypatch):
@@ -486,7 +486,7 @@ def test_a_board_that_goes_before_its_answer_has_come_is_lost(tmp_path, error):
         made.batch(16)
     assert made.progress.invalid == {"killed": 1}
     assert len(made.tools.runners) == 1
-    assert {row for row, seconds in made.sampler.told.items() if seconds is None} == {5}
+    assert {row for row, seconds in told(made).items() if seconds is None} == {5}
     assert set(counted(made, "launch").values()) == {1}
     assert not counted(made, "release")
 
@@ -524,7 +524,7 @@ def test_an_interruption_as_a_candidate_is_launched_blames_none(tmp_path, monkey
     again, _ = side_by_side(tmp_path, devices)
     while not again.progress.exhausted:
         again.batch(16)
-    assert None not in again.sampler.told.values()
+    assert None not in told(again).values()
 
 
 @pytest.mark.parametrize(("killed", "left"), [(0, True), (1, True), (2, False)])

@@ -10,10 +10,10 @@ from gpucomp.device.limits import Limits
 from gpucomp.errors import UsageError
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.schedule.space import Family, Param, Work
-from gpucomp.tuning import samplers, space
+from gpucomp.tuning import space
 from gpucomp.tuning.encoding import encode
 from gpucomp.tuning.space import Candidates
-from tests.tuning.spaces import empty, table
+from tests.tuning.spaces import empty, made, table
 
 SMALL = table([8, 0], [8, 1], [16, 0], [64, 0], [64, 1], names=("tile", "flag"))
 
@@ -103,7 +103,7 @@ def test_what_a_model_expects_most_of_is_among_the_points_and_measured_first(mos
     leading = [{"tile": 24, "depth": 2, "fast": 1}, {"tile": 16, "depth": 4, "fast": 0}]
 
     found = Candidates.from_family(family(), {"n": 100}, Limits(threads=64), most=3, leading=leading)
-    sampler = samplers.create("model", found, seed=1)
+    sampler = made("model", found, seed=1)
 
     assert [found.schedule(row) for row in found.leading] == leading
     asked = [found.schedule(row) for row in sampler.ask(3)]
@@ -138,7 +138,7 @@ def test_a_space_without_a_legal_default_or_a_model_expects_nothing():
     found = Candidates.from_family(toy, {"n": 100}, Limits(threads=64))
 
     assert found.default is found.expected is None
-    assert len(samplers.create("model", found, seed=1).ask(100)) == len(found) > 10
+    assert len(made("model", found, seed=1).ask(100)) == len(found) > 10
 
 
 def test_of_a_space_that_is_drawn_half_is_near_the_default(monkeypatch):

@@ -15,7 +15,12 @@ from gpucomp.errors import RecordError, ScheduleError
 from gpucomp.kernel.step import Step
 from gpucomp.schedule.choose import choose
 from gpucomp.tuning import checks, choice, records, worker
+from gpucomp.tuning.engines import Engines
 from gpucomp.tuning.records import Known
+from gpucomp.tuning.samplers.ask_tell import AskTell
+from gpucomp.tuning.samplers.grid import GridSampler
+from gpucomp.tuning.samplers.points import EnginePoints
+from gpucomp.tuning.space import Candidates
 from gpucomp.tuning.study import Rules, Study, Tools
 from gpucomp.tuning.tasks import Candidate, Progress, Task
 from testing.kernel_oracle import expected
@@ -58,10 +63,11 @@ def right(kernel):
     return compute
 
 
-class Table:
+class Table(Engines):
     """Some legal candidates of a task; the default is the first."""
 
     def __init__(self, task, count=40):
+        super().__init__(task)
         family = task.default.family
         base = task.default.schedule
         limits = task.target.limits
@@ -73,31 +79,22 @@ class Table:
             if not family.reasons(schedule, task.problem(family), limits):
                 found.setdefault(Candidate(family, schedule).key, Candidate(family, schedule))
         self.rows = list(found.values())[:count]
-
-    def __len__(self):
-        return len(self.rows)
-
-    def candidate(self, row):
-        return self.rows[row]
-
-    def row(self, key):
-        return next((n for n, c in enumerate(self.rows) if c.key == key), None)
+        values = [[c.schedule[p.name] for p in family.params] for c in self.rows]
+        self.spaces = [(family, Candidates([p.name for p in family.params], np.array(values), default=0))]
 
 
-class InOrder:
-    """Proposes every row once; remembers what it is told."""
+def in_order(table):
+    """A search that proposes every row once."""
+    points = EnginePoints(table)
+    return AskTell(points, lambda: GridSampler(points))
 
-    def __init__(self, table):
-        self.table, self.told, self.asked = table, {}, set()
 
-    def ask(self, count):
-        left = [row for row in range(len(self.table)) if row not in self.told and row not in self.asked][:count]
-        self.asked |= set(left)
-        return left
-
-    def tell(self, point, seconds):
-        assert point not in self.told, f"row {point} is told twice"
-        self.told[point] = seconds
+def told(made):
+    """By row, what the study of a search was told: seconds, None for a failure. No row is told twice."""
+    trials = [t for t in made.search.study.get_trials(deepcopy=False) if t.state.is_finished()]
+    found = {made.search.points.row(t.params): t.value for t in trials}
+    assert len(found) == len(trials)
+    return found
 
 
 def study(tmp_path, device, *, subject=None, builders=None, die=lambda text: "", count=12):
@@ -109,7 +106,7 @@ def study(tmp_path, device, *, subject=None, builders=None, die=lambda text: "",
     hashes = records.current_hashes(subject.engines)
     known = records.known(store.read(), facts["facts"], hashes).get(subject.kernel.digest, Known())
     table = Table(subject, count)
-    return Study(subject, table, InOrder(table), tools, known, Progress(subject))
+    return Study(subject, table, in_order(table), tools, known, Progress(subject))
 
 
 _texts: dict = {}
@@ -161,8 +158,8 @@ def test_every_candidate_is_measured_once_and_told_once(tmp_path):
         made.batch(5)
 
     assert len(made.tools.runner.trials) == len(set(made.tools.runner.trials)) == len(set(texts(made)))
-    assert set(made.sampler.told) == set(range(len(made.table)))
-    for row, seconds in made.sampler.told.items():
+    assert set(told(made)) == set(range(len(made.table)))
+    for row, seconds in told(made).items():
         assert seconds == pytest.approx(times[texts(made)[row]])
     assert made.best == pytest.approx(min(times.values()) / 1e-3)
 
@@ -180,7 +177,7 @@ def test_a_second_run_measures_nothing_again(tmp_path):
     assert not set(first.tools.runner.trials) & set(second.tools.runner.trials)
     assert set(first.tools.runner.trials) | set(second.tools.runner.trials) == set(texts(second))
     assert second.best == pytest.approx(min(speeds(first).values()) / 1e-3)
-    assert set(second.sampler.told) == set(range(len(second.table)))
+    assert set(told(second)) == set(range(len(second.table)))
 
 
 @pytest.mark.parametrize("how", ["killed", "timeout"])
@@ -195,7 +192,7 @@ def test_a_candidate_that_kills_the_runner_is_never_tried_again(tmp_path, how):
     assert first.tools.runner.trials.count(bad) == 1
     assert first.progress.invalid == {how: 1}
     assert second.tools.runner.trials == []
-    assert second.sampler.told[4] is None
+    assert told(second)[4] is None
 
 
 def test_an_interruption_loses_no_trial_and_blames_nobody(tmp_path):
@@ -223,7 +220,7 @@ def test_one_that_was_under_way_when_everything_died_is_not_tried_again(tmp_path
     second.batch(20)
 
     assert second.render(suspect)[0].text not in second.tools.runner.trials
-    assert second.sampler.told[5] is None
+    assert told(second)[5] is None
 
 
 def test_a_default_that_ends_its_process_is_tried_once_more_and_then_no_more(tmp_path):
@@ -262,7 +259,7 @@ def test_a_default_whose_builder_dies_is_built_once_more(tmp_path):
 
     assert not made.fault
     assert made.progress.invalid == {}
-    assert set(made.sampler.told) == set(range(len(made.table)))
+    assert set(told(made)) == set(range(len(made.table)))
 
 
 def test_what_a_compiler_refuses_is_a_record_and_no_time(tmp_path):
@@ -274,7 +271,7 @@ def test_what_a_compiler_refuses_is_a_record_and_no_time(tmp_path):
     assert made.progress.invalid == {"compile": 1}
     (record,) = [t for t in made.trials if t["invalidity"] == "compile"]
     assert record["fault"] == "no register is left"
-    assert made.sampler.told[3] is None
+    assert told(made)[3] is None
 
 
 def test_a_schedule_that_cannot_be_rendered_is_a_record_and_no_time(tmp_path, monkeypatch):
@@ -290,7 +287,7 @@ def test_a_schedule_that_cannot_be_rendered_is_a_record_and_no_time(tmp_path, mo
     monkeypatch.setattr(Task, "rendered", refusing)
     made.batch(20)
 
-    assert made.sampler.told[2] is None
+    assert told(made)[2] is None
     assert made.progress.invalid == {"compile": 1}
 
 
@@ -479,7 +476,7 @@ def test_what_is_slow_in_its_first_run_and_in_a_launch_is_run_once(tmp_path, lon
     assert count == {"runs": 1, "launches": 1}
     assert (record["invalidity"], record["ended"], record["runs"]) == ("correct", "hopeless", 1)
     assert record["ratio"] == pytest.approx(300)
-    assert made.sampler.told[4] == pytest.approx(0.3)
+    assert told(made)[4] == pytest.approx(0.3)
     assert len([t for t in made.trials if "runs" not in t]) == len(made.trials) - 1
 
 

@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
+import optuna
 import pytest
 
 import gpucomp
@@ -82,14 +83,25 @@ def test_a_search_starts_from_the_trials_of_the_files_beside_its_own(tmp_path, m
     with records.Store(tmp_path / "theirs.jsonl") as store:
         store.append("trial", theirs | {"invalidity": "correct", "samples": [1.0], "ratio": 0.5, "rendered": "r"})
     seen = []
-    sampler = tuner.engines.sampler
-    monkeypatch.setattr(tuner.engines, "sampler", lambda *a: seen.append(a[-1]) or sampler(*a))
+    prior = tuner.engines.Engines.prior
+    monkeypatch.setattr(tuner.engines.Engines, "prior", lambda *a: seen.append(a[-1]) or prior(*a))
     monkeypatch.setattr(schedule_records, "shipped", lambda: tmp_path / "nothing")
 
-    tuner._studies([made.task], made.tools, Options(sampler="random"))
+    (search,) = tuner._studies([made.task], made.tools, Options(sampler="random"), None)
+    assert search.search.ask(1)
 
-    (past,) = seen
+    past = seen[0]
     assert past[made.task.default.family.title] == [[(dict(made.table.candidate(2).schedule), 0.5)]]
+
+
+def test_an_optuna_sampler_searches_and_records_say_which(tmp_path):
+    made = study(tmp_path, Device(right(test_study.KERNEL)))
+    own = optuna.samplers.NSGAIISampler(seed=1)
+
+    (search,) = tuner._studies([made.task], made.tools, Options(sampler=own), None)
+
+    assert isinstance(search.search.sampler.sampler, optuna.samplers.NSGAIISampler)
+    assert len(search.search.ask(30)) == 30
 
 
 def picks_in(made):
@@ -283,7 +295,7 @@ def test_what_cannot_be_tuned_is_said_in_one_line(command, arguments, match):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [(("--json", "nowhere/t.json"), "GPC2005"), (("--json", "."), "GPC2005"), (("--lock", "nowhere/lock"), "GPC2005"),
-     (("--sampler", "lucky"), "one of model, tpe")],
+     (("--sampler", "lucky"), "one of model, genetic")],
 )  # fmt: skip
 def test_what_would_fail_in_the_end_is_refused_before_anything_is_measured(command, monkeypatch, arguments, match):
     monkeypatch.setattr(tuner, "tasks_in", lambda *a, **k: pytest.fail("it went on"))

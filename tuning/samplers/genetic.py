@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from optuna import Study
+from optuna.trial import FrozenTrial
 
 from gpucomp.tuning.prior import Prior
-from gpucomp.tuning.samplers.ledger import Ledger
-from gpucomp.tuning.space import Candidates
+from gpucomp.tuning.samplers.base import PointSampler
+from gpucomp.tuning.samplers.points import Points
 
 POPULATION = 24
 TOURNAMENT = 3
@@ -14,33 +16,24 @@ MUTATED = 1.0  # parameters of a child that change, on average
 TRIES = 20  # children that are illegal or known before a random point is taken instead
 
 
-class GeneticSampler:
-    """The fastest ``POPULATION`` points breed; a prior's fastest are measured first."""
+class GeneticSampler(PointSampler):
+    """The fastest ``POPULATION`` points of one table breed; a prior's fastest are measured first."""
 
-    def __init__(self, candidates: Candidates, seed: int = 0, prior: Prior | None = None) -> None:
-        self.candidates = candidates
-        self.rng = np.random.default_rng(seed)
-        self.ledger = Ledger(len(candidates), self.rng)
-        self._first = prior.fastest(POPULATION // 2) if prior else []
+    def __init__(self, points: Points, seed: int = 0, prior: Prior | None = None) -> None:
+        super().__init__(points, seed, prior)
+        self.candidates = points.candidates
+        self._first = self.prior.fastest(POPULATION // 2) if self.prior else []
 
-    def ask(self, count: int) -> list[int]:
-        return self.ledger.take_each(self._one, count)
-
-    def tell(self, point: int, seconds: float | None) -> None:
-        self.ledger.tell(point, seconds)
-
-    def _one(self) -> int:
+    def propose(self, study: Study, trial: FrozenTrial) -> int:
         while self._first:
             if not self.ledger.taken[point := self._first.pop(0)]:
                 return point
         parents = self.ledger.best(POPULATION)
-        if len(self.ledger.seconds) >= POPULATION or (self.ledger.asked >= 2 * POPULATION and len(parents) > 1):
+        if len(self.ledger.values) >= POPULATION or (self.ledger.asked >= 2 * POPULATION and len(parents) > 1):
             for _ in range(TRIES):
                 if (child := self._child(parents)) is not None:
                     return child
-        drawn = self.ledger.draw()
-        assert drawn is not None  # ask() calls as long as points are left
-        return drawn
+        return self.ledger.draw()
 
     def _child(self, parents: list[int]) -> int | None:
         """A legal point that nobody asked for, or None."""

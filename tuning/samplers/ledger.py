@@ -1,9 +1,8 @@
-"""What every sampler keeps: which points are taken, what came back, and a random order of the rest."""
+"""What a sampler remembers of a table of points: which are taken, what came back, and a random order of the rest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -11,11 +10,11 @@ from gpucomp.errors import UsageError
 
 
 class Ledger:
-    """Points 0 to ``points - 1``, each handed out at most once, with the seconds that were told."""
+    """Points 0 to ``points - 1`` with the values that were told. The smaller a value, the better."""
 
     def __init__(self, points: int, rng: np.random.Generator) -> None:
         self.taken = np.zeros(points, bool)
-        self.seconds: dict[int, float] = {}  # in the order they were told
+        self.values: dict[int, float] = {}  # in the order they were told
         self.failed: list[int] = []
         self._order = rng.permutation(points)
         self._next = 0
@@ -34,40 +33,24 @@ class Ledger:
         self.taken[point] = True
         return point
 
-    def draw(self) -> int | None:
-        """A random point that is not taken, without taking it; None at the end of the space."""
-        while self._next < len(self._order) and self.taken[self._order[self._next]]:
+    def draw(self) -> int:
+        """A random point that is not taken, without taking it. There has to be one."""
+        while self.taken[self._order[self._next]]:
             self._next += 1
-        return int(self._order[self._next]) if self._next < len(self._order) else None
+        return int(self._order[self._next])
 
-    def draw_many(self, count: int) -> list[int]:
-        """Up to ``count`` random points, taken."""
-        points: list[int] = []
-        while len(points) < count and (point := self.draw()) is not None:
-            points.append(self.take(point))
-        return points
-
-    def take_each(self, propose: Callable[[], int], count: int) -> list[int]:
-        """Up to ``count`` points that ``propose`` gives one by one, each taken before it is asked for the next."""
-        points: list[int] = []
-        while len(points) < count and self.left:
-            points.append(self.take(propose()))
-        return points
-
-    def tell(self, point: int, seconds: float | None) -> None:
-        """Note a result; a point that was never asked for, from a record, is taken by it."""
+    def tell(self, point: int, value: float | None) -> None:
+        """Note a result, None for a failure; a point that was never asked for is taken by it."""
         if not 0 <= point < len(self.taken):
             raise UsageError(f"point {point} of a space of {len(self.taken)} points")
-        if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-            raise UsageError(f"point {point} took {seconds} s: a positive time, or None for a failure, expected")
         self.taken[point] = True
-        if seconds is not None:
-            self.seconds[point] = seconds
+        if value is not None and math.isfinite(value):
+            self.values[point] = value
             if point in self.failed:
                 self.failed.remove(point)
-        elif point not in self.seconds and point not in self.failed:
+        elif point not in self.values and point not in self.failed:
             self.failed.append(point)
 
     def best(self, count: int) -> list[int]:
-        """The fastest points, fastest first."""
-        return sorted(self.seconds, key=self.seconds.__getitem__)[:count]
+        """The points of the smallest values, the smallest first."""
+        return sorted(self.values, key=self.values.__getitem__)[:count]

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from optuna import Study
+from optuna.trial import FrozenTrial
 
 from gpucomp.tuning import gaussian
 from gpucomp.tuning.encoding import farthest_first
 from gpucomp.tuning.prior import Prior
-from gpucomp.tuning.samplers.ledger import Ledger
+from gpucomp.tuning.samplers.base import PointSampler
+from gpucomp.tuning.samplers.points import Points
 from gpucomp.tuning.samplers.view import LENGTH, View
-from gpucomp.tuning.space import Candidates
 
 FIRST = 16  # points of the first spread
 SPREAD_AMONG = 1000  # points it is chosen from
@@ -50,16 +53,14 @@ class Pool:
     fitted_at: int
 
 
-class ModelSampler:
-    """Bayesian optimization on the encoded points; ``prior`` adds what others measured, as features."""
+class ModelSampler(PointSampler):
+    """Bayesian optimization on the encoded points of one table; ``prior`` adds what others measured, as features."""
 
-    def __init__(self, candidates: Candidates, seed: int = 0, prior: Prior | None = None) -> None:
-        self.candidates = candidates
-        self.rng = np.random.default_rng(seed)
-        self.ledger = Ledger(len(candidates), self.rng)
-        self.prior = prior if prior else None
-        self.x = candidates.encoding.matrix
-        self.views = [View(scale, candidates, self.prior) for scale in gaussian.TARGETS]
+    def __init__(self, points: Points, seed: int = 0, prior: Prior | None = None) -> None:
+        super().__init__(points, seed, prior)
+        self.candidates = points.candidates
+        self.x = self.candidates.encoding.matrix
+        self.views = [View(scale, self.candidates, self.prior) for scale in gaussian.TARGETS]
         self.turn = 0
         self._pool: Pool | None = None
         self._fresh: list[int] = []  # taken since the last fit
@@ -67,17 +68,14 @@ class ModelSampler:
         self._chances = np.empty(0)
         self._first = self._opening()
 
-    def ask(self, count: int) -> list[int]:
-        points: list[int] = []
-        while len(points) < count and self.ledger.left:
-            points.append(self.ledger.take(self._one()))
-            self._fresh.append(points[-1])
-        return points
+    def take(self, point: int) -> None:
+        self._fresh.append(point)
+        super().take(point)
 
-    def tell(self, point: int, seconds: float | None) -> None:
+    def tell(self, point: int, value: float | None) -> None:
         if not self.ledger.taken[point]:
             self._fresh.append(point)
-        self.ledger.tell(point, seconds)
+        super().tell(point, value)
 
     def _opening(self) -> list[int]:
         default = [] if self.candidates.default is None else [self.candidates.default]
@@ -100,18 +98,16 @@ class ModelSampler:
         among = order[: max(PROMISING, int(SHARE * len(order)))]
         return [int(among[k]) for k in farthest_first(self.x[among], count)]
 
-    def _one(self) -> int:
+    def propose(self, study: Study, trial: FrozenTrial) -> int:
         while self._first:
             if not self.ledger.taken[point := self._first.pop(0)]:
                 return point
-        if len(self.ledger.seconds) >= 3 and self.x.shape[1]:
+        if len(self.ledger.values) >= 3 and self.x.shape[1]:
             try:
                 return self._most_promising()
             except np.linalg.LinAlgError:
                 self._pool = None  # nothing to learn from, this time: a random point changes that
-        drawn = self.ledger.draw()
-        assert drawn is not None  # ask() calls as long as points are left
-        return drawn
+        return self.ledger.draw()
 
     def _most_promising(self) -> int:
         view = self.views[self.turn % len(self.views)]
@@ -119,10 +115,9 @@ class ModelSampler:
         pool = self._refreshed()
         posterior = view.posterior
         assert posterior is not None
-        measured = np.array([p in self.ledger.seconds for p in pool.members])
-        times = np.log([self.ledger.seconds.get(p, 1.0) for p in pool.members])
-        y = np.zeros(len(times))
-        y[measured] = gaussian.normalised(times[measured], view.scale)
+        measured = np.array([p in self.ledger.values for p in pool.members])
+        y = np.zeros(len(measured))
+        y[measured] = gaussian.normalised(self._scaled(np.array(pool.members)[measured].tolist()), view.scale)
         for p in np.flatnonzero(~measured).tolist():
             y[p] = posterior.believed(y, p)
         gain = expected_improvement(posterior.mean(y), posterior.deviation(), float(y[measured].min()))
@@ -130,9 +125,16 @@ class ModelSampler:
         gain[self.ledger.taken[pool.rows]] = -1.0
         return int(pool.rows[np.argmax(gain)])
 
+    def _scaled(self, points: Sequence[int]) -> np.ndarray:
+        """The values of measured points, their logarithms where all have one sign: ratios of times are what counts."""
+        values = np.array([self.ledger.values[p] for p in points])
+        if (values > 0).all():
+            return np.log(values)
+        return -np.log(-values) if (values < 0).all() else values
+
     def _refreshed(self) -> Pool:
         """The pool with everything that was asked and told since in it; a new one when it is time for a fit."""
-        count = len(self.ledger.seconds)
+        count = len(self.ledger.values)
         pool = self._pool
         room = MEMBERS + UNDER_WAY
         if (
@@ -151,23 +153,23 @@ class ModelSampler:
 
     def _fit(self) -> Pool:
         """New scales for each process, and the points that are compared until the next fit."""
-        told = self.ledger.best(len(self.ledger.seconds))
+        told = self.ledger.best(len(self.ledger.values))
         if len(told) > MEMBERS:
             slower = np.array(told[MEMBERS // 2 :])
             told = told[: MEMBERS // 2] + self.rng.choice(slower, MEMBERS // 2, replace=False).tolist()
-        known = {*self.ledger.seconds, *self.ledger.failed}
+        known = {*self.ledger.values, *self.ledger.failed}
         under_way = [p for p in np.flatnonzero(self.ledger.taken).tolist() if p not in known]
         # not the failures: what is next to one may be the best there is, and whether it runs is another process's to say
         members = told + under_way[-UNDER_WAY // 4 :]
         rows = self._rows(told)
         fitted = told[:FITTED]
-        logs = np.log([self.ledger.seconds[p] for p in fitted])
+        scaled = self._scaled(fitted)
         for view in self.views:
-            view.fit(fitted, logs)
+            view.fit(fitted, scaled)
             view.condition(members, rows, MEMBERS + UNDER_WAY)
         self._fresh.clear()
         self._failed_seen = -1
-        return Pool(rows, members, len(self.ledger.seconds))
+        return Pool(rows, members, len(self.ledger.values))
 
     def _rows(self, told: list[int]) -> np.ndarray:
         """Free points: all of them, or a sample with the neighbours of the fastest and what others found fast."""
@@ -181,7 +183,7 @@ class ModelSampler:
 
     def _chance(self, rows: np.ndarray) -> np.ndarray | float:
         """The chance that a point runs: of a process of its own, which sees 1 where one ran and -1 where it failed."""
-        failed, ran = self.ledger.failed, list(self.ledger.seconds)
+        failed, ran = self.ledger.failed, list(self.ledger.values)
         if not failed:
             return 1.0
         if self._failed_seen != len(failed):  # between two failures the chances change little

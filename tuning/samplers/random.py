@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from optuna import Study
+from optuna.trial import FrozenTrial
 
-from gpucomp.tuning.prior import Prior
-from gpucomp.tuning.samplers.ledger import Ledger
-from gpucomp.tuning.space import Candidates
+from gpucomp.tuning.samplers.base import PointSampler
 
 
-class RandomSampler:
+class RandomSampler(PointSampler):
     """Every legal point with equal probability, each once."""
 
-    def __init__(self, candidates: Candidates, seed: int = 0, prior: Prior | None = None) -> None:
-        self.ledger = Ledger(len(candidates), np.random.default_rng(seed))
-
-    def ask(self, count: int) -> list[int]:
-        return self.ledger.draw_many(count)
-
-    def tell(self, point: int, seconds: float | None) -> None:
-        self.ledger.tell(point, seconds)
+    def propose(self, study: Study, trial: FrozenTrial) -> int:
+        return self.ledger.draw()

@@ -170,7 +170,7 @@ def copy_loader(
     first: dict[Expr, Expr] = {lane: index(0)}
     element = place(kernel, value, axes, walk, by_depth=by_depth, width=width, lane=lane)
     found = guarded_load(element)
-    assert not isinstance(found, str), found
+    assert found, found
     read, guards = found
     offset = substitute(read.index[0], first)
     valid = both([substitute(g, first) for g in guards]) if guards else literal(True, BOOL)

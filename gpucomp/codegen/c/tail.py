@@ -52,8 +52,7 @@ def tail_hooks(
     stores       once a row
     shuffles     lanes exchange values by shuffles
     """
-    body, tail = kernel.body, tail_of(kernel)
-    assert isinstance(body, Contraction)
+    body, tail = kernel.body_as(Contraction), tail_of(kernel)
     if tail is None:
         return {"tail": None}
     # OpenCL's vectors do not go through pointers to what other work-groups change

@@ -1,30 +1,102 @@
-"""The engines of the CPU, by what they compute. Their spaces are in modules of their own, and no IR is written here."""
+"""The engines of the CPU: a row each, of the space and the emitter in its folder."""
 
 from __future__ import annotations
 
-from gpucomp.codegen.llvm.amx import space as tiles_space
-from gpucomp.codegen.llvm.attention import decode_space as attention_few_space
-from gpucomp.codegen.llvm.attention import space as attention_space
-from gpucomp.codegen.llvm.chain import space as chain_space
-from gpucomp.codegen.llvm.contraction import space as contraction_space
-from gpucomp.codegen.llvm.loops.space import LOOPS, ROWWISE, SCAN, SCATTER, WINDOW
-from gpucomp.codegen.llvm.vnni import space as dots_space
-from gpucomp.codegen.llvm.windows.bytes_space import BYTE_WINDOWS
-from gpucomp.codegen.llvm.windows.space import WINDOWS_OF_LOOPS, WINDOWS_OF_POOL
-from gpucomp.codegen.llvm.winograd import space as winograd_space
+from gpucomp.codegen.llvm.amx import space as amx
+from gpucomp.codegen.llvm.amx.emit import emit_tiles
+from gpucomp.codegen.llvm.attention import decode_space as decode
+from gpucomp.codegen.llvm.attention import space as attention
+from gpucomp.codegen.llvm.attention.decode_emit import emit_few
+from gpucomp.codegen.llvm.attention.emit import emit_attention
+from gpucomp.codegen.llvm.chain import space as chain
+from gpucomp.codegen.llvm.chain.emit import emit_chain
+from gpucomp.codegen.llvm.contraction import space as contraction
+from gpucomp.codegen.llvm.contraction.forms import emit_in_form
+from gpucomp.codegen.llvm.core_space import geometry, nothing
+from gpucomp.codegen.llvm.loops import space as loops
+from gpucomp.codegen.llvm.loops.loops import emit_elementwise, emit_pool
+from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
+from gpucomp.codegen.llvm.loops.scan import emit_scan
+from gpucomp.codegen.llvm.loops.scatter import emit_scatter
+from gpucomp.codegen.llvm.vnni import space as vnni
+from gpucomp.codegen.llvm.vnni.emit import emit_dots
+from gpucomp.codegen.llvm.windows import bytes_emit, emit
+from gpucomp.codegen.llvm.windows import bytes_space as byte_windows
+from gpucomp.codegen.llvm.windows import space as windows
+from gpucomp.codegen.llvm.winograd import space as winograd
+from gpucomp.codegen.llvm.winograd.emit import emit_winograd
 from gpucomp.kernel import Attention, Chain, Contraction, Kernel, Loops, Rowwise, Scan, Scatter, Window
 from gpucomp.schedule.space import Family
 
+ELEMENTWISE = Family(
+    "loops", loops.LOOPS_PARAMS, loops.problem, loops.objections, nothing, geometry, loops.default,
+    emit=emit_elementwise,
+)  # fmt: skip
+WINDOWS_OF_LOOPS = Family(
+    "loops", windows.PARAMS, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
+    accepts=emit.accepts, emit=emit.emit_windows,
+)  # fmt: skip
+BYTE_WINDOWS = Family(
+    "loops", windows.PARAMS, byte_windows.problem, windows.objections, nothing, geometry,
+    byte_windows.default, "bytes", accepts=bytes_emit.accepts, emit=bytes_emit.emit_byte_windows,
+)  # fmt: skip
+POOL = Family(
+    "pool", loops.LOOPS_PARAMS, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_pool,
+)  # fmt: skip
+WINDOWS_OF_POOL = Family(
+    "pool", windows.PARAMS, windows.problem, windows.objections, nothing, geometry, windows.default, "windows",
+    accepts=emit.accepts, emit=emit.emit_windows,
+)  # fmt: skip
+ROWWISE = Family(
+    "rowwise", loops.ROWWISE_PARAMS, loops.rowwise_problem, loops.objections, nothing, geometry,
+    loops.rowwise_default, emit=emit_rowwise,
+)  # fmt: skip
+SCAN = Family(
+    "scan", loops.LOOPS_PARAMS, loops.problem, loops.objections, nothing, geometry, loops.default, emit=emit_scan,
+)  # fmt: skip
+SCATTER = Family(
+    "scatter", loops.SCATTER_PARAMS, loops.problem, loops.objections, nothing, geometry, loops.scatter_default,
+    emit=emit_scatter,
+)  # fmt: skip
+TILES = Family(
+    "contraction", amx.PARAMS, amx.problem, amx.objections, nothing, geometry, amx.default, "tiles",
+    accepts=amx.accepts, estimate=amx.estimate, packing=amx.packing, emit=emit_tiles,
+)  # fmt: skip
+DOTS = Family(
+    "contraction", vnni.PARAMS, vnni.problem, vnni.objections, nothing, geometry, vnni.default, "dots",
+    accepts=vnni.accepts, estimate=vnni.estimate, packing=vnni.packing, emit=emit_dots,
+)  # fmt: skip
+WINOGRAD = Family(
+    "contraction", winograd.PARAMS, winograd.problem, winograd.objections, winograd.derive, winograd.geometry,
+    winograd.default, "winograd", accepts=winograd.accepts, estimate=winograd.estimate, packing=winograd.packing,
+    emit=emit_winograd,
+)  # fmt: skip
+REGISTER_BLOCKS = Family(
+    "contraction", contraction.PARAMS, contraction.problem, contraction.objections, nothing, geometry,
+    contraction.default, estimate=contraction.estimate, packing=contraction.packing, emit=emit_in_form,
+)  # fmt: skip
+DECODE = Family(
+    "attention", decode.PARAMS, decode.problem, decode.objections, nothing, geometry, decode.default, "few",
+    accepts=decode.accepts, estimate=decode.estimate, emit=emit_few,
+)  # fmt: skip
+ATTENTION = Family(
+    "attention", attention.PARAMS, attention.problem, attention.objections, nothing, geometry,
+    attention.default, estimate=attention.estimate, emit=emit_attention,
+)  # fmt: skip
+CHAIN = Family(
+    "chain", chain.PARAMS, chain.problem, chain.objections, nothing, geometry, chain.default, emit=emit_chain,
+)  # fmt: skip
+
 # engines of each kind of body, the one to prefer first; the last accepts every kernel of its kind
 ENGINES: dict[type, tuple[Family, ...]] = {
-    Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, LOOPS),
-    Contraction: (tiles_space.FAMILY, dots_space.FAMILY, winograd_space.FAMILY, contraction_space.FAMILY),
+    Loops: (BYTE_WINDOWS, WINDOWS_OF_LOOPS, ELEMENTWISE),
+    Contraction: (TILES, DOTS, WINOGRAD, REGISTER_BLOCKS),
     Rowwise: (ROWWISE,),
     Scan: (SCAN,),
     Scatter: (SCATTER,),
-    Window: (WINDOWS_OF_POOL, WINDOW),
-    Attention: (attention_few_space.FAMILY, attention_space.FAMILY),
-    Chain: (chain_space.FAMILY,),
+    Window: (WINDOWS_OF_POOL, POOL),
+    Attention: (DECODE, ATTENTION),
+    Chain: (CHAIN,),
 }
 
 

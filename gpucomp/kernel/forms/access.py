@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpucomp.expr.core import Call, Const, Expr, Hole, Load, Reduce, Select, Var, call, literal, load, transform, walk
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten, from_linear, linear
 from gpucomp.ir.types import I64, TensorType
+from gpucomp.refusal import Refusal
 
 
 class Rewriter:
@@ -72,16 +73,16 @@ def is_zero(value: Expr) -> bool:
     return isinstance(value, Const) and value.value == 0 and math.copysign(1.0, value.value) > 0
 
 
-def guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | str:
+def guarded_load(value: Expr) -> tuple[Load, tuple[Expr, ...]] | Refusal:
     """The load that ``value`` is, and the conditions under which it is read; or why it is none."""
     guards: list[Expr] = []
     while isinstance(value, Select) and is_zero(value.otherwise):
         guards.append(value.condition)
         value = value.then
     if not isinstance(value, Load):
-        return "it is computed, not just read"
+        return Refusal("it is computed, not just read")
     if any(map(reads_memory, (*guards, *value.index))):
-        return "where it is read from depends on memory"
+        return Refusal("where it is read from depends on memory")
     return value, tuple(guards)
 
 

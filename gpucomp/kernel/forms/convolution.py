@@ -12,6 +12,7 @@ from gpucomp.expr.simplify import linear, simplify
 from gpucomp.ir.types import F32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.refusal import Refusal
 
 COMPUTED, NO_IMAGE = "a is computed while it is loaded", "a is not the pixels of an NHWC image"
 
@@ -37,42 +38,42 @@ class Pixels:
         return math.prod(self.window)
 
 
-def pixels_of(kernel: Kernel) -> Pixels | str:
+def pixels_of(kernel: Kernel) -> Pixels | Refusal:
     """``a`` as the pixels of a convolution over an NHWC image, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     value, guards = uncast(body.a), []
     if isinstance(value, Select) and isinstance(value.otherwise, Const) and value.otherwise.value == 0:
         guards, value = conjuncts(value.condition), uncast(value.then)
     return pixels_read(kernel, value, guards)
 
 
-def pixels_read(kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)) -> Pixels | str:
+def pixels_read(
+    kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tuple[int, ...] = (0, 1, 2, 3)
+) -> Pixels | Refusal:
     """``value``, read under ``guards``, as the pixels that ``a`` walks over, or why it is none.
 
     ``order``: which dimensions of the parameter are images, rows, columns and channels; ``Pixels.image`` has this order.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if not isinstance(value, Load) or len(kernel.params[value.source].shape) != 4:
-        return COMPUTED
+        return Refusal(COMPUTED)
     n, h, w, c = (kernel.params[value.source].shape[d] for d in order)
     places = [value.index[d] for d in order]
     m, k = long_axes(body.m), long_axes(body.k)
     number, row, column, channel = (_position(linear(simplify(i)), m, k) for i in places)
     if body.batch or number is None or row is None or column is None or channel is None:
-        return NO_IMAGE
+        return Refusal(NO_IMAGE)
     walk = [v for v in (number.axis, row.axis, column.axis) if v is not None]
     depth = [v for v in (row.tap, column.tap, channel.tap) if v is not None]
     if walk != list(m) or depth != list(k) or channel.axis or number.tap:
-        return f"{NO_IMAGE}, in order"
+        return Refusal(f"{NO_IMAGE}, in order")
     if number != _Position(number.axis, 1, None, 1, 0) or channel != _Position(None, 1, channel.tap, 1, 0):
-        return "a reads a part of an image"
+        return Refusal("a reads a part of an image")
     if number.out != n or channel.taps != c:
-        return "a reads a part of an image"
+        return Refusal("a reads a part of an image")
     edges = [e for place, extent in ((places[1], h), (places[2], w)) for e in _edges(place, extent)]
     if any(_not_negative(g) not in edges for g in guards):
-        return "a has a condition that is no edge of the image"
+        return Refusal("a has a condition that is no edge of the image")
     return Pixels(
         value.source, value.dtype, (n, h, w, c), (row.out, column.out), (row.taps, column.taps),
         (row.step, column.step), (row.first, column.first), (row.dilation, column.dilation),
@@ -81,38 +82,38 @@ def pixels_read(kernel: Kernel, value: Expr, guards: Sequence[Expr], order: tupl
 
 def winograd_pixels(
     kernel: Kernel, dtypes: Sequence[DType] = (F32,), steps: Sequence[int] = (1,), *, wide_filters: bool = False
-) -> Pixels | str:
+) -> Pixels | Refusal:
     """The pixels of a convolution, 3 x 3 with one of ``steps`` both ways, whose filters are constants, or what it is instead.
 
     Its sums are strict f32, its pixels and filters both of one of ``dtypes``; with ``wide_filters`` these may be f32 beside
     narrower pixels.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if body.acc.dtype is not F32 or body.math != "strict":
-        return "it is for strict f32: matrix units are faster where a kernel allows them"
+        return Refusal("it is for strict f32: matrix units are faster where a kernel allows them")
     found = pixels_of(kernel)
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     filters = uncast(body.b).dtype
     if found.dtype not in dtypes or not (filters is found.dtype or (wide_filters and filters is F32)):
         known = " or ".join(map(str, dtypes))
-        return f"pixels and filters are {known}, not {found.dtype} and {filters}"
+        return Refusal(f"pixels and filters are {known}, not {found.dtype} and {filters}")
     even = found.steps[0] == found.steps[1]
     if found.window != (3, 3) or not even or found.steps[0] not in steps or found.dilations != (1, 1):
         known = " or ".join(map(str, steps))
-        return f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, {known} and 1"
+        return Refusal(
+            f"a window of {found.window}, steps of {found.steps}, {found.dilations} apart: only 3 x 3, {known} and 1"
+        )
     if not packable(kernel, "b"):
-        return "its filters are transformed when the model is compiled, and these are no constants"
+        return Refusal("its filters are transformed when the model is compiled, and these are no constants")
     if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
-        return "there is nothing to multiply"
+        return Refusal("there is nothing to multiply")
     return found
 
 
 def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
     """What a Winograd engine has to know of ``form``; ``first_y``, ``first_x``: the pixel of the first output's first tap."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     images, height, width, depth = form.image
     return {
         "images": images, "height": height, "width": width, "depth": depth,
@@ -123,8 +124,7 @@ def winograd_sizes(kernel: Kernel, form: Pixels) -> dict[str, int]:
 
 def packed_filters(kernel: Kernel, shape: tuple[int, ...], engine: str) -> int:
     """The parameter that holds ``b`` packed to ``shape``. Raises ``ScheduleError`` where the kernel is not packed."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     sources = {ld.source for ld in loads(body.b)}
     found = [k for k in sources if kernel.params[k].shape == shape]
     if len(sources) != 1 or not found:

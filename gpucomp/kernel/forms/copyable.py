@@ -20,6 +20,7 @@ from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.access import Rewriter, guarded_load, is_aligned, is_zero
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import count, fast_axis, places
+from gpucomp.refusal import Refusal
 
 COPY_BYTES = (16, 8, 4)  # what one asynchronous copy moves
 
@@ -65,8 +66,8 @@ def copyable(kernel: Kernel, value: Expr, span: Sequence[Var], depth: Sequence[V
     by_depth, _ = fast_axis(kernel, value, span, depth)
     axes, others = (depth, span) if by_depth else (span, depth)
     found = guarded_load(value)
-    if isinstance(found, str):
-        return Copyable(by_depth, 0, found)
+    if isinstance(found, Refusal):
+        return Copyable(by_depth, 0, found.reason)
     for nbytes in COPY_BYTES:
         width = nbytes // value.dtype.nbytes
         if width >= 1 and _is_chunk(kernel, value, axes, others, width):
@@ -83,7 +84,7 @@ def _is_chunk(kernel: Kernel, value: Expr, axes: Sequence[Var], others: Sequence
     at = lanes_of(flat, quotient, lane, width)
     placed = places(axes, flat) | places(others, other)
     found = guarded_load(Rewriter(kernel.params, {v: substitute(e, at) for v, e in placed.items()})(value))
-    if isinstance(found, str):
+    if not found:
         return False
     read, guards = found
     aligned = width == 1 or is_aligned(read.index[0], lane, width)

@@ -16,7 +16,7 @@ LANE = "lane"
 def pure_load(expr: Expr, lane: Var | None = None, width: int = 1) -> tuple[Load, tuple[Expr, ...]] | None:
     """The load that ``expr`` is, and the conditions under which it is not zero; ``None`` when it is more than that."""
     found = guarded_load(expr)
-    if isinstance(found, str):
+    if not found:
         return None
     ld, guards = found
     if lane is None or width == 1:

@@ -11,6 +11,7 @@ from gpucomp.expr.simplify import flatten, linear
 from gpucomp.ir.types import BF16, F16, F32, DType
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.forms.convolution import COMPUTED, NO_IMAGE, Pixels, long_axes, pixels_of, uncast
+from gpucomp.refusal import Refusal
 
 ALIGNMENT = 16  # bytes
 MAX_STEP = 8  # pixels from one to the next of an im2col load
@@ -36,13 +37,12 @@ class Matrix:
 Form = Matrix | Pixels
 
 
-def matrix_of(kernel: Kernel, operand: str) -> Matrix | str:
+def matrix_of(kernel: Kernel, operand: str) -> Matrix | Refusal:
     """The operand (``a`` or ``b``) as a matrix, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     value = uncast(body.a if operand == "a" else body.b)
     if not isinstance(value, Load):
-        return f"{operand} is computed while it is loaded"
+        return Refusal(f"{operand} is computed while it is loaded")
     span_axes = body.m if operand == "a" else body.n
     return _matrix(kernel, value.source, value.index, (body.batch, span_axes, body.k), operand, "in depth")
 
@@ -50,69 +50,67 @@ def matrix_of(kernel: Kernel, operand: str) -> Matrix | str:
 STORED = (F16, BF16, F32)
 
 
-def result_matrix(kernel: Kernel) -> Matrix | str:
+def result_matrix(kernel: Kernel) -> Matrix | Refusal:
     """The result as a matrix that can be stored, or why it is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if len(kernel.stores) != 1:
-        return f"there are {len(kernel.stores)} results"
+        return Refusal(f"there are {len(kernel.stores)} results")
     (store,) = kernel.stores
     if (dtype := kernel.params[store.target].dtype) not in STORED:
-        return f"the result is {dtype}, not {', '.join(map(str, STORED))}"
+        return Refusal(f"the result is {dtype}, not {', '.join(map(str, STORED))}")
     return _matrix(kernel, store.target, store.index, (body.batch, body.m, body.n), "the result", "in its columns")
 
 
 def _matrix(
     kernel: Kernel, parameter: int, at: tuple[Expr, ...], axes: tuple[Sequence[Var], ...], name: str, along: str
-) -> Matrix | str:
+) -> Matrix | Refusal:
     """``params[parameter][at]`` over the axes of the batch, the span and the depth."""
     operand = kernel.params[parameter]
     constant, terms = linear(flatten(at, operand.shape))
     groups = [_joined(group, terms) for group in axes]
     mine = {v for group in axes for v in group}
     if any(group is None for group in groups) or any(t not in mine for t in terms):
-        return f"{name} does not lie in memory as a matrix"
+        return Refusal(f"{name} does not lie in memory as a matrix")
     (batch, batch_stride), (span, stride), (depth, step) = (g or (1, 0) for g in groups)  # none is None here
     if depth > 1 and step != 1:
-        return f"{name} is not contiguous {along}"
+        return Refusal(f"{name} is not contiguous {along}")
     size, rounded = operand.dtype.nbytes, -(-depth * operand.dtype.nbytes // ALIGNMENT) * ALIGNMENT
     stride = stride if span > 1 else rounded // size
     batch_stride = batch_stride if batch > 1 else 0
     if stride <= 0 or batch_stride < 0:
-        return f"{name} is walked with a stride that is not positive"
+        return Refusal(f"{name} is walked with a stride that is not positive")
     if stride < depth:  # as of a window that moves by less than its width: no driver has to encode it
-        return f"rows of {name} overlap"
+        return Refusal(f"rows of {name} overlap")
     if any(n * size % ALIGNMENT for n in (constant, stride, batch_stride)):
-        return f"rows of {name} do not start at multiples of {ALIGNMENT} bytes"
+        return Refusal(f"rows of {name} do not start at multiples of {ALIGNMENT} bytes")
     return Matrix(parameter, operand.dtype, constant, depth, span, stride, batch if batch_stride else 1, batch_stride)
 
 
-def loadable_pixels(kernel: Kernel) -> Pixels | str:
+def loadable_pixels(kernel: Kernel) -> Pixels | Refusal:
     """``a`` as pixels that the accelerator can walk over, or why it cannot."""
     found = pixels_of(kernel)
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     channels = found.image[3]
     if channels * found.dtype.nbytes % ALIGNMENT:
-        return f"{channels} channels of {found.dtype} are no multiple of {ALIGNMENT} bytes"
+        return Refusal(f"{channels} channels of {found.dtype} are no multiple of {ALIGNMENT} bytes")
     if any(not 1 <= s <= MAX_STEP for s in found.steps) or min(found.dilations) < 1:
-        return f"steps of {found.steps} pixels, one load walks by 1 to {MAX_STEP}"
+        return Refusal(f"steps of {found.steps} pixels, one load walks by 1 to {MAX_STEP}")
     if any((t - 1) * d not in OFFSETS for t, d in zip(found.window, found.dilations, strict=True)):
-        return f"a window of {found.window} taps, {found.dilations} pixels apart, is too large for one load"
+        return Refusal(f"a window of {found.window} taps, {found.dilations} pixels apart, is too large for one load")
     if any(corner not in CORNERS for corner in (*found.first, *last_pixel(found))):
-        return f"the image's edges are moved by more than {CORNERS[-1]} pixels"
+        return Refusal(f"the image's edges are moved by more than {CORNERS[-1]} pixels")
     return found
 
 
-def form_of_a(kernel: Kernel) -> Form | str:
+def form_of_a(kernel: Kernel) -> Form | Refusal:
     """How ``a`` is loaded, or why it cannot be."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     matrix = matrix_of(kernel, "a")
     if isinstance(matrix, Matrix):
         return matrix
     pixels = loadable_pixels(kernel)
-    if isinstance(pixels, Pixels) or not pixels.startswith((COMPUTED, NO_IMAGE)):
+    if isinstance(pixels, Pixels) or not pixels.reason.startswith((COMPUTED, NO_IMAGE)):
         return pixels
     return pixels if len(long_axes(body.k)) > 1 else matrix
 

@@ -55,8 +55,7 @@ def along_memory(kernel: Kernel) -> Kernel:
 
     A patch of a planar image, say, is runs of its rows: the depth (row, column, channel) becomes (channel, row, column).
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if len(body.k) < 2 or fast_axis(kernel, body.a, body.m, body.k)[1] > 1:
         return kernel
     flattened = Rewriter(kernel.params, {})(body.a)

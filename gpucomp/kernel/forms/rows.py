@@ -76,8 +76,7 @@ def parts_early(kernel: Kernel) -> int:
 
 def _stages(kernel: Kernel) -> tuple[list[list[Expr]], frozenset[Var]]:
     """What each statistic reads of an element, then what the stores do; the columns."""
-    body = kernel.body
-    assert isinstance(body, Rowwise)
+    body = kernel.body_as(Rowwise)
     each = [e for i, s in enumerate(kernel.stores) if i not in body.row_stores for e in (*s.index, s.value)]
     return [*([s.value] for s in body.statistics), each], frozenset(body.cols)
 

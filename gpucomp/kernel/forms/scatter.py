@@ -14,8 +14,7 @@ from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS, places
 
 def lines_side_by_side(kernel: Kernel) -> bool:
     """Whether neighbouring lines, not neighbouring places of a line, are neighbours in the result's memory."""
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     if not body.lines:
         return False
     (store, *_) = kernel.stores
@@ -25,8 +24,7 @@ def lines_side_by_side(kernel: Kernel) -> bool:
 
 def copied_in_place(kernel: Kernel) -> int | None:
     """The input whose elements stay where they are until updates change them: the result may lie on its memory."""
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     initial = body.initial
     if len(kernel.stores) != 1 or not isinstance(initial, Load):
         return None
@@ -43,8 +41,7 @@ def copied_in_place(kernel: Kernel) -> int | None:
 
 def slice_width(kernel: Kernel) -> int:
     """Neighbouring lines that one work-item may change at once: they share their updates' places, and 16 bytes."""
-    body = kernel.body
-    assert isinstance(body, Scatter)
+    body = kernel.body_as(Scatter)
     if not lines_side_by_side(kernel):
         return 1
     fast = body.lines[-1]

@@ -10,12 +10,12 @@ from gpucomp.kernel import Kernel, Loops, Separable, Store
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.sliding import Sliding, depthwise_of
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.refusal import Refusal
 
 
 def depthwise_kernel(kernel: Kernel, value: Expr) -> Kernel:
     """``value``, which ``a`` is made of, as a kernel of its own. Its result, [pixels, channels], is the last parameter."""
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     domain = (*body.m, *body.k)
     result = TensorType(value.dtype, tuple(v.extent for v in domain))
     store = Store(kernel.inputs, domain, value)
@@ -23,22 +23,21 @@ def depthwise_kernel(kernel: Kernel, value: Expr) -> Kernel:
     return replace(kernel, family="loops", params=params, outputs=1, body=Loops(domain), stores=(store,))
 
 
-def separable_of(kernel: Kernel) -> tuple[Kernel, Sliding] | str:
+def separable_of(kernel: Kernel) -> tuple[Kernel, Sliding] | Refusal:
     """The depthwise convolution that ``a`` is, in the type that memory would hold it in; or what it is instead."""
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     if 0 in [v.extent for v in (*body.m, *body.n, *body.k)]:
-        return "there is nothing to multiply"
+        return Refusal("there is nothing to multiply")
     if not packable(kernel, "b"):
-        return "its filters are laid out when the model is compiled, and these are no constants"
+        return Refusal("its filters are laid out when the model is compiled, and these are no constants")
     part = depthwise_kernel(kernel, stored(body.a))
     found = depthwise_of(part)
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     value = part.stores[0].value
     beside = substitute(value, {node: literal(0, node.dtype) for node in reduces(value)})
     if any(e.free & set(body.m) for ld in loads(beside) for e in ld.index):
-        return "its epilogue reads pixels, and a tile may reach past the image"
+        return Refusal("its epilogue reads pixels, and a tile may reach past the image")
     if len(found.lead) > 1 or [*found.lead, *(s.out for s in (found.y, found.x) if s.out)] != list(body.m):
-        return "pixels are not walked row by row, image by image"
+        return Refusal("pixels are not walked row by row, image by image")
     return part, found

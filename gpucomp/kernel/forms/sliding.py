@@ -25,6 +25,7 @@ from gpucomp.kernel import Kernel, Loops, Store, Window
 from gpucomp.kernel.forms.access import Rewriter, is_aligned, vector_loads
 from gpucomp.kernel.forms.lanes import LANE, lanes_of
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS
+from gpucomp.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -74,36 +75,36 @@ class Sliding:
     weight: Expr | None = None
 
 
-def depthwise_of(kernel: Kernel, dtypes: tuple[DType, ...] = (F32, F64)) -> Sliding | str:
+def depthwise_of(kernel: Kernel, dtypes: tuple[DType, ...] = (F32, F64)) -> Sliding | Refusal:
     """The parts of a depthwise convolution with channels last and sums in ``dtypes``, or why ``kernel`` is none."""
     body = kernel.body
     if not isinstance(body, Loops) or not body.domain:
-        return "no loop over channels"
+        return Refusal("no loop over channels")
     totals = list(dict.fromkeys(r for s in kernel.stores for r in reduces(s.value)))
     if len(totals) != 1 or totals[0].op != "sum" or totals[0].dtype not in dtypes:
-        return f"not one sum in {' or '.join(map(str, dtypes))}"
+        return Refusal(f"not one sum in {' or '.join(map(str, dtypes))}")
     (total,) = totals
     channel, outputs = body.domain[-1], frozenset(body.domain[:-1])
     match total.body:
         case Call(fn="mul", args=(a, b)) if loads(a) and loads(b):
             pass
         case _:
-            return "not a sum of products of two arrays"
+            return Refusal("not a sum of products of two arrays")
     if a.free & outputs and b.free & outputs:
-        return "both factors change from output to output"
+        return Refusal("both factors change from output to output")
     image, weight = (a, b) if a.free & outputs else (b, a)
     if channel not in weight.free:
-        return "the innermost axis is no channel of both factors"
+        return Refusal("the innermost axis is no channel of both factors")
     if any(_steps(kernel, weight, channel)):
-        return "channels are no neighbours in memory, or several outputs share one"
+        return Refusal("channels are no neighbours in memory, or several outputs share one")
     return _sliding(kernel, body.domain, total.axes, image, total, "sum", weight)
 
 
-def pooling_of(kernel: Kernel) -> Sliding | str:
+def pooling_of(kernel: Kernel) -> Sliding | Refusal:
     """The parts of a pooling window with channels last, or why ``kernel`` has none."""
     body = kernel.body
     if not isinstance(body, Window) or not body.domain:
-        return "no window over channels"
+        return Refusal("no window over channels")
     return _sliding(kernel, body.domain, body.window, body.value, body.acc, body.op, None)
 
 
@@ -115,30 +116,30 @@ def _sliding(
     total: Expr,
     op: str,
     weight: Expr | None,
-) -> Sliding | str:
+) -> Sliding | Refusal:
     channel = domain[-1]
     if any(isinstance(n, Reduce) for e in (image, weight) if e for n in walk(e)) or not 1 <= len(taps) <= 2:
-        return "a window of one or two axes is expected"
+        return Refusal("a window of one or two axes is expected")
     if any(r.extent == 0 for r in (*taps, *domain)):
-        return "nothing to compute"
+        return Refusal("nothing to compute")
     if channel not in image.free:
-        return "the innermost axis is no channel of the image"
+        return Refusal("the innermost axis is no channel of the image")
     if any(_steps(kernel, image, channel)):
-        return "channels are no neighbours in memory, or several outputs share one"
+        return Refusal("channels are no neighbours in memory, or several outputs share one")
     slides = [_slide(image, tap, domain) for tap in taps]
     if None in slides:
-        return "the window does not slide over one axis of the image"
+        return Refusal("the window does not slide over one axis of the image")
     y, x = slides if len(slides) == 2 else (Slide(None, None), slides[0])
     assert y is not None
     assert x is not None
     used = [s.out for s in (y, x) if s.out]
     if len(set(used)) != len(used):
-        return "two window axes slide along one output axis"
+        return Refusal("two window axes slide along one output axis")
     for slide, name in ((y, "place_y"), (x, "place_x")):
         place = var(name, slide.reach(slide.outputs))
         image = _on_places(image, slide, place)
         if {v for v in (slide.out, slide.tap) if v} & image.free:
-            return "the image depends on the window or the output apart from their place"
+            return Refusal("the image depends on the window or the output apart from their place")
     lead = tuple(v for v in domain[:-1] if v not in used)
     return Sliding(lead, y, x, channel, total, op, image, weight)
 

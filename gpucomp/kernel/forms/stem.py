@@ -14,6 +14,7 @@ from gpucomp.kernel.forms.convolution import Pixels, conjuncts, pixels_read
 from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.forms.operand import ACCESS_BYTES, WIDTHS
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.refusal import Refusal
 
 MOST_CHANNELS = 8
 MOST_PATCH = 16  # taps of a window that shares no pixel with its neighbour
@@ -30,10 +31,9 @@ class Stem:
     casts: tuple[DType, ...]
 
 
-def stem_of(kernel: Kernel) -> Stem | str:
+def stem_of(kernel: Kernel) -> Stem | Refusal:
     """A convolution of few channels whose filters are constants, or what ``kernel`` is instead."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     value, guards, casts = body.a, [], []
     while isinstance(value, (Cast, Select)):
         if isinstance(value, Cast):
@@ -43,22 +43,22 @@ def stem_of(kernel: Kernel) -> Stem | str:
             guards += conjuncts(value.condition)
             value = value.then
         else:
-            return "a is more than pixels and zeros around them"
+            return Refusal("a is more than pixels and zeros around them")
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
-        return "there is nothing to multiply"
+        return Refusal("there is nothing to multiply")
     tried = {planar: pixels_read(kernel, value, guards, PLANAR if planar else CHANNELS_LAST) for planar in (False, True)}
     planar, found = next(((p, f) for p, f in tried.items() if isinstance(f, Pixels)), (False, tried[False]))
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     channels = found.image[3]
     if channels > MOST_CHANNELS or (not planar and channels * found.dtype.nbytes % CHUNK_BYTES == 0):
-        return f"{channels} channels of {found.dtype} are accesses of their own"
+        return Refusal(f"{channels} channels of {found.dtype} are accesses of their own")
     if found.taps == 1 or found.dilations != (1, 1):
-        return f"a window of {found.window}, {found.dilations} apart: taps that are neighbours are expected"
+        return Refusal(f"a window of {found.window}, {found.dilations} apart: taps that are neighbours are expected")
     if found.taps > MOST_PATCH and all(map(operator.ge, found.steps, found.window)):
-        return f"windows of {found.window} that do not overlap: rows of a matrix, with nothing to share"
+        return Refusal(f"windows of {found.window} that do not overlap: rows of a matrix, with nothing to share")
     if not packable(kernel, "b"):
-        return "its filters are laid out when the model is compiled, and these are no constants"
+        return Refusal("its filters are laid out when the model is compiled, and these are no constants")
     return Stem(found, planar, tuple(reversed(casts)))
 
 
@@ -74,8 +74,7 @@ def stem_sizes(kernel: Kernel, found: Stem) -> dict[str, int]:
     group              neighbouring pixels of a row that work-items read together
     image_bytes        of an element in memory
     """
-    body, form = kernel.body, found.pixels
-    assert isinstance(body, Contraction)
+    body, form = kernel.body_as(Contraction), found.pixels
     images, height, width, channels = form.image
     fits = (w for w in WIDTHS if width % w == 0 and w * form.dtype.nbytes <= ACCESS_BYTES)
     return {

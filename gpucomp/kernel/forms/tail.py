@@ -39,8 +39,7 @@ def read_again(kernel: Kernel) -> frozenset[int]:
 
 def tail_reads(kernel: Kernel) -> list[Load]:
     """What statistics read of each element of a row, whatever any condition says; each once."""
-    body, tail = kernel.body, tail_of(kernel)
-    assert isinstance(body, Contraction)
+    body, tail = kernel.body_as(Contraction), tail_of(kernel)
     if tail is None:
         return []
     return reads_of([s.value for s in tail.statistics], frozenset(body.n))
@@ -54,8 +53,7 @@ def reads_of(values: Sequence[Expr], columns: frozenset[Var]) -> list[Load]:
 
 def tail_width(kernel: Kernel) -> int:
     """Columns that every read of a row may take at once: side by side, aligned, at most 16 bytes."""
-    body, reads = kernel.body, tail_reads(kernel)
-    assert isinstance(body, Contraction)
+    body, reads = kernel.body_as(Contraction), tail_reads(kernel)
     columns = count(body.n)
     for width in WIDTHS:
         if columns % width or not reads:

@@ -8,6 +8,7 @@ from gpucomp.expr.core import Expr, Load, Reduce, Select, Var, walk
 from gpucomp.expr.simplify import coefficient
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.access import Rewriter
+from gpucomp.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -20,19 +21,19 @@ class Transposed:
     source: Load  # as in the kernel, its index not yet flat
 
 
-def transposed_of(kernel: Kernel) -> Transposed | str:
+def transposed_of(kernel: Kernel) -> Transposed | Refusal:
     """The parts of a transpose, or why ``kernel`` is none."""
     body = kernel.body
     if not isinstance(body, Loops):
-        return "no loop over points"
+        return Refusal("no loop over points")
     flat = Rewriter(kernel.params, {})
     stores = [flat.offset(s.target, s.index) for s in kernel.stores]
     writing = [v for v in body.domain if all(coefficient(offset, v) == 1 for offset in stores)]
     if len(writing) != 1:
-        return "no one axis along which all results are neighbours"
+        return Refusal("no one axis along which all results are neighbours")
     values = [s.value for s in kernel.stores]
     if any(isinstance(n, Reduce) for e in values for n in walk(e)):
-        return "a reduction inside"
+        return Refusal("a reduction inside")
     turned = {}
     for node in (n for e in values for n in walk(e) if isinstance(n, Load) and kernel.params[n.source].size):
         offset = flat(node).index[0]  # type: ignore[attr-defined]
@@ -40,10 +41,10 @@ def transposed_of(kernel: Kernel) -> Transposed | str:
         if along and writing[0] in offset.free and coefficient(offset, writing[0]) != 1:
             turned[node] = along[0]
     if len(turned) != 1:
-        return f"{len(turned)} loads along another axis than the results"
+        return Refusal(f"{len(turned)} loads along another axis than the results")
     ((source, reading),) = turned.items()
     if any(isinstance(n, Load) for i in source.index for n in walk(i)) or source in _guarded(values):
-        return "the load is under a condition, or at a place that is loaded too"
+        return Refusal("the load is under a condition, or at a place that is loaded too")
     batch = tuple(v for v in body.domain if v is not reading and v is not writing[0])
     return Transposed(batch, reading, writing[0], source)
 

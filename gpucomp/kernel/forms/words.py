@@ -117,8 +117,7 @@ def in_words(kernel: Kernel) -> Kernel:
 @lru_cache(maxsize=ASKED_AGAIN)
 def _depth(kernel: Kernel) -> tuple[tuple[Var, ...], Var | None]:
     """The depth's axes in the order of memory, and the one that words run along, the innermost."""
-    body = along_memory(kernel).body
-    assert isinstance(body, Contraction)
+    body = along_memory(kernel).body_as(Contraction)
     long = [axis for axis in body.k if axis.extent > 1]
     return body.k, long[-1] if long and long[-1].extent >= LEAST_RUN else None
 
@@ -167,10 +166,10 @@ def word_packing(kernel: Kernel) -> Packing | None:
     ``(words of the depth, span, the word's bytes)``, with zeros behind the bytes of a depth that is no multiple of four.
     """
     words = in_words(kernel)
-    body, changed = kernel.body, words.body
+    changed = words.body
     if not isinstance(changed, Words) or words is kernel:
         return None
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     for name, value, span in (("b", changed.b, body.n), ("a", changed.a, body.m)):
         if not is_whole(value) and packable(kernel, name):
             return Packing(name, *_digits(kernel, span, getattr(body, name)))
@@ -179,8 +178,7 @@ def word_packing(kernel: Kernel) -> Packing | None:
 
 def _digits(kernel: Kernel, span: tuple[Var, ...], value: Expr) -> tuple[tuple[Digit, ...], str, tuple[tuple[int, int], ...]]:
     """The digits of a packing, its transform (none), and how the depth's axes are filled up."""
-    body, (depth, run) = kernel.body, _depth(kernel)
-    assert isinstance(body, Contraction)
+    body, (depth, run) = kernel.body_as(Contraction), _depth(kernel)
     assert run is not None
     room = {axis: -(-axis.extent // WORD) * WORD if axis is run else axis.extent for axis in body.k}
     step = {axis: math.prod(room[v] for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}

@@ -20,6 +20,7 @@ from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic, Store, Tail
 from gpucomp.kernel.partition import MAX_PARAMS
 from gpucomp.kernel.rename import moved, renumbered
 from gpucomp.kernel.step import Step
+from gpucomp.refusal import Refusal
 
 MAX_STATISTICS = 4  # of a row in one kernel
 
@@ -42,7 +43,7 @@ def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays
     """``steps`` with ``first``, the first reduction of some rows, and those of the same rows behind it in one or none."""
     rows, parts = first, [first]
     for step in steps[steps.index(first) + 1 :]:
-        if _is_statistics(step) and not _waits(step, rows, steps) and isinstance(one := merged(rows, step), Step):
+        if _is_statistics(step) and not _waits(step, rows, steps) and (one := merged(rows, step)):
             rows, parts = one, [*parts, step]
     if len(parts) > 1 and not pays([_kernel(rows)], [_kernel(part) for part in parts]):
         rows, parts = first, [first]
@@ -50,8 +51,8 @@ def _joined(steps: list[Step], first: Step, outputs: Sequence[Value], pays: Pays
         if set(step.outputs).isdisjoint(rows.inputs) or _waits(rows, step, steps):
             continue
         kept = {v for other in steps if other not in parts for v in other.inputs}.union(outputs)
-        both = followed(step, rows, kept) if _writes_alone(step, steps) else ""
-        if isinstance(both, Step) and pays([_kernel(both)], [_kernel(step), _kernel(rows)]):
+        both = followed(step, rows, kept) if _writes_alone(step, steps) else None
+        if both and pays([_kernel(both)], [_kernel(step), _kernel(rows)]):
             return [both if s is step else s for s in steps if s not in parts]
     return [rows if s is first else s for s in steps if s is first or s not in parts]
 
@@ -82,19 +83,17 @@ def _waits(step: Step, place: Step, steps: Sequence[Step]) -> bool:
 # reductions of the same rows --------------------------------------------------------------------------------
 
 
-def merged(first: Step, second: Step) -> Step | str:
+def merged(first: Step, second: Step) -> Step | Refusal:
     """Both steps as one, which stands where ``first`` stood, or why they cannot be."""
     one, two = _kernel(first), _kernel(second)
-    above, below = one.body, two.body
-    assert isinstance(above, Rowwise)
-    assert isinstance(below, Rowwise)
+    above, below = one.body_as(Rowwise), two.body_as(Rowwise)
     extents = [[v.extent for v in axes] for axes in (above.rows, above.cols)]
     if [[v.extent for v in axes] for axes in (below.rows, below.cols)] != extents:
-        return "their rows have other sizes"
+        return Refusal("their rows have other sizes")
     if len(above.statistics) + len(below.statistics) > MAX_STATISTICS:
-        return f"more than {MAX_STATISTICS} statistics of a row"
+        return Refusal(f"more than {MAX_STATISTICS} statistics of a row")
     if not set(first.inputs) & set(second.inputs):
-        return "they read nothing in common"
+        return Refusal("they read nothing in common")
     simplify = Simplifier()
     at: dict[Expr, Expr] = dict(zip((*below.rows, *below.cols), (*above.rows, *above.cols), strict=True))
     known: dict[int, tuple[Store, Expr]] = {}  # of the second one's inputs: where the first one stores it
@@ -103,7 +102,7 @@ def merged(first: Step, second: Step) -> Step | str:
             target = one.inputs + first.outputs.index(value)
             stores = [s for s in one.stores if s.target == target]
             if len(stores) != 1 or one.params[target] != two.params[place]:
-                return "what is stored is not what is read"
+                return Refusal("what is stored is not what is read")
             known[place] = stores[0], flatten(stores[0].index, one.params[target].shape)
     inputs = list(dict.fromkeys([*first.inputs, *(v for v in second.inputs if v not in first.outputs)]))
     mine = {k: k for k in range(one.inputs)} | _outputs(one, len(inputs))
@@ -132,7 +131,7 @@ def merged(first: Step, second: Step) -> Step | str:
     stores = [replace(s, target=mine[s.target], value=renumbered(s.value, mine)) for s in one.stores]
     stores += [Store(numbers[s.target], tuple(map(changed, s.index)), changed(s.value)) for s in two.stores]
     if elsewhere:
-        return "a result of the one is read in other places than it is stored"
+        return Refusal("a result of the one is read in other places than it is stored")
     body = Rowwise(above.rows, above.cols, tuple(statistics), frozenset(range(len(stores))))
     constants = one.constants | {numbers[k] for k in two.constants}
     params = (
@@ -170,26 +169,25 @@ class _Rows:
     at: Mapping[Expr, Expr]
 
 
-def followed(step: Step, rows: Step, kept: Collection[Value]) -> Step | str:
+def followed(step: Step, rows: Step, kept: Collection[Value]) -> Step | Refusal:
     """The contraction ``step`` with the statistics ``rows`` of what it stores as its tail, or why it cannot have them.
 
     ``kept`` are values that others need: a result that is but another one widened, for ``rows`` alone, is not stored.
     """
     one, two = _kernel(step), _kernel(rows)
-    body, below = one.body, two.body
-    assert isinstance(below, Rowwise)
+    body, below = one.body, two.body_as(Rowwise)
     if type(body) is not Contraction or body.tail is not None:
-        return "it is no contraction, or one that has statistics"
+        return Refusal("it is no contraction, or one that has statistics")
     if any(s.hole.dtype is not F32 for s in below.statistics):
-        return "statistics are of f32"
+        return Refusal("statistics are of f32")
     if any(isinstance(n, Select) and loads(n) for s in below.statistics for n in walk(s.value)):
-        return "what is read of a row is a matter of choice"
+        return Refusal("what is read of a row is a matter of choice")
     found = _rows_of(step, rows, body, below)
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     inputs = [*step.inputs, *(v for v in dict.fromkeys(rows.inputs) if v not in (*step.inputs, *step.outputs))]
     if len(inputs) + one.outputs + two.outputs > MAX_PARAMS:
-        return f"more than {MAX_PARAMS} buffers"
+        return Refusal(f"more than {MAX_PARAMS} buffers")
     mine = {k: k for k in range(one.inputs)} | _outputs(one, len(inputs))
     numbers = {k: inputs.index(v) for k, v in enumerate(rows.inputs) if k not in found.stores}
     numbers |= {k: mine[store.target] for k, store in found.stores.items()}
@@ -234,14 +232,14 @@ def _reasons(step: Step, rows: Step) -> str:
     return "; ".join(dict.fromkeys(w for w in found if w and over.isdisjoint(w.split())))
 
 
-def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows | str:
+def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows | Refusal:
     one, two = _kernel(step), _kernel(rows)
     long, wide = body.batch + body.m, body.n
     if any(
         math.prod(v.extent for v in a) != math.prod(v.extent for v in b)
         for a, b in ((long, below.rows), (wide, below.cols))
     ):
-        return "its rows are not what the statistics are of"
+        return Refusal("its rows are not what the statistics are of")
     stores: dict[int, Store] = {}
     for place, value in enumerate(rows.inputs):
         if value not in step.outputs:
@@ -249,12 +247,12 @@ def _rows_of(step: Step, rows: Step, body: Contraction, below: Rowwise) -> _Rows
         target = one.inputs + step.outputs.index(value)
         written = [s for s in one.stores if s.target == target]
         if len(written) != 1 or one.params[target] != two.params[place]:
-            return "what is stored is not what is read"
+            return Refusal("what is stored is not what is read")
         if not is_matrix(written[0].index, one.params[target], long, wide):
-            return "it does not store whole rows one after the other"
+            return Refusal("it does not store whole rows one after the other")
         reads = {ld for e in two.expressions() for ld in loads(e) if ld.source == place}
         if not all(is_matrix(ld.index, two.params[place], below.rows, below.cols) for ld in reads):
-            return "the statistics are not of its rows"
+            return Refusal("the statistics are not of its rows")
         stores[place] = written[0]
     simplify = Simplifier()
     at = _digits(below.rows, long, simplify) | _digits(below.cols, wide, simplify)
@@ -282,8 +280,7 @@ def _digits(axes: Sequence[Var], others: Sequence[Var], simplify: Simplifier) ->
 def _without_widened(step: Step, kept: Collection[Value]) -> Step:
     """``step`` without a result that nobody needs but its own tail, which can widen the narrow one itself."""
     kernel = _kernel(step)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     assert body.tail is not None
     for wide in kernel.stores:
         value = step.outputs[wide.target - kernel.inputs]
@@ -301,8 +298,7 @@ def _without_widened(step: Step, kept: Collection[Value]) -> Step:
 def _without(step: Step, wide: Store, narrow: Store) -> Step:
     """``step`` without the store ``wide``: its tail reads an element where ``narrow`` stores it."""
     kernel = _kernel(step)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     assert body.tail is not None
     numbers = {k: k - (k > wide.target) for k in range(len(kernel.params)) if k != wide.target}
     there = kernel.params[narrow.target]

@@ -15,10 +15,11 @@ from gpucomp.expr.core import Expr, Load, Reduce, Var, cast, index, load, loads,
 from gpucomp.expr.simplify import Simplifier
 from gpucomp.ir.graph import Value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel import Contraction, Kernel, Loops, Separable, Store
+from gpucomp.kernel import Contraction, Kernel, Loops, Separable
 from gpucomp.kernel.pipeline import Expected
-from gpucomp.kernel.rename import canonical_names, rename
+from gpucomp.kernel.rename import canonical, moved
 from gpucomp.kernel.step import Step
+from gpucomp.refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -64,26 +65,24 @@ def pairs(steps: Sequence[Step], outputs: Sequence[Value]) -> Iterator[Pair]:
             alone = readers[value] == writers[value] == 1 and value not in outputs and step.inputs.count(value) == 1
             if first is None or step.kernel is None or not alone:
                 continue
-            kernel = fused_kernel(first, step, place)
-            if not isinstance(kernel, str):
-                yield Pair(first, step, kernel)
+            if both := fused_kernel(first, step, place):
+                yield Pair(first, step, both)
 
 
-def fused_kernel(first: Step, second: Step, place: int) -> Step | str:
+def fused_kernel(first: Step, second: Step, place: int) -> Step | Refusal:
     """``second`` with the depthwise convolution ``first`` in the place of its input ``place``, or why it cannot be."""
     above, below = first.kernel, second.kernel
     assert above is not None
     assert below is not None
     if (reason := _is_depthwise(above)) or (reason := _reads_pixels(below, place)):
-        return reason
-    body, store = below.body, above.stores[0]
-    assert isinstance(body, Contraction)
+        return Refusal(reason)
+    body, store = below.body_as(Contraction), above.stores[0]
     read = next(ld for ld in loads(body.a) if ld.source == place)
     at = _places(store.index, read.index)
-    if isinstance(at, str):
+    if isinstance(at, Refusal):
         return at
     if above.params[store.target].dtype is not read.dtype or above.params[store.target].shape != below.params[place].shape:
-        return "what is stored is not what is read"
+        return Refusal("what is stored is not what is read")
     inputs = [value for k, value in enumerate(second.inputs) if k != place]
     numbers = {k: inputs.index(value) for k, value in enumerate(second.inputs) if k != place}
     inputs += [value for value in dict.fromkeys(first.inputs) if value not in inputs]
@@ -92,22 +91,17 @@ def fused_kernel(first: Step, second: Step, place: int) -> Step | str:
         numbers[below.inputs + k] = len(inputs) + k
     value = cast(_renumbered(substitute(store.value, at), mine), read.dtype)
     simplify = Simplifier()
-    # the sum over the window binds axes of its own, which are no axis of the contraction
-    names = canonical_names([value], {"b": (), "m": body.m, "n": body.n, "k": body.k})
-    a = rename(simplify(_renumbered(body.a, numbers, {read: value})), names)
+    a = simplify(_renumbered(body.a, numbers, {read: value}))
     params = (
         *(_param(value, first, second) for value in inputs),
         *below.params[below.inputs :],
     )
     constants = {mine[k] for k in above.constants} | {numbers[k] for k in below.constants}
-    new = Separable((), _named(body.m, names), _named(body.n, names), _named(body.k, names), a,
-                    rename(_renumbered(body.b, numbers), names), body.acc, body.math)  # fmt: skip
-    stores = tuple(
-        Store(numbers[s.target], tuple(rename(_renumbered(e, numbers), names) for e in s.index),
-              rename(_renumbered(s.value, numbers), names))
-        for s in below.stores
-    )  # fmt: skip
-    kernel = Kernel("separable", params, below.outputs, new, stores, f"{above.label} | {below.label}", frozenset(constants))
+    new = Separable((), body.m, body.n, body.k, a, _renumbered(body.b, numbers), body.acc, body.math)
+    stores = tuple(moved(s, numbers) for s in below.stores)
+    label = f"{above.label} | {below.label}"
+    # the sum over the window binds axes of its own, which may have the names of the contraction's
+    kernel = canonical(Kernel("separable", params, below.outputs, new, stores, label, frozenset(constants)))
     nodes = (*first.nodes, *second.nodes)
     return replace(
         second, name=second.name.replace(below.family, "separable"), kernel=kernel, inputs=tuple(inputs), nodes=nodes,
@@ -119,10 +113,6 @@ def _param(value: Value, first: Step, second: Step) -> TensorType:
     step = second if value in second.inputs else first
     assert step.kernel is not None
     return step.kernel.params[step.inputs.index(value)]
-
-
-def _named(axes: Sequence[Var], names: dict[Expr, Expr]) -> tuple[Var, ...]:
-    return tuple(names[axis] for axis in axes)  # type: ignore[misc]
 
 
 def _is_depthwise(kernel: Kernel) -> str:
@@ -156,14 +146,14 @@ def _reads_pixels(kernel: Kernel, place: int) -> str:
     return ""
 
 
-def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | str:
+def _places(stored: Sequence[Expr], read: Sequence[Expr]) -> dict[Expr, Expr] | Refusal:
     """The axes of the one who stores as those of the one who reads, where each element is in its own place."""
     at: dict[Expr, Expr] = {}
     for here, there in zip(stored, read, strict=True):
         if isinstance(here, Var) and isinstance(there, Var) and here.extent == there.extent and here not in at:
             at[here] = there
         elif here is not index(0) or there is not index(0):
-            return "elements are read in other places than they are stored"
+            return Refusal("elements are read in other places than they are stored")
     return at
 
 

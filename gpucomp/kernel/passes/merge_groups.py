@@ -14,9 +14,9 @@ from dataclasses import replace
 from gpucomp.expr.core import Cast, Expr, Load, Var, call, cast, literal, loads, select, substitute, var, walk
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten
 from gpucomp.ir.types import BF16, F16, F32
-from gpucomp.kernel import Contraction, Kernel, Store
+from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.kernel.rename import canonical_names, rename
+from gpucomp.kernel.rename import canonical
 from gpucomp.kernel.step import Step
 
 MERGED = 16  # channels that one instruction takes, of 2 bytes each
@@ -43,11 +43,10 @@ def merged(kernel: Kernel) -> Kernel:
     ``sum over c of a[g, c] * b[g, c, o]``  ->  with g = G * f + i for the output and G * f + j for what is read,
     ``sum over j, c of a[G, j, c] * (b[G, j, c, o] where i = j, else 0)``
     """
-    body = kernel.body
     count = _mergeable(kernel)
     if count < 2:
         return kernel
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     (group,), channel = body.batch, body.k[-1]
     whole, mine, read = var("whole", group.extent // count), var("mine", count), var("read", count)
     simplify = Simplifier()
@@ -57,22 +56,9 @@ def merged(kernel: Kernel) -> Kernel:
     filters = simplify(substitute(body.b, of_output))
     filters = filters.value if isinstance(filters, Cast) else filters  # stays as narrow as it is stored
     b = cast(select(call("eq", mine, read), filters, literal(0, filters.dtype)), body.b.dtype)
-    stores = tuple(
-        Store(s.target, tuple(simplify(substitute(e, of_output)) for e in s.index), simplify(substitute(s.value, of_output)))
-        for s in kernel.stores
-    )
-    axes = {"b": (whole,), "m": body.m, "n": (mine, *body.n), "k": (*body.k[:-1], read, channel)}
-    names = canonical_names([], axes)
-
-    def named(group_of: tuple[Var, ...]) -> tuple[Var, ...]:
-        return tuple(names[axis] for axis in group_of)  # type: ignore[misc]
-
-    new = replace(
-        body, batch=named(axes["b"]), m=named(axes["m"]), n=named(axes["n"]), k=named(axes["k"]),
-        a=rename(a, names), b=rename(b, names),
-    )  # fmt: skip
-    stores = tuple(Store(s.target, tuple(rename(e, names) for e in s.index), rename(s.value, names)) for s in stores)
-    return replace(kernel, body=new, stores=stores)
+    stores = tuple(s.mapped(lambda e: simplify(substitute(e, of_output))) for s in kernel.stores)
+    new = replace(body, batch=(whole,), n=(mine, *body.n), k=(*body.k[:-1], read, channel), a=a, b=b)
+    return canonical(replace(kernel, body=new, stores=stores))
 
 
 def _mergeable(kernel: Kernel) -> int:

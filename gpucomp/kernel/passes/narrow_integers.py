@@ -34,7 +34,7 @@ from gpucomp.expr.core import (
 from gpucomp.expr.simplify import Interval, bounds
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import I8, I16, I32, I64, U8, U16, DType, TensorType
-from gpucomp.kernel import Contraction, Kernel, Rowwise, Store, mapped
+from gpucomp.kernel import Contraction, Kernel, Rowwise, Store
 from gpucomp.kernel.passes.pack_weights import operand_elements
 from gpucomp.kernel.step import Step
 
@@ -132,7 +132,7 @@ def _narrowed(step: Step, values: Mapping[Value, Narrow], made: dict[Value, tupl
         wide, index = element(store.value), tuple(map(element, store.index))
         form = forms.get(store.target)
         stores.append(Store(store.target, index, _stored(wide, form) if form else wide))
-    changed = replace(kernel, params=tuple(params), body=mapped(kernel.body, element), stores=tuple(stores))
+    changed = replace(kernel, params=tuple(params), body=kernel.body.mapped(element), stores=tuple(stores))
     return replace(step, kernel=changed, inputs=tuple(inputs))
 
 

@@ -94,8 +94,7 @@ def pack(kernel: Kernel, packing: Packing) -> Packed:
 
     Raises ``ValueError`` for digits that are no mixed radix of an axis, or leave out an axis of the operand.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     assert packable(kernel, packing.operand)
     old = body.a if packing.operand == "a" else body.b
     change = TRANSFORMS[packing.transform] if packing.transform else None

@@ -30,7 +30,7 @@ from gpucomp.errors import UsageError, quote
 from gpucomp.expr.core import Call, Cast, Const, Expr, Load, Reduce, Select, cast, load, loads, transform, walk
 from gpucomp.ir.graph import Graph, Value, constant, constant_value
 from gpucomp.ir.types import BF16, F16, F32, DType, TensorType
-from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Store, Window, mapped
+from gpucomp.kernel import Attention, Contraction, Kernel, Rowwise, Scan, Scatter, Store, Window
 from gpucomp.kernel.partition import Policy, partition
 from gpucomp.kernel.step import Step
 from gpucomp.rewrite.rounding import Rounding, Stored
@@ -241,7 +241,7 @@ def retyped(kernel: Kernel, params: Sequence[TensorType], dtype: DType, *, round
 
         return transform(expr, change)
 
-    body = mapped(kernel.body, element)
+    body = kernel.body.mapped(element)
     match body:
         case Contraction() if rounds and body.acc.dtype is F32:
             body = replace(body, a=_rounded(body.a, dtype), b=_rounded(body.b, dtype))

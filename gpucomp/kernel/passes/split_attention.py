@@ -70,8 +70,7 @@ def three_us(kernel: Kernel, target: Target, expected: Expected) -> float:
     """Microseconds of an attention in three steps, about, on two threads."""
     first, _, last = pieces(kernel)
     lanes, cache = target.limits.vector_bytes / 4, target.limits.cache_bytes
-    body, scores = kernel.body, first.kernel.params[-1]
-    assert isinstance(body, Attention)
+    body, scores = kernel.body_as(Attention), first.kernel.params[-1]
     batch, cols = _count(body.batch), _count(body.cols)
     read = [batch * cols * _count(axes) for axes in (body.depth, body.values)]
     cycles = scores.size / cols * (math.ceil(cols / lanes) * WEIGHT + ROW)
@@ -104,8 +103,7 @@ def _is_thin(kernel: Kernel) -> bool:
 
 def pieces(kernel: Kernel) -> tuple[Piece, Piece, Piece]:
     """``kernel``, an attention, as three. Weights are in the 16 bits of the values that they are multiplied with."""
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     at, result = (*body.batch, *body.rows, *body.cols), (*body.batch, *body.rows, *body.values)
     shape, count = tuple(v.extent for v in at), len(kernel.params)
     narrow = body.v.value.dtype if isinstance(body.v, Cast) else F32

@@ -69,7 +69,7 @@ def split(steps: Sequence[Step], expected: Expected) -> list[Step]:
 
 def possible(kernel: Kernel) -> tuple[int, ...]:
     """The block sizes of ``OUTPUTS`` by which ``kernel`` can be computed; none where it is no such convolution."""
-    return () if isinstance(winograd_pixels(kernel, STORED), str) else OUTPUTS
+    return OUTPUTS if winograd_pixels(kernel, STORED) else ()
 
 
 def _outputs(kernel: Kernel, expected: Expected) -> int:
@@ -82,8 +82,7 @@ def _outputs(kernel: Kernel, expected: Expected) -> int:
 
 def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
     """``kernel``, a convolution that ``possible`` accepts, by F(``outputs``, 3): x0 of each is what the one before leaves."""
-    body, form = kernel.body, winograd_pixels(kernel, STORED)
-    assert isinstance(body, Contraction)
+    body, form = kernel.body_as(Contraction), winograd_pixels(kernel, STORED)
     assert isinstance(form, Pixels), form
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side, blocks = algorithm.positions, _blocks(form, outputs)
@@ -113,8 +112,7 @@ def kernels(kernel: Kernel, outputs: int) -> tuple[Kernel, Kernel, Kernel]:
 
 def _finished(kernel: Kernel, form: Pixels, outputs: int, products: TensorType) -> Kernel:
     """Outputs of the products, and what ``kernel`` makes of its sums."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     algorithm = ALGORITHMS[f"winograd{outputs}3"]
     side = algorithm.positions
     i, r, o = _axes("i", (*_blocks(form, outputs), products.shape[2])), _axes("r", (side, side)), _axes("o", (outputs,) * 2)

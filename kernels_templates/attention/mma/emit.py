@@ -20,8 +20,7 @@ def mma_attention_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/attention/mma/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     batch = var("batch", max(1, p.batch))
     dtype = stored(body.q).dtype
     return {
@@ -46,8 +45,7 @@ def _copier(
     derived: SimpleNamespace,
 ) -> SimpleNamespace:
     """As ``_loader``, of asynchronous copies of ``width`` elements along a row: ``copy`` has their text."""
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     value, rows, inner, tile, padded, pitch = {
         "q": (body.q, body.rows, body.depth, derived.tile_m, derived.depth_pad, derived.pitch),
         "k": (body.k, body.cols, body.depth, s.tile_n, derived.depth_pad, derived.pitch),

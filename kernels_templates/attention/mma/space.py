@@ -10,6 +10,7 @@ from gpucomp.ir.types import BF16, F16, F32
 from gpucomp.kernel import Attention, Kernel
 from gpucomp.kernel.forms.copyable import copyable, stored
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.attention.mma.emit import mma_attention_hooks
 from gpucomp.kernels_templates.attention.simt import space as simt
 from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered
 
@@ -31,8 +32,7 @@ FLAG_BYTES = 128  # the flag of the last to arrive, in front of dynamic shared m
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if "mma_sm80" not in features:
         return "the device has no mma.sync of sm_80"
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     types = {stored(e).dtype for e in (body.q, body.k, body.v)}
     if body.acc.dtype is not F32 or len(types) > 1 or not types <= {F16, BF16, F32}:
         return "queries, keys and values of f16, or all of bf16 or f32, expected"
@@ -59,8 +59,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     q_wide, k_wide, v_wide   elements of a copy
     element_bytes            of an operand; ``products`` of matrix units for one: 3 for 3xtf32
     """
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     nbytes = stored(body.q).dtype.nbytes
     found = {f"{name}_wide": copyable(kernel, value, rows, inner).width for name, value, rows, inner in _operands(body)}
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
@@ -192,7 +191,6 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 FAMILY = Family(
     "attention",
-    "attention/mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -203,4 +201,5 @@ FAMILY = Family(
     accepts=accepts,
     work=work,
     registers=registers,
+    emit=mma_attention_hooks, template="attention/mma/kernel.j2",
 )

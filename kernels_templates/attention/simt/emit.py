@@ -49,8 +49,7 @@ def _loader(
     batch_lines what depends on the batch alone, in front of all
     head        the rest of one access, in front of its lanes; ``lane_lines``, ``value``: of each lane
     """
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     value, rows, inner, tile, padded = {
         "q": (body.q, body.rows, body.depth, s.tile_m, derived.depth_pad),
         "k": (body.k, body.cols, body.depth, s.tile_n, derived.depth_pad),

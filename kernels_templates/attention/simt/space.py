@@ -13,6 +13,7 @@ from gpucomp.kernel.forms import causal
 from gpucomp.kernel.forms.operand import fast_axis
 from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.attention.simt.emit import attention_hooks
 from gpucomp.schedule.space import Family, Param, Schedule, Work, cannot_meet, remembered, too_wide
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the columns of a tile of rows")
@@ -39,8 +40,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ``v_inside``. ``causal``: how far right of its own number a row sees columns, -1 where that is no matter.
     ``out_wide``: values that a store may take at once.
     """
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     sizes = {
         name: math.prod(v.extent for v in axes)
         for name, axes in (
@@ -296,6 +296,7 @@ def work(s: SimpleNamespace, p: SimpleNamespace) -> Work:
 
 
 FAMILY = Family(
-    "attention", "attention/simt/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "simt", work=work,
-    registers=registers
+    "attention", PARAMS, problem, objections, derive, geometry, default, "simt", work=work,
+    registers=registers,
+    emit=attention_hooks, template="attention/simt/kernel.j2",
 )  # fmt: skip

@@ -119,8 +119,7 @@ def amd_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/amd/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     dtype = element_type(body)
     assert dtype is not None
     element, sum_type = ELEMENTS[dtype], printer.dialect.value_type(body.acc.dtype)
@@ -162,8 +161,7 @@ def _loader(
     before   statements in front of the loop over tiles: row numbers, and what depends on them alone
     lines    statements that fill ``a_next0``, ``a_next1`` ... with the chunk number ``a_chunk`` of each row
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     width, loads = derived.vector, getattr(derived, f"{name}_loads")
     batch = var("batch", max(1, p.batch))
     span, lane = var("span", max(1, extent)), var(LANE, width)

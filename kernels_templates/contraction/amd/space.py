@@ -17,7 +17,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, element_type
+from gpucomp.kernels_templates.contraction.amd.emit import INSTRUCTIONS, amd_hooks, element_type
 from gpucomp.schedule.space import (
     MAX_GROUPS,
     Family,
@@ -49,8 +49,7 @@ ELEMENTS = {1: I8, 2: F16, 4: F32}  # by their bytes
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """Sizes; ``element_bytes`` of an operand's element; ``b_constant``: the right operand can be packed."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     element = element_type(body)
     sizes = {
         name: math.prod(v.extent for v in axes)
@@ -65,8 +64,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if reason := no_tail(kernel):
         return reason
     if not {"mfma", "wmma"} & features:
@@ -272,7 +270,6 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 FAMILY = Family(
     "contraction",
-    "contraction/amd/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -285,4 +282,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    emit=amd_hooks, template="contraction/amd/kernel.j2",
 )

@@ -17,8 +17,7 @@ def gemv_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """``matrix``, ``vectors``: loaders of one step of the depth each; ``row_lines``, ``store``: the epilogue."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     matrix, vectors = ("a", "b") if p.few_columns else ("b", "a")
     sizes, ways = {}, {}

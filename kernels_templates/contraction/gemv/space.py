@@ -20,6 +20,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.forms.words import Words, bytes_per_product, in_words, is_whole, packed_in_words, word_packing
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernels_templates.contraction.gemv.emit import gemv_hooks
 from gpucomp.schedule.space import (
     MOST_REGISTERS,
     Family,
@@ -45,8 +46,7 @@ SHUFFLED = (F32, F64, I32, U32, I64)
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if reason := no_tail(kernel):
         return reason
     m, n, k = (math.prod(v.extent for v in axes) for axes in (body.m, body.n, body.k))
@@ -68,8 +68,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     """
     words = packed_in_words(kernel)
     kernel = words if _pays(words) else kernel
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     batch, m, n, k = (math.prod(v.extent for v in axes) for axes in (body.batch, body.m, body.n, body.k))
     few_columns = _few_columns(body)
     matrix, vectors = ((body.a, body.m), (body.b, body.n))[:: 1 if few_columns else -1]
@@ -253,6 +252,7 @@ def template_sizes(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
 
 
 FAMILY = Family(
-    "contraction", "contraction/gemv/kernel.j2", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
-    work=work, packing=packing, registers=registers, rewritten=rewritten
+    "contraction", PARAMS, problem, objections, template_sizes, geometry, default, "gemv", accepts,
+    work=work, packing=packing, registers=registers, rewritten=rewritten,
+    emit=gemv_hooks, template="contraction/gemv/kernel.j2",
 )  # fmt: skip

@@ -48,8 +48,7 @@ WIDTHS = (16, 8, 4, 3, 2, 1)
 
 def store_width(kernel: Kernel) -> int:
     """Columns that every store of the result may take at once: side by side, at most 16 bytes."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     columns = count(body.n)
     bytes_each = max((kernel.params[t.target].dtype.nbytes for t in kernel.stores), default=4)
     for width in (8, 4, 2):
@@ -70,8 +69,7 @@ def mali_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mali/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     work = _Work(kernel, printer, s, p, derived)
     rows = _operand(work, "a", body.a, body.m, p.m, s.m0)
     columns = _image(work) if s.image else _operand(work, "b", body.b, body.n, p.n, s.n0)
@@ -118,8 +116,7 @@ class _Work:
 
     @property
     def body(self) -> Contraction:
-        assert isinstance(self.kernel.body, Contraction)
-        return self.kernel.body
+        return self.kernel.body_as(Contraction)
 
     @property
     def acc(self) -> DType:

@@ -15,7 +15,7 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.kernels_templates.contraction.mali.emit import store_width
+from gpucomp.kernels_templates.contraction.mali.emit import mali_hooks, store_width
 from gpucomp.schedule.space import Family, Param, Schedule, Work
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -41,8 +41,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     b_pixels    images hold the right operand's elements
     out_wide    columns that one store may take
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     sizes = {
         name: math.prod(v.extent for v in axes)
         for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
@@ -63,8 +62,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if reason := no_tail(kernel):
         return reason
     if "mali" not in features:
@@ -244,7 +242,6 @@ def focus(p: SimpleNamespace, limits: Limits) -> Mapping[str, Sequence[int]]:
 
 FAMILY = Family(
     "contraction",
-    "contraction/mali/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -257,4 +254,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    emit=mali_hooks, template="contraction/mali/kernel.j2",
 )

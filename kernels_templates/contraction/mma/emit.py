@@ -75,8 +75,7 @@ def mma_hooks(
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/mma/kernel.j2`` for what each hook is."""
     kernel = along_memory(kernel)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     is_async = "cp_async" in printer.features
     a_type, b_type = stored(body.a).dtype, stored(body.b).dtype
@@ -164,8 +163,7 @@ def _operand(
     to_fast, to_slow    what each further step along an axis changes, as C text of the step; to_add is added instead
     at            offset of a lane's first fragment
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     axes, extent, tile = (body.m, p.m, derived.tile_m) if name == "a" else (body.n, p.n, derived.tile_n)
     own = {
         k: getattr(derived, f"{name}_{k}")

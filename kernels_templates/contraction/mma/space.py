@@ -17,7 +17,9 @@ from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
+from gpucomp.kernels_templates.contraction.mma.emit import mma_hooks
 from gpucomp.kernels_templates.contraction.tail import tail_counter_bytes, tail_cycles, tail_registers, tail_work
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import MOST_REGISTERS, Family, Param, Schedule, Work, remembered, worthwhile_splits
 
 SPLITS = Param("splits", (1, 2, 3, 4, 6, 8, 12, 16, 32), "work-groups that share the depth of a tile")
@@ -41,30 +43,29 @@ MAX_GROUPS = (1 << 31) - 1
 RESERVED = 40  # registers for addresses, predicates and loop counters (kernels.md 1.2)
 
 
-def operand_types(kernel: Kernel) -> tuple[DType, DType] | str:
+def operand_types(kernel: Kernel) -> tuple[DType, DType] | Refusal:
     """The types that matrix units multiply, as memory holds them; or why they cannot."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     a, b, acc = stored(body.a).dtype, stored(body.b).dtype, body.acc.dtype
     if acc is I32 and {a, b} <= {I8, U8}:
         return a, b
     if acc is F32 and a is b and a in (F16, BF16):
         return a, b
     if acc is F32 and a is b is F32:
-        return "f32 is multiplied exactly unless the kernel allows tf32 or 3xtf32" if body.math == "strict" else (a, b)
-    return f"matrix units do not multiply {a} by {b} into {acc}"
+        exact = body.math == "strict"
+        return Refusal("f32 is multiplied exactly unless the kernel allows tf32 or 3xtf32") if exact else (a, b)
+    return Refusal(f"matrix units do not multiply {a} by {b} into {acc}")
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if "mma" not in features:
         return "the device has no mma.sync"
     found = operand_types(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if found[0] in (BF16, F32) and "mma_sm80" not in features:
         return f"the device multiplies no {'bf16' if found[0] is BF16 else 'tf32'} on matrix units"
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if 0 in [v.extent for v in (*body.batch, *body.m, *body.n, *body.k)]:
         return "there is nothing to multiply"
     return ""
@@ -79,10 +80,9 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     out_wide        columns that a store may take at once
     """
     kernel = along_memory(kernel)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     types = operand_types(kernel)
-    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    nbytes = types[0].nbytes if types else 4
     sizes = {
         name: math.prod(v.extent for v in axes)
         for name, axes in (("batch", body.batch), ("m", body.m), ("n", body.n), ("k", body.k))
@@ -382,9 +382,7 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing |
 
 def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
     """The depth as the engine walks along it: one digit, or one of each axis where it takes them in another order."""
-    body, ordered = kernel.body, along_memory(kernel).body
-    assert isinstance(body, Contraction)
-    assert isinstance(ordered, Contraction)
+    body, ordered = (k.body_as(Contraction) for k in (kernel, along_memory(kernel)))
     if ordered.k == body.k:
         return (Digit("k", 1, math.prod(v.extent for v in body.k)),)
     inner = {axis: math.prod(v.extent for v in body.k[place + 1 :]) for place, axis in enumerate(body.k)}
@@ -393,7 +391,6 @@ def _depth_digits(kernel: Kernel) -> tuple[Digit, ...]:
 
 FAMILY = Family(
     "contraction",
-    "contraction/mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -407,4 +404,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     settle=settle,
+    emit=mma_hooks, template="contraction/mma/kernel.j2",
 )

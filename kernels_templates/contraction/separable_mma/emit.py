@@ -21,8 +21,7 @@ def separable_mma_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_mma/kernel.j2`` for what each hook is."""
-    body, dialect = kernel.body, printer.dialect
-    assert isinstance(body, Separable)
+    body, dialect = kernel.body_as(Separable), printer.dialect
     value = stored(body.a)
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"
     ends = epilogue(kernel, printer, var("batch", 1), derived.out_vector, acc)

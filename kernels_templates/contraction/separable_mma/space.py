@@ -13,6 +13,7 @@ from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction import separable
 from gpucomp.kernels_templates.contraction.mma import space as mma
+from gpucomp.kernels_templates.contraction.separable_mma.emit import separable_mma_hooks
 from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, too_large
 
 PARAMS = (
@@ -37,16 +38,14 @@ WARP_ROWS = (16, 32, 64)  # of a warp
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if reason := mma.accepts(kernel, features) or separable.accepts(kernel):
         return reason
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     return "bytes are left to other engines" if body.acc.dtype is I32 else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``separable.problem``; ``element_bytes`` and ``products`` as for the `mma` engine."""
-    body, types = kernel.body, mma.operand_types(kernel)
-    assert isinstance(body, Separable)
-    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    body, types = kernel.body_as(Separable), mma.operand_types(kernel)
+    nbytes = types[0].nbytes if types else 4
     products = 3 if body.math == "3xtf32" and nbytes == 4 else 1
     return {**separable.problem(kernel), "element_bytes": nbytes, "products": products}
 
@@ -210,7 +209,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/separable_mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -224,4 +222,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    emit=separable_mma_hooks, template="contraction/separable_mma/kernel.j2",
 )

@@ -20,8 +20,7 @@ def separable_simt_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/separable_simt/kernel.j2`` for what each hook is."""
-    body, dialect, width = kernel.body, printer.dialect, derived.out_vector
-    assert isinstance(body, Separable)
+    body, dialect, width = kernel.body_as(Separable), printer.dialect, derived.out_vector
     ends = epilogue(kernel, printer, var("batch", 1), width, "acc[i][j]" if width == 1 else f"acc[i][j + {LANE}]")
     filters, dtype = filters_of(kernel, printer, (derived.padded_k, derived.padded_n), "contraction/separable_simt")
     assert dtype is F32

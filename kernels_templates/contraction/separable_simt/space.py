@@ -13,6 +13,7 @@ from gpucomp.kernel.forms.copyable import stored
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction import separable
+from gpucomp.kernels_templates.contraction.separable_simt.emit import separable_simt_hooks
 from gpucomp.kernels_templates.contraction.simt.space import passes
 from gpucomp.kernels_templates.contraction.stem_simt.space import STATIC_SHARED
 from gpucomp.schedule.space import Family, Param, Schedule, Work, cannot_meet, remembered, too_large
@@ -41,8 +42,7 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return "its local memory, and its registers, are of another kind"
     if reason := separable.accepts(kernel):
         return reason
-    body = kernel.body
-    assert isinstance(body, Separable)
+    body = kernel.body_as(Separable)
     if body.acc.dtype is not F32 or stored(body.b).dtype is not F32:
         return "sums and filters are of f32"
     return ""
@@ -195,7 +195,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/separable_simt/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -209,4 +208,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    emit=separable_simt_hooks, template="contraction/separable_simt/kernel.j2",
 )

@@ -26,8 +26,7 @@ def contraction_hooks(
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/simt/kernel.j2`` for what each hook is."""
     kernel = along_memory(kernel)
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     batch = var("batch", max(1, p.batch))
     a = loader(kernel, printer, "a", body.a, batch, s, p, derived)
     b = loader(kernel, printer, "b", body.b, batch, s, p, derived)
@@ -73,8 +72,7 @@ def loader(
     depth_lines  what depends on the depth alone, once a depth step
     move         statements of one access
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     axes, extent, tile = (body.m, p.m, s.tile_m) if name == "a" else (body.n, p.n, s.tile_n)
     by_depth = p.a_by_depth if name == "a" else p.b_by_depth
     width = getattr(derived, f"{name}_vector")

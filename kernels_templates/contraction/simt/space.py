@@ -20,6 +20,7 @@ from gpucomp.kernel.forms.tail import has_tail, tail_problem
 from gpucomp.kernel.forms.words import bytes_per_product, in_words, packed_in_words, word_packing
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Packing
+from gpucomp.kernels_templates.contraction.simt.emit import contraction_hooks
 from gpucomp.kernels_templates.contraction.tail import (
     tail_counter_bytes,
     tail_cycles,
@@ -73,8 +74,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ``dot``: steps of the depth that a product takes, 4 of bytes: elements are words of four then, and ``k`` counts words.
     """
     kernel = along_memory(packed_in_words(kernel))
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     a_by_depth, a_wide = fast_axis(kernel, body.a, body.m, body.k)
     b_by_depth, b_wide = fast_axis(kernel, body.b, body.n, body.k)
     sizes = {
@@ -99,8 +99,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 def is_copied(kernel: Kernel, value: Expr) -> int:
     """1 when an operand's elements are read and used as they are, or zero: a copy of memory makes its tile."""
-    assert isinstance(kernel.body, Contraction)
-    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body.acc.dtype)))
+    found = pure_load(Rewriter(kernel.params, {})(cast(value, kernel.body_as(Contraction).acc.dtype)))
     return int(found is not None and kernel.params[found[0].source].dtype.bits in (32, 64))
 
 
@@ -485,7 +484,6 @@ def _one_at_a_time(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 FAMILY = Family(
     "contraction",
-    "contraction/simt/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -499,4 +497,5 @@ FAMILY = Family(
     focus=focus,
     taken=registers_taken,
     rewritten=in_words,
+    emit=contraction_hooks, template="contraction/simt/kernel.j2",
 )

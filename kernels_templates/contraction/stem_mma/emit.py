@@ -23,8 +23,7 @@ def stem_mma_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/stem_mma/kernel.j2`` for what each hook is."""
-    body, found = kernel.body, stem_of(kernel)
-    assert isinstance(body, Contraction)
+    body, found = kernel.body_as(Contraction), stem_of(kernel)
     assert isinstance(found, Stem), found
     dtype = stored(body.b).dtype
     acc = "sum" if derived.out_vector == 1 else f"sums[{LANE}]"

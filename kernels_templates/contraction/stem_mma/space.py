@@ -15,7 +15,9 @@ from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernels_templates.contraction.mma import space as mma
+from gpucomp.kernels_templates.contraction.stem_mma.emit import stem_mma_hooks
 from gpucomp.kernels_templates.contraction.stem_simt.space import COPY_INSTRUCTIONS, LATENCY_CYCLES, image_bytes
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
@@ -36,13 +38,12 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
         return reason
     if reason := mma.accepts(kernel, features):
         return reason
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if body.acc.dtype is I32:
         return "bytes of few channels are left to other engines"
     found = stem_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if max(found.pixels.window) > MOST_TAPS:
         return f"a window of {found.pixels.window}: at most {MOST_TAPS} taps along each side"
     return ""
@@ -50,10 +51,9 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
     """See ``stem_sizes``; ``element_bytes`` and ``products`` as for the `mma` engine; ``out_wide``: columns of a store."""
-    body, found, types = kernel.body, stem_of(kernel), mma.operand_types(kernel)
-    assert isinstance(body, Contraction)
+    body, found, types = kernel.body_as(Contraction), stem_of(kernel), mma.operand_types(kernel)
     assert isinstance(found, Stem), found
-    nbytes = 4 if isinstance(types, str) else types[0].nbytes
+    nbytes = types[0].nbytes if types else 4
     return {
         **stem_sizes(kernel, found),
         "element_bytes": nbytes,
@@ -219,7 +219,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/stem_mma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -231,4 +230,5 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
+    emit=stem_mma_hooks, template="contraction/stem_mma/kernel.j2",
 )

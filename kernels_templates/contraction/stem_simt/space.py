@@ -15,6 +15,8 @@ from gpucomp.kernel.forms.stores import store_width
 from gpucomp.kernel.forms.tail import no_tail
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
+from gpucomp.kernels_templates.contraction.stem_simt.emit import stem_simt_hooks
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Family, Param, Schedule, Work, fastest, too_large
 
 PARAMS = (
@@ -33,13 +35,12 @@ RESERVED = 44  # registers for addresses, predicates and counters
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if reason := no_tail(kernel):
         return reason
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if body.acc.dtype is not F32:
         return f"sums are of f32, not {body.acc.dtype}"
     found = stem_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if max(found.pixels.window) > MOST_TAPS:
         return f"a window of {found.pixels.window}: at most {MOST_TAPS} taps along each side"
     return ""
@@ -182,7 +183,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/stem_simt/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -194,4 +194,5 @@ FAMILY = Family(
     work=work,
     packing=packing,
     registers=registers,
+    emit=stem_simt_hooks, template="contraction/stem_simt/kernel.j2",
 )

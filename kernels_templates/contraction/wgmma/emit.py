@@ -26,11 +26,10 @@ def wgmma_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/wgmma/kernel.j2`` for what each hook is."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     a, b, c, kind = form_of_a(kernel), matrix_of(kernel, "b"), result_matrix(kernel), kind_of(kernel)
-    if isinstance(a, str) or isinstance(b, str) or kind is None:
-        reason = next((r for r in (a, b) if isinstance(r, str)), "its types are not multiplied by wgmma")
+    if not a or not b or kind is None:
+        reason = next((r for r in (a, b) if not r), "its types are not multiplied by wgmma")
         raise ScheduleError(f"{kernel.label or kernel.family}: {reason}", code="GPC8001")
     instruction, element = kind
     maps = [

@@ -28,7 +28,9 @@ from gpucomp.kernels_templates.contraction.tail import (
     tail_registers,
     tail_work,
 )
+from gpucomp.kernels_templates.contraction.wgmma.emit import wgmma_hooks
 from gpucomp.kernels_templates.contraction.wgmma.types import kind_of, operand_dtypes
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Family, Param, Schedule, Work, remembered, worthwhile_splits
 
 DEPTH_BYTES = 128
@@ -58,8 +60,7 @@ PARAMS = (
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     if not {"wgmma", "tma", "cluster"} <= features:
         return "the device has no wgmma"
     if kind_of(kernel) is None:
@@ -68,11 +69,11 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if not all(v.extent for v in (*body.batch, *body.m, *body.n, *body.k)):
         return "there is nothing to multiply"
     a_form = form_of_a(kernel)
-    if isinstance(a_form, str):
-        return a_form
+    if isinstance(a_form, Refusal):
+        return a_form.reason
     b_form = matrix_of(kernel, "b")
-    if isinstance(b_form, str) and not packable(kernel, "b"):
-        return b_form
+    if isinstance(b_form, Refusal) and not packable(kernel, "b"):
+        return b_form.reason
     if _count(body.k) * a_form.dtype.nbytes % 16:
         return f"a depth of {_count(body.k)} {a_form.dtype} is no multiple of 16 bytes"
     return ""
@@ -84,8 +85,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
     ``out_wide``: columns that a store may take at once. ``b_known``: b is a constant of the model. ``out_bytes``: of an
     element of a result that TMA can store, else 0. ``out_reads``: what the epilogue loads beside the sums.
     """
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     form, result = form_of_a(kernel), result_matrix(kernel)
     reads = {node for store in kernel.stores for node in walk(store.value) if isinstance(node, Load)}
     return {
@@ -366,7 +366,6 @@ def _staged(schedule: dict[str, int], p: SimpleNamespace, limits: Limits) -> dic
 
 FAMILY = Family(
     "contraction",
-    "contraction/wgmma/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -379,4 +378,5 @@ FAMILY = Family(
     packing=packing,
     registers=registers,
     focus=focus,
+    emit=wgmma_hooks, template="contraction/wgmma/kernel.j2",
 )

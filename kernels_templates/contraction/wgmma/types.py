@@ -23,8 +23,7 @@ KINDS: Mapping[tuple[DType, DType, str], tuple[str, str]] = {
 
 def operand_dtypes(kernel: Kernel) -> tuple[DType, DType]:
     """What ``a`` and ``b`` are before they are cast to the accumulator's type."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     return _stored(body.a), _stored(body.b)
 
 
@@ -35,7 +34,6 @@ def _stored(value: Expr) -> DType:
 
 def kind_of(kernel: Kernel) -> tuple[str, str] | None:
     """The instruction and TMA's element for the kernel's types; ``None`` when there is none."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     a, b = operand_dtypes(kernel)
     return KINDS.get((a, body.acc.dtype, body.math)) if a is b else None

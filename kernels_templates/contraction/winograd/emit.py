@@ -11,7 +11,7 @@ from gpucomp.codegen.c.printer import CPrinter
 from gpucomp.codegen.c.sums import sums_of
 from gpucomp.expr.core import var
 from gpucomp.ir.types import F32
-from gpucomp.kernel import Contraction, Kernel
+from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.convolution import Pixels, packed_filters
 from gpucomp.kernel.forms.lanes import LANE
 from gpucomp.kernel.forms.matrix import loadable_pixels
@@ -34,8 +34,7 @@ def winograd_hooks(
     kernel: Kernel, printer: CPrinter, s: SimpleNamespace, p: SimpleNamespace, derived: SimpleNamespace
 ) -> Mapping[str, Any]:
     """See ``kernels_templates/contraction/winograd/kernel.j2`` for what each hook is."""
-    body, form = kernel.body, loadable_pixels(kernel)
-    assert isinstance(body, Contraction)
+    form = loadable_pixels(kernel)
     assert isinstance(form, Pixels), form
     algorithm = algorithm_of(s.outputs)
     acc = ("sums[y]" if derived.in_lines else "sums") if derived.out_vector > 1 or derived.in_lines else "sum"

@@ -33,7 +33,13 @@ from gpucomp.kernels_templates.contraction.simt.space import (
     TRIP_INSTRUCTIONS,
     passes,
 )
-from gpucomp.kernels_templates.contraction.winograd.emit import CHANNEL_ACCESS, COLUMN_ACCESS, transform_of
+from gpucomp.kernels_templates.contraction.winograd.emit import (
+    CHANNEL_ACCESS,
+    COLUMN_ACCESS,
+    transform_of,
+    winograd_hooks,
+)
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import (
     Family,
     Param,
@@ -73,10 +79,10 @@ def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     if "mali" in features:
         return "it works in local memory, and this device's is plain memory"
     found = winograd_pixels(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     loadable = loadable_pixels(kernel)  # it reads four channels at a time
-    return loadable if isinstance(loadable, str) else ""
+    return loadable.reason if isinstance(loadable, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -358,7 +364,6 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
 
 FAMILY = Family(
     "contraction",
-    "contraction/winograd/kernel.j2",
     PARAMS,
     problem,
     objections,
@@ -372,4 +377,5 @@ FAMILY = Family(
     registers=registers,
     focus=focus,
     taken=registers_taken,
+    emit=winograd_hooks, template="contraction/winograd/kernel.j2",
 )

@@ -11,6 +11,8 @@ from gpucomp.device.lockstep import least
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.transpose import Transposed, transposed_of
 from gpucomp.kernel.geometry import Geometry
+from gpucomp.kernels_templates.loops.transpose.emit import transpose_hooks
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import WARP, Family, Param, Schedule, Work
 
 PARAMS = (
@@ -23,8 +25,8 @@ SHORTEST = 8  # of a side that is worth a tile: below it, lines of memory are sh
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = transposed_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if min(found.reading.extent, found.writing.extent) < SHORTEST:
         return f"a side of less than {SHORTEST} elements fills no tile"
     return ""
@@ -110,5 +112,7 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     return {"tile": tile, "threads": threads}
 
 
-FAMILY = Family("loops", "loops/transpose/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "transpose",
-                accepts, registers=registers, work=work)  # fmt: skip
+FAMILY = Family("loops", PARAMS, problem, objections, derive, geometry, default, "transpose",
+                accepts, registers=registers, work=work,
+    emit=transpose_hooks, template="loops/transpose/kernel.j2",
+)  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gpucomp.kernel import Kernel
 from gpucomp.kernel.forms.sliding import Sliding, pooling_of
+from gpucomp.kernels_templates.depthwise.emit import depthwise_hooks
 from gpucomp.kernels_templates.depthwise.space import (
     PARAMS,
     default,
@@ -17,12 +18,13 @@ from gpucomp.kernels_templates.depthwise.space import (
     sizes_of,
     work,
 )
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Family
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = pooling_of(kernel)
-    return found if isinstance(found, str) else ""
+    return found.reason if isinstance(found, Refusal) else ""
 
 
 def problem(kernel: Kernel) -> Mapping[str, int]:
@@ -32,6 +34,7 @@ def problem(kernel: Kernel) -> Mapping[str, int]:
 
 
 FAMILY = Family(
-    "pool", "depthwise/kernel.j2", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
-    registers=registers_ahead, work=work, focus=focus
+    "pool", PARAMS, problem, objections, derive, geometry, default, "window", accepts,
+    registers=registers_ahead, work=work, focus=focus,
+    emit=depthwise_hooks, template="depthwise/kernel.j2",
 )  # fmt: skip

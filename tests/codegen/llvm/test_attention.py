@@ -15,9 +15,10 @@ from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.attention import decode_space as attention_few_space
 from gpucomp.codegen.llvm.attention.decode_emit import sums_of
 from gpucomp.codegen.llvm.attention.parts import parts_of
-from gpucomp.codegen.llvm.attention.space import FAMILY, PARAMS, derive, scratch_bytes
+from gpucomp.codegen.llvm.attention.space import PARAMS, derive, scratch_bytes
 from gpucomp.codegen.llvm.contraction.space import STACK_BYTES
-from gpucomp.codegen.llvm.engines import engines_of
+from gpucomp.codegen.llvm.engines import ATTENTION as FAMILY
+from gpucomp.codegen.llvm.engines import DECODE, engines_of
 from gpucomp.codegen.llvm.ir.builder import Code, Type
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError
@@ -305,15 +306,15 @@ FEW_CASES = {
 
 
 def few_schedules(kernel: Kernel, target: Target) -> list[Schedule]:
-    problem = attention_few_space.FAMILY.problem(kernel)
-    found = [attention_few_space.FAMILY.default(SimpleNamespace(**problem), target.limits)]
+    problem = DECODE.problem(kernel)
+    found = [DECODE.default(SimpleNamespace(**problem), target.limits)]
     return [found[0], {**found[0], "tile_n": 16, "wide": 1}]
 
 
 @pytest.mark.parametrize("target", [*HERE, ARM], ids=lambda t: t.arch)
 @pytest.mark.parametrize("name", FEW_CASES)
 def test_few_rows_run_along_memory(name: str, target: Target) -> None:
-    check(FEW_CASES[name], few_schedules(FEW_CASES[name], target), target, attention_few_space.FAMILY)
+    check(FEW_CASES[name], few_schedules(FEW_CASES[name], target), target, DECODE)
 
 
 @pytest.mark.parametrize("target", HERE, ids=lambda t: t.arch)
@@ -322,7 +323,7 @@ def test_a_few_rows_with_every_key_hidden_are_nan_and_those_whose_first_are_hidd
     default, *_ = few_schedules(MASKED, target)
     schedule = default | {"lanes": 4, "tile_n": 16}  # of several blocks
 
-    (found,) = Library({"k": MASKED}, {"k": schedule}, target, attention_few_space.FAMILY).run("k", inputs)
+    (found,) = Library({"k": MASKED}, {"k": schedule}, target, DECODE).run("k", inputs)
 
     assert np.isnan(found[0]).all()
     assert_matches(found, expected(MASKED, inputs)[0], terms=51)
@@ -351,7 +352,7 @@ def test_products_of_lanes_are_added_up_in_place() -> None:
 
 
 def test_what_few_rows_refuse() -> None:
-    family, problem = attention_few_space.FAMILY, attention_few_space.FAMILY.problem(attention(8, 50, 64, 64))
+    family, problem = DECODE, DECODE.problem(attention(8, 50, 64, 64))
 
     refused = list(family.reasons({"lanes": 16, "tile_n": 64, "wide": 4}, problem, SERVER.limits))
 

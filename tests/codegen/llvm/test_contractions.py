@@ -16,7 +16,6 @@ from gpucomp.codegen.llvm.contraction.image_lines import windows_of
 from gpucomp.codegen.llvm.contraction.operands import block_k, columns_in_place, operands_of, rows_in_place
 from gpucomp.codegen.llvm.contraction.space import (
     COPIED,
-    FAMILY,
     PARAMS,
     POINTERS,
     STRAIGHT,
@@ -24,6 +23,7 @@ from gpucomp.codegen.llvm.contraction.space import (
     crowding,
     scratch_bytes,
 )
+from gpucomp.codegen.llvm.engines import REGISTER_BLOCKS as FAMILY
 from gpucomp.codegen.llvm.engines import engines_of
 from gpucomp.device.target import Target
 from gpucomp.errors import ScheduleError

@@ -12,7 +12,7 @@ from gpucomp import ops
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.contraction.epilogue_lines import Requests, Touched, touched_by
 from gpucomp.codegen.llvm.contraction.operands import operands_of
-from gpucomp.codegen.llvm.contraction.space import FAMILY
+from gpucomp.codegen.llvm.engines import REGISTER_BLOCKS as FAMILY
 from gpucomp.codegen.llvm.ir import builder
 from gpucomp.codegen.llvm.ir.builder import Code
 from gpucomp.ir import Graph, constant

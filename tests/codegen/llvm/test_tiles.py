@@ -25,9 +25,7 @@ from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.amx.emit import AHEAD_BYTES, LIGHT_EPILOGUE, Tiles
 from gpucomp.codegen.llvm.amx.operands import element_of, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.amx.space import COPIED, IN_PLACE, LINE, LINES, copied_bytes, derive, line_counts, registers
-from gpucomp.codegen.llvm.amx.space import FAMILY as TILES
-from gpucomp.codegen.llvm.engines import engines_of
-from gpucomp.codegen.llvm.vnni.space import FAMILY as DOTS
+from gpucomp.codegen.llvm.engines import DOTS, TILES, engines_of
 from gpucomp.device.target import Target
 from gpucomp.expr.core import call, cast, load, select
 from gpucomp.ir.types import BF16, F16, F32, I8, I32, U8, DType, TensorType

@@ -13,7 +13,8 @@ import pytest
 from gpucomp.artifact.elf import Image
 from gpucomp.codegen.llvm import emit
 from gpucomp.codegen.llvm.engines import ENGINES, engines_of
-from gpucomp.codegen.llvm.winograd.space import FAMILY, SCRATCH_BYTES, THREADS, cycles, derive, scratch_bytes
+from gpucomp.codegen.llvm.engines import WINOGRAD as FAMILY
+from gpucomp.codegen.llvm.winograd.space import SCRATCH_BYTES, THREADS, cycles, derive, scratch_bytes
 from gpucomp.device.limits import Limits
 from gpucomp.errors import ScheduleError
 from gpucomp.expr.core import call, load, select

@@ -451,8 +451,7 @@ class Tiles:
 
 def _packed_columns(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> int | None:
     """The parameter that holds the columns as ``packing`` has them; ``None`` where they are to be copied."""
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    body = kernel.body_as(Contraction)
     wanted = packing(kernel, s, p)
     b = body.b.value if isinstance(body.b, Cast) else body.b
     if wanted is None or not isinstance(b, Load):
@@ -460,6 +459,8 @@ def _packed_columns(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> i
     return b.source if kernel.params[b.source].shape == tuple(x.extent for x in wanted.digits) else None
 
 
-def emit_tiles(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_tiles(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
+    c = kernel.body
+    assert isinstance(c, Contraction)
     return Tiles(kernel, c, schedule, name, target).emit()

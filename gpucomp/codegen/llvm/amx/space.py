@@ -13,13 +13,12 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.amx.operands import WORD, image_of, narrow_of, straight_rows
 from gpucomp.codegen.llvm.contraction.operands import k_contiguous
-from gpucomp.codegen.llvm.core_space import geometry
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.schedule.space import Family, Param, Problem, Schedule, remembered
+from gpucomp.schedule.space import Param, Problem, Schedule, remembered
 
 ROWS, COLUMNS, LINE = 16, 16, 64  # of a tile; bytes of a row of it
 REGISTERS = 8
@@ -63,8 +62,7 @@ def problem(kernel: Kernel) -> Problem:
     window      ``a`` is a window that slides over ``images`` images of ``channels``; out_* and the rest describe it
     b_constant  columns can be laid out when the model is compiled
     """
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     narrow, image = narrow_of(kernel), image_of(kernel)
     assert narrow is not None
     ops = narrow.ops
@@ -339,7 +337,3 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
 def nothing(s: SimpleNamespace, p: SimpleNamespace) -> Mapping[str, int]:
     return {}
-
-
-FAMILY = Family("contraction", "codegen/llvm/amx/emit", PARAMS, problem, objections, nothing, geometry, default, "tiles",
-                accepts=accepts, estimate=estimate, packing=packing)  # fmt: skip

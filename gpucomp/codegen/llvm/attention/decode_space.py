@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.attention.parts import parts_of
-from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, geometry, nothing, span
+from gpucomp.codegen.llvm.core_space import GHZ, STACK_BYTES, TASK, THREADS, span
 from gpucomp.device.limits import Limits
 from gpucomp.expr.core import loads
 from gpucomp.kernel import Attention, Kernel
-from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 MOST_ROWS = 8
 PARAMS = (
@@ -23,8 +23,7 @@ PARAMS = (
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     """Why the kernel has no few rows; empty when it has."""
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     rows = math.prod(v.extent for v in body.rows)
     return "" if rows <= MOST_ROWS else f"{rows} rows, more than {MOST_ROWS}"
 
@@ -95,7 +94,3 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
     tiles = [t for t in PARAMS[1].choices if t == 16 or (t < 2 * p.n and t <= 128)]
     return {"lanes": lanes, "tile_n": min(tiles, key=cost), "wide": wide}
-
-
-FAMILY = Family("attention", "codegen/llvm/attention/decode_emit", PARAMS, problem, objections, nothing, geometry, default, "few",
-                accepts=accepts, estimate=estimate)  # fmt: skip

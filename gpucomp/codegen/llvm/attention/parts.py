@@ -78,8 +78,7 @@ class Scratch:
 @lru_cache(maxsize=32)
 def parts_of(kernel: Kernel) -> Parts:
     """The parts of an attention kernel."""
-    body = kernel.body
-    assert isinstance(body, Attention)
+    body = kernel.body_as(Attention)
     flat = Flattener(kernel.params)
     named = (("batch", body.batch), ("rows", body.rows), ("cols", body.cols), ("depth", body.depth),
              ("values", body.values))  # fmt: skip

@@ -17,14 +17,12 @@ from gpucomp.codegen.llvm.core_space import (
     STACK_BYTES,
     TASK,
     THREADS,
-    geometry,
-    nothing,
     span,
     step,
 )
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 PARAMS = (
     Param("lanes", (4, 8, 16), "rows of a vector"),
@@ -155,7 +153,3 @@ def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS
         if cost < best_cost:
             best, best_cost = trial, cost
     return best
-
-
-FAMILY = Family("attention", "codegen/llvm/attention/emit", PARAMS, problem, objections, nothing, geometry, default,
-                estimate=estimate)  # fmt: skip

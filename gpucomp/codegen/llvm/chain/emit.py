@@ -68,8 +68,7 @@ class _Emitter:
     def _function(linked: Linked, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
         if linked.row is None:
             return emit_windows(linked.kernel, schedule, name, target)
-        assert isinstance(linked.row.body, Contraction)
-        return emit_contraction(linked.row, linked.row.body, schedule, name, target)
+        return emit_contraction(linked.row, linked.row.body_as(Contraction), schedule, name, target)
 
     def emit(self) -> tuple[str, int]:
         code, entry = self.code, self.entry
@@ -139,6 +138,8 @@ class _Emitter:
         return self.code.gep(start, -(image * (shape[ROW] * kept.stretch.row_floats)), "float")
 
 
-def emit_chain(kernel: Kernel, chain: Chain, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_chain(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The functions' text and the number of tasks."""
+    chain = kernel.body
+    assert isinstance(chain, Chain)
     return _Emitter(kernel, chain, schedule, name, target).emit()

@@ -120,7 +120,7 @@ def _first(step: Step, limits: Limits) -> list[_Candidate] | None:
 def _candidate(step: Step, handed: Value | None, limits: Limits) -> _Candidate | None:
     assert step.kernel is not None
     found = linked(step.kernel, None if handed is None else step.inputs.index(handed))
-    return None if isinstance(found, str) else _Candidate(step, handed, found, limits)
+    return _Candidate(step, handed, found, limits) if found else None
 
 
 def _is_far(nbytes: int, limits: Limits) -> bool:
@@ -180,6 +180,6 @@ def _laid_out(link: _Candidate, made: dict[tuple[object, ...], Value]) -> Step:
     kernel = link.step.kernel
     if kernel is None or not isinstance(kernel.body, Contraction):
         return link.step
-    family = contraction_space.FAMILY
+    family = space.REGISTER_BLOCKS
     packing = family.packing(kernel, SimpleNamespace(**link.schedule), SimpleNamespace(**family.problem(kernel)))
     return link.step if packing is None else packed_step(link.step, pack(kernel, packing), made)

@@ -17,6 +17,7 @@ from gpucomp.expr.core import Const, Expr, Load, Var, hole, index, literal, load
 from gpucomp.expr.simplify import Simplifier, coefficient, flatten, linear
 from gpucomp.ir.types import F32, TensorType
 from gpucomp.kernel import HANDED, Chain, Contraction, Kernel, Link, Loops, Store, Window
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.analytic import operations
 
 IMAGE, ROW = 0, 1  # dimensions of an image
@@ -61,48 +62,48 @@ class Linked:
         return operations(self.kernel) / (self.result.shape[IMAGE] * self.result.shape[ROW]) / OPERATIONS_A_CYCLE
 
 
-def linked(kernel: Kernel, source: int | None) -> Linked | str:
+def linked(kernel: Kernel, source: int | None) -> Linked | Refusal:
     """``kernel`` as a link that is handed parameter ``source`` (``None``: nothing), or why it is none."""
     if kernel.outputs != 1 or len(kernel.stores) != 1 or any(t.dtype is not F32 for t in kernel.params):
-        return "not one result, or not f32 throughout"
+        return Refusal("not one result, or not f32 throughout")
     images = [kernel.params[-1], *([] if source is None else [kernel.params[source]])]
     if any(len(t.shape) != 4 or 0 in t.shape for t in images):
-        return "no image of rows"
+        return Refusal("no image of rows")
     if isinstance(kernel.body, Contraction):
         return _pointwise(kernel, kernel.body, source)
     if isinstance(kernel.body, (Loops, Window)):
         return _window(kernel, source)
-    return "neither a contraction nor a window"
+    return Refusal("neither a contraction nor a window")
 
 
 def link_of(link: Link) -> Linked:
     """The link of a chain. Raises ``ValueError`` for a kernel that is none."""
     inputs = link.params[: link.kernel.inputs]
     found = linked(link.kernel, inputs.index(HANDED) if HANDED in inputs else None)
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         raise ValueError(f"a kernel that is no link is in a chain: {found}")
     return found
 
 
-def _axes_of_result(store: Store, axes: Sequence[Var]) -> tuple[Var | None, Var] | str:
+def _axes_of_result(store: Store, axes: Sequence[Var]) -> tuple[Var | None, Var] | Refusal:
     """(image, row): the variables that the result's first two dimensions run over."""
     image, row = store.index[IMAGE], store.index[ROW]
     if not isinstance(row, Var) or row not in axes:
-        return "its rows are no axis of its own"
+        return Refusal("its rows are no axis of its own")
     if isinstance(image, Const) and image.value == 0:
         return None, row
     if not isinstance(image, Var) or image not in axes:
-        return "its images are no axis of their own"
+        return Refusal("its images are no axis of their own")
     return image, row
 
 
-def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | str:
+def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | Refusal:
     """The rows at which ``value`` reads the image ``source``, where that is the same image as the result's."""
     found = set()
     for ld in loads(value):
         if ld.source == source:
             if ld.index[IMAGE] is not (index(0) if image is None else image):
-                return "it reads another image than it writes"
+                return Refusal("it reads another image than it writes")
             found.add(ld.index[ROW])
     return found
 
@@ -111,35 +112,37 @@ def _handed_rows(value: Expr, source: int, image: Var | None) -> set[Expr] | str
 
 
 @lru_cache(maxsize=256)
-def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | str:
+def _pointwise(kernel: Kernel, c: Contraction, source: int | None) -> Linked | Refusal:
     if c.batch or c.math != "strict":
-        return "a batch of products"
+        return Refusal("a batch of products")
     (store,) = kernel.stores
     axes = _axes_of_result(store, c.m)
-    if isinstance(axes, str):
+    if isinstance(axes, Refusal):
         return axes
     image, row = axes
     outer = [v for v in (image, row) if v is not None]
     rest = tuple(v for v in c.m if v not in outer)
     if math.prod(v.extent for v in rest) < 2:
-        return "no columns"
+        return Refusal("no columns")
     values = (c.a, c.b, store.value, *store.index)
     if any(isinstance(n, Load) for e in values for ld in loads(e) for i in ld.index for n in walk(i)):
-        return "it gathers"
+        return Refusal("it gathers")
     if any(v in _outside_loads(e).free for e in (c.a, c.b, store.value) for v in outer):
-        return "its rows differ by more than where they are"
+        return Refusal("its rows differ by more than where they are")
     moves = _moves(kernel, values[:3], store, image, row)
-    if isinstance(moves, str):
+    if isinstance(moves, Refusal):
         return moves
     slides = None
     if source is not None:
         rows = _handed_rows(c.a, source, image)
         elsewhere = any(ld.source == source for e in (c.b, store.value) for ld in loads(e))
-        if isinstance(rows, str) or len(rows) != 1 or elsewhere:
-            return rows if isinstance(rows, str) else "it is handed more than the rows it multiplies"
+        if isinstance(rows, Refusal):
+            return rows
+        if len(rows) != 1 or elsewhere:
+            return Refusal("it is handed more than the rows it multiplies")
         constant, terms = linear(rows.pop())
         if constant or set(terms) != {row} or terms[row] < 1:
-            return "it reads other rows than it writes"
+            return Refusal("it reads other rows than it writes")
         slides = Slides(stride=terms[row])
     return Linked(kernel, slides, _row_kernel(kernel, c, rest, outer), moves)
 
@@ -151,7 +154,7 @@ def _outside_loads(expr: Expr) -> Expr:
 
 def _moves(
     kernel: Kernel, values: Sequence[Expr], store: Store, image: Var | None, row: Var
-) -> tuple[tuple[int, int], ...] | str:
+) -> tuple[tuple[int, int], ...] | Refusal:
     places = [(ld.source, ld.index) for e in values for ld in loads(e)] + [(store.target, store.index)]
     moves: dict[int, tuple[int, int]] = {}
     for param, place in places:
@@ -159,7 +162,7 @@ def _moves(
         by_image = 0 if image is None else coefficient(offset, image)
         by_row = coefficient(offset, row)
         if by_image is None or by_row is None or moves.setdefault(param, (by_image, by_row)) != (by_image, by_row):
-            return "it does not move evenly from row to row"
+            return Refusal("it does not move evenly from row to row")
     return tuple(moves.get(p, (0, 0)) for p in range(len(kernel.params)))
 
 
@@ -178,30 +181,32 @@ def _row_kernel(kernel: Kernel, c: Contraction, rest: tuple[Var, ...], outer: Se
 
 
 @lru_cache(maxsize=256)
-def _window(kernel: Kernel, source: int | None) -> Linked | str:
+def _window(kernel: Kernel, source: int | None) -> Linked | Refusal:
     found = windows_of(kernel)
-    if not isinstance(found, Windows):
+    if isinstance(found, Refusal):
         return found
     y = found.sliding.y
     (store,) = kernel.stores
     axes = _axes_of_result(store, kernel.body.domain)
-    if isinstance(axes, str):
+    if isinstance(axes, Refusal):
         return axes
     image, row = axes
     lead = () if image is None else (image,)
     if y.out is not row or found.sliding.lead != lead:
-        return "its rows are no axis of the window"
+        return Refusal("its rows are no axis of the window")
     if source is None:
         return Linked(kernel, None)
     weight = found.sliding.weight
     if any(ld.source == source for e in (weight, store.value) if e is not None for ld in _outer_loads(e, found)):
-        return "it is handed more than the image it slides over"
+        return Refusal("it is handed more than the image it slides over")
     rows = _handed_rows(found.image, source, image)
-    if isinstance(rows, str) or len(rows) != 1:
-        return rows if isinstance(rows, str) else "it reads several rows at once"
+    if isinstance(rows, Refusal):
+        return rows
+    if len(rows) != 1:
+        return Refusal("it reads several rows at once")
     constant, terms = linear(rows.pop())
     if [(v.name, n) for v, n in terms.items() if isinstance(v, Var)] != [("place_y", 1)] or len(terms) != 1:
-        return "the image does not lie row by row"
+        return Refusal("the image does not lie row by row")
     return Linked(kernel, Slides(y.stride, y.taps, y.dilation, -constant))
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.chain.links import IMAGE, ROW, Linked, links_of, stretches
-from gpucomp.codegen.llvm.core_space import geometry, nothing
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Chain, Kernel
-from gpucomp.schedule.space import Family, Param, Problem, Schedule
+from gpucomp.schedule.space import Param, Problem, Schedule
 
 STACK_BYTES = 1 << 20  # of rows that one call may keep
 CACHE_SHARE = 2  # the part of the second cache that the rows at hand may take: weights and operands want some too
@@ -42,8 +41,7 @@ def sizes(links: Sequence[Linked]) -> Problem:
 
 
 def problem(kernel: Kernel) -> Problem:
-    assert isinstance(kernel.body, Chain)
-    return sizes(links_of(kernel.body))
+    return sizes(links_of(kernel.body_as(Chain)))
 
 
 def kept_bytes(rows: int, p: SimpleNamespace) -> int:
@@ -74,6 +72,3 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     rows = max((n for n in PARAMS[0].choices if n <= 8 and fits(n)), default=1)
     parts = min(PARAMS[1].choices, key=lambda n: (sum(t * cycles(n, p, t) for t in THREADS), n))
     return {"rows": rows, "parts": parts}
-
-
-FAMILY = Family("chain", "codegen/llvm/chain/emit", PARAMS, problem, objections, nothing, geometry, default)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from gpucomp.codegen.llvm.contraction.emit import emit_contraction
 from gpucomp.codegen.llvm.contraction.space import contraction_form
 from gpucomp.codegen.llvm.loops.loops import emit_loops
-from gpucomp.codegen.llvm.loops.rowwise import emit_rowwise
+from gpucomp.codegen.llvm.loops.rowwise import emit_rows
 from gpucomp.device.target import Target
 from gpucomp.expr.core import cast, reduce
 from gpucomp.kernel import Contraction, Kernel, Rowwise, Statistic
 from gpucomp.schedule.space import Schedule
 
 
-def emit_in_form(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_in_form(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
+    c = kernel.body
+    assert isinstance(c, Contraction)
     form = contraction_form(kernel)
     if form == "gemm" and schedule["lanes"]:
         return emit_contraction(kernel, c, schedule, name, target)
@@ -22,5 +24,5 @@ def emit_in_form(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, 
     if form == "rows" and schedule["lanes"]:
         rows = (*c.batch, *c.m, *c.n)
         body = Rowwise(rows, c.k, (Statistic(c.acc, "sum", product),), frozenset(range(len(kernel.stores))))
-        return emit_rowwise(kernel, body, rest, name, target)
+        return emit_rows(kernel, body, rest, name, target)
     return emit_loops(kernel, c.domain, {c.acc: reduce("sum", c.k, product)}, rest, name, target)

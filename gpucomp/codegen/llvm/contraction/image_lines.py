@@ -59,8 +59,7 @@ class Windows:
 @lru_cache(maxsize=32)
 def windows_of(kernel: Kernel) -> Windows | None:
     """The windows that slide along the last axis of m; ``None`` where ``a`` is nothing of the kind."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     if not c.m or len(c.k) < 2 or any(isinstance(e, Load) for o in _indices(c.a) for e in walk(o)):
         return None
     x, tap, channel = c.m[-1], c.k[-2], c.k[-1]

@@ -46,8 +46,7 @@ def operands_of(kernel: Kernel, shortest: int) -> Operands:
 
     A last axis of k shorter than ``shortest`` is merged with the one before it though loads then divide.
     """
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     flat = Flattener(kernel.params)
     batch, batch_parts = collapse(c.batch, "batch")
     m, m_parts = collapse(c.m, "m")

@@ -20,8 +20,6 @@ from gpucomp.codegen.llvm.core_space import (
     TASK,
     THREADS,
     crowding,
-    geometry,
-    nothing,
     span,
     step,
 )
@@ -29,7 +27,7 @@ from gpucomp.device.limits import Limits
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 FORMS = ("gemm", "rows", "loops")  # register block; dot products, a row a result; any algorithm
 COPIED, STRAIGHT, POINTERS = range(3)  # how rows are read: see operands.Rows
@@ -50,8 +48,7 @@ PARAMS = (
 
 def contraction_form(kernel: Kernel) -> str:
     """Which of ``FORMS`` computes a contraction."""
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     if c.acc.dtype.storage_only or c.acc.dtype.nbytes < 4:
         return "loops"
     sizes = {name: math.prod(a.extent for a in axes) for name, axes in (("m", c.m), ("n", c.n), ("k", c.k))}
@@ -73,8 +70,7 @@ def problem(kernel: Kernel) -> Problem:
     b_place      columns can be read where they lie
     b_constant   columns can be laid out when the model is compiled
     """
-    c = kernel.body
-    assert isinstance(c, Contraction)
+    c = kernel.body_as(Contraction)
     sizes = {
         name: math.prod(a.extent for a in axes)
         for name, axes in (("batch", c.batch), ("m", c.m), ("n", c.n), ("k", c.k))
@@ -269,7 +265,3 @@ def default(p: SimpleNamespace, limits: Limits, threads: Sequence[int] = THREADS
                     if cost < best_cost:
                         best, best_cost = trial, cost
     return best
-
-
-FAMILY = Family("contraction", "codegen/llvm/contraction/forms", PARAMS, problem, objections, nothing, geometry, default,
-                estimate=estimate, packing=packing)  # fmt: skip

@@ -20,7 +20,7 @@ from gpucomp.codegen.llvm.loops.nest import (
 )
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, Var, reduce
-from gpucomp.kernel import Kernel, Window
+from gpucomp.kernel import Kernel, Loops, Window
 from gpucomp.schedule.space import Schedule
 
 
@@ -72,7 +72,15 @@ def emit_loops(kernel: Kernel, domain: Sequence[Var], values: dict[Expr, Expr], 
     return entry.text(), tasks.count
 
 
-def emit_pool(kernel: Kernel, window: Window, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_elementwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    assert isinstance(kernel.body, Loops)
+    return emit_loops(kernel, kernel.body.domain, {}, schedule, name, target)
+
+
+def emit_pool(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """A pool as loops, its window as a sum in each of its stores."""
+    window = kernel.body
+    assert isinstance(window, Window)
     values: dict[Expr, Expr] = {window.acc: reduce(window.op, window.window, window.value)}
     return emit_loops(kernel, window.domain, values, schedule, name, target)

@@ -267,7 +267,13 @@ def _for_rows(entry: Entry, taken: Sequence[Var], inner: Sequence[Var], block: i
                 entry.chunks(start, code.minimum(start + block, extent), width, row, extent)
 
 
-def emit_rowwise(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_rowwise(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+    """The function's text and its number of tasks."""
+    assert isinstance(kernel.body, Rowwise)
+    return emit_rows(kernel, kernel.body, schedule, name, target)
+
+
+def emit_rows(kernel: Kernel, body: Rowwise, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
     work = _Rows(kernel, body, schedule, name, target)
     width = schedule["lanes"]

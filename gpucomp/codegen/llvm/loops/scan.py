@@ -29,8 +29,10 @@ from gpucomp.schedule.space import Schedule
 BLOCK = 1024  # rows side by side whose running values are kept: 4 KiB of f32
 
 
-def emit_scan(kernel: Kernel, body: Scan, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_scan(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
+    body = kernel.body
+    assert isinstance(body, Scan)
     entry = Entry(kernel, name, target)
     code, width = entry.code, schedule["lanes"]
     flat = Flattener(kernel.params)

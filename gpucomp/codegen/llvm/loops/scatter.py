@@ -78,8 +78,10 @@ class _Walk:
         return [printer.value(result) for result in program.results]
 
 
-def emit_scatter(kernel: Kernel, body: Scatter, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_scatter(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
+    body = kernel.body
+    assert isinstance(body, Scatter)
     w = _Walk(kernel, body, schedule, name, target)
     entry, code, bound = w.entry, w.code, w.bound
     extent = w.fast.extent if w.fast is not None else 1

@@ -101,6 +101,8 @@ class _Dots(Tiles):
         return code.let(f"call {total.type} @llvm.x86.{name}({inner})", total.type)
 
 
-def emit_dots(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_dots(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks."""
+    c = kernel.body
+    assert isinstance(c, Contraction)
     return _Dots(kernel, c, schedule, name, target).emit()

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 
 from gpucomp.codegen.llvm.amx import space as tiles_space
 from gpucomp.codegen.llvm.amx.operands import narrow_of
-from gpucomp.codegen.llvm.amx.space import COLUMNS, COPIED, IN_PLACE, LINE, LINES, WORD, derive, line_counts, nothing
-from gpucomp.codegen.llvm.core_space import crowding, geometry
+from gpucomp.codegen.llvm.amx.space import COLUMNS, COPIED, IN_PLACE, LINE, LINES, WORD, derive, line_counts
+from gpucomp.codegen.llvm.core_space import crowding
 from gpucomp.device.limits import Limits
 from gpucomp.ir.types import BF16, I8, U8
 from gpucomp.kernel import Contraction, Kernel
 from gpucomp.kernel.packing import Packing
 from gpucomp.kernel.passes.pack_weights import packable
-from gpucomp.schedule.space import Family, Param, Problem, Schedule
+from gpucomp.schedule.space import Param, Problem, Schedule
 
 PARAMS = (
     Param("rows", (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), "rows of the register block"),
@@ -136,7 +136,3 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
             if cost < best_cost:
                 best, best_cost = trial, cost
     return {**best, "ahead": int(bool(p.b_constant))}
-
-
-FAMILY = Family("contraction", "codegen/llvm/vnni/emit", PARAMS, problem, objections, nothing, geometry, default, "dots",
-                accepts=accepts, estimate=estimate, packing=packing)  # fmt: skip

@@ -30,6 +30,7 @@ from gpucomp.ir.types import I8, I32, U8
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.sliding import depthwise_of
 from gpucomp.kernel.passes.narrow_integers import split_offset
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Schedule
 
 LINE = 64
@@ -57,16 +58,16 @@ class ByteWindows:
     weights: tuple[int, int]
 
 
-def byte_windows_of(kernel: Kernel) -> ByteWindows | str:
+def byte_windows_of(kernel: Kernel) -> ByteWindows | Refusal:
     """The parts of a kernel that this engine computes, or why it does not."""
     if not isinstance(kernel.body, Loops):
-        return "no depthwise convolution"
+        return Refusal("no depthwise convolution")
     found = depthwise_of(kernel, (I32,))
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     apart = split_offset(found.image)
     if apart is None:
-        return "the image is wider than a byte"
+        return Refusal("the image is wider than a byte")
     element, offset = apart
     padding = 0
     match element:
@@ -76,28 +77,28 @@ def byte_windows_of(kernel: Kernel) -> ByteWindows | str:
         case Cast(value=image):
             wanted = image
         case _:
-            return "the padding is no number"
+            return Refusal("the padding is no number")
     if not isinstance(image, Load) or any(isinstance(n, Load) for place in image.index for n in walk(place)):
-        return "the image is computed"
+        return Refusal("the image is computed")
     if image.dtype not in (I8, U8):
-        return "the image is wider than a byte"
+        return Refusal("the image is wider than a byte")
     low, high = (-128, 127) if image.dtype is I8 else (0, 255)
     if not low <= padding <= high:
-        return "the padding is no byte"
+        return Refusal("the padding is no byte")
     assert found.weight is not None
     weights = bounds(found.weight)
     if not -(1 << 15) <= weights[0] <= weights[1] < 1 << 15:
-        return "weights are wider than 16 bits"
+        return Refusal("weights are wider than 16 bits")
     windows = framed(found, wanted)
-    if isinstance(windows, str):
+    if isinstance(windows, Refusal):
         return windows
     return ByteWindows(windows, offset, padding, image.dtype is I8, (int(weights[0]), int(weights[1])))
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = byte_windows_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if "sse4.1" not in features:
         return "no x86 processor"
     windows = found.windows

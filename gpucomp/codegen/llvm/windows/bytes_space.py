@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.core_space import geometry, nothing
 from gpucomp.codegen.llvm.windows import bytes_emit as byte_windows
 from gpucomp.codegen.llvm.windows import emit as windows
-from gpucomp.codegen.llvm.windows.space import PARAMS, edges, objections, window_sizes
+from gpucomp.codegen.llvm.windows.space import edges, window_sizes
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Problem, Schedule
+from gpucomp.schedule.space import Problem, Schedule
 
 
 def problem(kernel: Kernel) -> Problem:
@@ -37,7 +36,3 @@ def default(p: SimpleNamespace, limits: Limits) -> Schedule:
 
     tiles = [t for t in range(1, windows.WIDEST_TILE + 1) if edges(t, p) <= windows.MOST_EDGE_TILES]
     return {"lanes": lanes, "tile_x": min(tiles, key=cost), "vectors": 4, "tasks": 64}
-
-
-BYTE_WINDOWS = Family("loops", "codegen/llvm/windows/bytes_emit", PARAMS, problem, objections, nothing, geometry, default,
-                      engine="bytes", accepts=byte_windows.accepts)  # fmt: skip

@@ -25,6 +25,7 @@ from gpucomp.ir.types import F32
 from gpucomp.kernel import Kernel, Loops
 from gpucomp.kernel.forms.convolution import conjuncts
 from gpucomp.kernel.forms.sliding import Slide, Sliding, depthwise_of, pooling_of
+from gpucomp.refusal import Refusal
 from gpucomp.schedule.space import Schedule
 
 FEW_TAPS = 16
@@ -52,24 +53,24 @@ class Windows:
         return self.sliding.y.taps * self.sliding.x.taps
 
 
-def windows_of(kernel: Kernel) -> Windows | str:
+def windows_of(kernel: Kernel) -> Windows | Refusal:
     """The parts of a kernel that this engine computes, or why it does not."""
     found = depthwise_of(kernel) if isinstance(kernel.body, Loops) else pooling_of(kernel)
-    if isinstance(found, str):
+    if isinstance(found, Refusal):
         return found
     if found.total.dtype is not F32:
-        return "not f32"
+        return Refusal("not f32")
     if found.y.taps * found.x.taps > MOST_TAPS:
-        return f"more than {MOST_TAPS} taps"
+        return Refusal(f"more than {MOST_TAPS} taps")
     if isinstance(found.image, Select):
         halo = found.image.otherwise
         neutral = identity_of(found.op, F32) if found.weight is None else 0.0
         if not isinstance(halo, Const) or halo.value != neutral:
-            return "the padding is not what leaves the result as it is"
+            return Refusal("the padding is not what leaves the result as it is")
     return framed(found, found.image)
 
 
-def framed(found: Sliding, image: Expr) -> Windows | str:
+def framed(found: Sliding, image: Expr) -> Windows | Refusal:
     """``image`` without the padding that is a frame around it; why it is none, where it is something else."""
     low, high = 0, found.x.reach(found.x.outputs)
     if not isinstance(image, Select):
@@ -82,7 +83,7 @@ def framed(found: Sliding, image: Expr) -> Windows | str:
             continue
         limits = _limits(part)
         if names != {"place_x"} or limits is None:
-            return "the padding is no frame around the image"
+            return Refusal("the padding is no frame around the image")
         low, high = max(low, limits[0]), min(high, limits[1])
     return Windows(found, image.then, rows, (low, max(low, high)))
 
@@ -126,8 +127,8 @@ def edge_tiles(x: Slide, columns: tuple[int, int], tile: int) -> tuple[list[int]
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = windows_of(kernel)
-    if isinstance(found, str):
-        return found
+    if isinstance(found, Refusal):
+        return found.reason
     if found.sliding.weight is None and found.taps <= FEW_TAPS:
         return f"up to {FEW_TAPS} taps of a pool, plain loops have them written out and wait for memory as well"
     if all(len(edge_tiles(found.sliding.x, found.columns, t)[0]) > MOST_EDGE_TILES for t in range(1, WIDEST_TILE + 1)):

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from gpucomp.codegen.llvm.core_space import LANES, geometry, nothing
+from gpucomp.codegen.llvm.core_space import LANES
 from gpucomp.codegen.llvm.windows import emit as windows
 from gpucomp.device.limits import Limits
 from gpucomp.kernel import Kernel
-from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 PARAMS = (
     LANES,
@@ -20,7 +20,7 @@ PARAMS = (
 )
 
 
-def _problem(kernel: Kernel) -> Problem:
+def problem(kernel: Kernel) -> Problem:
     found = windows.windows_of(kernel)
     assert isinstance(found, windows.Windows)
     return window_sizes(found)
@@ -57,7 +57,7 @@ def objections(s: SimpleNamespace, p: SimpleNamespace, limits: Limits) -> Iterat
         yield f"{written} tiles at the image's edges would be written out, {windows.MOST_EDGE_TILES} are allowed"
 
 
-def _default(p: SimpleNamespace, limits: Limits) -> Schedule:
+def default(p: SimpleNamespace, limits: Limits) -> Schedule:
     """The tile with the fewest loads for a result that leaves registers to spare, and few tiles that are cut short."""
     lanes = limits.vector_bytes // 4
     best, best_cost = {"lanes": lanes, "tile_x": 1, "vectors": 1, "tasks": 64}, math.inf
@@ -81,9 +81,3 @@ def _default(p: SimpleNamespace, limits: Limits) -> Schedule:
     if best_cost == math.inf:  # the narrowest tile has too many at the edges: the widest has the fewest
         best["tile_x"] = min(range(1, windows.WIDEST_TILE + 1), key=lambda tile: edges(tile, p))
     return best
-
-
-WINDOWS_OF_LOOPS = Family("loops", "codegen/llvm/windows/emit", PARAMS, _problem, objections, nothing,
-                          geometry, _default, engine="windows", accepts=windows.accepts)  # fmt: skip
-WINDOWS_OF_POOL = Family("pool", "codegen/llvm/windows/emit", PARAMS, _problem, objections, nothing,
-                         geometry, _default, engine="windows", accepts=windows.accepts)  # fmt: skip

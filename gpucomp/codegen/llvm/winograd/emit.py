@@ -23,7 +23,7 @@ from gpucomp.codegen.llvm.ir.builder import F32, I64, PTR, Slot, Type, Value
 from gpucomp.codegen.llvm.ir.printer import LaneValue
 from gpucomp.codegen.llvm.ir.storage import from_memory, memory_scalar
 from gpucomp.codegen.llvm.loops.nest import Entry, FlatStore, Flattener, collapse, lane_index, lower
-from gpucomp.codegen.llvm.winograd.space import FAMILY, LINE_FLOATS, algorithm_of, derive, pixels
+from gpucomp.codegen.llvm.winograd.space import LINE_FLOATS, algorithm_of, derive, pixels, problem
 from gpucomp.device.target import Target
 from gpucomp.expr.core import Expr, substitute
 from gpucomp.kernel import Contraction, Kernel
@@ -40,7 +40,7 @@ class _Emitter:
         self.entry = Entry(kernel, name, target)
         self.code = self.entry.code
         self.s = SimpleNamespace(**schedule)
-        self.p = SimpleNamespace(**FAMILY.problem(kernel))
+        self.p = SimpleNamespace(**problem(kernel))
         self.d = SimpleNamespace(**derive(self.s, self.p))
         algorithm = algorithm_of(self.s, self.p)
         self.to_data, self.to_results = floats(algorithm.data), floats(algorithm.result)
@@ -53,7 +53,7 @@ class _Emitter:
         self.stored = Type(memory_scalar(form.dtype), self.width)
         shape = (self.d.panels, self.d.factors, self.p.depth, self.d.nr)
         self.image = self.entry.params[form.source]
-        self.filters = self.entry.params[packed_filters(kernel, shape, FAMILY.title)]
+        self.filters = self.entry.params[packed_filters(kernel, shape, "contraction/winograd")]
         self._read_stores(kernel, c)
         self._scratch()
 
@@ -295,6 +295,8 @@ class _Emitter:
             printer.store(store.target, self.program.results[2 * i], self.program.results[2 * i + 1])
 
 
-def emit_winograd(kernel: Kernel, c: Contraction, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
+def emit_winograd(kernel: Kernel, schedule: Schedule, name: str, target: Target) -> tuple[str, int]:
     """The function's text and its number of tasks. Raises ``ScheduleError`` where the filters are not packed."""
+    c = kernel.body
+    assert isinstance(c, Contraction)
     return _Emitter(kernel, c, schedule, name, target).emit()

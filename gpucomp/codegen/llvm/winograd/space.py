@@ -17,7 +17,8 @@ from gpucomp.kernel.forms.convolution import Pixels, winograd_pixels, winograd_s
 from gpucomp.kernel.geometry import Geometry
 from gpucomp.kernel.packing import Digit, Packing
 from gpucomp.kernel.winograd_matrices import ALL, Algorithm
-from gpucomp.schedule.space import Family, Param, Problem, Schedule, too_wide
+from gpucomp.refusal import Refusal
+from gpucomp.schedule.space import Param, Problem, Schedule, too_wide
 
 BLOCKS = (4, 8, 12, 16, 24, 32, 48, 64, 96)
 PARTS = (32, 64, 128, 256, 512, 1024)
@@ -35,17 +36,16 @@ LINE_FLOATS = 16  # of a cache line
 STEPS = (1, 2)
 
 
-def pixels(kernel: Kernel) -> Pixels | str:
+def pixels(kernel: Kernel) -> Pixels | Refusal:
     """The convolution that the engine computes, or why it does not."""
     return winograd_pixels(kernel, (F32, BF16, F16), STEPS, wide_filters=True)
 
 
 def accepts(kernel: Kernel, features: frozenset[str]) -> str:
     found = pixels(kernel)
-    if isinstance(found, str):
-        return found
-    body = kernel.body
-    assert isinstance(body, Contraction)
+    if isinstance(found, Refusal):
+        return found.reason
+    body = kernel.body_as(Contraction)
     if body.b.dtype is not F32:
         return "its filters are no f32 when they are multiplied"
     slow = found.dtype is F16 and not features & {"f16c", "neon"}
@@ -247,9 +247,3 @@ def packing(kernel: Kernel, s: SimpleNamespace, p: SimpleNamespace) -> Packing:
         Digit("span", d.nr, d.panels), Digit("k", p.depth, d.factors), Digit("k", 1, p.depth), Digit("span", 1, d.nr),
     )  # fmt: skip
     return Packing("b", digits, transform_of(s, p))
-
-
-FAMILY = Family(
-    "contraction", "codegen/llvm/winograd/emit", PARAMS, problem, objections, derive, geometry, default, "winograd",
-    accepts=accepts, estimate=estimate, packing=packing,
-)  # fmt: skip

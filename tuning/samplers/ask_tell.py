@@ -1,0 +1,151 @@
+"""A search as an optuna study: points asked for and told, in memory or in a storage that others watch.
+
+A point that was measured is a trial that is complete: its value is seconds. One that cannot be used, because it does
+not compile, is wrong, crashes or hangs, is pruned, and violates the constraint ``runs``. A trial that failed says
+nothing of its point: a machine was lost over it, or the search ended before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import optuna
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
+
+from gpucomp.errors import RecordError, UsageError, quote
+from gpucomp.tuning.samplers.base import PointSampler
+from gpucomp.tuning.samplers.points import Space, suggest
+
+RUNS = "runs"  # the constraint: above 0 where a point cannot be used
+REASON = "fault"  # the attribute that says why
+
+
+class AskTell:
+    """Rows of ``points`` out, seconds in. The study and its sampler are made when they are first needed.
+
+    make     the sampler
+    storage  where the study is kept; in memory without one
+    name     of the study, in a storage
+    facts    its user attributes
+    """
+
+    def __init__(
+        self,
+        points: Space,
+        make: Callable[[], PointSampler],
+        *,
+        storage: BaseStorage | None = None,
+        name: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.points, self._make, self._storage, self._name, self._facts = points, make, storage, name, dict(facts or {})
+        self._running: dict[int, optuna.Trial] = {}
+
+    @cached_property
+    def sampler(self) -> PointSampler:
+        return self._make()
+
+    @cached_property
+    def study(self) -> optuna.Study:
+        with quiet():
+            study = optuna.create_study(sampler=self.sampler, storage=self._storage, study_name=self._name)
+        for name, value in self._facts.items():
+            study.set_user_attr(name, value)
+        return study
+
+    def ask(self, count: int) -> list[int]:
+        """Up to ``count`` rows that no trial has, each a trial that is running from now on; fewer only at the end.
+
+        Raises ``RecordError`` where the storage does not answer, as does ``tell``.
+        """
+        rows: list[int] = []
+        with answering():
+            while len(rows) < count and self.sampler.left(self.study):
+                trial = self.study.ask()
+                rows.append(suggest(trial, self.points))
+                self._running[rows[-1]] = trial
+        return rows
+
+    def tell(
+        self, row: int, seconds: float | None, *, lost: bool = False, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        """What came of a row: None where it cannot be used, or nothing came of it because something was ``lost``.
+
+        A row that was not asked for, as of records, is a trial that is added. ``facts`` are its user attributes.
+        """
+        if not 0 <= row < len(self.points):
+            raise UsageError(f"point {row} of a space of {len(self.points)} points")
+        if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+            raise UsageError(f"point {row} took {seconds} s: a positive time, or None for a failure, expected")
+        state = TrialState.COMPLETE if seconds is not None else TrialState.FAIL if lost else TrialState.PRUNED
+        constraints = {} if lost else {RUNS: 0.0 if seconds is not None else 1.0}
+        with answering():
+            if (trial := self._running.pop(row, None)) is not None:
+                for name, value in (facts or {}).items():
+                    trial.set_user_attr(name, value)
+                for name, value in constraints.items():
+                    trial.set_constraint(name, value)
+                self.study.tell(trial, seconds, state)
+                return
+            params = self.points.params(row)
+            distributions = {name: self.points.distributions[name] for name in params}
+            self.study.add_trial(
+                create_trial(state=state, value=seconds, params=params, distributions=distributions,
+                             user_attrs=dict(facts or {}), constraints=constraints)
+            )  # fmt: skip
+
+    def close(self, why: str) -> None:
+        """Say of all that was asked for and not told that it failed, and ``why``."""
+        for row in list(self._running):
+            self.tell(row, None, lost=True, facts={REASON: why})
+
+
+def opened(storage: str | BaseStorage | None) -> BaseStorage | None:
+    """A storage by its URL (``sqlite:///tuning.db``), or by the path of a journal file.
+
+    Raises ``UsageError`` (GPC2032) for one that cannot be opened.
+    """
+    if storage is None or isinstance(storage, BaseStorage):
+        return storage
+    expected = "an URL such as sqlite:///tuning.db, or the path of a journal file, expected"
+    if "://" not in storage:
+        try:
+            return JournalStorage(JournalFileBackend(storage))
+        except OSError as error:
+            raise UsageError(
+                f"--storage {quote(storage)}: {error.strerror or error}; {expected}", code="GPC2032"
+            ) from None
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        with quiet():
+            return optuna.storages.get_storage(storage)
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, ValueError, OSError) as error:
+        why = next(iter(str(error).splitlines()), type(error).__name__)[:300]
+        raise UsageError(f"--storage {quote(storage)}: {why}; {expected}", code="GPC2032") from error
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """Raises ``RecordError`` (GPC7101) for what a storage raises: a disk that is full, a database that is locked."""
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, OSError) as error:
+        raise RecordError(f"the study cannot be written to its storage: {error}", code="GPC7101") from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without optuna's lines on stderr that are no warnings."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
