@@ -145,21 +145,24 @@ def lower(
     picks: Picks | None = None,
     pipeline: Sequence[Pass] | None = None,
     kernel_passes: Sequence[KernelPass] | None = None,
+    watch: Callable[[str, Any], None] | None = None,
 ) -> Lowered:
     """``model`` as kernels with schedules and sources: the first half of ``compile``, with its errors.
 
     ``pipeline`` stands in for ``rewrite.pipeline.PIPELINE`` and ``kernel_passes`` for ``lowering.KERNEL_PASSES``, for who
-    looks for a pass that is wrong.
+    looks for a pass that is wrong. ``watch`` is called with every graph and every list of steps, as by ``run_passes``.
     """
     narrow.require(precision, device.features, device.name)
     tell("read", 0, 1)
     graph, rest = frontend.load_apart(model, shapes=shapes, constants=constants)
     tell("rewrite", 0, 1)
     rounding = narrow.rounding(precision, device, keep_fp32)
-    graph = run_pipeline(graph, pipeline, target=device, rounding=rounding, observer=observer)
+    graph = run_pipeline(graph, pipeline, target=device, rounding=rounding, observer=observer, watch=watch)
     tell("partition", 0, 1)
     elsewhere = frontend.names_in(rest) if rest and keep_fp32 else ()
-    steps = kernels_of(graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer)
+    steps = kernels_of(
+        graph, device, precision, keep_fp32, elsewhere, passes=kernel_passes, observer=observer, watch=watch
+    )
     return Lowered(graph, *render(steps, device, tell, picks), steps, rest, keep_fp32)
 
 

@@ -71,13 +71,15 @@ def kernels_of(
     *,
     passes: Sequence[KernelPass] | None = None,
     observer: Callable[[PassRecord], None] | None = None,
+    watch: Callable[[str, list[Step]], None] | None = None,
 ) -> list[Step]:
     """A rewritten graph as kernels: partitioned, then after every pass of ``passes`` (default: those of
     ``KERNEL_PASSES`` that the device wants).
 
-    ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass.
+    ``elsewhere``: see ``precision.apply``. ``observer`` is called with a record after each pass; ``watch`` as by ``run_passes``.
     """
     engines_of, _ = back_end(device.language)
     setting = Setting(graph, device, Expected(device, engines_of), precision, keep_fp32, elsewhere)
     steps = partition(graph, Policy(prologues=device.prologues))
-    return run_kernel_passes(steps, wanted_passes(device, precision) if passes is None else passes, setting, observer)
+    wanted = wanted_passes(device, precision) if passes is None else passes
+    return run_kernel_passes(steps, wanted, setting, observer, watch=watch)

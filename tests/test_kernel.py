@@ -24,7 +24,7 @@ from gpucomp.kernel import (
     canonical,
     rename,
 )
-from gpucomp.kernel import ir as kernel_ir
+from gpucomp.kernel.body import Described
 from gpucomp.kernel.passes import split_winograd
 from gpucomp.schedule.analytic import operations, traffic
 from testing import kernels
@@ -121,6 +121,8 @@ def test_a_kernel_of_other_axes_has_the_same_canonical_text(name):
     assert "other" in other.text
     assert canonical(other).text == canonical(kernel).text
     assert "other" not in canonical(other).text
+    names = [axis.name for group in canonical(other).body.axes().values() for axis in group]
+    assert len(set(names)) == len(names)
 
 
 def test_a_scan_says_its_one_axis_as_the_others_do():
@@ -133,7 +135,7 @@ def test_a_scan_says_its_one_axis_as_the_others_do():
 
 
 @dataclass(frozen=True, eq=False)
-class Doubled(kernel_ir.Described):
+class Doubled(Described):
     """``acc[cells] = 2 * value[cells]``: a kind that the compiler has never seen."""
 
     AXES: ClassVar = {"cells": "i"}

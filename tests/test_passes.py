@@ -35,6 +35,15 @@ def test_the_observer_gets_a_record_of_every_pass():
     assert all(r.ms >= 0 for r in records)
 
 
+def test_who_watches_sees_the_program_before_the_first_pass_and_after_each():
+    graph, seen = twice_transposed(), []
+
+    found = run_pipeline(graph, [NOTHING, CLEAN], watch=lambda name, program: seen.append((name, program)))
+
+    assert seen == [("model", graph), ("nothing", graph), ("clean", found)]
+    assert found is not graph
+
+
 def test_a_pass_that_the_target_does_not_want_is_left_out():
     unwanted = Pass("unwanted", lambda graph: pytest.fail("it ran"), lambda target: target is not None)
     records = []

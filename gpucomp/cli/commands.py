@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -318,6 +319,7 @@ def _bench_static(
 
 def _lowered(
     how: ModelOptions,
+    watch: Callable[[str, Any], None] | None = None,
 ) -> tuple[Lowered, Target]:
     from gpucomp import targets
     from gpucomp.compiler import lower
@@ -328,7 +330,17 @@ def _lowered(
     device = targets.resolve(how.target_name)
     with progress(f"compiling {how.model.name}") as report:
         sizes, picks = tensors.parse_shapes(how.shapes), picks_of(how.records)
-        found = lower(how.model, device, sizes, None, how.precision, keep_fp32=how.keep_fp32, tell=report, picks=picks)
+        found = lower(
+            how.model,
+            device,
+            sizes,
+            None,
+            how.precision,
+            keep_fp32=how.keep_fp32,
+            tell=report,
+            picks=picks,
+            watch=watch,
+        )
     return found, device
 
 
@@ -382,6 +394,7 @@ def check(model: Path, target: str | None, shapes: tuple[str, ...]) -> None:
 @click.option("--sources", type=click.Path(path_type=Path), metavar="DIR", help="Write the kernels' sources there.")
 @click.option("--graph", type=click.Choice(["before", "after"]), help="The graph before or after the passes.")
 @click.option("--passes", is_flag=True, help="What every pass did.")
+@click.option("--node", metavar="NAME", help="What became of a node, by its name or an output's; * and ? match.")
 @click.option("--why", is_flag=True, help="What the analytic model reckons of every kernel (CUDA targets).")
 @click.option("--spaces", is_flag=True, help="How many schedules every distinct problem has.")
 def inspect(
@@ -390,10 +403,15 @@ def inspect(
     sources: Path | None,
     graph: str | None,
     passes: bool,
+    node: str | None,
     why: bool,
     spaces: bool,
 ) -> None:
     """Show what MODEL (.onnx or .gpuc) is compiled to."""
+    if node is not None:
+        _show_node(how, node, source=sources is None)
+        if not (graph or passes or kernels or why or spaces) and sources is None:
+            return
     if graph or passes:
         if how.model.suffix == ".gpuc":
             raise UsageError("a compiled model holds no graph: give the .onnx model", code="GPC2007")
@@ -449,6 +467,26 @@ def _show_graph(how: ModelOptions, graph: str | None, passes: bool) -> None:
         click.echo(format_graph(before if graph == "before" else after), nl=False)
     if passes:
         click.echo("\n".join(show.passes(records)))
+
+
+def _show_node(how: ModelOptions, pattern: str, *, source: bool) -> None:
+    from gpucomp.cli import journey as text
+    from gpucomp.frontend import onnx as frontend
+    from gpucomp.ir.trail import followed
+    from gpucomp.report.journey import Journey
+
+    if how.model.suffix == ".gpuc":
+        raise UsageError("a compiled model holds no nodes: give the .onnx model", code="GPC2007")
+    nodes = list(frontend.nodes_in(how.model))
+    names = text.chosen(pattern, nodes, how.model)
+    journey = Journey()
+    with followed(journey.replaced):
+        lowered, target = _lowered(how, journey.watch)
+    waiting = frontend.names_in(lowered.rest) if lowered.rest else set()
+    for number, name in enumerate(names):
+        if number:
+            click.echo("\n")
+        click.echo("\n".join(text.of_node(name, nodes, journey, lowered, target, name in waiting, source)))
 
 
 @gpucomp.command()

@@ -60,10 +60,12 @@ def run_passes(
     passes: Sequence[tuple[str, Callable[[P], P]]],
     form: Form[P],
     observer: Callable[[PassRecord], None] | None = None,
+    watch: Callable[[str, P], None] | None = None,
 ) -> P:
     """``program`` after every one of ``passes``, which return the same object when they change nothing.
 
-    ``observer`` is called with a record after each.
+    ``observer`` is called with a record after each, ``watch`` with the pass's name and the program, and before the first
+    pass with what the form calls the program there.
 
     Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
     """
@@ -71,6 +73,8 @@ def run_passes(
     size = form.size(program)
     dump = _Dump(settings.dump, form)
     dump.start(program)
+    if watch is not None:
+        watch(form.start, program)
     done: list[str] = []
     for step, (name, run) in enumerate(passes, start=1):
         before, start = program, time.perf_counter()
@@ -90,6 +94,8 @@ def run_passes(
             print(form.diff(before, program, name), end="", file=sys.stderr)
         if observer is not None:
             observer(record)
+        if watch is not None:
+            watch(name, program)
     return program
 
 

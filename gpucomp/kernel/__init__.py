@@ -1,14 +1,9 @@
 """Kernels: one launch each, described by what it computes. ``pipeline`` makes them of a graph and rewrites them."""
 
-from gpucomp.kernel.ir import (
-    HANDED,
+from gpucomp.kernel.body import (
     Attention,
     Blocks,
-    Body,
-    Chain,
     Contraction,
-    Kernel,
-    Link,
     Loops,
     Rowwise,
     Scan,
@@ -18,8 +13,8 @@ from gpucomp.kernel.ir import (
     Store,
     Tail,
     Window,
-    format_kernel,
 )
+from gpucomp.kernel.ir import HANDED, Body, Chain, Kernel, Link, format_kernel
 from gpucomp.kernel.rename import canonical, moved, rename, renumbered
 from gpucomp.kernel.step import Step
 

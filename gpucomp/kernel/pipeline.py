@@ -60,8 +60,9 @@ def run_kernel_passes(
     setting: Setting,
     observer: Callable[[PassRecord], None] | None = None,
     start: str = "partition",
+    watch: Callable[[str, Steps], None] | None = None,
 ) -> Steps:
-    """``steps`` after every one of ``passes``. Raises ``VerifyError`` as ``run_passes``."""
+    """``steps`` after every one of ``passes``. ``watch`` is called, and ``VerifyError`` raised, as by ``run_passes``."""
     form = Form("kernels", format_steps, lambda found: verify_steps(found, setting.graph), _count, start, "kernels-")
 
     def bound(one: KernelPass) -> Callable[[Steps], Steps]:
@@ -71,7 +72,7 @@ def run_kernel_passes(
 
         return run
 
-    return run_passes(list(steps), [(one.name, bound(one)) for one in passes], form, observer)
+    return run_passes(list(steps), [(one.name, bound(one)) for one in passes], form, observer, watch)
 
 
 def _same(before: Steps, after: Steps) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gpucomp.expr.core import Expr, Load, Reduce, Var, load, reduce, transform, var, walk
-from gpucomp.kernel.ir import Kernel, Store
+from gpucomp.kernel.body import Store
+from gpucomp.kernel.ir import Kernel
 
 
 def canonical(kernel: Kernel) -> Kernel:

@@ -8,7 +8,8 @@ from gpucomp.errors import VerifyError
 from gpucomp.expr.core import Load, walk
 from gpucomp.ir.graph import Constant, Graph, Input, Value
 from gpucomp.ir.types import TensorType
-from gpucomp.kernel.ir import Chain, Kernel, Store
+from gpucomp.kernel.body import Store
+from gpucomp.kernel.ir import Chain, Kernel
 from gpucomp.kernel.step import Step
 
 

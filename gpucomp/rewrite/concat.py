@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gpucomp import ops
 from gpucomp.ir.graph import Graph, Node, Value
+from gpucomp.ir.trail import tell
 
 WIDEST = 16  # operands of one Concat
 
@@ -19,8 +20,11 @@ def _rebuild(graph: Graph, change: Callable[[Node], Value | None]) -> Graph:
     forward: dict[Value, Value] = {}
     for node in graph.nodes():
         current = node.with_inputs(forward.get(v, v) for v in node.inputs)
+        if current is not node:
+            tell(node.values, current.values)
         result = change(current)
         if result is not None:
+            tell((current[0],), (result,))
             forward[node[0]] = result
         elif current is not node:
             forward.update(zip(node.values, current.values, strict=True))

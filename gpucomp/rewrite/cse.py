@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpucomp.ir.graph import Constant, Graph, Input, Node, Value
+from gpucomp.ir.trail import tell
 
 SAMPLES = 16
 
@@ -26,6 +27,7 @@ def share_common_subexpressions(graph: Graph) -> Graph:
         else:
             same = first.setdefault((node.op, current.inputs, *_attributes(node.attrs)), current)
         if same is not node:
+            tell(node.values, same.values)
             replaced.update(zip(node.values, same.values, strict=True))
     return graph.with_outputs(replaced.get(v, v) for v in graph.outputs)
 

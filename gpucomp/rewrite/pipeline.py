@@ -114,14 +114,15 @@ def run_pipeline(
     target: Target | None = None,
     rounding: Rounding = STRICT,
     observer: Callable[[PassRecord], None] | None = None,
+    watch: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
     """The graph after every pass of ``pipeline`` (default ``PIPELINE``) that ``target`` wants.
 
     Numbers are rounded no more than ``rounding`` lets them.
 
-    ``observer`` is called with a record after each.
+    ``observer`` is called with a record after each; ``watch`` as by ``run_passes``.
 
     Raises ``VerifyError`` that names the pass and its predecessors, when ``GPUCOMP_VERIFY`` asks for checks.
     """
     wanted = wanted_passes(target, pipeline, rounding)
-    return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer)
+    return run_passes(graph, [(one.name, one.run) for one in wanted], GRAPHS, observer, watch)

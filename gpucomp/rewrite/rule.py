@@ -16,6 +16,7 @@ from inspect import signature
 
 from gpucomp.errors import VerifyError
 from gpucomp.ir.graph import Graph, Node, Op, Value
+from gpucomp.ir.trail import tell
 
 Result = Value | Sequence[Value] | None
 Uses = Callable[[Value], int]
@@ -89,16 +90,23 @@ def substitute(graph: Graph, replaced: Mapping[Value, Value]) -> Graph:
     def rebuilt(value: Value) -> Value:  # a few nodes deep: what a rewrite builds
         if value not in result and value.inputs:
             node = value.node.with_inputs([rebuilt(v) for v in value.inputs])
-            result.update(zip(value.node.values, node.values, strict=True))
+            _keep(value.node, node, result)
         return result.get(value, value)
 
+    tell(list(replaced), list(replaced.values()))
     for node in graph.nodes():
         if node[0] in replaced:
             result[node[0]] = rebuilt(replaced[node[0]])
         else:
-            new = node.with_inputs([result.get(v, v) for v in node.inputs])
-            result.update(zip(node.values, new.values, strict=True))
+            _keep(node, node.with_inputs([result.get(v, v) for v in node.inputs]), result)
     return graph.with_outputs(result[v] for v in graph.outputs)
+
+
+def _keep(old: Node, new: Node, result: dict[Value, Value]) -> None:
+    """Enter into ``result`` that ``new``, which is ``old`` on other operands perhaps, stands for it."""
+    result.update(zip(old.values, new.values, strict=True))
+    if new is not old:
+        tell(old.values, new.values)
 
 
 class _Rewriter:
@@ -140,6 +148,7 @@ class _Rewriter:
             current = node.with_inputs(operands)
             if current is not node:
                 self._finished.add(current)
+                tell(node.values, current.values)
                 self._replace(node, current.values)
             if results := self._rewrite(current):
                 stack.extend(v.node for v in results)
@@ -184,6 +193,7 @@ class _Rewriter:
             )
         results = self._named(node, results)
         self._adopt(fired, node, results)
+        tell(node.values, results, fired.name)
         self._replace(node, results)
         self._drop(node)
         return results

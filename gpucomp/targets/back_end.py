@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gpucomp.device.target import Target
 from gpucomp.kernel import Kernel
@@ -24,3 +24,14 @@ def back_end(language: str) -> tuple[EnginesOf, Render]:
     from gpucomp.kernels_templates.render import render
 
     return engines_of, render
+
+
+def engines_by_body(language: str) -> Mapping[type, tuple[Family, ...]]:
+    """The engines of a language for each kind of body, those included that a device or a kernel rules out."""
+    if language == "llvm":
+        from gpucomp.codegen.llvm.engines import ENGINES as OF_THE_CPU
+
+        return OF_THE_CPU
+    from gpucomp.kernels_templates.engines import ENGINES
+
+    return ENGINES

@@ -26,7 +26,7 @@ from gpucomp.frontend.onnx.ai_onnx import (
 )
 from gpucomp.frontend.onnx.ai_onnx_ml import forests, svm, trees
 from gpucomp.frontend.onnx.ai_onnx_ml import operators as ml
-from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_apart, names_in
+from gpucomp.frontend.onnx.loader import check, deciding_inputs, declared_shapes, load, load_apart, names_in, nodes_in
 from gpucomp.frontend.onnx.microsoft import attention as microsoft_attention
 from gpucomp.frontend.onnx.microsoft import blocks as microsoft_blocks
 from gpucomp.frontend.onnx.microsoft import decoders as microsoft_decoders
@@ -60,6 +60,7 @@ __all__ = [
     "movement",
     "names_in",
     "nn",
+    "nodes_in",
     "pooling",
     "quantize",
     "random",

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,15 @@ from gpucomp.ops.registry import OPS
 
 ModelLike = str | Path | bytes | onnx.ModelProto
 MAX_FILE = (1 << 31) - 1  # protobuf's own limit; larger models keep their weights in external files
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A node of a model: its name, or its first output's where it has none, and its outputs. In front is the path of a body."""
+
+    name: str
+    op: str
+    outputs: tuple[str, ...]
 
 
 def load(
@@ -77,21 +87,27 @@ def names_in(rest: bytes) -> set[str]:
 
     Those alone of the operators that graphs have too: of a Gemm a MatMul is made.
     """
-    proto, _ = read(rest)
-    bodies = functions.table(proto)
     found: set[str] = set()
+    for node in nodes_in(rest):
+        found.add(node.name)
+        if node.op in OPS:
+            found.add(node.op)
+    return found
+
+
+def nodes_in(model: ModelLike) -> Iterator[Named]:
+    """Every node of a model, of its subgraphs and functions too, by the name that the graph's nodes made of it have."""
+    proto, _ = read(model)
+    bodies = functions.table(proto)
     pending = [("", proto.graph.node)]
     while pending:
         path, nodes = pending.pop()
         for node in nodes:
             name = path + (node.name or next((o for o in node.output if o), ""))
-            found.add(name)
-            if node.op_type in OPS:
-                found.add(node.op_type)
+            yield Named(name, node.op_type, tuple(path + output for output in node.output if output))
             body = bodies.get((node.domain, node.op_type, node.overload))
             graphs = [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
             pending += [(f"{name}/", one.node) for one in (*graphs, *([] if body is None else [body]))]
-    return found
 
 
 def _importer(
@@ -114,9 +130,7 @@ def _memory() -> Iterator[None]:
         raise UnsupportedError("the model needs more memory than there is", code="GPC4009") from None
 
 
-def deciding_inputs(
-    model: ModelLike, *, shapes: Mapping[str, Any], values: Mapping[str, Any]
-) -> dict[str, Any]:
+def deciding_inputs(model: ModelLike, *, shapes: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of ``values`` that decide shapes, to be given to ``load`` as ``constants``. Raises as ``load``."""
     fixed: dict[str, Any] = {}
     while True:
@@ -151,7 +165,8 @@ def declared_shapes(model: ModelLike) -> dict[str, tuple[int | None, ...]]:
         info.name: tuple(d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim)
         for info in proto.graph.input
         if info.name not in weights  # up to IR version 3 they are inputs too
-        and info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape")
+        and info.type.HasField("tensor_type")
+        and info.type.tensor_type.HasField("shape")
     }
 
 

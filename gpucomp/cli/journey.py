@@ -1,0 +1,281 @@
+"""Text of ``inspect --node``: the way of one of a model's nodes to the text of its kernel. Everything here returns lines."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from gpucomp.cli.show import counted
+from gpucomp.device.device import typical
+from gpucomp.errors import ScheduleError, UsageError, quote
+from gpucomp.ir.graph import Constant, Input, Node, Value
+from gpucomp.ir.printer import MAX_ELEMENTS, Namer, format_attr, format_node
+from gpucomp.kernel.pipeline import format_step
+from gpucomp.report.journey import Change, Journey, changes, steps_of
+from gpucomp.schedule import rank
+from gpucomp.targets.back_end import engines_by_body
+
+if TYPE_CHECKING:
+    from gpucomp.compiler import Lowered
+    from gpucomp.device.target import Target
+    from gpucomp.frontend.onnx.loader import Named
+    from gpucomp.kernel import Kernel
+    from gpucomp.kernel.step import Step
+    from gpucomp.planning import Rendered
+    from gpucomp.schedule.space import Family
+
+MOST_NODES = 16  # of a graph, before a pass or after it
+MOST_NAMES = 12
+MOST_SHARERS = 8
+TIERS: Mapping[str, str] = {
+    "record": "it was measured for this very kernel on this device",
+    "sibling": "it was measured for this very kernel on a similar device",
+    "nearest": "it was measured for the most similar problem on such a device",
+    "portfolio": "most records of such devices agree on it",
+    "analytic": "the analytic model expects it to be clearly faster than what would be tried first",
+    "default": "no record answers, and no model knows of anything clearly faster: the engine's rule of thumb",
+}
+
+
+class Names(Namer):
+    """Values by the names of the nodes that they are results of; one that stands for another is called as that one was."""
+
+    def __init__(self, stands_for: Mapping[Value, Value]) -> None:
+        super().__init__()
+        self._stands_for = stands_for
+
+    def _invent(self, value: Value) -> str:
+        if value in self._stands_for and value.op is not Constant:
+            return self(self._stands_for[value])
+        if value.op is Constant:
+            array = value.attrs["value"]
+            return format_attr(array) if array.size <= MAX_ELEMENTS and array.ndim < 2 else f"constant {value.type}"
+        if value.op is Input or value.index or not value.node.name:
+            return super()._invent(value)
+        name, number = f"%{value.node.name}", 2
+        while name in self._taken:
+            name, number = f"%{value.node.name}.{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def chosen(pattern: str, found: Sequence[Named], model: Path) -> list[str]:
+    """The names of the nodes that ``pattern`` is the name or an output of, or matches (``*`` and ``?``), in their order.
+
+    Raises ``UsageError`` with names like it where there is none.
+    """
+    exact = [node.name for node in found if pattern in (node.name, *node.outputs)]
+    matched = [n.name for n in found if any(fnmatchcase(text, pattern) for text in (n.name, *n.outputs))]
+    if names := list(dict.fromkeys(exact or matched)):
+        return names
+    known = list(dict.fromkeys(text for node in found for text in (node.name, *node.outputs)))
+    near = difflib.get_close_matches(pattern, known, n=5, cutoff=0.5)
+    near = near or [text for text in known if pattern.lower() in text.lower()][:5]
+    hint = f"; near it are {', '.join(map(quote, near))}" if near else f"; the model has {len(found)} nodes"
+    raise UsageError(f"--node {quote(pattern)}: no node of {quote(model)} and no output of one is called so{hint}",
+                     code="GPC2013")  # fmt: skip
+
+
+def of_node(
+    name: str, found: Sequence[Named], journey: Journey, lowered: Lowered, target: Target, waiting: bool, source: bool
+) -> list[str]:
+    """The whole way of the model's nodes called ``name``, section by section. ``source``: with the kernels' texts."""
+    mine = [node for node in found if node.name == name]
+    namer = Names(journey.stands_for)
+    lines = [f"{node.op} {quote(name)} -> {', '.join(map(quote, node.outputs))}" for node in mine]
+    start = journey.nodes_of(journey.start, [name])
+    if not start:
+        return [*lines, *_not_read(name, mine, journey, namer, waiting)]
+    lines += ["", "As it was read", *(f"  {text}" for text, _ in _listed(start, journey, namer))]
+    found_changes = changes(journey, name)
+    texts = [_change(change, journey, namer) for change in found_changes]
+    lines += ["", f"Graph passes: {len(texts)} of {len(journey.graphs)} changed it"]
+    for text in texts:
+        lines += ["", *text]
+    left = journey.nodes_of(lowered.graph, [name])
+    if not any(node.op is not Constant for node in left):
+        last = found_changes[-1] if found_changes else None
+        return [*lines, "", *_gone(last, left, namer)]
+    return lines + _kernels(left, journey, lowered, target, namer, source)
+
+
+# the graph ---------------------------------------------------------------------------------------------------------
+
+
+def _not_read(name: str, mine: Sequence[Named], journey: Journey, namer: Namer, waiting: bool) -> list[str]:
+    if waiting:
+        return ["", "It waits for a shape that values decide: numpy runs it on the host, in each run"]
+    constants = [n for n in journey.start.nodes() if n.op is Constant and n.name == name]
+    if constants:
+        return ["", f"It is a constant since the model was read: {', '.join(str(n.types[0]) for n in constants)}"]
+    return ["", "No node of the graph was made of it as the model was read: its results were known then, or are its operands,",
+            "or no output of the model needs them (inspect --graph before shows what was read)"]  # fmt: skip
+
+
+def _listed(
+    nodes: Sequence[Node], journey: Journey, namer: Namer, beside: frozenset[Node] = frozenset()
+) -> list[tuple[str, list[str]]]:
+    """Each node's line, and what it is made of, on lines of its own, where that is not the node of its name."""
+    found = []
+    for node in nodes[:MOST_NODES]:
+        names = sorted(journey.made_of(node))
+        note = [f"made of {_names(names)}"] if names != [node.name] else []
+        found.append((format_node(node, namer), ["made by the pass"] if node in beside else note))
+    more = len(nodes) - MOST_NODES
+    return [*found, (f"... and {more} more nodes", [])] if more > 0 else found
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def _change(change: Change, journey: Journey, namer: Namer) -> list[str]:
+    """What it did as a diff of the nodes. What a node is made of is said of it as it is after the pass."""
+    by = counted(name for name, count in sorted(change.rules.items()) for _ in range(count))
+    old = dict(_listed(change.before, journey, namer))
+    new = dict(_listed(change.after, journey, namer, change.beside))
+    shown = []
+    for text in (*old, *(text for text in new if text not in old)):
+        mark = "    " if text in old and text in new else "  - " if text in old else "  + "
+        shown += [f"{mark}{text}", *(f"        {note}" for note in new.get(text, ()))]
+    head = f"{change.name}{f': {by}' if by else ''}{': equal nodes are one' if change.shared else ''}"
+    return [head, *shown, *([f"  = {namer(change.instead)} is read instead"] if change.instead is not None else [])]
+
+
+def _gone(last: Change | None, left: Sequence[Node], namer: Namer) -> list[str]:
+    if left:
+        return [f"It is computed as the model is compiled: {', '.join(str(n.types[0]) for n in left)}, a constant"]
+    if last is not None and last.instead is not None:
+        return [f"It is gone: {namer(last.instead)} is what it gave"]
+    return ["It is gone: nothing that is left reads its result"]
+
+
+# kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _kernels(
+    nodes: Sequence[Node], journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool
+) -> list[str]:
+    first = steps_of(journey.first_steps, nodes)
+    if not first:
+        return ["", "No kernel computes it: the model's outputs are there without it"]
+    lines = ["", "Kernels as the graph was partitioned"]
+    for step in first:
+        lines += _step(step, namer, "  ")
+        lines += [f"  made of: {_made_of(step, journey)}"]
+    changed = []
+    for stage in journey.kernels:
+        after = steps_of(stage.after, nodes)
+        members = {n for step in after for n in (*step.nodes, *step.prologue)}
+        before = steps_of(stage.before, members.union(nodes))
+        if len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True)):
+            mine = set(steps_of(stage.before, nodes))
+            old = [line for step in before for line in _step(step, namer, "")[: None if step in mine else 1]]
+            new = [line for step in after for line in _step(step, namer, "")]
+            if diff := list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]:
+                changed.append([stage.name, *(f"  {d[0]} {d[1:]}" for d in diff if not d.startswith("@@"))])
+    lines += ["", f"Kernel passes: {len(changed)} of {len(journey.kernels)} changed it"]
+    for text in changed:
+        lines += ["", *text]
+    plain = list(lowered.unpacked)
+    for step in steps_of(plain, nodes):
+        lines += ["", *_final(plain.index(step), journey, lowered, target, namer, source)]
+    return lines
+
+
+def _step(step: Step, namer: Namer, indent: str) -> list[str]:
+    return [f"{indent}{line}" for line in format_step(step, namer).splitlines()]
+
+
+def _made_of(step: Step, journey: Journey) -> str:
+    nodes = (*step.prologue, *step.nodes)
+    names = list(dict.fromkeys(name for node in nodes for name in sorted(journey.made_of(node))))
+    others = counted(node.op.name for node in nodes if not journey.made_of(node))
+    if not nodes:
+        return "a part of the kernel that reads it"
+    return "; besides, by passes: ".join(text for text in (_names(names), others) if text)
+
+
+def _final(number: int, journey: Journey, lowered: Lowered, target: Target, namer: Namer, source: bool) -> list[str]:
+    step, plain = lowered.steps[number], lowered.unpacked[number]
+    if step.kernel is None or plain.kernel is None:
+        return [f"On the host: {step.why or 'numpy runs it'}"]
+    rendered = lowered.rendered[step]
+    found = rendered.source
+    groups, items = ("x".join(map(str, axes)) for axes in (found.geometry.groups, found.geometry.items))
+    schedule = " ".join(f"{k}={v}" for k, v in rendered.choice.schedule.items()) or "no parameters"
+    lines = [
+        f"Kernel {number + 1} of {len(lowered.steps)}: {step.name}, {plain.kernel.label or plain.kernel.family}",
+        f"  made of   {_made_of(step, journey)}",
+        f"  engine    {rendered.choice.family.title}",
+        f"  schedule  {schedule}",
+        f"  by        {rendered.choice.said}: {TIERS.get(rendered.choice.tier, 'the device refused a larger one')}",
+        f"  launch    {groups} work-groups of {items}",
+    ]
+    if step is not plain:
+        lines.append("  packed    " + "; ".join(_packed(plain, step)))
+    lines += ["", "Engines for such a kernel, the one to prefer first",
+              *_engines(plain.kernel, rendered, target), ""]  # fmt: skip
+    return lines + _source(number, lowered, rendered, source)
+
+
+def _packed(plain: Step, packed: Step) -> Iterator[str]:
+    for old in plain.inputs:
+        if old not in packed.inputs:
+            new = [v for v in packed.inputs if v not in plain.inputs]
+            yield f"weights {old.type} laid out as {', '.join(str(v.type) for v in new)}"
+
+
+def _engines(kernel: Kernel, rendered: Rendered, target: Target) -> list[str]:
+    rows = []
+    able = [f for f in engines_by_body(target.language)[type(kernel.body)] if not f.accepts(kernel, target.features)]
+    expected = _expected(kernel, able, target)
+    for family in engines_by_body(target.language)[type(kernel.body)]:
+        reason = family.accepts(kernel, target.features)
+        if reason:
+            verdict = f"refused: {reason}"
+        else:
+            verdict = "chosen" if family is rendered.choice.family else "not chosen"
+            verdict += f"; {expected[family.title]}" if family.title in expected else ""
+        rows.append(f"  {family.title:28} {verdict}")
+    return rows
+
+
+def _expected(kernel: Kernel, able: Sequence[Family], target: Target) -> dict[str, str]:
+    """What is expected of the engines' defaults, in words; why a default cannot run."""
+    found: dict[str, str] = {}
+    problems = rank.problems(kernel, able)
+    for family, problem in problems:
+        sizes = SimpleNamespace(**problem)
+        try:
+            schedule = family.default(sizes, target.limits)
+        except ScheduleError as error:
+            found[family.title] = f"its default cannot run: {error.message}"
+            continue
+        if reasons := family.reasons(schedule, problem, target.limits):
+            found[family.title] = f"its default cannot run: {'; '.join(reasons)}"
+        elif family.estimate is not None:
+            us = family.estimate(SimpleNamespace(**schedule), sizes, target.limits)
+            found[family.title] = f"about {us:.1f} us by its default"
+    if target.limits.warp > 1:
+        like = target.device or typical(target.limits.units, dots=target.limits.dots)
+        for one in rank.defaults(kernel, problems, target.limits, like):
+            if math.isfinite(one.us):
+                found[one.family.title] = f"about {one.us:.1f} us by its default"
+    return found
+
+
+def _source(number: int, lowered: Lowered, rendered: Rendered, wanted: bool) -> list[str]:
+    text = rendered.source.text.rstrip("\n").splitlines()
+    sharers = [s.name for s in lowered.steps if lowered.rendered.get(s) is rendered and s is not lowered.steps[number]]
+    lines = [f"Source of {rendered.source.name}, {len(text)} lines of {rendered.source.language}"]
+    if sharers:
+        more = f" and {len(sharers) - MOST_SHARERS} more" if len(sharers) > MOST_SHARERS else ""
+        lines.append(f"  equal kernels run it too: {', '.join(sharers[:MOST_SHARERS])}{more}")
+    return [*lines, "", *text] if wanted else lines

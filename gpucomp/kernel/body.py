@@ -1,0 +1,473 @@
+"""What a kernel may compute: one class for each kind of body, which says itself all that is asked of every kind."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, Self
+
+from gpucomp.expr.core import Expr, Hole, Var
+from gpucomp.expr.printer import format_expr
+
+
+class Count(Protocol):
+    """Counts the floating-point operations of expressions at one point; what they share counts once."""
+
+    def __call__(self, *exprs: Expr) -> float: ...
+
+
+PER_ROW = " (per row)"  # follows the text of a store that runs once a row
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """``params[target][index] = value`` for every point of the domain (of the rows alone, for a row result)."""
+
+    target: int
+    index: tuple[Expr, ...]
+    value: Expr
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Store:
+        """With the value and the indices changed."""
+        return Store(self.target, tuple(map(change, self.index)), change(self.value))
+
+    def expressions(self) -> list[Expr]:
+        return [*self.index, self.value]
+
+    def line(self) -> str:
+        return f"  x{self.target}[{', '.join(map(format_expr, self.index))}] = {format_expr(self.value)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Described(ABC):
+    """What every kind of body says of itself: no other code has to know a kind in order to print it, rename its axes,
+    change its expressions or count its operations.
+    """
+
+    AXES: ClassVar[Mapping[str, str]] = {}  # fields that hold axes -> the letter that their canonical names begin with
+
+    def axes(self) -> dict[str, tuple[Var, ...]]:
+        """Every axis of the body, by field."""
+        return {role: getattr(self, role) for role in self.AXES}
+
+    def with_axes(self, axes: Mapping[str, tuple[Var, ...]]) -> Self:
+        """The body with other axes, by field. Its expressions stay as they are."""
+        return replace(self, **axes)
+
+    @abstractmethod
+    def expressions(self) -> list[Expr]:
+        """Every expression of the body, in a fixed order."""
+
+    @abstractmethod
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        """The body with each of ``expressions`` changed, in their order. Axes and holes stay."""
+
+    @abstractmethod
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        """The axes of every reduction that leads to one element, one reduction after another."""
+
+    @abstractmethod
+    def operations(self, count: Count) -> float:
+        """Floating-point operations of the body without its kernel's stores."""
+
+    @abstractmethod
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        """The body as text. ``stores``, the kernel's stores as a line each, are put where they run."""
+
+    def _axes_line(self) -> str:
+        return "  " + " | ".join(f"{role} {_axes(axes)}" for role, axes in self.axes().items())
+
+
+@dataclass(frozen=True, eq=False)
+class Loops(Described):
+    """Any algorithm: every point of ``domain`` on its own; values may hold ``Reduce`` nodes."""
+
+    AXES: ClassVar = {"domain": "i"}
+
+    domain: tuple[Var, ...]
+
+    def expressions(self) -> list[Expr]:
+        return []
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        return self
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return ()
+
+    def operations(self, count: Count) -> float:
+        return 0.0
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        return [f"  for {_axes(self.domain)}", *stores]
+
+
+@dataclass(frozen=True, eq=False)
+class Statistic:
+    """``hole[rows] = op over cols of value``; ``value`` may use the holes of the statistics before it."""
+
+    hole: Hole
+    op: str
+    value: Expr
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Statistic:
+        return replace(self, value=change(self.value))
+
+    def line(self) -> str:
+        return f"  {self.hole.name}: {self.hole.dtype} = {self.op} {format_expr(self.value)}"
+
+
+def _operations_of(statistics: Sequence[Statistic], count: Count) -> float:
+    """Of one element: its value and what joins it to the rest of the row."""
+    return sum(count(s.value) + 1 for s in statistics)
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """Statistics of each row of what a contraction's stores have written, in order, then stores once a row.
+
+    Rows are the contraction's axes ``batch`` and ``m``, columns its ``n``. Values may load the kernel's own outputs: of
+    those, elements of the row, as they stand in memory.
+    """
+
+    statistics: tuple[Statistic, ...]
+    stores: tuple[Store, ...]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Tail:
+        """With each of ``expressions`` changed."""
+        return Tail(tuple(s.mapped(change) for s in self.statistics), tuple(s.mapped(change) for s in self.stores))
+
+    def expressions(self) -> list[Expr]:
+        """Every expression, stores' indices included."""
+        return [*(s.value for s in self.statistics), *(e for s in self.stores for e in s.expressions())]
+
+    def lines(self) -> list[str]:
+        return ["  then of each row", *(s.line() for s in self.statistics), *(s.line() + PER_ROW for s in self.stores)]
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction(Described):
+    """``acc[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]``, seen by stores as the hole ``acc``.
+
+    ``a`` and ``b`` are element expressions: loads with index maps, halo guards and elementwise prologues. The
+    accumulator's dtype is ``acc.dtype``; ``a`` and ``b`` are cast to it before they are multiplied.
+
+    ``math`` is what may be done to f32 operands: ``strict`` nothing, ``tf32`` rounds them to 10 bits of fraction,
+    ``3xtf32`` multiplies them as sums of two such numbers, which keeps f32's accuracy.
+    """
+
+    AXES: ClassVar = {"batch": "b", "m": "m", "n": "n", "k": "k"}
+
+    batch: tuple[Var, ...]
+    m: tuple[Var, ...]
+    n: tuple[Var, ...]
+    k: tuple[Var, ...]
+    a: Expr
+    b: Expr
+    acc: Hole
+    math: str = "strict"
+    tail: Tail | None = None
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.batch + self.m + self.n
+
+    def expressions(self) -> list[Expr]:
+        return [self.a, self.b, *(self.tail.expressions() if self.tail else ())]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        a, b = change(self.a), change(self.b)
+        return replace(self, a=a, b=b, tail=self.tail.mapped(change) if self.tail else None)
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return (self.k, self.n) if self.tail else (self.k,)
+
+    def operations(self, count: Count) -> float:
+        followed = _operations_of(self.tail.statistics, count) if self.tail else 0
+        return _points(self.domain) * (followed + 2 * _points(self.k))
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        operands = [f"  a = {format_expr(self.a)}", f"  b = {format_expr(self.b)}", _accumulator(self.acc, self.math)]
+        return [self._axes_line(), *operands, *stores, *(self.tail.lines() if self.tail else ())]
+
+
+@dataclass(frozen=True, eq=False)
+class Separable(Contraction):
+    """A contraction whose ``a`` is a depthwise convolution over ``(*m, *k)``: it holds the sum over the window.
+
+    What ``a`` computes is the epilogue of the depthwise convolution, in the type in which it would have been stored.
+    """
+
+    def operations(self, count: Count) -> float:
+        return super().operations(count) + _points(self.m) * _points(self.k) * count(self.a)
+
+
+@dataclass(frozen=True, eq=False)
+class Rowwise(Described):
+    """Statistics of each row, in order, then stores: over rows and columns (softmax, norms) or rows alone (reductions).
+
+    Stores listed in ``row_stores`` run once a row; the others once an element.
+    """
+
+    AXES: ClassVar = {"rows": "i", "cols": "j"}
+
+    rows: tuple[Var, ...]
+    cols: tuple[Var, ...]
+    statistics: tuple[Statistic, ...]
+    row_stores: frozenset[int] = frozenset()
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.rows + self.cols
+
+    def expressions(self) -> list[Expr]:
+        return [s.value for s in self.statistics]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        return replace(self, statistics=tuple(s.mapped(change) for s in self.statistics))
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return (self.cols,)
+
+    def operations(self, count: Count) -> float:
+        return _points(self.domain) * _operations_of(self.statistics, count)
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        once = [line + PER_ROW if number in self.row_stores else line for number, line in enumerate(stores)]
+        return [self._axes_line(), *(s.line() for s in self.statistics), *once]
+
+
+@dataclass(frozen=True, eq=False)
+class Window(Described):
+    """``acc[domain] = op over window of value``: pooling. ``window`` is small enough to unroll."""
+
+    AXES: ClassVar = {"domain": "i", "window": "r"}
+
+    domain: tuple[Var, ...]
+    window: tuple[Var, ...]
+    op: str
+    value: Expr
+    acc: Hole
+
+    def expressions(self) -> list[Expr]:
+        return [self.value]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        return replace(self, value=change(self.value))
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return (self.window,)
+
+    def operations(self, count: Count) -> float:
+        return _points(self.domain) * _points(self.window) * (count(self.value) + 1)
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        accumulated = f"  {self.acc.name}: {self.acc.dtype} = {self.op} {format_expr(self.value)}"
+        return [f"  for {_axes(self.domain)} | window {_axes(self.window)}", accumulated, *stores]
+
+
+@dataclass(frozen=True, eq=False)
+class Attention(Described):
+    """``acc[batch, rows, values] = sum over cols of w * v / sum over cols of w``, seen by stores as the hole ``acc``.
+
+    ``w = exp(score - largest score of the row)``, ``dot = sum over depth of q * k``, and ``score`` is an expression
+    over the hole ``dot``: scale, mask, causality. ``q[batch, rows, depth]``, ``k[batch, cols, depth]`` and
+    ``v[batch, cols, values]`` are element expressions in ``acc.dtype``; ``math`` is as in ``Contraction``.
+    """
+
+    AXES: ClassVar = {"batch": "b", "rows": "i", "cols": "j", "depth": "c", "values": "d"}
+
+    batch: tuple[Var, ...]
+    rows: tuple[Var, ...]
+    cols: tuple[Var, ...]
+    depth: tuple[Var, ...]
+    values: tuple[Var, ...]
+    q: Expr
+    k: Expr
+    v: Expr
+    dot: Hole
+    score: Expr
+    acc: Hole
+    math: str = "strict"
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.batch + self.rows + self.values
+
+    def expressions(self) -> list[Expr]:
+        return [self.q, self.k, self.v, self.score]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        return replace(self, q=change(self.q), k=change(self.k), v=change(self.v), score=change(self.score))
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return self.cols, self.depth
+
+    def operations(self, count: Count) -> float:
+        pairs = _points(self.batch + self.rows + self.cols)
+        # of a pair: two products, the score, a difference, exp, the total
+        return pairs * (2 * _points(self.depth) + 2 * _points(self.values) + count(self.score) + 3)
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        values = {"q": self.q, "k": self.k, "v": self.v, "score": self.score}
+        defined = [f"  {name} = {format_expr(value)}" for name, value in values.items()]
+        return [self._axes_line(), *defined, _accumulator(self.acc, self.math), *stores]
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Described):
+    """``acc[rows, axis] = op over all j <= axis of value[rows, j]``, seen by stores as the hole ``acc``.
+
+    ``exclusive`` leaves ``j = axis`` out, ``reverse`` runs from the end: over ``j >= axis``. ``value`` is of
+    ``acc.dtype``. ``op`` is ``sum``, ``prod``, ``max`` or ``min``; of nothing it gives its identity.
+    """
+
+    AXES: ClassVar = {"rows": "i", "axis": "j"}
+
+    rows: tuple[Var, ...]
+    axis: Var
+    op: str
+    value: Expr
+    acc: Hole
+    exclusive: bool = False
+    reverse: bool = False
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return (*self.rows, self.axis)
+
+    def axes(self) -> dict[str, tuple[Var, ...]]:
+        return {"rows": self.rows, "axis": (self.axis,)}
+
+    def with_axes(self, axes: Mapping[str, tuple[Var, ...]]) -> Self:
+        (axis,) = axes["axis"]
+        return replace(self, rows=axes["rows"], axis=axis)
+
+    def expressions(self) -> list[Expr]:
+        return [self.value]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        return replace(self, value=change(self.value))
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return ((self.axis,),)
+
+    def operations(self, count: Count) -> float:
+        return _points(self.domain) * (count(self.value) + 1)
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        kind = f"{'exclusive ' if self.exclusive else ''}{'reverse ' if self.reverse else ''}{self.op}"
+        running = f"  {self.acc.name}: {self.acc.dtype} = running {kind} {format_expr(self.value)}"
+        return [self._axes_line(), running, *stores]
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter(Described):
+    """Elements that updates change one after another, at places that are data. Lines are independent of each other.
+
+    ``element[lines, places]`` starts as ``initial``. Then, for each point of ``updates`` in row-major order at which
+    ``where`` holds and every ``found[d]`` lies within ``places[d]``, ``element[lines, found] = after``, which sees what
+    was there as the hole ``acc``. Lines where ``guard`` does not hold have no updates, and nothing may be read for any.
+    Stores see what is there at last as ``acc`` and store just that, anywhere.
+    """
+
+    AXES: ClassVar = {"lines": "i", "places": "p", "updates": "k"}
+
+    lines: tuple[Var, ...]
+    places: tuple[Var, ...]
+    updates: tuple[Var, ...]
+    found: tuple[Expr, ...]
+    guard: Expr
+    where: Expr
+    initial: Expr
+    after: Expr
+    acc: Hole
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.lines + self.places
+
+    def expressions(self) -> list[Expr]:
+        return [*self.found, self.guard, self.where, self.initial, self.after]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        found = tuple(map(change, self.found))
+        guard, where, initial, after = map(change, (self.guard, self.where, self.initial, self.after))
+        return replace(self, found=found, guard=guard, where=where, initial=initial, after=after)
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return (self.updates,)
+
+    def operations(self, count: Count) -> float:
+        return _points(self.domain) * count(self.initial) + _points(self.lines + self.updates) * count(self.after)
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        at = ", ".join(map(format_expr, self.found))
+        return [
+            self._axes_line(),
+            f"  {self.acc.name}: {self.acc.dtype} = {format_expr(self.initial)}",
+            f"  {self.acc.name}[{at}] = {format_expr(self.after)}",
+            f"  where {format_expr(self.guard)}, {format_expr(self.where)}",
+            *stores,
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks(Described):
+    """A linear map of square blocks, the same along rows and columns: the transforms of Winograd's algorithms.
+
+    ``acc[blocks, i, j] = sum over r, s of matrix[i][r] * matrix[j][s] * value[blocks, r, s]``, seen by stores as the
+    hole ``acc``, with ``(i, j)`` the axes ``outputs`` and ``(r, s)`` the axes ``inputs``. Stores write only where
+    ``where``, a condition over the domain, holds. ``value`` is of ``acc.dtype``, and is a load or zero under guards.
+    """
+
+    AXES: ClassVar = {"blocks": "i", "outputs": "o", "inputs": "r"}
+
+    blocks: tuple[Var, ...]
+    outputs: tuple[Var, Var]
+    inputs: tuple[Var, Var]
+    matrix: tuple[tuple[float, ...], ...]
+    value: Expr
+    where: Expr
+    acc: Hole
+
+    @property
+    def domain(self) -> tuple[Var, ...]:
+        return self.blocks + self.outputs
+
+    def expressions(self) -> list[Expr]:
+        return [self.value, self.where]
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        return replace(self, value=change(self.value), where=change(self.where))
+
+    def reduced(self) -> Sequence[tuple[Var, ...]]:
+        return (self.inputs,)
+
+    def operations(self, count: Count) -> float:
+        # rows of the block become lines of outputs, then its columns do
+        maps = len(self.matrix[0]) + len(self.matrix)
+        return _points(self.blocks) * maps * 2 * sum(x != 0 for row in self.matrix for x in row)
+
+    def text_lines(self, stores: Sequence[str]) -> list[str]:
+        return [
+            self._axes_line(),
+            f"  matrix {'; '.join(' '.join(map(str, row)) for row in self.matrix)}",
+            f"  {self.acc.name}: {self.acc.dtype} = matrix (x) matrix {format_expr(self.value)}",
+            f"  where {format_expr(self.where)}",
+            *stores,
+        ]
+
+
+def _points(axes: Sequence[Var]) -> int:
+    return math.prod(a.extent for a in axes)
+
+
+def _axes(axes: Sequence[Var]) -> str:
+    return ", ".join(f"{a.name}<{a.extent}" for a in axes)
+
+
+def _accumulator(acc: Hole, math: str) -> str:
+    return f"  {acc.name}: {acc.dtype}" + (f" {math}" if math != "strict" else "")
